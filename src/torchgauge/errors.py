@@ -1,0 +1,54 @@
+"""Every error torchgauge raises on purpose.
+
+    TorchgaugeError                the request could not be met: exit status 1
+    ├── UsageError                 the request itself is malformed: exit status 2
+    ├── TargetError                the target was not found or could not be built
+    ├── InputError                 the inputs do not fit, or none could be inferred
+    ├── ForwardError               the model's own code failed; names the module and the shapes it saw
+    ├── FormatError                a saved run could not be read
+    └── MissingDependencyError     an optional package is needed
+
+A message says what happened, where, and what to do next. The command line catches `TorchgaugeError` in one place.
+"""
+
+from __future__ import annotations
+
+
+class TorchgaugeError(Exception):
+    """The request could not be met."""
+
+    exit_status = 1
+
+
+class UsageError(TorchgaugeError):
+    """The request is malformed: an unknown option, column, format or form of target."""
+
+    exit_status = 2
+
+
+class TargetError(TorchgaugeError):
+    """The target was not found, or its model could not be built."""
+
+
+class InputError(TorchgaugeError):
+    """The inputs do not fit the model, or none could be inferred."""
+
+
+class ForwardError(TorchgaugeError):
+    """The model failed while it ran; `module` is the path of the innermost module that was running."""
+
+    def __init__(self, message: str, *, module: str = "") -> None:
+        super().__init__(message)
+        self.module = module
+
+
+class FormatError(TorchgaugeError):
+    """A saved run could not be read."""
+
+
+class MissingDependencyError(TorchgaugeError):
+    """An optional package is needed for this request."""
+
+    def __init__(self, package: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}': install it with `pip install {package}`")
+        self.package = package

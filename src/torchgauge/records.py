@@ -1,0 +1,257 @@
+"""The facts of one analysis: frozen, without torch, saved and loaded as JSON.
+
+An op that repeats with equal inputs shares one `Signature` (shapes, cost, category); an `OpRecord` adds only what
+differs from call to call: the order, the module it ran in, the memory alive, the parameters it used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+CATEGORIES = (
+    "matmul", "convolution", "attention", "recurrent", "normalization", "activation", "pooling", "softmax",
+    "elementwise", "reduction", "embedding", "indexing", "sort", "fft", "loss", "resize", "communication", "copy",
+    "view", "allocation", "other",
+)  # fmt: skip
+
+COUNTED, FREE, UNCOUNTED = "counted", "free", "uncounted"
+
+ITEM_BITS: Mapping[str, int] = {
+    "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "complex128": 128, "complex64": 64, "complex32": 32,
+    "float8_e4m3fn": 8, "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
+    "float4_e2m1fn_x2": 8, "int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint64": 64, "uint32": 32,
+    "uint16": 16, "uint8": 8, "bool": 8, "qint8": 8, "quint8": 8, "qint32": 32, "quint4x2": 8, "quint2x4": 8,
+    "bits8": 8, "bits16": 16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What is known of a tensor without its values; `stride` is None for a contiguous one."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    stride: tuple[int, ...] | None = None
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        # Types of later torch releases that the table lacks carry their width in their name.
+        bits = ITEM_BITS.get(self.dtype) or int("".join(c for c in self.dtype.split("_")[0] if c.isdigit()) or 8)
+        return max(bits // 8, 1)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.itemsize
+
+    @property
+    def distinct_numel(self) -> int:
+        """Elements that exist in memory: a dimension expanded with stride 0 counts once."""
+        if self.stride is None:
+            return self.numel
+        return prod(size if step else min(size, 1) for size, step in zip(self.shape, self.stride, strict=True))
+
+    @property
+    def distinct_bytes(self) -> int:
+        return self.distinct_numel * self.itemsize
+
+    @property
+    def is_floating(self) -> bool:
+        return self.dtype.startswith(("float", "bfloat"))
+
+    @property
+    def is_complex(self) -> bool:
+        return self.dtype.startswith("complex")
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Floating or complex: work on it counts as flops."""
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The work of one op call, in the units of the contract."""
+
+    macs: int = 0
+    flops: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.macs + other.macs,
+            self.flops + other.flops,
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One way an op was called: shared by all its equal calls."""
+
+    op: str
+    overload: str
+    category: str
+    status: str
+    tags: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    attributes: Mapping[str, Any]
+    cost: Cost
+    activation_bytes: int
+
+    @property
+    def dtype(self) -> str | None:
+        """The type the arithmetic runs in: that of the first arithmetic input, else of the first tensor."""
+        specs = (*self.inputs, *self.outputs)
+        return next((spec.dtype for spec in specs if spec.is_arithmetic), specs[0].dtype if specs else None)
+
+
+@dataclass(frozen=True, slots=True)
+class OpRecord:
+    """One op call, in the order of execution."""
+
+    index: int
+    signature: Signature
+    module: str
+    live_bytes: int
+    weights: tuple[str, ...] = ()
+    phase: str = "forward"
+
+    @property
+    def op(self) -> str:
+        return self.signature.op
+
+    @property
+    def category(self) -> str:
+        return self.signature.category
+
+    @property
+    def status(self) -> str:
+        return self.signature.status
+
+    @property
+    def cost(self) -> Cost:
+        return self.signature.cost
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRecord:
+    """A module of the model, whether it was called or not; `path` is "" for the root.
+
+    `inputs` and `outputs` keep the structure of the first call: dicts and lists hold `TensorSpec`s, other values are
+    given by their text.
+    """
+
+    path: str
+    type: str
+    aliases: tuple[str, ...] = ()
+    calls: int = 0
+    params: int = 0
+    trainable_params: int = 0
+    param_bytes: int = 0
+    inputs: Any = None
+    outputs: Any = None
+
+    @property
+    def parent(self) -> str | None:
+        return None if self.path == "" else self.path.rpartition(".")[0]
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.path == "" else self.path.count(".") + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRecord:
+    """A parameter or buffer; tied tensors appear once, under their first name."""
+
+    name: str
+    spec: TensorSpec
+    trainable: bool
+    is_buffer: bool = False
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        return self.name.rpartition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    """An input of the model; `inferred` says why it was chosen, None when the user gave it."""
+
+    name: str
+    spec: TensorSpec
+    inferred: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    name: str
+    kind: str = "module"
+    format: str | None = None
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where the analysis ran."""
+
+    python: str
+    torch: str
+    platform: str
+    cpu: str
+    cpu_cores: int | None
+    memory_bytes: int | None
+    threads: int
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """How the ops were seen: on fake tensors or for real, and why."""
+
+    mode: str
+    reason: str | None
+    device: str
+    train: bool
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """All that was seen. Every view derives from this."""
+
+    target: TargetRecord
+    environment: Environment
+    created: str
+    version: str
+    run: RunRecord
+    inputs: tuple[InputRecord, ...]
+    modules: tuple[ModuleRecord, ...]
+    params: tuple[ParamRecord, ...]
+    ops: tuple[OpRecord, ...]
+    input_bytes: int = 0
+
+
+def tensor_specs(value: Any) -> Iterator[TensorSpec]:
+    """The tensor specs in a nested structure, in order."""
+    if isinstance(value, TensorSpec):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensor_specs(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensor_specs(item)

@@ -1,0 +1,107 @@
+"""From the JSON document back to the capture it was written from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchgauge.errors import FormatError
+from torchgauge.records import (
+    SCHEMA_VERSION,
+    Capture,
+    Cost,
+    Environment,
+    InputRecord,
+    ModuleRecord,
+    OpRecord,
+    ParamRecord,
+    RunRecord,
+    Signature,
+    TargetRecord,
+    TensorSpec,
+)
+
+
+def capture_from_document(document: Any, name: str) -> Capture:
+    """The capture in a document; `name` is what the error calls it."""
+    if not isinstance(document, Mapping) or "schema_version" not in document:
+        raise FormatError(f"'{name}' is no saved run of torchgauge")
+    version = document["schema_version"]
+    if version != SCHEMA_VERSION:
+        raise FormatError(f"'{name}' has schema version {version}; this torchgauge reads version {SCHEMA_VERSION}")
+    try:
+        return _capture(document)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FormatError(f"'{name}' is no complete run of torchgauge: {type(error).__name__} at {error}") from error
+
+
+def _capture(document: Mapping[str, Any]) -> Capture:
+    run, target = document["capture"], document["target"]
+    return Capture(
+        target=TargetRecord(target["name"], target["kind"], target["format"], tuple(target["files"])),
+        environment=Environment(**document["environment"]),
+        created=document["created"],
+        version=document["tool"]["version"],
+        run=RunRecord(run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"])),
+        inputs=tuple(InputRecord(row["name"], _spec(row), row["inferred"]) for row in document["inputs"]),
+        modules=tuple(_module(row) for row in document["modules"]),
+        params=tuple(_param(row) for row in document["parameters"]),
+        ops=tuple(_ops(document["ops"])),
+        input_bytes=run["input_bytes"],
+    )
+
+
+def _module(row: Mapping[str, Any]) -> ModuleRecord:
+    return ModuleRecord(
+        path=row["path"],
+        type=row["type"],
+        aliases=tuple(row["aliases"]),
+        calls=row["calls"],
+        params=row["params"],
+        trainable_params=row["trainable_params"],
+        param_bytes=row["param_bytes"],
+        inputs=_structure(row["inputs"]),
+        outputs=_structure(row["outputs"]),
+    )
+
+
+def _param(row: Mapping[str, Any]) -> ParamRecord:
+    return ParamRecord(row["name"], _spec(row), row["trainable"], row["is_buffer"], tuple(row["aliases"]))
+
+
+def _ops(rows: list[Mapping[str, Any]]) -> list[OpRecord]:
+    return [
+        OpRecord(row["index"], _signature(row), row["module"], row["live_bytes"], tuple(row["weights"]), row["phase"])
+        for row in rows
+    ]
+
+
+def _signature(row: Mapping[str, Any]) -> Signature:
+    return Signature(
+        op=row["op"],
+        overload=row["overload"],
+        category=row["category"],
+        status=row["status"],
+        tags=tuple(row["tags"]),
+        inputs=tuple(map(_spec, row["inputs"])),
+        outputs=tuple(map(_spec, row["outputs"])),
+        attributes=row["attributes"],
+        cost=Cost(row["macs"], row["flops"], row["bytes_read"], row["bytes_written"]),
+        activation_bytes=row["activation_bytes"],
+    )
+
+
+def _spec(row: Mapping[str, Any]) -> TensorSpec:
+    stride = row.get("stride")
+    return TensorSpec(tuple(row["shape"]), row["dtype"], None if stride is None else tuple(stride))
+
+
+def _structure(value: Any) -> Any:
+    """The inverse of the view's plain form: an object with just a shape and a type is a tensor."""
+    if isinstance(value, dict):
+        if value.keys() in ({"shape", "dtype"}, {"shape", "dtype", "stride"}):
+            return _spec(value)
+        return {key: _structure(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_structure(item) for item in value]
+    return value

@@ -1,0 +1,103 @@
+"""Numbers to text and back. The only place that formats a number.
+
+Counts use powers of 1000 (k, M, G, T, P), bytes powers of 1024 written as KiB, MiB, GiB, TiB.
+"""
+
+from __future__ import annotations
+
+import re
+
+from torchgauge.errors import UsageError
+
+_COUNT_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SCALES = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "b": 10**9,  # "7B parameters"
+    "t": 10**12,
+    "p": 10**15,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_NUMBER = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def format_exact(value: int | None) -> str:
+    """`25,557,032`, or a dash where the value does not apply."""
+    return "-" if value is None else f"{value:,}"
+
+
+def format_count(value: float | None) -> str:
+    """`4.09 G`: three significant digits and a decimal prefix."""
+    if value is None:
+        return "-"
+    scaled, power = _scale(float(value), 1000.0, len(_COUNT_PREFIXES))
+    return f"{_three_digits(scaled, whole=power == 0)} {_COUNT_PREFIXES[power]}".rstrip()
+
+
+def format_bytes(value: float | None) -> str:
+    """`97.5 MiB`: three significant digits and a binary unit."""
+    if value is None:
+        return "-"
+    scaled, power = _scale(float(value), 1024.0, len(_BYTE_UNITS))
+    return f"{_three_digits(scaled, whole=power == 0)} {_BYTE_UNITS[power]}"
+
+
+def format_seconds(value: float | None) -> str:
+    """`3.21 ms`: three significant digits in the unit that fits."""
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0 s"
+    for scale, unit in _TIME_UNITS:
+        if abs(value) >= scale:
+            return f"{_three_digits(value / scale, whole=False)} {unit}"
+    return f"{value / 1e-9:.2g} ns"
+
+
+def format_percent(share: float | None) -> str:
+    """`12.3 %` of a share between 0 and 1."""
+    return "-" if share is None else f"{share * 100:.1f} %"
+
+
+def format_shape(shape: tuple[int, ...] | list[int]) -> str:
+    """`1×3×224×224`; a scalar is `scalar`."""
+    return "×".join(str(size) for size in shape) if len(shape) else "scalar"
+
+
+def parse_count(text: str) -> float:
+    """`30M`, `4.1 G`, `200MB`, `1.5GiB`, `12_000` to a number; decimal unless the unit has an `i`."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2].lower() not in _SCALES:
+        raise UsageError(f"'{text}' is not a number; write it like 30M, 4.1G, 200MB or 1.5GiB")
+    return float(match[1].replace("_", "").replace(",", "")) * _SCALES[match[2].lower()]
+
+
+def _scale(value: float, base: float, steps: int) -> tuple[float, int]:
+    power = 0
+    # 999.5 would print as "1000": go to the next prefix before rounding does.
+    while abs(value) >= base * 0.9995 and power < steps - 1:
+        value /= base
+        power += 1
+    return value, power
+
+
+def _three_digits(value: float, *, whole: bool) -> str:
+    if whole and value == int(value):
+        return str(int(value))
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f}"

@@ -1,0 +1,212 @@
+"""A capture seen as rows and totals: the shape of the JSON document, computed once and shared by every report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from typing import Any
+
+from torchgauge.experts import active_params
+from torchgauge.records import SCHEMA_VERSION, Capture, ModuleRecord, OpRecord, ParamRecord, TensorSpec, tensor_specs
+from torchgauge.tree import Node, build_tree
+
+ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
+
+
+class Row(dict[str, Any]):
+    """A JSON object whose keys are attributes too: `row["macs"]`, `row.macs`."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no '{name}'; there are: {', '.join(self)}") from None
+
+
+class View:
+    """What the reports read. Everything here derives from the capture."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+
+    @cached_property
+    def tree(self) -> Node:
+        return build_tree(self.capture)
+
+    @cached_property
+    def totals(self) -> Row:
+        return _totals(self.capture, self.tree)
+
+    @cached_property
+    def modules(self) -> list[Row]:
+        """One row per module, preorder."""
+        return [_module_row(node) for node in self.tree.walk()]
+
+    @cached_property
+    def ops(self) -> list[Row]:
+        """One row per op call, in order."""
+        return [_op_row(op) for op in self.capture.ops]
+
+    @cached_property
+    def architecture(self) -> Row:
+        parents = {record.parent for record in self.capture.modules}
+        kinds = Counter(record.type for record in self.capture.modules if record.path not in parents)
+        return Row(family=None, layer_counts=dict(kinds.most_common()), hyperparameters={})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of the contract, with plain numbers only."""
+        capture = self.capture
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "tool": {"name": "torchgauge", "version": capture.version},
+            "created": capture.created,
+            "environment": _environment(capture),
+            "target": {
+                "name": capture.target.name,
+                "kind": capture.target.kind,
+                "format": capture.target.format,
+                "files": list(capture.target.files),
+            },
+            "inputs": [
+                {"name": i.name, "shape": list(i.spec.shape), "dtype": i.spec.dtype, "inferred": i.inferred}
+                for i in capture.inputs
+            ],
+            "capture": {
+                "mode": capture.run.mode,
+                "reason": capture.run.reason,
+                "device": capture.run.device,
+                "train": capture.run.train,
+                "warnings": list(capture.run.warnings),
+                "input_bytes": capture.input_bytes,
+            },
+            "architecture": dict(self.architecture),
+            "totals": dict(self.totals),
+            "modules": [dict(row) for row in self.modules],
+            "ops": [dict(row) for row in self.ops],
+            "parameters": [_param_row(param) for param in capture.params],
+            "weights": [],
+            "measurements": None,
+            "energy": None,
+            "advice": [],
+        }
+
+
+def _environment(capture: Capture) -> dict[str, Any]:
+    env = capture.environment
+    return {name: getattr(env, name) for name in env.__slots__} | {"packages": dict(env.packages)}
+
+
+def _totals(capture: Capture, tree: Node) -> Row:
+    total, root = tree.total, tree.record
+    peak = max((op.live_bytes for op in capture.ops), default=0)
+    return Row(
+        params=root.params,
+        trainable_params=root.trainable_params,
+        active_params=active_params(capture),
+        param_bytes=root.param_bytes,
+        buffer_bytes=sum(param.spec.nbytes for param in capture.params if param.is_buffer),
+        # Figures of stored files: null for a live module.
+        stored_elements=None,
+        logical_params=None,
+        optimizer_elements=None,
+        stored_bytes=None,
+        macs=total.macs,
+        flops=total.flops,
+        bytes_read=total.bytes_read,
+        bytes_written=total.bytes_written,
+        activation_bytes=total.activation_bytes,
+        peak_activation_bytes=max(peak, capture.input_bytes),
+        ops=total.ops,
+        uncounted_ops=total.uncounted_ops,
+        time_s=None,
+        energy_j=None,
+    )
+
+
+def _module_row(node: Node) -> Row:
+    record, total = node.record, node.total
+    return Row(
+        path=record.path,
+        aliases=list(record.aliases),
+        type=record.type,
+        depth=record.depth,
+        calls=record.calls,
+        params=record.params,
+        trainable_params=record.trainable_params,
+        param_bytes=record.param_bytes,
+        input_shapes=_shapes(tensor_specs(record.inputs)),
+        output_shapes=_shapes(tensor_specs(record.outputs)),
+        **{name: getattr(total, name) for name in ADDITIVE},
+        time_s=None,
+        energy_j=None,
+        estimated_energy_j=None,
+        inputs=_plain(record.inputs),
+        outputs=_plain(record.outputs),
+    )
+
+
+def _op_row(op: OpRecord) -> Row:
+    signature, cost = op.signature, op.signature.cost
+    moved = cost.bytes_read + cost.bytes_written
+    return Row(
+        index=op.index,
+        op=signature.op,
+        overload=signature.overload,
+        module=op.module,
+        phase=op.phase,
+        category=signature.category,
+        status=signature.status,
+        input_shapes=_shapes(signature.inputs),
+        output_shapes=_shapes(signature.outputs),
+        dtype=signature.dtype,
+        macs=cost.macs,
+        flops=cost.flops,
+        bytes_read=cost.bytes_read,
+        bytes_written=cost.bytes_written,
+        activation_bytes=signature.activation_bytes,
+        arithmetic_intensity=cost.flops / moved if moved else None,
+        live_bytes=op.live_bytes,
+        time_s=None,
+        kernels=None,
+        bound=None,
+        energy_j=None,
+        estimated_energy_j=None,
+        weights=list(op.weights),
+        inputs=[_plain(spec) for spec in signature.inputs],
+        outputs=[_plain(spec) for spec in signature.outputs],
+        attributes=dict(signature.attributes),
+        tags=list(signature.tags),
+    )
+
+
+def _param_row(param: ParamRecord) -> dict[str, Any]:
+    return {
+        "name": param.name,
+        **_plain(param.spec),
+        "trainable": param.trainable,
+        "is_buffer": param.is_buffer,
+        "aliases": list(param.aliases),
+    }
+
+
+def _shapes(specs: Any) -> list[list[int]]:
+    return [list(spec.shape) for spec in specs]
+
+
+def _plain(value: Any) -> Any:
+    """A nested structure as JSON: a tensor becomes {shape, dtype}, with its stride where it is not contiguous."""
+    if isinstance(value, TensorSpec):
+        plain: dict[str, Any] = {"shape": list(value.shape), "dtype": value.dtype}
+        return plain if value.stride is None else plain | {"stride": list(value.stride)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def kind_of(record: ModuleRecord) -> str:
+    """The short name of a module's class."""
+    return record.type.rpartition(".")[2]
