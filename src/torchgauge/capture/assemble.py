@@ -1,0 +1,74 @@
+"""From a run and the model's names to the records of a capture."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from torch.nn.parameter import UninitializedTensorMixin
+
+from torchgauge.capture.paths import ModulePaths, Owned
+from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of_real
+from torchgauge.records import ModuleRecord, ParamRecord, TensorSpec
+
+
+def param_records(paths: ModulePaths) -> tuple[ParamRecord, ...]:
+    return tuple(
+        ParamRecord(
+            name=owned.name,
+            spec=_spec(owned),
+            trainable=owned.tensor.requires_grad and not owned.is_buffer,
+            is_buffer=owned.is_buffer,
+            aliases=tuple(owned.aliases),
+        )
+        for owned in paths.owned
+    )
+
+
+def module_records(paths: ModulePaths, recorder: Recorder) -> tuple[ModuleRecord, ...]:
+    params, trainable, nbytes = _parameter_sums(paths)
+    never = ModuleCalls()
+    records = []
+    for member in paths.members:
+        calls = recorder.calls.get(member.path, never)
+        records.append(
+            ModuleRecord(
+                path=member.path,
+                type=_type_name(member.module),
+                aliases=tuple(member.aliases),
+                calls=calls.count,
+                params=params[member.path],
+                trainable_params=trainable[member.path],
+                param_bytes=nbytes[member.path],
+                inputs=calls.inputs,
+                outputs=calls.outputs,
+            )
+        )
+    return tuple(records)
+
+
+def _parameter_sums(paths: ModulePaths) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Unique parameters in each module's subtree: elements, trainable elements, bytes."""
+    params: dict[str, int] = defaultdict(int)
+    trainable: dict[str, int] = defaultdict(int)
+    nbytes: dict[str, int] = defaultdict(int)
+    for owned in paths.owned:
+        if owned.is_buffer:
+            continue
+        spec = _spec(owned)
+        for path in paths.owners(owned):
+            params[path] += spec.numel
+            nbytes[path] += spec.nbytes
+            if owned.tensor.requires_grad:
+                trainable[path] += spec.numel
+    return params, trainable, nbytes
+
+
+def _spec(owned: Owned) -> TensorSpec:
+    if isinstance(owned.tensor, UninitializedTensorMixin):
+        return TensorSpec((0,))
+    return spec_of_real(owned.tensor)
+
+
+def _type_name(module: object) -> str:
+    # A scripted module is known by the class it was made from.
+    return str(getattr(module, "original_name", "") or type(module).__name__)

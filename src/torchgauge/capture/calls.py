@@ -1,0 +1,40 @@
+"""Tells a recorder when modules start and end, for the thread that runs the analysis, without touching the modules.
+
+The class-wide `nn.Module.__call__` is replaced for the length of the block: hooks on the modules would switch off
+torch's own fast paths (`nn.TransformerEncoderLayer` looks for them) and would change the user's model.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from torchgauge.capture.recorder import Recorder
+
+
+@contextmanager
+def watch_modules(recorder: Recorder) -> Iterator[None]:
+    original = nn.Module.__call__
+    owner = threading.get_ident()
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != owner:
+            return original(module, *args, **kwargs)
+        previous = recorder.enter(module, args, kwargs)
+        try:
+            output = original(module, *args, **kwargs)
+        except BaseException:
+            recorder.fail(module, previous, args, kwargs)
+            raise
+        recorder.leave(module, previous, output)
+        return output
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]

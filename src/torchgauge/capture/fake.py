@@ -1,0 +1,224 @@
+"""The run on ghosts: every op the model calls is answered from metadata, its cost recorded, nothing computed.
+
+Exceptions are small tensors whose content is known (constants, given integer inputs, what follows from them): models
+look at their masks and positions, so those are computed for real beside the ghost (`values.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchgauge.capture import values
+from torchgauge.capture.ghost import Ghost, Spec, Specs, Storage, make_ghost
+from torchgauge.capture.opinfo import OpInfo, op_info
+from torchgauge.capture.plan import Output, Plan, Planner
+from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.signals import DataDependent
+
+# Types whose equality says all about them. A number's type is part of the key: 2 and 2.0 promote differently.
+_NUMBERS = frozenset((int, float, bool, complex))
+_ATOMS = frozenset((type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format))
+_SEQUENCES = frozenset((list, tuple, torch.Size))
+
+
+class _Stranger(Exception):  # noqa: N818 - a signal
+    """A tensor that is no ghost yet was found among the arguments."""
+
+
+class FakeRun(TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else torch wraps every call to keep its compiler out, which costs 5 µs an op and a second at the first."""
+        return False
+
+    def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.device = device
+        self.assume = assume
+        self.specs = Specs()
+        self._planner = Planner(self.specs, device)
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        # Adopted tensors are kept, so that an id stays theirs for the whole run.
+        self._adopted: dict[int, tuple[torch.Tensor, Ghost]] = {}
+
+    def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> Ghost:
+        """The ghost of a parameter, buffer or constant of the model: held by it, so no part of the live memory."""
+        found = self._adopted.get(id(tensor))
+        if found is not None:
+            return found[1]
+        spec = self._spec(tensor, dtype)
+        ghost = make_ghost(spec, Storage(spec.nbytes, None, name), values.constant(tensor, floats=not name))
+        if tensor.requires_grad:
+            ghost.requires_grad_()
+        if isinstance(tensor, torch.nn.Parameter):
+            ghost._is_param = True  # type: ignore[attr-defined]  # what isinstance(…, nn.Parameter) looks at
+        self._adopted[id(tensor)] = (tensor, ghost)
+        return ghost
+
+    def admit(self, tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> Ghost:
+        """The ghost of an input: it counts as live memory."""
+        spec = self._spec(tensor, dtype)
+        return make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), values.constant(tensor, floats=False))
+
+    def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
+        spec = self.specs.of(tensor, self.device)
+        if dtype is None or not tensor.dtype.is_floating_point:
+            return spec
+        return self.specs.get(spec.shape, spec.stride, dtype, self.device)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors: list[Ghost] = []
+        key: list[Any] = [func]
+        try:
+            _read(args, key, tensors)
+            if kwargs:
+                for name, value in kwargs.items():
+                    key.append(name)
+                    _read((value,), key, tensors)
+        except _Stranger:
+            args, kwargs = self._adopt_all(args), self._adopt_all(kwargs)
+            return self.__torch_dispatch__(func, types, args, kwargs)
+        if len(tensors) > 1 and len(set(map(id, tensors))) < len(tensors):
+            key.append(tuple(map(id, tensors)).index(id(tensors[-1])))
+        plan = self._plans.get(tuple(key))
+        if plan is None:
+            return self._first_time(func, tuple(key), args, kwargs, tensors)
+        return self._replay(func, plan, args, kwargs, tensors)
+
+    def _first_time(
+        self, func: Any, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
+    ) -> Any:
+        info = op_info(func)
+        if info.changes_metadata:
+            return self._change_metadata(func, info, args, kwargs, tensors)
+        if values.looks(info, args):
+            return self._look(func, info, args, kwargs, tensors)
+        plan = self._planner.plan(func, info, args, kwargs, tensors)
+        self._plans[key] = plan
+        return self._replay(func, plan, args, kwargs, tensors)
+
+    def _replay(
+        self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
+    ) -> Any:
+        result = plan.result
+        if type(result) is Output:
+            built = self._build(result, tensors)
+        elif type(result) is tuple or type(result) is list:
+            built = self._build_all(result, tensors)
+        else:
+            built = result
+        self.recorder.record(plan.signature, _names(tensors))
+        if plan.follows or all([ghost.value is not None for ghost in tensors]):
+            values.follow(func, plan.info, args, kwargs, tensors, built)
+        elif plan.info.name in values.ROUTERS:
+            values.assume_balanced(plan.info, tensors[0], built)
+        return built
+
+    def _build(self, output: Output, tensors: list[Ghost]) -> Ghost:
+        if output.source < 0:
+            spec = output.spec
+            return make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger))
+        source = tensors[output.source]
+        return source if output.same else make_ghost(output.spec, source.storage_)
+
+    def _build_all(self, result: Any, tensors: list[Ghost]) -> Any:
+        if isinstance(result, Output):
+            return self._build(result, tensors)
+        if isinstance(result, list | tuple):
+            return type(result)(self._build_all(item, tensors) for item in result)
+        return result
+
+    def _change_metadata(
+        self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
+    ) -> Any:
+        """`t_` and its like change the ghost itself; the signature is that of the change."""
+        ghost = tensors[0]
+        plan = self._planner.plan(func, info, args, kwargs, tensors)
+        with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+            func(*args, **kwargs)
+        ghost.spec = self.specs.get(tuple(ghost.shape), ghost.stride(), ghost.dtype, ghost.spec.device)
+        if ghost.value is not None:
+            func(ghost.value, *args[1:], **kwargs)
+        self.recorder.record(plan.signature, _names(tensors))
+        return ghost
+
+    def _look(
+        self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
+    ) -> Any:
+        """An op whose result depends on values: answered from known ones, or by an assumption where that is asked for."""
+        try:
+            return values.look(self, func, info, args, kwargs, tensors)
+        except DataDependent as signal:
+            raise DataDependent(info.name, self.recorder.path) from signal
+
+    def conclude(
+        self,
+        func: Any,
+        info: OpInfo,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[Ghost],
+        result: Any,
+        *,
+        assumed: bool = False,
+    ) -> Any:
+        """Take `result`, which was computed or assumed, as what the op returned."""
+        plan = self._planner.plan(func, info, args, kwargs, tensors, inferred=result)
+        built = self._build_all(plan.result, tensors)
+        values.attach(built, result, assumed=assumed or any(ghost.storage_.assumed for ghost in tensors))
+        self.recorder.record(plan.signature, _names(tensors))
+        return built
+
+    def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> Ghost:
+        """A ghost with a storage of its own for a value that was computed."""
+        spec = self.specs.of(real, self.device)
+        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), values.keep(real))
+        ghost.storage_.assumed = assumed
+        return ghost
+
+    def execute(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run an op as if the model had called it."""
+        return self.__torch_dispatch__(func, (), args, kwargs)
+
+    def _adopt_all(self, value: Any) -> Any:
+        if isinstance(value, Ghost):
+            return value
+        if isinstance(value, torch.Tensor):
+            return self.adopt(value)
+        if isinstance(value, dict):
+            return {name: self._adopt_all(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._adopt_all(item) for item in value)
+        return value
+
+
+def _read(items: Any, key: list[Any], tensors: list[Ghost]) -> None:
+    """Append to `key` what decides the outcome of a call, and to `tensors` its ghosts in order."""
+    for value in items:
+        kind = type(value)
+        if kind is Ghost:
+            key.append(value.spec)
+            tensors.append(value)
+        elif kind in _NUMBERS:
+            key.append(kind)
+            key.append(value)
+        elif kind in _ATOMS:
+            key.append(value)
+        elif kind in _SEQUENCES:
+            key.append(len(value))
+            _read(value, key, tensors)
+        elif isinstance(value, torch.Tensor):
+            raise _Stranger
+        else:
+            key.append(id(value))  # generators, callables of higher-order ops
+
+
+def _names(tensors: list[Ghost]) -> tuple[str, ...]:
+    return tuple([ghost.storage_.name for ghost in tensors if ghost.storage_.name])

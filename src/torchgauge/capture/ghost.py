@@ -1,0 +1,151 @@
+"""Tensors without data: shape, stride, type and device as the model sees them, and who shares memory with whom.
+
+A `Ghost` pretends to be on the device asked for, so torch chooses the kernels it would choose there. Ghosts that share
+memory share one `Storage`; when its last ghost dies it leaves the `Ledger`, which is how live memory is known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from torchgauge.capture.signals import DataDependent
+from torchgauge.records import TensorSpec
+
+
+class Spec:
+    """The metadata of a tensor, one object per distinct value, so that comparing is comparing identities."""
+
+    __slots__ = ("device", "dtype", "nbytes", "record", "shape", "stride")
+
+    def __init__(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device):
+        self.shape = shape
+        self.stride = stride
+        self.dtype = dtype
+        self.device = device
+        self.record = TensorSpec(shape, dtype_name(dtype), None if is_contiguous(shape, stride) else stride)
+        self.nbytes = self.record.distinct_bytes
+
+
+class Specs:
+    """The specs of one run, interned."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Spec] = {}
+
+    def get(
+        self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> Spec:
+        key = (shape, stride, dtype, device)
+        spec = self._known.get(key)
+        if spec is None:
+            spec = self._known[key] = Spec(shape, stride, dtype, device)
+        return spec
+
+    def of(self, tensor: torch.Tensor, device: torch.device | None = None) -> Spec:
+        """The spec of a tensor, as if it were on `device`."""
+        if tensor.layout is not torch.strided:
+            shape = tuple(tensor.shape)
+            return self.get(shape, contiguous_stride(shape), tensor.dtype, device or tensor.device)
+        return self.get(tuple(tensor.shape), tensor.stride(), tensor.dtype, device or tensor.device)
+
+
+class Ledger:
+    """Bytes alive at this moment, parameters and buffers left out."""
+
+    __slots__ = ("live",)
+
+    def __init__(self) -> None:
+        self.live = 0
+
+
+class Storage:
+    """Memory shared by one or more ghosts. `name` is set for parameters and buffers, which the ledger leaves out.
+
+    `known` turns False when something unknown was written into it: the values its ghosts carry are void then.
+    `assumed` marks values that were made up (balanced routing), not computed.
+    """
+
+    __slots__ = ("assumed", "known", "ledger", "name", "nbytes")
+
+    def __init__(self, nbytes: int, ledger: Ledger | None, name: str = "") -> None:
+        self.nbytes = nbytes
+        self.ledger = ledger
+        self.name = name
+        self.known = True
+        self.assumed = False
+        if ledger is not None:
+            ledger.live += nbytes
+
+    def __del__(self) -> None:
+        if self.ledger is not None:
+            self.ledger.live -= self.nbytes
+
+
+class Ghost(torch.Tensor):
+    """A tensor without data. `value` is a real CPU tensor where the content is known (small integers, constants)."""
+
+    spec: Spec
+    storage_: Storage
+    value: torch.Tensor | None
+
+    # Ops reach the run through the dispatch mode alone.
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise RuntimeError(f"{func} was called on a tensor of an analysis that has ended; it holds no data")
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return f"ghost({tuple(self.shape)}, {self.dtype}, {self.device})"
+
+    # These read memory without passing the dispatcher.
+    def tolist(self) -> Any:
+        return self._content("tolist").tolist()
+
+    def numpy(self, **_: Any) -> Any:  # type: ignore[override]
+        return self._content("numpy").numpy()
+
+    def __array__(self, dtype: Any = None, **_: Any) -> Any:
+        return self._content("__array__").numpy().astype(dtype) if dtype else self._content("__array__").numpy()
+
+    def data_ptr(self) -> int:
+        raise DataDependent("data_ptr")
+
+    def _content(self, asked_by: str) -> torch.Tensor:
+        if self.value is None or not self.storage_.known:
+            raise DataDependent(asked_by)
+        return self.value
+
+
+def make_ghost(spec: Spec, storage: Storage, value: torch.Tensor | None = None) -> Ghost:
+    ghost: Ghost = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        Ghost, spec.shape, strides=spec.stride, dtype=spec.dtype, device=spec.device, storage_size=storage.nbytes
+    )
+    ghost.spec = spec
+    ghost.storage_ = storage
+    ghost.value = value
+    return ghost
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    stride = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        stride[i] = stride[i + 1] * max(shape[i + 1], 1)
+    return tuple(stride)
+
+
+def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """As torch sees it: dimensions of size 1 may have any stride."""
+    expected = 1
+    for size, step in zip(reversed(shape), reversed(stride), strict=True):
+        if size != 1:
+            if step != expected:
+                return False
+            expected *= size
+    return True

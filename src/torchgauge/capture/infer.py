@@ -1,0 +1,69 @@
+"""Outputs of an op from the metadata of its inputs: our shape rule, else torch's meta kernel, else its fake kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchgauge.capture.ghost import Ghost, Spec
+from torchgauge.capture.signals import DataDependent
+
+_META = torch.device("meta")
+
+
+def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the op would return, with meta (or fake) tensors in the place of tensors. Raises what torch raises."""
+    try:
+        return func(*_on_meta(args), **_on_meta(_without_device(kwargs)))
+    except NotImplementedError:
+        return _fake_kernel(func, args, kwargs)
+
+
+def meta_tensor(spec: Spec) -> torch.Tensor:
+    return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=_META)
+
+
+def _on_meta(value: Any) -> Any:
+    kind = type(value)
+    if kind is Ghost:
+        return meta_tensor(value.spec)
+    if kind is list:
+        return [_on_meta(item) for item in value]
+    if kind is tuple:
+        return tuple(_on_meta(item) for item in value)
+    if kind is dict:
+        return {name: _on_meta(item) for name, item in value.items()}
+    return value
+
+
+def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
+    if "device" not in kwargs and "pin_memory" not in kwargs:
+        return kwargs
+    changed = dict(kwargs)
+    if "device" in changed:
+        changed["device"] = _META
+    changed.pop("pin_memory", None)
+    return changed
+
+
+def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # Slow to import and to run, so the last resort; it knows ops that have no meta kernel.
+    from torch._subclasses import fake_tensor
+
+    with fake_tensor.FakeTensorMode(allow_fallback_kernels=True):
+        try:
+            return func(*_as_fake(args), **_as_fake(kwargs))
+        except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
+            raise DataDependent(str(func)) from None
+
+
+def _as_fake(value: Any) -> Any:
+    if isinstance(value, Ghost):
+        spec = value.spec
+        return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
+    if isinstance(value, list | tuple):
+        return type(value)(_as_fake(item) for item in value)
+    if isinstance(value, dict):
+        return {name: _as_fake(item) for name, item in value.items()}
+    return value

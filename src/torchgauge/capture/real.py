@@ -1,0 +1,106 @@
+"""The run for real, for models whose path depends on their data: same recorder, real arithmetic, nothing left behind."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchgauge.capture.opinfo import OpInfo, op_info
+from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.recorder import Recorder, spec_of_real
+from torchgauge.capture.signature import bind, describe
+
+
+class RealRun(TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(self, recorder: Recorder, paths: ModulePaths) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self._names = {_storage_key(owned.tensor): owned.name for owned in paths.owned}
+        self._alive: dict[int, weakref.ref[Any]] = {}
+        # What the model wrote to its own parameters and buffers is put back: first content by storage.
+        self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        for storage, content in self._before.values():
+            storage.copy_(content, non_blocking=False)
+
+    def admit(self, tensor: torch.Tensor) -> None:
+        """Count an input as live memory."""
+        self._track(tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        info = op_info(func)
+        if info.name == "aten::_nested_tensor_from_mask_left_aligned":
+            return False  # padding is counted in full, as in a run on ghosts
+        if info.written:
+            self._remember(info, args, kwargs)
+        result = func(*args, **kwargs)
+        inputs = {id(tensor): tensor for tensor in _tensors((args, kwargs))}.values()
+        outputs = list(_tensors(result))
+        new_bytes = sum([self._track(tensor) for tensor in outputs])
+        signature = describe(
+            func,
+            info,
+            args,
+            kwargs,
+            outputs=tuple(spec_of_real(tensor) for tensor in outputs),
+            distinct=[spec_of_real(tensor) for tensor in inputs],
+            activation_bytes=new_bytes,
+            spec_of=spec_of_real,
+            result=result,
+        )
+        names = tuple(name for tensor in inputs if (name := self._names.get(_storage_key(tensor))))
+        self.recorder.record(signature, names)
+        return result
+
+    def _track(self, tensor: torch.Tensor) -> int:
+        """Add a storage seen for the first time to the live memory, until it dies; its bytes."""
+        key = _storage_key(tensor)
+        if key in self._alive or key in self._names:
+            return 0
+        storage = tensor.untyped_storage()
+        nbytes = storage.nbytes()
+        ledger = self.recorder.ledger
+        alive = self._alive
+
+        def died(_: object) -> None:
+            ledger.live -= nbytes
+            alive.pop(key, None)
+
+        alive[key] = weakref.ref(storage, died)
+        ledger.live += nbytes
+        return nbytes
+
+    def _remember(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        arguments = bind(info, args, kwargs)
+        for tensor in _tensors([arguments[name] for name in info.written]):
+            key = _storage_key(tensor)
+            if key in self._names and key not in self._before:
+                storage = tensor.untyped_storage()
+                self._before[key] = (storage, storage.clone())
+
+
+def _storage_key(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)

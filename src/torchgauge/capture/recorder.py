@@ -1,0 +1,121 @@
+"""Collects what a run shows: op calls in order, module calls, live memory, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+
+from torchgauge.capture.ghost import Ghost, Ledger, dtype_name, is_contiguous
+from torchgauge.capture.paths import ModulePaths
+from torchgauge.records import OpRecord, Signature, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The innermost module that was running when the model raised, and what it had been given."""
+
+    path: str
+    type: str
+    inputs: Any
+
+
+@dataclass(slots=True)
+class ModuleCalls:
+    count: int = 0
+    inputs: Any = None
+    outputs: Any = None
+
+
+class Recorder:
+    def __init__(self, paths: ModulePaths, *, train: bool = False) -> None:
+        self.ledger = Ledger()
+        self.ops: list[OpRecord] = []
+        self.calls: dict[str, ModuleCalls] = {}
+        self.warnings: dict[str, None] = {}
+        self.failure: Failure | None = None
+        self.path = ""
+        self.phase = "forward"
+        self.paused = False
+        self._paths = paths
+        self._train = train
+        # Autograd numbers its nodes; the number tells in which module a backward op's forward ran.
+        self._path_of_node: dict[int, str] = {}
+
+    def record(self, signature: Signature, weights: tuple[str, ...]) -> None:
+        if self.paused:
+            return
+        path = self._attribute(weights) if self._train else self.path
+        self.ops.append(OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase))
+
+    def warn(self, message: str) -> None:
+        self.warnings[message] = None
+
+    def enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Note that a module starts; returns the path to come back to."""
+        previous = self.path
+        path = self._paths.path_of(module)
+        if path is not None:
+            self.path = path
+            calls = self.calls.get(path)
+            if calls is None:
+                calls = self.calls[path] = ModuleCalls(inputs=describe_call(args, kwargs))
+            calls.count += 1
+        return previous
+
+    def leave(self, module: torch.nn.Module, previous: str, output: Any) -> None:
+        if self._paths.path_of(module) is not None:
+            calls = self.calls[self.path]
+            if calls.outputs is None:
+                calls.outputs = describe_value(output)
+        self.path = previous
+
+    def fail(self, module: torch.nn.Module, previous: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.failure is None:
+            self.failure = Failure(self.path, type(module).__name__, describe_call(args, kwargs))
+        self.path = previous
+
+    def _attribute(self, weights: tuple[str, ...]) -> str:
+        if self.phase == "forward":
+            # The node of the op that runs now was made just before it: the last number given out.
+            self._path_of_node[torch._C._autograd._get_sequence_nr() - 1] = self.path
+            return self.path
+        if self.phase == "backward":
+            node = torch._C._current_autograd_node()
+            return self._path_of_node.get(node._sequence_nr(), "") if node is not None else ""
+        owners = {weight.rpartition(".")[0] for weight in weights}
+        return owners.pop() if len(owners) == 1 else ""
+
+
+def describe_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Positional arguments as a list; with keywords a dict, positions as "0", "1", …"""
+    if not kwargs:
+        return [describe_value(value) for value in args]
+    named = {str(index): describe_value(value) for index, value in enumerate(args)}
+    return named | {name: describe_value(value) for name, value in kwargs.items()}
+
+
+def describe_value(value: Any) -> Any:
+    """A value with its structure kept and its tensors as specs; what is neither is given by its type."""
+    if isinstance(value, Ghost):
+        return value.spec.record
+    if isinstance(value, torch.Tensor):
+        return spec_of_real(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): describe_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [describe_value(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: describe_value(getattr(value, f.name, None)) for f in fields(value)}
+    return f"<{type(value).__name__}>"
+
+
+def spec_of_real(tensor: torch.Tensor) -> TensorSpec:
+    shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+    if tensor.layout is not torch.strided or is_contiguous(shape, tensor.stride()):
+        return TensorSpec(shape, dtype)
+    return TensorSpec(shape, dtype, tensor.stride())

@@ -1,0 +1,118 @@
+"""One rule for all elementwise ops on floating tensors of one type; mixed types are left to torch's promotion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchgauge.capture.ghost import Ghost, Spec, Specs, contiguous_stride, is_contiguous
+from torchgauge.capture.rules.layout import is_dense
+from torchgauge.capture.rules.registry import Arguments, Rule, shape_rule
+
+_COMPARISONS = frozenset(
+    f"aten::{name}"
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or")
+)  # fmt: skip
+# Results of another type than the inputs, or with a type argument.
+_OTHER_TYPES = frozenset(
+    f"aten::{name}"
+    for name in (
+        "signbit", "isposinf", "isneginf", "isreal", "logical_xor", "frexp", "angle", "real", "imag", "polar", "complex",
+        "view_as_complex", "bitwise_not", "equal", "_to_copy", "sgn", "nan_to_num", "float_power", "special_zeta",
+        "where", "masked_fill", "copy", "copy_",
+    )
+)  # fmt: skip
+
+
+def pointwise_rule(op: str) -> Rule | None:
+    if op in _COMPARISONS:
+        return _compare
+    return None if op in _OTHER_TYPES or op.endswith("_out") else _same_type
+
+
+@shape_rule("aten::masked_fill", "aten::masked_fill_")
+def masked_fill(arguments: Arguments, specs: Specs) -> Spec | None:
+    x, mask = arguments["self"].spec, arguments["mask"].spec
+    if isinstance(arguments["value"], Ghost) or mask.dtype is not torch.bool:
+        return None
+    return x if is_dense(x) and _broadcast([x, mask], specs, x.dtype) is x else None
+
+
+@shape_rule("aten::where")
+def where(arguments: Arguments, specs: Specs) -> Spec | None:
+    chosen = [arguments.get(name) for name in ("condition", "self", "other")]
+    if not all(isinstance(item, Ghost) for item in chosen):
+        return None
+    condition, left, right = (item.spec for item in chosen)
+    return _broadcast([condition, left, right], specs, left.dtype) if left.dtype is right.dtype else None
+
+
+@shape_rule("aten::hardswish")  # elementwise, though its schema does not say so
+def _same_type(arguments: Arguments, specs: Specs) -> Spec | None:
+    tensors = _tensors(arguments)
+    if tensors is None or arguments.get("dtype") is not None:
+        return None
+    dtype = _common_type(tensors)
+    return None if dtype is None or not dtype.is_floating_point else _broadcast(tensors, specs, dtype)
+
+
+def _compare(arguments: Arguments, specs: Specs) -> Spec | None:
+    tensors = _tensors(arguments)
+    return None if not tensors or _common_type(tensors) is None else _broadcast(tensors, specs, torch.bool)
+
+
+def _tensors(arguments: Arguments) -> list[Spec] | None:
+    """The specs of the tensors; None where an argument is of a kind the rule does not know."""
+    found = []
+    for value in arguments.values():
+        if isinstance(value, Ghost):
+            found.append(value.spec)
+        elif isinstance(value, list | tuple | complex):
+            return None
+    return found
+
+
+def _common_type(tensors: list[Spec]) -> torch.dtype | None:
+    """The type of the tensors with dimensions; a 0-dim tensor of the same kind follows them."""
+    sized = [spec for spec in tensors if spec.shape] or tensors
+    if not sized:
+        return None
+    dtype = sized[0].dtype
+    if any(spec.dtype is not dtype for spec in sized):
+        return None
+    if any(spec.dtype.is_complex or spec.dtype.is_floating_point != dtype.is_floating_point for spec in tensors):
+        return None
+    return dtype
+
+
+def _broadcast(tensors: list[Spec], specs: Specs, dtype: torch.dtype) -> Spec | None:
+    device = next((spec.device for spec in tensors if spec.shape), tensors[0].device)
+    if any(spec.shape and spec.device != device for spec in tensors):
+        return None
+    first = tensors[0]
+    if all(spec.shape == first.shape and spec.stride == first.stride for spec in tensors) and is_dense(first):
+        return specs.get(first.shape, first.stride, dtype, device)
+    shape = _broadcast_shape([spec.shape for spec in tensors])
+    if shape is None:
+        return None
+    if all(is_contiguous(spec.shape, spec.stride) for spec in tensors):
+        return specs.get(shape, contiguous_stride(shape), dtype, device)
+    # One full-size layout and vectors broadcast into it: vectors have no order of dimensions to disagree about.
+    full = {spec.stride for spec in tensors if spec.shape == shape}
+    vectors = all(spec.shape == shape or sum(size > 1 for size in spec.shape) <= 1 for spec in tensors)
+    if len(full) == 1 and vectors:
+        dense = next(spec for spec in tensors if spec.shape == shape)
+        return specs.get(shape, dense.stride, dtype, device) if is_dense(dense) else None
+    return None
+
+
+def _broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    rank = max(map(len, shapes))
+    result: list[Any] = []
+    for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
+        wanted = {size for size in sizes if size != 1}
+        if len(wanted) > 1:
+            return None
+        result.append(wanted.pop() if wanted else 1)
+    return tuple(result)

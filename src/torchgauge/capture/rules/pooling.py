@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchgauge.capture.ghost import Spec, Specs, contiguous_stride, is_contiguous
+from torchgauge.capture.rules.registry import Arguments, shape_rule
+
+
+@shape_rule("aten::max_pool2d_with_indices")
+def max_pool(arguments: Arguments, specs: Specs) -> Any:
+    x = arguments["self"].spec
+    space = _space(arguments, x, arguments["dilation"])
+    if space is None:
+        return None
+    shape = (*x.shape[:-2], *space)
+    stride = contiguous_stride(shape)
+    return specs.get(shape, stride, x.dtype, x.device), specs.get(shape, stride, torch.int64, x.device)
+
+
+@shape_rule("aten::avg_pool2d")
+def avg_pool(arguments: Arguments, specs: Specs) -> Spec | None:
+    x = arguments["self"].spec
+    space = _space(arguments, x, [1, 1])
+    if space is None:
+        return None
+    shape = (*x.shape[:-2], *space)
+    return specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
+
+
+def _space(arguments: Arguments, x: Spec, dilation: list[int]) -> tuple[int, ...] | None:
+    """Output height and width; None for layouts and paddings that torch should judge."""
+    if len(x.shape) not in (3, 4) or not is_contiguous(x.shape, x.stride) or 0 in x.shape:
+        return None
+    kernel = _pair(arguments["kernel_size"])
+    stride, padding, dilation = _pair(arguments["stride"] or kernel), _pair(arguments["padding"]), _pair(dilation)
+    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
+        return None
+    round_up = bool(arguments["ceil_mode"])
+    sizes = tuple(
+        _pooled(n, k, s, p, d, round_up=round_up)
+        for n, k, s, p, d in zip(x.shape[-2:], kernel, stride, padding, dilation, strict=True)
+    )
+    return sizes if min(sizes) > 0 else None
+
+
+def _pooled(n: int, k: int, s: int, p: int, d: int, *, round_up: bool) -> int:
+    span = n + 2 * p - d * (k - 1) - 1
+    if not round_up:
+        return span // s + 1
+    size = -(-span // s) + 1
+    # A window that would start in the padding after the input is dropped.
+    return size - 1 if (size - 1) * s >= n + p else size
+
+
+def _pair(values: list[int]) -> list[int]:
+    return list(values) * 2 if len(values) == 1 else list(values)

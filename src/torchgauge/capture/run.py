@@ -1,0 +1,234 @@
+"""One analysis pass: the first candidate input that runs on ghosts; for real where the model looks at its data."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge import units
+from torchgauge.capture.assemble import module_records, param_records
+from torchgauge.capture.calls import watch_modules
+from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.ghost import Storage, make_ghost
+from torchgauge.capture.lazy import initialise_off_the_record, is_lazy, meta_copy
+from torchgauge.capture.names import input_records
+from torchgauge.capture.paths import ModulePaths, unwrap
+from torchgauge.capture.real import RealRun
+from torchgauge.capture.recorder import Recorder, describe_call
+from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.structure import map_tensors
+from torchgauge.capture.swap import swap_tensors
+from torchgauge.capture.training import OPTIMIZER, train_step
+from torchgauge.capture.untouched import untouched
+from torchgauge.errors import ForwardError, InputError
+from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, TensorSpec, tensor_specs
+from torchgauge.source import Candidate
+
+# The class-wide call is replaced while a pass runs: one pass at a time.
+_one_at_a_time = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a pass saw of a model."""
+
+    run: RunRecord
+    inputs: tuple[InputRecord, ...]
+    modules: tuple[ModuleRecord, ...]
+    params: tuple[ParamRecord, ...]
+    ops: tuple[OpRecord, ...]
+    input_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    device: torch.device
+    dtype: torch.dtype | None = None
+    train: bool = False
+
+
+def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
+    """Run the model on the first candidate that works. The model is left as it was, whatever happens."""
+    first: ForwardError | None = None
+    tried = 0
+    with _one_at_a_time:
+        subject = unwrap(model)
+        for candidate in candidates:
+            tried += 1
+            try:
+                return _see(subject, candidate, request)
+            except ForwardError as error:
+                first = first or error
+                if candidate.reason is None and tried > 1:
+                    break
+    if first is None:
+        raise InputError("no inputs were given and none could be inferred; pass input_size=, inputs= or --input")
+    raise first
+
+
+def _see(model: nn.Module, candidate: Candidate, request: Request) -> Seen:
+    if is_lazy(model):
+        model = meta_copy(model)
+        with initialise_off_the_record():
+            _fake(model, candidate, request)
+    try:
+        return _fake(model, candidate, request)
+    except DataDependent as signal:
+        return _on_data(model, candidate, request, signal)
+
+
+def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: DataDependent) -> Seen:
+    """The model looks at its data: run it for real, or take upper bounds where that cannot be done."""
+    where = f" in '{signal.module}'" if signal.module else ""
+    reason = f"the model looks at the values of its data ({signal.op}{where})"
+    failure: ForwardError | None = None
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        try:
+            return _real(model, candidate, request, reason)
+        except ForwardError as error:
+            failure = error
+    try:
+        return _fake(model, candidate, request, assume=True)
+    except (DataDependent, ForwardError):
+        raise failure or ForwardError(
+            f"{reason}, and its parameters are on the meta device, so it cannot be run for real: "
+            "give it real parameters (for example model.to_empty(device='cpu'))",
+            module=signal.module,
+        ) from signal
+
+
+def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Seen:
+    paths = ModulePaths(model)
+    params = param_records(paths)
+    recorder = Recorder(paths, train=request.train)
+    run = FakeRun(recorder, request.device, assume=assume)
+    with _prepared(model, request):
+        swap_tensors(paths, run, request.dtype)
+        args, kwargs = map_tensors(
+            (candidate.args, candidate.kwargs), lambda tensor: run.admit(tensor, dtype=request.dtype)
+        )
+        input_bytes = recorder.ledger.live
+        with watch_modules(recorder), run:
+            output = _call(model, args, kwargs, recorder)
+            if request.train:
+                train_step(output, list(model.parameters()), recorder, lambda root: _ghost_like(run, root))
+    record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, request))
+    return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
+
+
+def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Seen:
+    if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
+        model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
+    paths = ModulePaths(model)
+    params = param_records(paths)
+    recorder = Recorder(paths, train=request.train)
+    run = RealRun(recorder, paths)
+    with _prepared(model, request):
+        args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: _materialise(tensor, request))
+        map_tensors((args, kwargs), run.admit)
+        input_bytes = recorder.ledger.live
+        with watch_modules(recorder), run:
+            output = _call(model, args, kwargs, recorder)
+            if request.train:
+                train_step(output, list(model.parameters()), recorder, torch.ones_like)
+    record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, request))
+    return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
+
+
+def _seen(
+    record: RunRecord,
+    model: nn.Module,
+    paths: ModulePaths,
+    params: tuple[ParamRecord, ...],
+    recorder: Recorder,
+    candidate: Candidate,
+    call: tuple[Any, Any],
+    input_bytes: int,
+) -> Seen:
+    return Seen(
+        run=record,
+        inputs=input_records(model, *call, candidate.reason),
+        modules=module_records(paths, recorder),
+        params=params,
+        ops=tuple(recorder.ops),
+        input_bytes=input_bytes,
+    )
+
+
+@contextmanager
+def _prepared(model: nn.Module, request: Request) -> Iterator[None]:
+    """The model in the mode asked for, eager, outside inference mode; everything back as it was at the end."""
+    with ExitStack() as stack:
+        stack.enter_context(untouched(model))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(request.train))
+        stack.enter_context(torch.jit.optimized_execution(False))
+        stack.enter_context(_eager())
+        model.train(request.train)
+        yield
+
+
+@contextmanager
+def _eager() -> Iterator[None]:
+    """Compiled functions run as written. Only what is loaded can be compiled; loading it would cost a second."""
+    flex = sys.modules.get("torch.nn.attention.flex_attention")
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        if flex is not None:
+            name = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
+            stack.callback(setattr, flex, name, getattr(flex, name, False))
+            setattr(flex, name, True)
+        yield
+
+
+def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder) -> Any:
+    try:
+        return model(*args, **kwargs)
+    except (DataDependent, ForwardError):
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise _forward_error(error, recorder, args, kwargs) from error
+
+
+def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any) -> ForwardError:
+    failure = recorder.failure
+    path = failure.path if failure else ""
+    where = f"'{path}' ({failure.type})" if failure and path else "the model's own forward"
+    given = failure.inputs if failure else describe_call(args, kwargs)
+    text = str(error).strip().splitlines()
+    said = text[0] if text else type(error).__name__
+    return ForwardError(f"the model failed in {where}, given {_describe(given)}: {said}", module=path)
+
+
+def _describe(structure: Any) -> str:
+    specs: list[TensorSpec] = list(tensor_specs(structure))
+    if not specs:
+        return "no tensors"
+    return ", ".join(f"{units.format_shape(spec.shape)} {spec.dtype}" for spec in specs[:6])
+
+
+def _warnings(recorder: Recorder, request: Request) -> tuple[str, ...]:
+    if request.train:
+        recorder.warn(f"the optimizer step is {OPTIMIZER} with torch's defaults")
+    return tuple(recorder.warnings)
+
+
+def _ghost_like(run: FakeRun, root: Any) -> torch.Tensor:
+    return make_ghost(root.spec, Storage(root.spec.nbytes, run.recorder.ledger))
+
+
+def _materialise(tensor: torch.Tensor, request: Request) -> torch.Tensor:
+    floating = tensor.dtype.is_floating_point
+    if tensor.is_meta:
+        generator = torch.Generator().manual_seed(0)
+        tensor = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+    return tensor.to(request.device, request.dtype if floating else None)

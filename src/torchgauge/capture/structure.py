@@ -1,0 +1,37 @@
+"""Maps a function over the tensors of nested arguments: containers, named tuples and dataclasses keep their type."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return _like(value, {key: map_tensors(item, change) for key, item in value.items()})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(item, change) for item in value))
+    if isinstance(value, list | tuple | set):
+        return type(value)(map_tensors(item, change) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = copy.copy(value)
+        for field in fields(value):
+            if hasattr(value, field.name):
+                object.__setattr__(changed, field.name, map_tensors(getattr(value, field.name), change))
+        return changed
+    return value
+
+
+def _like(original: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    if type(original) is dict:
+        return items
+    changed = copy.copy(original)
+    for key, item in items.items():
+        changed[key] = item  # type: ignore[index]
+    return changed

@@ -1,0 +1,36 @@
+"""Puts ghosts in the place of a model's tensors for the length of a run; `untouched` puts the originals back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.paths import ModulePaths
+
+
+def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) -> None:
+    """Parameters, buffers, and tensors held in plain attributes (an RNN keeps a list of its weights)."""
+    for owned in paths.owned:
+        run.adopt(owned.tensor, name=owned.name, dtype=dtype)
+    for member in paths.members:
+        if not isinstance(member.module, torch.jit.ScriptModule):
+            _swap_module(member.module, run)
+
+
+def _swap_module(module: nn.Module, run: FakeRun) -> None:
+    for registry in (module._parameters, module._buffers):
+        for name, tensor in registry.items():
+            if tensor is not None:
+                registry[name] = run.adopt(tensor)  # type: ignore[assignment]
+    for name, value in module.__dict__.items():
+        if isinstance(value, torch.Tensor):
+            module.__dict__[name] = run.adopt(value)
+        elif isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor) for item in value):
+            module.__dict__[name] = _swap_items(value, run)
+
+
+def _swap_items(items: Any, run: FakeRun) -> Any:
+    return [run.adopt(item) if isinstance(item, torch.Tensor) else item for item in items]

@@ -1,0 +1,55 @@
+"""A training step: backward from the outputs with a gradient of ones, then one AdamW step.
+
+No loss is invented: where the model returns one (`loss`), the backward pass starts there, else at every floating output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+
+from torchgauge.capture.recorder import Recorder
+from torchgauge.errors import InputError
+
+OPTIMIZER = "AdamW"
+
+
+def train_step(
+    output: Any,
+    parameters: list[torch.Tensor],
+    recorder: Recorder,
+    gradient_of: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    roots = _roots(output)
+    if not roots:
+        raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+    recorder.phase = "backward"
+    with torch.autograd.set_multithreading_enabled(False):  # other threads would not be seen
+        torch.autograd.backward(roots, [gradient_of(root) for root in roots])
+    recorder.phase = "optimizer"
+    trained = [parameter for parameter in parameters if parameter.grad is not None]
+    if trained:
+        torch.optim.AdamW(trained).step()
+
+
+def _roots(output: Any) -> list[torch.Tensor]:
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    found = _tensors(loss) if isinstance(loss, torch.Tensor) else _tensors(output)
+    return list({id(tensor): tensor for tensor in found if tensor.requires_grad}.values())
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name, None))

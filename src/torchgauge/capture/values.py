@@ -1,0 +1,226 @@
+"""Known content: small tensors that come from constants or given inputs are computed for real beside their ghosts.
+
+Integers and booleans up to `LIMIT` elements, floats only as tiny constants: never a model's float parameters or inputs.
+Where a router's choice is asked for and cannot be known, it is assumed balanced, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchgauge.capture.ghost import Ghost
+from torchgauge.capture.opinfo import OpInfo, op_info
+from torchgauge.capture.signals import DataDependent
+
+if TYPE_CHECKING:
+    from torchgauge.capture.fake import FakeRun
+
+LIMIT = 1 << 18
+FLOAT_LIMIT = 1 << 10
+# Ops that choose among alternatives by score; in models that look at the choice, these are routers.
+ROUTERS = frozenset(("aten::topk", "aten::argmax"))
+
+_CPU = torch.device("cpu")
+_BALANCED = "routing depends on data and was assumed balanced: every expert is given its equal share of the tokens"
+
+
+def keep(real: torch.Tensor) -> torch.Tensor | None:
+    """The content of a computed tensor, where it is small enough to carry."""
+    limit = FLOAT_LIMIT if real.dtype.is_floating_point or real.dtype.is_complex else LIMIT
+    return real if real.numel() <= limit and real.layout is torch.strided else None
+
+
+def constant(tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
+    """A copy of the content of a tensor that the model or the user holds; theirs is never written to."""
+    if tensor.is_meta or (not floats and (tensor.dtype.is_floating_point or tensor.dtype.is_complex)):
+        return None
+    if tensor.layout is not torch.strided or keep(tensor) is None:
+        return None
+    return tensor.detach().to(_CPU, copy=True)
+
+
+def is_known(ghost: Ghost) -> bool:
+    return ghost.value is not None and ghost.storage_.known
+
+
+def follow(
+    func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost], built: Any
+) -> None:
+    """Carry known content through an op that was answered from metadata."""
+    random = "nondeterministic_seeded" in info.tags
+    if info.written:
+        if not random and all(map(is_known, tensors)) and _all_small(built):
+            _compute(func, args, kwargs)
+        else:
+            for ghost in tensors[: len(tensors) if "out" in info.tags else 1]:
+                ghost.storage_.known = False
+        return
+    if not _all_small(built) and "view" not in info.tags:
+        return
+    if not all(map(is_known, tensors)) or (random and _has_floats(built)):
+        return
+    assumed = any(ghost.storage_.assumed for ghost in tensors)
+    real = _compute(func, args, kwargs)
+    if "::empty" in info.name or "::new_empty" in info.name:
+        real.zero_()
+    attach(built, real, assumed=assumed)
+
+
+def attach(built: Any, real: Any, *, assumed: bool) -> None:
+    """Give the ghosts of a result their content."""
+    for ghost, content in zip(_ghosts(built), _tensors(real), strict=True):
+        if not content.is_meta:
+            ghost.value = content
+            ghost.storage_.assumed |= assumed
+
+
+def assume_balanced(info: OpInfo, scores: Ghost, built: Any) -> None:
+    """Give the unknown choice of a router the content it has when every alternative is chosen equally often."""
+    chosen = built[1] if info.name == "aten::topk" else built
+    alternatives = scores.spec.shape[-1] if scores.spec.shape else 0
+    if chosen.numel() > LIMIT or alternatives == 0 or chosen.numel() == 0 or chosen.numel() == 1:
+        return
+    content = torch.arange(chosen.numel(), dtype=torch.int64) % alternatives
+    chosen.value = content.reshape(chosen.spec.shape)
+    chosen.storage_.assumed = True
+
+
+def looks(info: OpInfo, args: tuple[Any, ...]) -> bool:
+    """Whether the outcome of the op depends on more than metadata."""
+    if info.name == "aten::index":
+        return any(_is_mask(index) for index in args[1])
+    return info.looks_at_values or info.name in _LOOKS
+
+
+def look(
+    run: FakeRun, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
+) -> Any:
+    handler = _LOOKS.get(info.name)
+    if handler is not None:
+        return handler(run, args)
+    if not all(map(is_known, tensors)):
+        return _upper_bound(run, func, info, args, kwargs, tensors)
+    if any(ghost.storage_.assumed for ghost in tensors):
+        run.recorder.warn(_BALANCED)
+    return run.conclude(func, info, args, kwargs, tensors, _compute(func, args, kwargs))
+
+
+def _upper_bound(
+    run: FakeRun, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
+) -> Any:
+    """With `assume`: the largest result there can be, as if every element were selected."""
+    if not run.assume or info.name not in ("aten::nonzero", "aten::masked_select"):
+        raise DataDependent(info.name)
+    run.recorder.warn(_bound_warning(info.name, run.recorder.path))
+    if info.name == "aten::nonzero":
+        everything = torch.ones(tensors[0].spec.shape, dtype=torch.bool).nonzero()
+        return run.conclude(func, info, args, kwargs, tensors, everything, assumed=True)
+    shape = torch.broadcast_shapes(tensors[0].spec.shape, tensors[1].spec.shape)
+    selected = torch.empty(shape.numel(), dtype=tensors[0].dtype, device="meta")
+    return run.conclude(func, info, args, kwargs, tensors, selected)
+
+
+def _bound_warning(op: str, module: str) -> str:
+    where = f" in '{module}'" if module else ""
+    return f"the size of the result of {op}{where} depends on data; its upper bound was taken"
+
+
+def _index_by_mask(run: FakeRun, args: tuple[Any, ...]) -> Any:
+    """`x[mask]` is `x[positions]` with the positions of the mask's true elements."""
+    indices: list[Any] = []
+    for index in args[1]:
+        if _is_mask(index):
+            indices.extend(_positions(run, index))
+        else:
+            indices.append(index)
+    return run.execute(torch.ops.aten.index.Tensor, args[0], indices)
+
+
+def _positions(run: FakeRun, mask: Ghost) -> list[Ghost]:
+    if is_known(mask):
+        content, assumed = mask.value, mask.storage_.assumed
+    elif run.assume:
+        content, assumed = torch.ones(mask.spec.shape, dtype=torch.bool), True
+        run.recorder.warn(_bound_warning("aten::index", run.recorder.path))
+    else:
+        raise DataDependent("aten::index")
+    assert content is not None
+    return [run.wrap(position, assumed=assumed) for position in content.nonzero().unbind(1)]
+
+
+def _keep_boxes(run: FakeRun, args: tuple[Any, ...]) -> Any:
+    """Non-maximum suppression keeps at most every box."""
+    if not run.assume:
+        raise DataDependent("torchvision::nms")
+    run.recorder.warn(_bound_warning("torchvision::nms", run.recorder.path))
+    boxes = args[0].spec.shape[0]
+    func = torch.ops.torchvision.nms.default
+    return run.conclude(func, op_info(func), args, {}, list(args[:2]), torch.arange(boxes), assumed=True)
+
+
+def _not_aligned(run: FakeRun, args: tuple[Any, ...]) -> bool:
+    """Padding is counted in full: the nested-tensor path, which skips it, is not taken."""
+    return False
+
+
+def _no_check(run: FakeRun, args: tuple[Any, ...]) -> None:
+    """An assertion about values: there are none to check."""
+
+
+_LOOKS: dict[str, Callable[[FakeRun, tuple[Any, ...]], Any]] = {
+    "aten::index": _index_by_mask,
+    "torchvision::nms": _keep_boxes,
+    "aten::_nested_tensor_from_mask_left_aligned": _not_aligned,
+    "aten::_assert_async": _no_check,
+    "aten::_functional_assert_async": _no_check,
+}
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+def _compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if "device" in kwargs:
+        kwargs = kwargs | {"device": _CPU}
+    return func(*_contents(args), **_contents(kwargs))
+
+
+def _contents(value: Any) -> Any:
+    if isinstance(value, Ghost):
+        return value.value
+    if isinstance(value, dict):
+        return {name: _contents(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_contents(item) for item in value)
+    return value
+
+
+def _ghosts(built: Any) -> Iterator[Ghost]:
+    if isinstance(built, Ghost):
+        yield built
+    elif isinstance(built, list | tuple):
+        for item in built:
+            yield from _ghosts(item)
+
+
+def _tensors(real: Any) -> Iterator[torch.Tensor]:
+    if isinstance(real, torch.Tensor):
+        yield real
+    elif isinstance(real, list | tuple):
+        for item in real:
+            yield from _tensors(item)
+
+
+def _all_small(built: Any) -> bool:
+    return all(
+        ghost.numel() <= (FLOAT_LIMIT if ghost.dtype.is_floating_point or ghost.dtype.is_complex else LIMIT)
+        for ghost in _ghosts(built)
+    )
+
+
+def _has_floats(built: Any) -> bool:
+    return any(ghost.dtype.is_floating_point or ghost.dtype.is_complex for ghost in _ghosts(built))
