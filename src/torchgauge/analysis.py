@@ -71,12 +71,12 @@ def analyze(
     """
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
-    from torchgauge.capture import Request, see
+    from torchgauge.capture import Request, see, unwrap
     from torchgauge.environment import collect_environment
     from torchgauge.source import candidate_inputs, parse_dtype, resolve
 
     with stage("analysing", shown=progress):
-        source = resolve(target)
+        source = resolve(target if isinstance(target, str) else unwrap(target))
         chosen = parse_dtype(dtype) if isinstance(dtype, str) else dtype
         request = Request(device=_device(device), dtype=chosen, train=mode == "train")
         candidates = candidate_inputs(

@@ -62,9 +62,14 @@ class FakeRun(TorchDispatchMode):
         return ghost
 
     def admit(self, tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> Ghost:
-        """The ghost of an input: it counts as live memory."""
+        """The ghost of an input: it counts as live memory. One tensor given twice is one ghost."""
+        found = self._adopted.get(id(tensor))
+        if found is not None:
+            return found[1]
         spec = self._spec(tensor, dtype)
-        return make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), values.constant(tensor, floats=False))
+        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), values.constant(tensor, floats=False))
+        self._adopted[id(tensor)] = (tensor, ghost)
+        return ghost
 
     def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
         spec = self.specs.of(tensor, self.device)
@@ -83,6 +88,8 @@ class FakeRun(TorchDispatchMode):
                     key.append(name)
                     _read((value,), key, tensors)
         except _Stranger:
+            if func is torch.ops.aten.lift_fresh.default:
+                return self._lift(args[0])
             args, kwargs = self._adopt_all(args), self._adopt_all(kwargs)
             return self.__torch_dispatch__(func, types, args, kwargs)
         if len(tensors) > 1 and len(set(map(id, tensors))) < len(tensors):
@@ -140,10 +147,11 @@ class FakeRun(TorchDispatchMode):
     ) -> Any:
         """`t_` and its like change the ghost itself; the signature is that of the change."""
         ghost = tensors[0]
-        plan = self._planner.plan(func, info, args, kwargs, tensors)
         with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
             func(*args, **kwargs)
-        ghost.spec = self.specs.get(tuple(ghost.shape), ghost.stride(), ghost.dtype, ghost.spec.device)
+        spec = self.specs.get(tuple(ghost.shape), ghost.stride(), ghost.dtype, ghost.spec.device)
+        plan = self._planner.plan(func, info, args, kwargs, tensors, inferred=spec)
+        ghost.spec = spec
         if ghost.value is not None:
             func(ghost.value, *args[1:], **kwargs)
         self.recorder.record(plan.signature, _names(tensors))
@@ -179,9 +187,14 @@ class FakeRun(TorchDispatchMode):
     def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> Ghost:
         """A ghost with a storage of its own for a value that was computed."""
         spec = self.specs.of(real, self.device)
-        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), values.keep(real))
+        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), real)
         ghost.storage_.assumed = assumed
         return ghost
+
+    def _lift(self, constant: torch.Tensor) -> Any:
+        """`torch.tensor(…)` in the forward: new memory, its content known."""
+        source = make_ghost(self.specs.of(constant, self.device), Storage(0, None), constant)
+        return self.execute(torch.ops.aten.lift_fresh.default, source)
 
     def execute(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Run an op as if the model had called it."""

@@ -43,7 +43,12 @@ class OpInfo:
 
 
 # Schemas that claim new memory where the kernel hands out the input's.
-_SILENT_VIEWS = {"aten::_unsafe_view": "self", "aten::lift": "self"}
+_SILENT_VIEWS = {
+    f"aten::{name}": "self" for name in ("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk")
+}
+
+# Schemas that claim a view where the result is, to the model, new: a constant that its forward makes.
+_FRESH = frozenset(("aten::lift_fresh",))
 
 _infos: dict[Any, OpInfo] = {}
 
@@ -78,6 +83,8 @@ def _view_tag(returns: tuple[Return, ...]) -> frozenset[str]:
 
 
 def _relation(schema: Any, ret: Any) -> Return:
+    if schema.name in _FRESH:
+        return Return(Relation.NEW)
     if schema.name in _SILENT_VIEWS:
         return Return(Relation.VIEW, _SILENT_VIEWS[schema.name])
     aliased = [a for a in schema.arguments if a.alias_info is not None]

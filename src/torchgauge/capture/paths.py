@@ -29,7 +29,7 @@ class Member:
 def unwrap(module: nn.Module) -> nn.Module:
     """The model inside `torch.compile` and data-parallel wrappers."""
     while True:
-        inner = module._modules.get("_orig_mod")
+        inner = getattr(module, "_orig_mod", None)
         if inner is None and isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             inner = module.module
         if inner is None:

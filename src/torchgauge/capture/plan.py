@@ -90,6 +90,8 @@ class Planner:
         if any(ret.argument for ret in returns):
             arguments = bind(info, args, kwargs)
             shared = [_sharing(ret, arguments, tensors) for ret in returns]
+            if shared == [(0, True)]:  # what was written to is returned: it keeps its own spec
+                return Output(tensors[0].spec, 0, True)
         if len(returns) == 1:
             return self._outputs(inferred, shared[0], device)
         each = shared if len(shared) == len(returns) else shared * len(returns)

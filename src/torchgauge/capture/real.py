@@ -30,14 +30,15 @@ class RealRun(TorchDispatchMode):
         # What the model wrote to its own parameters and buffers is put back: first content by storage.
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
 
-    def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
+    def undo(self) -> None:
+        """Put back what the model wrote to its parameters and buffers."""
         for storage, content in self._before.values():
             storage.copy_(content, non_blocking=False)
 
-    def admit(self, tensor: torch.Tensor) -> None:
+    def admit(self, tensor: torch.Tensor) -> torch.Tensor:
         """Count an input as live memory."""
         self._track(tensor)
+        return tensor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -46,8 +47,9 @@ class RealRun(TorchDispatchMode):
             return False  # padding is counted in full, as in a run on ghosts
         if info.written:
             self._remember(info, args, kwargs)
-        result = func(*args, **kwargs)
         inputs = {id(tensor): tensor for tensor in _tensors((args, kwargs))}.values()
+        distinct = [spec_of_real(tensor) for tensor in inputs]
+        result = func(*args, **kwargs)
         outputs = list(_tensors(result))
         new_bytes = sum([self._track(tensor) for tensor in outputs])
         signature = describe(
@@ -56,7 +58,7 @@ class RealRun(TorchDispatchMode):
             args,
             kwargs,
             outputs=tuple(spec_of_real(tensor) for tensor in outputs),
-            distinct=[spec_of_real(tensor) for tensor in inputs],
+            distinct=distinct,
             activation_bytes=new_bytes,
             spec_of=spec_of_real,
             result=result,

@@ -38,15 +38,12 @@ class Recorder:
         self.failure: Failure | None = None
         self.path = ""
         self.phase = "forward"
-        self.paused = False
         self._paths = paths
         self._train = train
         # Autograd numbers its nodes; the number tells in which module a backward op's forward ran.
         self._path_of_node: dict[int, str] = {}
 
     def record(self, signature: Signature, weights: tuple[str, ...]) -> None:
-        if self.paused:
-            return
         path = self._attribute(weights) if self._train else self.path
         self.ops.append(OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase))
 
@@ -79,8 +76,9 @@ class Recorder:
 
     def _attribute(self, weights: tuple[str, ...]) -> str:
         if self.phase == "forward":
-            # The node of the op that runs now was made just before it: the last number given out.
-            self._path_of_node[torch._C._autograd._get_sequence_nr() - 1] = self.path
+            # The node of the op that runs now was made just before it: the last number given out. Ops without a node
+            # see the number of an earlier one, so the first to come keeps it.
+            self._path_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.path)
             return self.path
         if self.phase == "backward":
             node = torch._C._current_autograd_node()

@@ -18,7 +18,7 @@ from torchgauge.capture.assemble import module_records, param_records
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.fake import FakeRun
 from torchgauge.capture.ghost import Storage, make_ghost
-from torchgauge.capture.lazy import initialise_off_the_record, is_lazy, meta_copy
+from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.names import input_records
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
@@ -76,9 +76,7 @@ def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> 
 
 def _see(model: nn.Module, candidate: Candidate, request: Request) -> Seen:
     if is_lazy(model):
-        model = meta_copy(model)
-        with initialise_off_the_record():
-            _fake(model, candidate, request)
+        model = initialised_copy(model, candidate.args, candidate.kwargs)
     try:
         return _fake(model, candidate, request)
     except DataDependent as signal:
@@ -118,8 +116,8 @@ def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: b
         input_bytes = recorder.ledger.live
         with watch_modules(recorder), run:
             output = _call(model, args, kwargs, recorder)
-            if request.train:
-                train_step(output, list(model.parameters()), recorder, lambda root: _ghost_like(run, root))
+        if request.train:
+            train_step(run, recorder, output, list(model.parameters()), lambda root: _ghost_like(run, root))
     record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, request))
     return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
 
@@ -135,10 +133,14 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: _materialise(tensor, request))
         map_tensors((args, kwargs), run.admit)
         input_bytes = recorder.ledger.live
-        with watch_modules(recorder), run:
-            output = _call(model, args, kwargs, recorder)
+        try:
+            with watch_modules(recorder), run:
+                output = _call(model, args, kwargs, recorder)
             if request.train:
-                train_step(output, list(model.parameters()), recorder, torch.ones_like)
+                parameters = list(model.parameters())
+                train_step(run, recorder, output, parameters, lambda root: run.admit(torch.ones_like(root)))
+        finally:
+            run.undo()
     record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, request))
     return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
 

@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture.recorder import Recorder
 from torchgauge.errors import InputError
@@ -18,18 +19,25 @@ OPTIMIZER = "AdamW"
 
 
 def train_step(
+    run: TorchDispatchMode,
+    recorder: Recorder,
     output: Any,
     parameters: list[torch.Tensor],
-    recorder: Recorder,
     gradient_of: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
+    """Run backward and optimizer step under `run`; the gradients to start from are made outside it."""
     roots = _roots(output)
     if not roots:
         raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+    gradients = [gradient_of(root) for root in roots]
     recorder.phase = "backward"
-    with torch.autograd.set_multithreading_enabled(False):  # other threads would not be seen
-        torch.autograd.backward(roots, [gradient_of(root) for root in roots])
-    recorder.phase = "optimizer"
+    with run, torch.autograd.set_multithreading_enabled(False):  # other threads would not be seen
+        torch.autograd.backward(roots, gradients)
+        recorder.phase = "optimizer"
+        _optimize(parameters)
+
+
+def _optimize(parameters: list[torch.Tensor]) -> None:
     trained = [parameter for parameter in parameters if parameter.grad is not None]
     if trained:
         torch.optim.AdamW(trained).step()

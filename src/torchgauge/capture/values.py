@@ -1,6 +1,7 @@
 """Known content: small tensors that come from constants or given inputs are computed for real beside their ghosts.
 
-Integers and booleans up to `LIMIT` elements, floats only as tiny constants: never a model's float parameters or inputs.
+Integers and booleans up to `LIMIT` elements, floats up to `FLOAT_LIMIT` where the forward itself makes them (a mask of
+ones that is resized): never a model's float parameters or inputs.
 Where a router's choice is asked for and cannot be known, it is assumed balanced, and the report says so.
 """
 
@@ -18,8 +19,9 @@ from torchgauge.capture.signals import DataDependent
 if TYPE_CHECKING:
     from torchgauge.capture.fake import FakeRun
 
-LIMIT = 1 << 18
-FLOAT_LIMIT = 1 << 10
+LIMIT = 1 << 22
+FLOAT_LIMIT = 1 << 20
+HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are tables, which nobody looks at
 # Ops that choose among alternatives by score; in models that look at the choice, these are routers.
 ROUTERS = frozenset(("aten::topk", "aten::argmax"))
 
@@ -27,19 +29,13 @@ _CPU = torch.device("cpu")
 _BALANCED = "routing depends on data and was assumed balanced: every expert is given its equal share of the tokens"
 
 
-def keep(real: torch.Tensor) -> torch.Tensor | None:
-    """The content of a computed tensor, where it is small enough to carry."""
-    limit = FLOAT_LIMIT if real.dtype.is_floating_point or real.dtype.is_complex else LIMIT
-    return real if real.numel() <= limit and real.layout is torch.strided else None
-
-
 def constant(tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
     """A copy of the content of a tensor that the model or the user holds; theirs is never written to."""
-    if tensor.is_meta or (not floats and (tensor.dtype.is_floating_point or tensor.dtype.is_complex)):
+    is_float = _is_float(tensor.dtype)
+    if tensor.is_meta or tensor.layout is not torch.strided or (is_float and not floats):
         return None
-    if tensor.layout is not torch.strided or keep(tensor) is None:
-        return None
-    return tensor.detach().to(_CPU, copy=True)
+    small = tensor.numel() <= (HELD_LIMIT if is_float else LIMIT)
+    return tensor.detach().to(_CPU, copy=True) if small else None
 
 
 def is_known(ghost: Ghost) -> bool:
@@ -58,7 +54,7 @@ def follow(
             for ghost in tensors[: len(tensors) if "out" in info.tags else 1]:
                 ghost.storage_.known = False
         return
-    if not _all_small(built) and "view" not in info.tags:
+    if "view" not in info.tags and not _all_small(built):
         return
     if not all(map(is_known, tensors)) or (random and _has_floats(built)):
         return
@@ -216,11 +212,12 @@ def _tensors(real: Any) -> Iterator[torch.Tensor]:
 
 
 def _all_small(built: Any) -> bool:
-    return all(
-        ghost.numel() <= (FLOAT_LIMIT if ghost.dtype.is_floating_point or ghost.dtype.is_complex else LIMIT)
-        for ghost in _ghosts(built)
-    )
+    return all(ghost.numel() <= (FLOAT_LIMIT if _is_float(ghost.dtype) else LIMIT) for ghost in _ghosts(built))
 
 
 def _has_floats(built: Any) -> bool:
-    return any(ghost.dtype.is_floating_point or ghost.dtype.is_complex for ghost in _ghosts(built))
+    return any(_is_float(ghost.dtype) for ghost in _ghosts(built))
+
+
+def _is_float(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex

@@ -7,42 +7,32 @@ from typing import Any
 import torch
 
 from torchgauge.capture.ghost import Spec, Specs, contiguous_stride
+from torchgauge.capture.rules.layout import preserved_stride
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 
 
 @shape_rule("aten::_scaled_dot_product_flash_attention_for_cpu")
 def flash_on_cpu(arguments: Arguments, specs: Specs) -> Any:
-    query, value = arguments["query"].spec, arguments["value"].spec
+    query = arguments["query"].spec
     batch, heads, length, _ = query.shape
-    # The kernel lays its output out as (batch, length, heads, head size).
-    out = _transposed((batch, length, heads, value.shape[-1]), query, specs)
-    sums = torch.float64 if query.dtype is torch.float64 else torch.float32
-    return out, _transposed_pair((batch, length, heads), sums, query, specs)
-
-
-def _transposed(stored: tuple[int, int, int, int], like: Spec, specs: Specs) -> Spec:
-    batch, length, heads, size = stored
-    steps = contiguous_stride(stored)
-    return specs.get((batch, heads, length, size), (steps[0], steps[2], steps[1], steps[3]), like.dtype, like.device)
-
-
-def _transposed_pair(stored: tuple[int, int, int], dtype: torch.dtype, like: Spec, specs: Specs) -> Spec:
-    batch, length, heads = stored
-    steps = contiguous_stride(stored)
-    return specs.get((batch, heads, length), (steps[0], steps[2], steps[1]), dtype, like.device)
+    stride = preserved_stride(query)
+    if stride is None:
+        return None
+    out = specs.get(query.shape, stride, query.dtype, query.device)
+    dtype = torch.float64 if query.dtype is torch.float64 else torch.float32
+    # Kept as (batch, length, heads) and handed out transposed.
+    return out, specs.get((batch, heads, length), (length * heads, 1, heads), dtype, query.device)
 
 
 @shape_rule("aten::_native_multi_head_attention")
 def multi_head(arguments: Arguments, specs: Specs) -> Any:
     query, key = arguments["query"].spec, arguments["key"].spec
-    batch, length, width = query.shape
+    batch, length, _ = query.shape
     out = specs.get(query.shape, contiguous_stride(query.shape), query.dtype, query.device)
     if not arguments["need_weights"]:
-        shape: tuple[int, ...] = (0,)
-    elif arguments["average_attn_weights"]:
-        shape = (batch, length, key.shape[1])
-    else:
-        shape = (batch, arguments["num_head"], length, key.shape[1])
+        return out, None
+    heads = () if arguments["average_attn_weights"] else (arguments["num_head"],)
+    shape = (batch, *heads, length, key.shape[1])
     return out, specs.get(shape, contiguous_stride(shape), query.dtype, query.device)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from torchgauge.capture.ghost import Spec, Specs, contiguous_stride, is_contiguous
-from torchgauge.capture.rules.layout import is_channels_last, is_dense
+from torchgauge.capture.rules.layout import is_channels_last, is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 
 
@@ -48,7 +48,10 @@ def to_copy(arguments: Arguments, specs: Specs) -> Spec | None:
 def _copied(x: Spec, specs: Specs, memory_format: torch.memory_format | None) -> Spec | None:
     if memory_format is torch.contiguous_format or is_contiguous(x.shape, x.stride):
         return specs.get(x.shape, contiguous_stride(x.shape), x.dtype, x.device)
-    return x if memory_format in (None, torch.preserve_format) and is_dense(x) else None
+    if memory_format not in (None, torch.preserve_format):
+        return None
+    stride = preserved_stride(x)
+    return None if stride is None else specs.get(x.shape, stride, x.dtype, x.device)
 
 
 @shape_rule("aten::embedding")

@@ -27,3 +27,18 @@ def is_channels_last(spec: Spec) -> bool:
 def channels_last_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     moved = contiguous_stride((shape[0], *shape[2:], shape[1]))
     return (moved[0], moved[-1], *moved[1:-1])
+
+
+def preserved_stride(spec: Spec) -> tuple[int, ...] | None:
+    """The strides of a new tensor that keeps the order of dimensions; None where the order is ambiguous."""
+    if is_dense(spec):
+        return spec.stride
+    sized = [step for step, size in zip(spec.stride, spec.shape, strict=True) if size != 1]
+    if 0 in spec.stride or 0 in spec.shape or len(set(sized)) < len(sized):
+        return None
+    stride, expected = list(spec.stride), 1
+    # Dimensions of size 1 sort by their stride as well, later ones inside earlier ones.
+    for dim in sorted(range(len(spec.shape)), key=lambda i: (spec.stride[i], -i)):
+        stride[dim] = expected
+        expected *= spec.shape[dim]
+    return tuple(stride)

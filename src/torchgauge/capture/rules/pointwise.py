@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torchgauge.capture.ghost import Ghost, Spec, Specs, contiguous_stride, is_contiguous
-from torchgauge.capture.rules.layout import is_dense
+from torchgauge.capture.rules.layout import is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, Rule, shape_rule
 
 _COMPARISONS = frozenset(
@@ -91,8 +91,9 @@ def _broadcast(tensors: list[Spec], specs: Specs, dtype: torch.dtype) -> Spec | 
     if any(spec.shape and spec.device != device for spec in tensors):
         return None
     first = tensors[0]
-    if all(spec.shape == first.shape and spec.stride == first.stride for spec in tensors) and is_dense(first):
-        return specs.get(first.shape, first.stride, dtype, device)
+    if all(spec.shape == first.shape and spec.stride == first.stride for spec in tensors):
+        stride = preserved_stride(first)
+        return None if stride is None else specs.get(first.shape, stride, dtype, device)
     shape = _broadcast_shape([spec.shape for spec in tensors])
     if shape is None:
         return None
