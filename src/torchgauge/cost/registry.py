@@ -139,7 +139,8 @@ def _generic(call: Call) -> Assessment:
     if not call.outputs and not call.tensors:
         return Assessment("other", FREE, Cost())
     if "pointwise" in call.tags:
-        work = Work(flops=call.out.numel if call.is_arithmetic else 0)
+        # An op that only tells a bool (`equal`) has no output tensor.
+        work = Work(flops=(call.outputs or call.tensors)[0].numel if call.is_arithmetic else 0)
         return Assessment("elementwise", COUNTED, price(call, work))
     if "reduction" in call.tags:
         work = Work(flops=call.first.numel if call.is_arithmetic else 0)

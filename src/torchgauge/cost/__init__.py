@@ -1,0 +1,37 @@
+"""Costs of ops: name, shapes and tags in, `Cost` out. No torch here."""
+
+from torchgauge.cost import (  # noqa: F401 -- importing a formula file fills the registry
+    activation,
+    allocation,
+    attention,
+    communication,
+    convolution,
+    copy,
+    distance,
+    einsum,
+    elementwise,
+    embedding,
+    fft,
+    foreach,
+    grid,
+    indexing,
+    linalg,
+    linear,
+    loss,
+    matmul,
+    normalization,
+    optimizer,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    resize,
+    softmax,
+    sort,
+    transformer,
+    view,
+    vision,
+)
+from torchgauge.cost.registry import Assessment, Call, Work, assess, find, formula
+
+__all__ = ["Assessment", "Call", "Work", "assess", "find", "formula"]

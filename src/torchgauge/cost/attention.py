@@ -1,0 +1,144 @@
+"""Scaled dot-product attention, fused: softmax(q kᵀ · scale + mask) v, one score per query head, query and key.
+
+Causal and windowed attention count in full, and grouped queries by the query heads, so the MACs are the same whichever
+kernel ran. Besides the two products a score costs 6 flops (scaling 1, softmax 5), 1 more with an additive mask and 3
+more with dropout. What a flex attention's `score_mod` computes is unknown and not counted.
+
+The backward pass has four products: the gradients of the value, the weights, the query and the key. Fused kernels
+compute the scores anew; those are flops but no MACs, so that the MACs do not depend on the kernel. A score there costs
+6 flops (scale, subtract the log-sum-exp, exp; subtract, multiply, scale), and the row sums of grad · out 2 per output
+element.
+
+Packed sequences of unknown lengths are taken as equally long.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.work import argument, products
+from torchgauge.records import TensorSpec
+
+SCORE_FLOPS = 6
+_DROPOUT_FLOPS = 3
+_BACKWARD_SCORE_FLOPS = 6
+# These kernels take head sizes that are multiples of 8; others are padded before the call.
+_PADDED = ("aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_flash_attention_backward")
+_PADDED_TO = 8
+
+
+class Heads(NamedTuple):
+    """What the products need: the number of scores and the sizes of a query and of a value vector."""
+
+    scores: int
+    query_size: int
+    value_size: int
+
+
+@formula(
+    "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math",
+    "aten::_scaled_dot_product_attention_math_for_mps", "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_fused_attention_overrideable",
+    "aten::_triton_scaled_dot_attention", "higher_order::flex_attention", category="attention",
+)  # fmt: skip
+def attention(call: Call) -> Work:
+    return _forward(call, _heads_first(call))
+
+
+@formula(
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "aten::_scaled_dot_product_flash_attention_backward",
+    "aten::_scaled_dot_product_efficient_attention_backward", "aten::_scaled_dot_product_cudnn_attention_backward",
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward", "higher_order::flex_attention_backward",
+    category="attention",
+)  # fmt: skip
+def attention_backward(call: Call) -> Work:
+    return _backward(call, _heads_first(call))
+
+
+@formula(
+    "aten::_flash_attention_forward", "aten::_flash_attention_forward_no_dropout_inplace",
+    "aten::_efficient_attention_forward", "torch_attn::_varlen_attn", "torch_attn::_varlen_attn_out",
+    "flash_attn::_flash_attn_forward", "flash_attn::_flash_attn_varlen_forward", category="attention",
+)  # fmt: skip
+def token_attention(call: Call) -> Work:
+    return _forward(call, _tokens_first(call))
+
+
+@formula(
+    "aten::_flash_attention_backward", "aten::_efficient_attention_backward", "torch_attn::_varlen_attn_backward",
+    "flash_attn::_flash_attn_backward", "flash_attn::_flash_attn_varlen_backward", category="attention",
+)  # fmt: skip
+def token_attention_backward(call: Call) -> Work:
+    return _backward(call, _tokens_first(call))
+
+
+@formula("aten::_cudnn_attention_forward", category="attention")
+def cudnn_attention(call: Call) -> Work:
+    return _forward(call, _tokens_first(call) if len(call["query"].shape) == 3 else _heads_first(call))
+
+
+@formula("aten::_cudnn_attention_backward", category="attention")
+def cudnn_attention_backward(call: Call) -> Work:
+    return _backward(call, _tokens_first(call) if len(call["query"].shape) == 3 else _heads_first(call))
+
+
+def _forward(call: Call, heads: Heads) -> Work:
+    flops = heads.scores * (SCORE_FLOPS + _mask_flops(call))
+    return products(call, heads.scores * (heads.query_size + heads.value_size), flops)
+
+
+def _backward(call: Call, heads: Heads) -> Work:
+    grad = argument(call, "grad_out", "grad_out_", "dout")
+    # dQ, dK, dP and dV; the scores that a fused kernel computes anew are flops of its own, not of the mathematics.
+    macs = 2 * heads.scores * (heads.query_size + heads.value_size)
+    recomputed = 2 * heads.scores * heads.query_size
+    row_sums = 2 * grad.numel if isinstance(grad, TensorSpec) else 0
+    return products(call, macs, recomputed + heads.scores * _BACKWARD_SCORE_FLOPS + row_sums)
+
+
+def _heads_first(call: Call) -> Heads:
+    """(batch, heads, length, size)."""
+    query, key, value = _query_key_value(call)
+    scores = prod(query.shape[:-1]) * key.shape[-2]
+    return Heads(scores, _true_size(call, query), _true_size(call, value))
+
+
+def _tokens_first(call: Call) -> Heads:
+    """(batch, length, heads, size), or (tokens of all sequences, heads, size) with their cumulative lengths."""
+    query, key, value = _query_key_value(call)
+    vectors = prod(query.shape[:-1])
+    if call.get("block_table") is not None:
+        # The key is a pool of pages then, of which a sequence uses at most `max_k`.
+        scores = vectors * argument(call, "max_k", "max_seqlen_k")
+    else:
+        scores = vectors * prod(key.shape[:-2]) // max(_sequences(call, query), 1)
+    return Heads(scores, query.shape[-1], value.shape[-1])
+
+
+def _sequences(call: Call, query: TensorSpec) -> int:
+    offsets = argument(call, "cum_seq_q", "cu_seqlens_q", "cu_seq_q")
+    return offsets.numel - 1 if isinstance(offsets, TensorSpec) else query.shape[0]
+
+
+def _query_key_value(call: Call) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    return argument(call, "query", "q"), argument(call, "key", "k"), argument(call, "value", "v")
+
+
+def _true_size(call: Call, spec: TensorSpec) -> int:
+    """The size of a head before it was padded for a CUDA flash kernel: the scale is still 1 / √size."""
+    size = spec.shape[-1]
+    scale = call.get("scale")
+    if not scale or call.op not in _PADDED:
+        return size
+    original = round(scale**-2)
+    is_padded = size - _PADDED_TO < original < size and abs(original * scale**2 - 1) < 1e-6
+    return original if is_padded else size
+
+
+def _mask_flops(call: Call) -> int:
+    mask = argument(call, "attn_mask", "attn_bias", "bias")
+    adds = isinstance(mask, TensorSpec) and mask.is_floating
+    return adds + (_DROPOUT_FLOPS if call.get("dropout_p", 0.0) > 0 else 0)

@@ -1,0 +1,96 @@
+"""Convolutions of every rank: each output element is a sum over its group's input channels and the kernel.
+
+A transposed one is seen from the input, whose every element is spread over the kernel. Taps that fall on padding count:
+the closed form of the textbook has no border. A bias is one flop per output, no MAC.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.work import argument, products
+from torchgauge.records import TensorSpec
+
+_PLAIN = (
+    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::_convolution_mode", "aten::mkldnn_convolution",
+    "aten::cudnn_convolution", "aten::miopen_convolution", "aten::miopen_depthwise_convolution",
+    "aten::_mps_convolution", "aten::_slow_conv2d_forward", "aten::slow_conv3d", "aten::slow_conv3d_forward",
+    "aten::slow_conv_dilated2d", "aten::slow_conv_dilated3d", "aten::thnn_conv2d", "aten::_conv_depthwise2d",
+    "aten::conv_depthwise3d", "aten::_nnpack_spatial_convolution", "onednn::qconv_pointwise",
+    "onednn::qconv1d_pointwise", "onednn::qconv2d_pointwise", "onednn::qconv3d_pointwise",
+)  # fmt: skip
+_TRANSPOSED = (
+    "aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d", "aten::cudnn_convolution_transpose",
+    "aten::miopen_convolution_transpose", "aten::_mps_convolution_transpose", "aten::slow_conv_transpose2d",
+    "aten::slow_conv_transpose3d", "mkldnn::_convolution_transpose_pointwise",
+)  # fmt: skip
+_BACKWARD = (
+    "aten::convolution_backward", "aten::convolution_backward_overrideable", "aten::_slow_conv2d_backward",
+    "aten::mps_convolution_backward", "aten::mps_convolution_transpose_backward",
+)  # fmt: skip
+
+
+@formula("aten::convolution", "aten::_convolution", "aten::convolution_overrideable", category="convolution")
+def convolution(call: Call) -> Work:
+    return transposed(call) if call["transposed"] else plain(call)
+
+
+@formula(*_PLAIN, "mkldnn::_convolution_pointwise", category="convolution")
+def plain(call: Call) -> Work:
+    return products(call, _spread(call.out, _weight(call)), _bias_flops(call))
+
+
+@formula(*_TRANSPOSED, category="convolution")
+def transposed(call: Call) -> Work:
+    return products(call, _spread(_input(call), _weight(call)), _bias_flops(call))
+
+
+@formula("aten::cudnn_convolution_relu", "aten::miopen_convolution_relu", category="convolution")
+def convolution_relu(call: Call) -> Work:
+    return products(call, _spread(call.out, _weight(call)), _bias_flops(call) + call.out.numel)
+
+
+@formula("aten::cudnn_convolution_add_relu", "aten::miopen_convolution_add_relu", category="convolution")
+def convolution_add_relu(call: Call) -> Work:
+    return products(call, _spread(call.out, _weight(call)), _bias_flops(call) + 2 * call.out.numel)
+
+
+@formula("aten::conv_tbc", category="convolution")
+def conv_tbc(call: Call) -> Work:
+    """Time, batch, channel; the weight is kernel × input channels × output channels."""
+    return products(call, call.out.numel * prod(call["weight"].shape[:2]), call.out.numel)
+
+
+@formula("aten::conv_tbc_backward", category="convolution")
+def conv_tbc_backward(call: Call) -> Work:
+    grad = call["self"]
+    return products(call, 2 * grad.numel * prod(call["weight"].shape[:2]), grad.numel)
+
+
+@formula(*_BACKWARD, category="convolution")
+def convolution_backward(call: Call) -> Work:
+    """The gradients of the input and of the weight cost one forward each; that of the bias is a sum."""
+    grad = call["grad_output"]
+    seen_from = _input(call) if call.get("transposed") or "transpose" in call.op else grad
+    to_input, to_weight, to_bias = (*call.get("output_mask", (True, True, True)), False)[:3]
+    macs = (bool(to_input) + bool(to_weight)) * _spread(seen_from, call["weight"])
+    return products(call, macs, bool(to_bias) * grad.numel)
+
+
+def _spread(seen_from: TensorSpec, weight: TensorSpec) -> int:
+    return seen_from.numel * prod(weight.shape[1:])
+
+
+def _bias_flops(call: Call) -> int:
+    return call.out.numel if argument(call, "bias", "B") is not None else 0
+
+
+def _input(call: Call) -> TensorSpec:
+    spec: TensorSpec = argument(call, "input", "self", "X", "qx")
+    return spec
+
+
+def _weight(call: Call) -> TensorSpec:
+    spec: TensorSpec = argument(call, "weight", "W", "qw")
+    return spec

@@ -1,0 +1,153 @@
+"""Losses: flops per element of the textbook form; a reduction adds one per element, a mean one more.
+
+Of `nll_loss` only the log-probability of each target is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.work import argument, arithmetic, extent, products, total_bytes
+from torchgauge.records import TensorSpec
+
+_NONE, _MEAN = 0, 1
+
+
+class Rate(NamedTuple):
+    """`backward` is None where the gradient is not an op of its own."""
+
+    forward: int
+    backward: int | None = None
+
+
+_ELEMENTWISE: Mapping[str, Rate] = {
+    "mse_loss": Rate(2, 3),  # (x − y)²; 2 (x − y) g
+    "l1_loss": Rate(2),
+    "smooth_l1_loss": Rate(6, 5),  # |x − y|, compare, z² / 2β
+    "huber_loss": Rate(5, 5),  # |x − y|, compare, z² / 2
+    "binary_cross_entropy": Rate(8, 6),  # −(y log x + (1 − y) log(1 − x)); (x − y) / (x (1 − x)) g
+    "binary_cross_entropy_with_logits": Rate(10),  # (1 − y) x + max(−x, 0) + log(1 + exp(−|x|))
+    "soft_margin_loss": Rate(4, 6),  # log(1 + exp(−y x))
+    "kl_div": Rate(3),  # y (log y − x)
+    "poisson_nll_loss": Rate(3),  # exp(x) − y x
+}
+# Per element: margin − x[target] + x, maximum with 0, sum; a weight or power is left out.
+_MARGIN_FLOPS = 4
+# Per step and label of the alignment: a log-sum-exp of three paths (12) and the new log-probability.
+_CTC_FLOPS = 13
+
+
+def _register(name: str, rate: Rate) -> None:
+    @formula(f"aten::{name}", category="loss")
+    def forward(call: Call) -> Work:
+        return _reduced(call, argument(call, "self", "input").numel, rate.forward + _weights(call))
+
+
+def _register_backward(name: str, rate: int) -> None:
+    @formula(f"aten::{name}_backward", category="loss")
+    def backward(call: Call) -> Work:
+        return arithmetic(call, (rate + _weights(call)) * call["self"].numel)
+
+
+for _name, _rate in _ELEMENTWISE.items():
+    _register(_name, _rate)
+    if _rate.backward is not None:
+        _register_backward(_name, _rate.backward)
+
+
+@formula(
+    "aten::nll_loss", "aten::nll_loss_nd", "aten::nll_loss2d", "aten::nll_loss_forward", "aten::nll_loss2d_forward",
+    category="loss",
+)  # fmt: skip
+def nll_loss(call: Call) -> Work:
+    scores, target, weight = call["self"], call["target"], call.get("weight")
+    read = target.distinct_bytes + target.numel * scores.itemsize + total_bytes(weight)
+    return _reduced(call, target.numel, 1 + _weights(call))._replace(bytes_read=read)
+
+
+@formula("aten::nll_loss_backward", "aten::nll_loss2d_backward", category="loss")
+def nll_loss_backward(call: Call) -> Work:
+    """One value per target goes into a gradient full of zeros; the scores only lend their shape."""
+    target = call["target"]
+    read = total_bytes([call["grad_output"], target, call.get("weight"), call.get("total_weight")])
+    return arithmetic(call, (1 + _weights(call)) * target.numel)._replace(bytes_read=read)
+
+
+@formula("aten::cross_entropy_loss", category="loss")
+def cross_entropy(call: Call) -> Work:
+    """A log-softmax over the classes (5 per score), then the loss of each target."""
+    scores, target = call["self"], call["target"]
+    return arithmetic(call, 5 * scores.numel + 2 * target.numel)
+
+
+@formula(
+    "torch_nn::_linear_cross_entropy_batch_chunked", "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction",
+    category="loss",
+)  # fmt: skip
+def linear_cross_entropy(call: Call) -> Work:
+    """The last linear layer and its loss by chunks; the gradients are computed at once, one product each."""
+    x, weight, target = call["input"], call["linear_weight"], call["target"]
+    classes = weight.shape[0]
+    gradients = sum(bool(call.get(f"compute_{name}_grad")) for name in ("input", "linear_weight"))
+    scores = x.numel // max(x.shape[-1], 1) * classes
+    per_score = 5 + (call.get("linear_bias") is not None) + 2 * bool(gradients)
+    return products(call, (1 + gradients) * x.numel * classes, per_score * scores + 2 * target.numel)
+
+
+@formula("aten::multi_margin_loss", "aten::multi_margin_loss_backward", category="loss")
+def multi_margin(call: Call) -> Work:
+    return arithmetic(call, _MARGIN_FLOPS * call["self"].numel)
+
+
+@formula(
+    "aten::multilabel_margin_loss", "aten::multilabel_margin_loss_forward", "aten::multilabel_margin_loss_backward",
+    category="loss",
+)  # fmt: skip
+def multilabel_margin(call: Call) -> Work:
+    """Every class against every other, at most."""
+    scores = call["self"]
+    return arithmetic(call, _MARGIN_FLOPS * scores.numel * extent(scores, -1))
+
+
+@formula("aten::_ctc_loss", "aten::ctc_loss", category="loss")
+def ctc_loss(call: Call) -> Work:
+    return arithmetic(call, _CTC_FLOPS * _alignment(call))
+
+
+@formula("aten::_ctc_loss_backward", category="loss")
+def ctc_loss_backward(call: Call) -> Work:
+    """The same recursion from the end, and the gradient of each log-probability (exp, sum, difference)."""
+    return arithmetic(call, _CTC_FLOPS * _alignment(call) + 3 * call["log_probs"].numel)
+
+
+@formula("aten::_cudnn_ctc_loss", "aten::miopen_ctc_loss", category="loss")
+def fused_ctc_loss(call: Call) -> Work:
+    """Loss and gradient at once."""
+    return arithmetic(call, 2 * _CTC_FLOPS * _alignment(call) + 3 * call["log_probs"].numel)
+
+
+def _reduced(call: Call, elements: int, rate: int) -> Work:
+    reduction = call.get("reduction", _MEAN)
+    total = elements * (rate + (reduction != _NONE)) + (reduction == _MEAN)
+    return arithmetic(call, total)
+
+
+def _weights(call: Call) -> int:
+    return sum(call.get(name) is not None for name in ("weight", "pos_weight"))
+
+
+def _alignment(call: Call) -> int:
+    """Steps × labels with blanks between and around them, over the batch."""
+    log_probs: TensorSpec = call["log_probs"]
+    steps, batch = log_probs.shape[0], log_probs.shape[1] if len(log_probs.shape) == 3 else 1
+    return steps * (2 * _target_labels(call) + batch)
+
+
+def _target_labels(call: Call) -> int:
+    targets: TensorSpec = call["targets"]
+    lengths = call.get("target_lengths")
+    if isinstance(lengths, list | tuple) and all(isinstance(length, int) for length in lengths):
+        return sum(lengths)
+    return targets.numel

@@ -1,0 +1,137 @@
+"""Matrix products: every form is rows × columns × shared dimension.
+
+Adding a bias or an input (`addmm`, `baddbmm`) is no MAC; it is one flop per output element, `beta` and `alpha` scaling
+not counted (they are 1 in practice and folded into the product otherwise). A product of complex numbers is one MAC too.
+Sparse operands count as dense: their spec does not tell the number of non-zeros. The 2:4 forms store half the elements.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.work import argument, products
+from torchgauge.records import TensorSpec
+
+
+@formula("aten::mm", "aten::bmm", "aten::_int_mm", "aten::hspmm", category="matmul")
+def mm(call: Call) -> Work:
+    left, right = argument(call, "self", "mat1"), call["mat2"]
+    return products(call, left.numel * right.shape[-1])
+
+
+@formula(
+    "aten::addmm", "aten::_sparse_addmm", "aten::sspaddmm", "aten::_sparse_semi_structured_addmm",
+    "aten::sparse_sampled_addmm", category="matmul",
+)  # fmt: skip
+def addmm(call: Call) -> Work:
+    return products(call, call["mat1"].numel * call["mat2"].shape[-1], call.out.numel)
+
+
+@formula("aten::_addmm_activation", category="matmul")
+def addmm_activation(call: Call) -> Work:
+    # The fused activation is a ReLU, or a GELU in its tanh form.
+    activation = 9 if call.get("use_gelu") else 1
+    return products(call, call["mat1"].numel * call["mat2"].shape[-1], (1 + activation) * call.out.numel)
+
+
+@formula("aten::baddbmm", "aten::addbmm", category="matmul")
+def baddbmm(call: Call) -> Work:
+    return products(call, call["batch1"].numel * call["batch2"].shape[-1], call.out.numel)
+
+
+@formula("aten::mv", "aten::dot", "aten::vdot", "aten::linalg_vecdot", category="matmul")
+def vector_product(call: Call) -> Work:
+    return products(call, argument(call, "self", "x").numel)
+
+
+@formula("aten::addmv", category="matmul")
+def addmv(call: Call) -> Work:
+    return products(call, call["mat"].numel, call.out.numel)
+
+
+@formula("aten::addr", category="matmul")
+def addr(call: Call) -> Work:
+    # The sum with `self` is the accumulation.
+    return products(call, call["vec1"].numel * call["vec2"].numel)
+
+
+@formula("aten::matmul", "aten::linalg_matmul", "aten::inner", category="matmul")
+def matmul(call: Call) -> Work:
+    return products(call, call.out.numel * call["self"].shape[-1])
+
+
+@formula("aten::matmul_backward", category="matmul")
+def matmul_backward(call: Call) -> Work:
+    wanted = sum(bool(flag) for flag in call.get("mask", (True, True)))
+    return products(call, wanted * call["grad"].numel * call["self"].shape[-1])
+
+
+@formula("aten::tensordot", category="matmul")
+def tensordot(call: Call) -> Work:
+    left = call["self"]
+    shared = prod(left.shape[dim] for dim in call["dims_self"])
+    return products(call, left.numel * call["other"].numel // shared if shared else 0)
+
+
+@formula("aten::linalg_multi_dot", "aten::chain_matmul", category="matmul")
+def matrix_chain(call: Call) -> Work:
+    matrices = call.get("tensors") or call["matrices"]
+    # A vector at either end is a row or a column.
+    sizes = [1 if len(matrices[0].shape) == 1 else matrices[0].shape[0]]
+    sizes += [matrix.shape[0] for matrix in matrices[1:]]
+    sizes.append(1 if len(matrices[-1].shape) == 1 else matrices[-1].shape[1])
+    return products(call, _cheapest_chain(sizes))
+
+
+@formula("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2", category="matmul")
+def grouped_mm(call: Call) -> Work:
+    """A 2-D operand holds all groups side by side; how `offs` divides them does not change the sum."""
+    left, right = call["self"], call["mat2"]
+    if len(left.shape) == 3 and len(right.shape) == 2:
+        macs = prod(left.shape[1:]) * right.shape[-1]
+    else:
+        macs = left.numel * right.shape[-1]
+    return products(call, macs * _packed(left), _scaling(call))
+
+
+@formula("transformers::grouped_mm_fallback", category="matmul")
+def grouped_mm_fallback(call: Call) -> Work:
+    return products(call, call["input"].numel * call["weight"].shape[-1])
+
+
+@formula("aten::_scaled_mm", "aten::_scaled_mm_v2", category="matmul")
+def scaled_mm(call: Call) -> Work:
+    left = call["self"]
+    return products(call, left.numel * _packed(left) * call["mat2"].shape[-1], _scaling(call))
+
+
+@formula("aten::_sparse_semi_structured_mm", category="matmul")
+def semi_structured_mm(call: Call) -> Work:
+    return products(call, call["mat1"].numel * call["mat2"].shape[-1])
+
+
+@formula("aten::_sparse_mm", category="matmul")
+def sparse_mm(call: Call) -> Work:
+    return products(call, call["sparse"].numel * call["dense"].shape[-1])
+
+
+def _cheapest_chain(sizes: list[int]) -> int:
+    """MACs of a product of matrices sizes[0]×sizes[1], sizes[1]×sizes[2], … in the best order."""
+    count = len(sizes) - 1
+    best = {(i, i): 0 for i in range(count)}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            best[i, j] = min(best[i, k] + best[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1] for k in range(i, j))
+    return best[0, count - 1]
+
+
+def _packed(spec: TensorSpec) -> int:
+    """How many numbers one stored element holds ("float4_e2m1fn_x2": two)."""
+    return 2 if spec.dtype.endswith("_x2") else 1
+
+
+def _scaling(call: Call) -> int:
+    scales = call.get("scale_a") is not None
+    return (scales + (call.get("bias") is not None)) * call.out.numel

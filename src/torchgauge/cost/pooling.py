@@ -1,0 +1,91 @@
+"""Pooling: one flop per element of a window, a comparison for the maximum, k − 1 sums and a division for the mean.
+
+Windows count in full at the border. Adaptive windows are computed exactly: output i of n covers ⌊i·size/n⌋ to
+⌈(i+1)·size/n⌉. Gradients: one addition per output for the maximum; for the mean a division, and an addition per window
+element.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.work import argument, arithmetic, per_input
+from torchgauge.records import TensorSpec
+
+_RANKS = ("1d", "2d", "3d")
+_WINDOWED = (
+    *(f"aten::{kind}_pool{rank}" for kind in ("max", "avg") for rank in _RANKS),
+    *(f"aten::max_pool{rank}_with_indices" for rank in _RANKS),
+    *(f"aten::quantized_max_pool{rank}" for rank in _RANKS),
+    "aten::mkldnn_max_pool2d", "aten::mkldnn_max_pool3d", "aten::fractional_max_pool2d", "aten::fractional_max_pool3d",
+    "quantized::max_pool1d", "quantized::max_pool2d",
+)  # fmt: skip
+_ADAPTIVE = (
+    *(f"aten::adaptive_{kind}_pool{rank}" for kind in ("max", "avg") for rank in _RANKS),
+    "aten::_adaptive_avg_pool2d", "aten::_adaptive_avg_pool3d", "aten::mkldnn_adaptive_avg_pool2d",
+)  # fmt: skip
+
+
+@formula(*_WINDOWED, category="pooling")
+def pool(call: Call) -> Work:
+    rank = int(call.op.partition("pool")[2][0])
+    return arithmetic(call, call.out.numel * _window(call, rank))
+
+
+@formula(*_ADAPTIVE, category="pooling")
+def adaptive_pool(call: Call) -> Work:
+    rank = int(call.op.partition("pool")[2][0])
+    return arithmetic(call, _adaptive_flops(call["self"], call.out, rank))
+
+
+@formula("aten::avg_pool2d_backward", "aten::avg_pool3d_backward", category="pooling")
+def avg_pool_backward(call: Call) -> Work:
+    rank = int(call.op.partition("pool")[2][0])
+    return arithmetic(call, call["grad_output"].numel * (1 + _window(call, rank)))
+
+
+@formula(
+    "aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", "aten::adaptive_avg_pool3d_backward",
+    "aten::mkldnn_adaptive_avg_pool2d_backward", category="pooling",
+)  # fmt: skip
+def adaptive_avg_pool_backward(call: Call) -> Work:
+    rank = int(call.op.partition("pool")[2][0])
+    grad = call["grad_output"]
+    return arithmetic(call, grad.numel + _adaptive_flops(argument(call, "self", "input"), grad, rank))
+
+
+per_input(
+    "pooling",
+    {
+        "max_pool2d_backward": 1,
+        "max_pool2d_with_indices_backward": 1,
+        "max_pool3d_with_indices_backward": 1,
+        "mkldnn_max_pool2d_backward": 1,
+        "mkldnn_max_pool3d_backward": 1,
+        "adaptive_max_pool2d_backward": 1,
+        "adaptive_max_pool3d_backward": 1,
+        "fractional_max_pool2d_backward": 1,
+        "fractional_max_pool3d_backward": 1,
+        "max_unpool2d": 0,
+        "max_unpool3d": 0,
+    },
+)
+
+
+def _window(call: Call, rank: int) -> int:
+    """Elements of a window; a kernel given by one number is a square or a cube."""
+    kernel = call["kernel_size"]
+    sizes = [kernel] if isinstance(kernel, int) else list(kernel)
+    return int(prod(sizes if len(sizes) == rank else sizes * rank))
+
+
+def _adaptive_flops(wide: TensorSpec, narrow: TensorSpec, rank: int) -> int:
+    planes = prod(wide.shape[:-rank])
+    covered = prod(_covered(*sizes) for sizes in zip(wide.shape[-rank:], narrow.shape[-rank:], strict=True))
+    return planes * covered
+
+
+def _covered(size: int, windows: int) -> int:
+    """The summed lengths of the windows along one dimension."""
+    return sum(-(-(i + 1) * size // windows) - i * size // windows for i in range(windows))

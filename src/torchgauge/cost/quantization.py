@@ -1,0 +1,85 @@
+"""Conversions between floating and quantized numbers, in flops per element.
+
+x / scale, round, + zero point, two bounds: 5. Back, (q − zero point) · scale: 2. A fake quantization does both: 7.
+Choosing the range looks for both extremes: 2. Ops on quantized numbers are integer work.
+"""
+
+from __future__ import annotations
+
+from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.work import arithmetic, per_input, per_output
+
+QUANTIZE_FLOPS, DEQUANTIZE_FLOPS = 5, 2
+FAKE_QUANTIZE_FLOPS = QUANTIZE_FLOPS + DEQUANTIZE_FLOPS
+
+per_output(
+    "elementwise",
+    {
+        **dict.fromkeys(
+            ("quantize_per_tensor", "quantize_per_channel"), QUANTIZE_FLOPS
+        ),
+        "quantize_per_tensor_dynamic": QUANTIZE_FLOPS + 2,
+        "dequantize": DEQUANTIZE_FLOPS,
+        **dict.fromkeys(
+            (
+                "fake_quantize_per_tensor_affine", "fake_quantize_per_tensor_affine_cachemask",
+                "fake_quantize_per_channel_affine", "fake_quantize_per_channel_affine_cachemask",
+                "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+                "_fake_quantize_learnable_per_tensor_affine", "_fake_quantize_learnable_per_channel_affine",
+            ),
+            FAKE_QUANTIZE_FLOPS,
+        ),
+        "fake_quantize_per_tensor_affine_cachemask_backward": 1,
+        "fake_quantize_per_channel_affine_cachemask_backward": 1,
+    },
+)  # fmt: skip
+# The values are quantized already; they get their scale.
+per_output("copy", {"_make_per_tensor_quantized_tensor": 0, "_make_per_channel_quantized_tensor": 0})
+per_input(
+    "elementwise",
+    {
+        "_fake_quantize_learnable_per_tensor_affine_backward": 6,
+        "_fake_quantize_learnable_per_channel_affine_backward": 6,
+        "fused_moving_avg_obs_fake_quant": FAKE_QUANTIZE_FLOPS + 2,
+        "_fused_moving_avg_obs_fq_helper": FAKE_QUANTIZE_FLOPS + 2,
+        "_fused_moving_avg_obs_fq_helper_functional": FAKE_QUANTIZE_FLOPS + 2,
+        "_choose_qparams_per_tensor": 2,
+        "choose_qparams_optimized": 2,
+        "_saturate_weight_to_fp16": 2,
+    },
+)
+
+
+@formula(
+    "quantized_decomposed::quantize_per_tensor", "quantized_decomposed::quantize_per_channel",
+    "quantized_decomposed::quantize_per_token", category="elementwise",
+)  # fmt: skip
+def quantize(call: Call) -> Work:
+    return arithmetic(call, QUANTIZE_FLOPS * call.out.numel)
+
+
+@formula(
+    "quantized_decomposed::dequantize_per_tensor", "quantized_decomposed::dequantize_per_channel",
+    "quantized_decomposed::dequantize_per_token", category="elementwise",
+)  # fmt: skip
+def dequantize(call: Call) -> Work:
+    return arithmetic(call, DEQUANTIZE_FLOPS * call.out.numel)
+
+
+@formula(
+    *(f"quantized::{name}" for name in (
+        "add", "add_relu", "add_scalar", "add_scalar_relu", "mul", "mul_relu", "mul_scalar", "mul_scalar_relu",
+        "clamp", "relu6", "leaky_relu", "elu", "celu", "hardswish", "sigmoid", "prelu", "threshold", "dropout",
+    )),
+    category="elementwise",
+)  # fmt: skip
+def integer_elementwise(call: Call) -> Work:
+    return Work(flops=0)
+
+
+@formula(
+    "quantized_decomposed::choose_qparams", "quantized_decomposed::choose_qparams_symmetric",
+    "quantized_decomposed::choose_qparams_per_token", category="reduction",
+)  # fmt: skip
+def choose_range(call: Call) -> Work:
+    return arithmetic(call, 2 * call.first.numel)

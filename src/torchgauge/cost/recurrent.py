@@ -1,0 +1,144 @@
+"""Recurrent layers. Every weight matrix multiplies one vector per step, so the MACs are steps × their elements.
+
+The gates of one hidden unit cost, per step (the sum of the two products included):
+
+    LSTM   22 flops, 8 more with biases: 4 sums, 3 sigmoids (4 each), 2 tanh, f·c + i·g, o·tanh(c)
+    GRU    17 flops, 6 more with biases: 3 sums, 2 sigmoids, r·n, tanh, (1 − z)·n + z·h
+    RNN     2 flops, 2 more with biases: 1 sum, tanh or ReLU
+
+and their gradients 22, 16 and 3. The gradients of the inputs and of the weights cost one forward's MACs each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torchgauge.cost.registry import Call, Work, formula, read_bytes
+from torchgauge.cost.work import argument, arithmetic, products, rows, total_numel
+from torchgauge.records import TensorSpec, tensor_specs
+
+
+class Cell(NamedTuple):
+    flops: int
+    bias_flops: int
+    backward_flops: int
+
+
+LSTM, GRU, RNN = Cell(22, 8, 22), Cell(17, 6, 16), Cell(2, 2, 3)
+_BY_GATES = {4: LSTM, 3: GRU, 1: RNN}
+
+
+@formula(
+    "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_lstm_mps", "aten::_cudnn_rnn",
+    "aten::miopen_rnn", category="recurrent",
+)  # fmt: skip
+def layers(call: Call) -> Work:
+    return _without_copy(call, _steps_work(call, rows(argument(call, "input", "data")), _weights(call)))
+
+
+@formula("aten::mkldnn_rnn_layer", category="recurrent")
+def mkldnn_layer(call: Call) -> Work:
+    weights = [call["weight0"], call["weight1"]]
+    if call["has_biases"]:
+        weights += [call["weight2"], call["weight3"]]
+    return _steps_work(call, rows(call["input"]), weights)
+
+
+@formula("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward", "aten::lstm_mps_backward", category="recurrent")
+def layers_backward(call: Call) -> Work:
+    mask = call.get("output_mask", (True, True, True, True))
+    passes = any(mask[:3]) + bool(mask[3])
+    return _without_copy(call, _backward_work(call, rows(call["input"]), _weights(call), passes))
+
+
+@formula("aten::mkldnn_rnn_layer_backward", category="recurrent")
+def mkldnn_layer_backward(call: Call) -> Work:
+    return _backward_work(call, rows(call["input"]), [call["weight1"], call["weight2"]], passes=2)
+
+
+@formula("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", category="recurrent")
+def cell(call: Call) -> Work:
+    weights = [call["w_ih"], call["w_hh"], call.get("b_ih"), call.get("b_hh")]
+    return _steps_work(call, rows(call["input"]), [spec for spec in weights if spec is not None])
+
+
+@formula("aten::_thnn_fused_lstm_cell", category="recurrent")
+def fused_lstm_gates(call: Call) -> Work:
+    return arithmetic(call, _gate_flops(LSTM, call.get("input_bias") is not None) * call["cx"].numel)
+
+
+@formula("aten::_thnn_fused_gru_cell", category="recurrent")
+def fused_gru_gates(call: Call) -> Work:
+    return arithmetic(call, _gate_flops(GRU, call.get("input_bias") is not None) * call["hx"].numel)
+
+
+@formula(
+    "aten::_thnn_fused_lstm_cell_backward", "aten::_thnn_fused_lstm_cell_backward_impl",
+    "aten::_thnn_differentiable_lstm_cell_backward", category="recurrent",
+)  # fmt: skip
+def lstm_gates_backward(call: Call) -> Work:
+    return arithmetic(call, LSTM.backward_flops * call["cx"].numel)
+
+
+@formula("aten::_thnn_fused_gru_cell_backward", "aten::_thnn_differentiable_gru_cell_backward", category="recurrent")
+def gru_gates_backward(call: Call) -> Work:
+    return arithmetic(call, GRU.backward_flops * call["grad_hy"].numel)
+
+
+@formula("aten::_cudnn_rnn_flatten_weight", category="copy")
+def flatten_weight(call: Call) -> Work:
+    return Work(flops=0)
+
+
+def _steps_work(call: Call, steps: int, weights: Iterable[TensorSpec]) -> Work:
+    weights = list(weights)
+    macs = steps * _matrix_elements(weights)
+    kind, units = _cell_and_units(call, weights)
+    has_bias = any(len(spec.shape) == 1 for spec in weights)
+    return products(call, macs, steps * units * _gate_flops(kind, has_bias))
+
+
+def _backward_work(call: Call, steps: int, weights: Iterable[TensorSpec], passes: int) -> Work:
+    weights = list(weights)
+    kind, units = _cell_and_units(call, weights)
+    return products(call, passes * steps * _matrix_elements(weights), steps * units * kind.backward_flops)
+
+
+def _cell_and_units(call: Call, weights: list[TensorSpec]) -> tuple[Cell, int]:
+    """The kind of cell, and its hidden units in all layers and directions together.
+
+    The rows of an input matrix are gates × units; the recurrent matrix after it has the same rows. An LSTM's projection
+    is a third matrix, whose rows are its smaller output.
+    """
+    matrices = [spec for spec in weights if len(spec.shape) == 2]
+    gated = max(spec.shape[0] for spec in matrices)
+    gates = gated // _hidden_size(call)
+    stacked = sum(spec.shape[0] == gated for spec in matrices) // 2
+    return _BY_GATES[gates], stacked * gated // gates
+
+
+def _hidden_size(call: Call) -> int:
+    if call.get("hidden_size"):
+        return int(call["hidden_size"])
+    states = list(tensor_specs(call["hx"]))
+    # With a projection the hidden state is smaller than the cell state, which comes second.
+    return states[-1].shape[-1]
+
+
+def _weights(call: Call) -> list[TensorSpec]:
+    return list(tensor_specs(argument(call, "weight", "params")))
+
+
+def _matrix_elements(weights: Iterable[TensorSpec]) -> int:
+    return total_numel([spec for spec in weights if len(spec.shape) == 2])
+
+
+def _gate_flops(kind: Cell, has_bias: bool) -> int:
+    return kind.flops + (kind.bias_flops if has_bias else 0)
+
+
+def _without_copy(call: Call, work: Work) -> Work:
+    """cuDNN is given its weights twice, one by one and as one buffer; they are read once."""
+    buffer = call.get("weight_buf")
+    return work if buffer is None else work._replace(bytes_read=read_bytes(call) - buffer.distinct_bytes)

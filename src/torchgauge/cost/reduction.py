@@ -1,0 +1,114 @@
+"""Reductions and scans: flops per input element, and what remains to do per result.
+
+n elements cost n additions or comparisons (the first against the neutral element). mean: n + 1. var: the sum, x − mean,
+the square, the sum: 4 n + 2; std one root more. Norms: |x|ᵖ 2 (1 for p = 1, 2 and ∞: |x| or x²), the sum 1, the root 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
+
+from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.work import argument, arithmetic, per_input
+
+
+class Rate(NamedTuple):
+    per_element: int
+    per_result: int = 0
+
+
+_REDUCTIONS: Mapping[str, Rate] = {
+    "sum": Rate(1),
+    "nansum": Rate(2),  # a test for NaN
+    "prod": Rate(1),
+    "mean": Rate(1, 1),
+    "nanmean": Rate(2, 1),
+    "var": Rate(4, 2),
+    "var_mean": Rate(4, 2),
+    "std": Rate(4, 3),
+    "std_mean": Rate(4, 3),
+    "amax": Rate(1),
+    "amin": Rate(1),
+    "argmax": Rate(1),
+    "argmin": Rate(1),
+    "aminmax": Rate(2),
+    "_aminmax": Rate(2),
+    "any": Rate(1),
+    "all": Rate(1),
+    "count_nonzero": Rate(1),
+    "hash_tensor": Rate(0),
+}
+
+per_input(
+    "reduction",
+    {
+        "cumsum": 1,
+        "cumprod": 1,
+        "cummax": 1,
+        "cummin": 1,
+        "_cummax_helper": 1,
+        "_cummin_helper": 1,
+        "logcumsumexp": 7,  # a logaddexp per element
+        "_logcumsumexp": 7,
+        "segment_reduce": 1,
+        "_segment_reduce_backward": 1,
+        "value_selecting_reduction_backward": 0,
+        "histc": 3,  # (x − min) / width, rounded
+        "histogram": 3,
+        "histogramdd": 3,
+        "_histogramdd_from_bin_cts": 3,
+        "_histogramdd_from_bin_tensors": 3,
+        "_histogramdd_bin_edges": 2,
+        "bincount": 1,
+        "_is_all_true": 0,
+        "_is_any_true": 0,
+    },
+)
+
+
+def _register(name: str, rate: Rate) -> None:
+    @formula(f"aten::{name}", category="reduction")
+    def reduction(call: Call) -> Work:
+        return arithmetic(call, rate.per_element * call["self"].numel + rate.per_result * call.out.numel)
+
+
+for _name, _rate in _REDUCTIONS.items():
+    _register(_name, _rate)
+
+
+@formula("aten::max", "aten::min", category="reduction")
+def extremum(call: Call) -> Work:
+    """Of a tensor, along a dimension, or of two tensors element by element."""
+    is_binary = call.get("other") is not None
+    return arithmetic(call, call.out.numel if is_binary else call["self"].numel)
+
+
+@formula("aten::trace", category="reduction")
+def trace(call: Call) -> Work:
+    diagonal = min(call["self"].shape)
+    return arithmetic(call, diagonal)._replace(bytes_read=diagonal * call["self"].itemsize)
+
+
+@formula("aten::linalg_vector_norm", "aten::norm", "aten::native_norm", "aten::linalg__powsum", category="reduction")
+def norm(call: Call) -> Work:
+    order = argument(call, "ord", "p")
+    return arithmetic(call, norm_flops(call["self"].numel, call.out.numel, 2 if order is None else order))
+
+
+@formula("aten::dist", category="reduction")
+def dist(call: Call) -> Work:
+    elements = call["self"].numel
+    return arithmetic(call, elements + norm_flops(elements, 1, call.get("p", 2)))
+
+
+def norm_flops(elements: int, results: int, order: float | str) -> int:
+    """Flops of the p-norms of `elements` numbers in `results` vectors."""
+    if order in ("fro", 2):
+        return 2 * elements + results
+    if order in (1, inf, -inf, "inf", "-inf"):
+        return 2 * elements
+    if order == 0:
+        return elements
+    return 3 * elements + results

@@ -1,0 +1,84 @@
+"""Interpolation, padding and the rearrangements around them.
+
+Interpolating between two values is 3 flops (a + w (b − a)), so a linear resize costs 3 per output, a bilinear one 9
+(three of them), a trilinear one 21. A bicubic output is five sums of four weighted values: 5 × 7. The weights belong to
+rows and columns and are not counted. With anti-aliasing the kernel grows with the reduction: one pass along the width,
+one along the height. Gradients: a product and a sum per tap.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.work import argument, arithmetic, per_input, per_output
+from torchgauge.records import TensorSpec
+
+LINEAR_FLOPS = {1: 3, 2: 9, 3: 21}
+BICUBIC_FLOPS = 35
+# Width of the kernel, in input pixels where the size stays.
+_KERNEL_WIDTH = {"bilinear": 2, "bicubic": 4, "lanczos": 6}
+
+per_output(
+    "resize",
+    {
+        **{f"upsample_nearest{rank}d": 0 for rank in (1, 2, 3)},
+        **{f"_upsample_nearest_exact{rank}d": 0 for rank in (1, 2, 3)},
+        "upsample_linear1d": LINEAR_FLOPS[1],
+        "upsample_bilinear2d": LINEAR_FLOPS[2],
+        "upsample_trilinear3d": LINEAR_FLOPS[3],
+        "upsample_bicubic2d": BICUBIC_FLOPS,
+    },
+)
+per_input(
+    "resize",
+    {
+        **{f"upsample_nearest{rank}d_backward": 1 for rank in (1, 2, 3)},
+        **{f"_upsample_nearest_exact{rank}d_backward": 1 for rank in (1, 2, 3)},
+        "upsample_linear1d_backward": 4,
+        "upsample_bilinear2d_backward": 8,
+        "upsample_trilinear3d_backward": 16,
+        "upsample_bicubic2d_backward": 32,
+    },
+)
+per_output(
+    "resize",
+    dict.fromkeys(
+        (
+            "im2col", "pixel_shuffle", "pixel_unshuffle", "constant_pad_nd", "pad", "_pad_enum", "_pad_circular",
+            *(f"{kind}_pad{rank}d" for kind in ("reflection", "replication") for rank in (1, 2, 3)),
+        ),
+        0,
+    ),
+)  # fmt: skip
+# Where windows overlap or a border was repeated, gradients are summed.
+per_input(
+    "resize",
+    {
+        "col2im": 1,
+        **{f"{kind}_pad{rank}d_backward": 1 for kind in ("reflection", "replication") for rank in (1, 2, 3)},
+    },
+)
+
+
+@formula(*(f"aten::_upsample_{kind}2d_aa" for kind in _KERNEL_WIDTH), category="resize")
+def antialiased(call: Call) -> Work:
+    return arithmetic(call, _separable_flops(call, argument(call, "self", "input"), call.out))
+
+
+@formula(*(f"aten::_upsample_{kind}2d_aa_backward" for kind in _KERNEL_WIDTH), category="resize")
+def antialiased_backward(call: Call) -> Work:
+    return arithmetic(call, _separable_flops(call, call.out, call["grad_output"]))
+
+
+def _separable_flops(call: Call, given: TensorSpec, resized: TensorSpec) -> int:
+    """First along the width at the given height, then along the height: 2 taps − 1 flops per element each."""
+    width = next(size for kind, size in _KERNEL_WIDTH.items() if kind in call.op)
+    (given_h, given_w), (resized_h, resized_w) = given.shape[-2:], resized.shape[-2:]
+    along_width = given_h * resized_w * (2 * _taps(width, given_w, resized_w) - 1)
+    along_height = resized_h * resized_w * (2 * _taps(width, given_h, resized_h) - 1)
+    return prod(given.shape[:-2]) * (along_width + along_height)
+
+
+def _taps(width: int, given: int, resized: int) -> int:
+    return ceil(width * max(given / max(resized, 1), 1.0))

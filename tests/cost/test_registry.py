@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cost.calls import cost, judge, spec
+from torchgauge.cost import Call, Work, assess, find, formula
+from torchgauge.cost.registry import REGISTRY
+from torchgauge.records import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, TensorSpec
+
+
+@pytest.fixture
+def untouched_registry() -> Iterator[None]:
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+def test_a_second_formula_for_an_op_is_refused() -> None:
+    with pytest.raises(ValueError, match="'aten::mm' has a formula already"):
+        formula("aten::mm", category="matmul")(lambda call: Work())
+
+
+def test_a_category_outside_the_contract_is_refused() -> None:
+    with pytest.raises(ValueError, match="'gemm' is no category"):
+        formula("mine::op", category="gemm")
+
+
+@pytest.mark.usefixtures("untouched_registry")
+def test_a_user_adds_a_formula_with_a_decorator() -> None:
+    @formula("mine::scan", category="other")
+    def scan(call: Call) -> Work:
+        return Work(macs=call["x"].numel)
+
+    assert judge("mine::scan", spec(4), x=spec(4)) == ("other", COUNTED, Cost(4, 8, 16, 16))
+
+
+def test_an_unknown_op_is_uncounted_and_its_bytes_are_known() -> None:
+    assert judge("mine::unheard_of", spec(2), x=spec(3)) == ("other", UNCOUNTED, Cost(0, 0, 12, 8))
+
+
+def test_an_in_place_op_uses_the_formula_of_the_op() -> None:
+    assert find("aten::gelu_") is find("aten::gelu")
+    assert cost("aten::silu_", spec(3), self=spec(3)) == cost("aten::silu", spec(3), self=spec(3))
+
+
+def test_an_op_without_formula_is_generic_by_its_tag() -> None:
+    arguments = {"x": spec(6)}
+    pointwise = assess(Call("mine::map", arguments, (spec(6),), tags=frozenset({"pointwise"})))
+    reduction = assess(Call("mine::fold", arguments, (spec(),), tags=frozenset({"reduction"})))
+    view = assess(Call("mine::look", arguments, (spec(6),), tags=frozenset({"view"})))
+    assert pointwise == ("elementwise", COUNTED, Cost(0, 6, 24, 24))
+    assert reduction == ("reduction", COUNTED, Cost(0, 6, 24, 4))
+    assert view == ("view", FREE, Cost())
+
+
+def test_a_pointwise_op_that_returns_no_tensor_counts_its_input() -> None:
+    call = Call("mine::same", {"x": spec(6)}, (), tags=frozenset({"pointwise"}))
+    assert assess(call).cost == Cost(0, 6, 24, 0)
+
+
+def test_an_expanded_dimension_is_read_once() -> None:
+    row = TensorSpec((8, 4), stride=(0, 1))
+    assert cost("aten::add", spec(8, 4), self=spec(8, 4), other=row) == Cost(0, 32, 128 + 16, 128)
+
+
+def test_a_tensor_given_twice_is_read_once() -> None:
+    x = spec(5)
+    call = Call("aten::mul", {"self": x, "other": x}, (x,), inputs=(x,))
+    assert assess(call).cost == Cost(0, 5, 20, 20)
+
+
+@pytest.mark.parametrize("op", ["aten::add", "aten::relu", "aten::sum", "aten::sort", "aten::cumsum", "aten::gelu"])
+def test_work_on_integers_is_not_flops(op: str) -> None:
+    numbers = spec(8, dtype="int64")
+    assert cost(op, numbers, self=numbers, other=numbers, dim=0).flops == 0
+
+
+def test_every_entry_names_a_category_of_the_contract() -> None:
+    used = {entry.category for entry in REGISTRY.values()}
+    assert used == set(CATEGORIES)
