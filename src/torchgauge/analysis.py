@@ -65,9 +65,9 @@ def analyze(
 ) -> Analysis:
     """Analyse a model without doing its arithmetic; it is left exactly as it was.
 
-    `target` is a module or a target string. `inputs` is a tensor, a tuple of positional arguments or a dict of keywords,
-    `input_size` one shape or several; without either they are inferred. `dtype` is the type of the floating parameters and
-    inputs, `device` where tensors pretend to be. `progress` None shows progress where stderr is a terminal.
+    `target` is a module or a target string. `inputs` is a tensor, a tuple of positional arguments or a dict of
+    keywords, `input_size` one shape or several; without either they are inferred. `dtype` is the type of the floating
+    parameters and inputs, `device` where tensors pretend to be. `progress` None shows progress on a terminal.
     """
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")

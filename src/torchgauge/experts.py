@@ -1,7 +1,7 @@
 """Mixture of experts: which share of the parameters one token uses.
 
-A router shows as a `topk` over the experts. Its experts are the parameters, in the router's module or beside it, that have
-one slice per expert (a 3-D weight), or the children of a list with one module per expert.
+A router shows as a `topk` over the experts. Its experts are the parameters, in the router's module or beside it, that
+have one slice per expert (a 3-D weight), or the children of a list with one module per expert.
 """
 
 from __future__ import annotations

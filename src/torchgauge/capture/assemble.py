@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from torch.nn.parameter import UninitializedTensorMixin
-
-from torchgauge.capture.paths import ModulePaths, Owned
+from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of_real
-from torchgauge.records import ModuleRecord, ParamRecord, TensorSpec
+from torchgauge.records import ModuleRecord, ParamRecord
 
 
 def param_records(paths: ModulePaths) -> tuple[ParamRecord, ...]:
     return tuple(
         ParamRecord(
             name=owned.name,
-            spec=_spec(owned),
+            spec=spec_of_real(owned.tensor),
             trainable=owned.tensor.requires_grad and not owned.is_buffer,
             is_buffer=owned.is_buffer,
             aliases=tuple(owned.aliases),
@@ -54,19 +52,13 @@ def _parameter_sums(paths: ModulePaths) -> tuple[dict[str, int], dict[str, int],
     for owned in paths.owned:
         if owned.is_buffer:
             continue
-        spec = _spec(owned)
+        spec = spec_of_real(owned.tensor)
         for path in paths.owners(owned):
             params[path] += spec.numel
             nbytes[path] += spec.nbytes
             if owned.tensor.requires_grad:
                 trainable[path] += spec.numel
     return params, trainable, nbytes
-
-
-def _spec(owned: Owned) -> TensorSpec:
-    if isinstance(owned.tensor, UninitializedTensorMixin):
-        return TensorSpec((0,))
-    return spec_of_real(owned.tensor)
 
 
 def _type_name(module: object) -> str:

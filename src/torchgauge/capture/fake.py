@@ -37,7 +37,7 @@ class FakeRun(TorchDispatchMode):
         return False
 
     def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
         self.device = device
         self.assume = assume
@@ -57,7 +57,7 @@ class FakeRun(TorchDispatchMode):
         if tensor.requires_grad:
             ghost.requires_grad_()
         if isinstance(tensor, torch.nn.Parameter):
-            ghost._is_param = True  # type: ignore[attr-defined]  # what isinstance(…, nn.Parameter) looks at
+            ghost._is_param = True  # what isinstance(…, nn.Parameter) looks at
         self._adopted[id(tensor)] = (tensor, ghost)
         return ghost
 
@@ -122,7 +122,7 @@ class FakeRun(TorchDispatchMode):
         else:
             built = result
         self.recorder.record(plan.signature, _names(tensors))
-        if plan.follows or all([ghost.value is not None for ghost in tensors]):
+        if plan.follows or all(ghost.value is not None for ghost in tensors):
             values.follow(func, plan.info, args, kwargs, tensors, built)
         elif plan.info.name in values.ROUTERS:
             values.assume_balanced(plan.info, tensors[0], built)
@@ -147,7 +147,7 @@ class FakeRun(TorchDispatchMode):
     ) -> Any:
         """`t_` and its like change the ghost itself; the signature is that of the change."""
         ghost = tensors[0]
-        with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+        with torch._C._DisableTorchDispatch():
             func(*args, **kwargs)
         spec = self.specs.get(tuple(ghost.shape), ghost.stride(), ghost.dtype, ghost.spec.device)
         plan = self._planner.plan(func, info, args, kwargs, tensors, inferred=spec)
@@ -160,7 +160,7 @@ class FakeRun(TorchDispatchMode):
     def _look(
         self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
     ) -> Any:
-        """An op whose result depends on values: answered from known ones, or by an assumption where that is asked for."""
+        """An op whose result depends on values: answered from known ones, or assumed where that is asked for."""
         try:
             return values.look(self, func, info, args, kwargs, tensors)
         except DataDependent as signal:

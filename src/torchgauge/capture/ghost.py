@@ -34,9 +34,7 @@ class Specs:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Spec] = {}
 
-    def get(
-        self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> Spec:
+    def get(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Spec:
         key = (shape, stride, dtype, device)
         spec = self._known.get(key)
         if spec is None:
@@ -91,10 +89,12 @@ class Ghost(torch.Tensor):
     value: torch.Tensor | None
 
     # Ops reach the run through the dispatch mode alone.
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> NoReturn:
         raise RuntimeError(f"{func} was called on a tensor of an analysis that has ended; it holds no data")
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
@@ -104,7 +104,7 @@ class Ghost(torch.Tensor):
     def tolist(self) -> Any:
         return self._content("tolist").tolist()
 
-    def numpy(self, **_: Any) -> Any:  # type: ignore[override]
+    def numpy(self, **_: Any) -> Any:
         return self._content("numpy").numpy()
 
     def __array__(self, dtype: Any = None, **_: Any) -> Any:
@@ -120,7 +120,7 @@ class Ghost(torch.Tensor):
 
 
 def make_ghost(spec: Spec, storage: Storage, value: torch.Tensor | None = None) -> Ghost:
-    ghost: Ghost = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    ghost: Ghost = torch.Tensor._make_wrapper_subclass(
         Ghost, spec.shape, strides=spec.stride, dtype=spec.dtype, device=spec.device, storage_size=storage.nbytes
     )
     ghost.spec = spec

@@ -7,14 +7,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from torchgauge.capture.structure import map_tensors
 from torchgauge.errors import InputError
 
+_Uninitialized: tuple[Any, ...] = (UninitializedParameter, UninitializedBuffer)
+
 
 def is_lazy(model: nn.Module) -> bool:
-    return any(isinstance(tensor, UninitializedTensorMixin) for tensor in (*model.parameters(), *model.buffers()))
+    return any(isinstance(tensor, _Uninitialized) for tensor in (*model.parameters(), *model.buffers()))
 
 
 def initialised_copy(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> nn.Module:
@@ -35,9 +37,8 @@ def initialised_copy(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _on_meta(tensor: Any) -> Any:
-    if isinstance(tensor, UninitializedParameter):
-        return UninitializedParameter(requires_grad=tensor.requires_grad, device="meta", dtype=tensor.dtype)
-    if isinstance(tensor, UninitializedBuffer):
-        return UninitializedBuffer(requires_grad=tensor.requires_grad, device="meta", dtype=tensor.dtype)
+    for kind in _Uninitialized:
+        if isinstance(tensor, kind):
+            return kind(requires_grad=tensor.requires_grad, device="meta", dtype=tensor.dtype)
     on_meta = torch.empty_like(tensor, device="meta")
     return nn.Parameter(on_meta, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else on_meta

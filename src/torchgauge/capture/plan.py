@@ -17,7 +17,7 @@ from torchgauge.records import Signature
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One tensor of a result; `source` is the position of the input whose memory it shares, -1 for memory of its own."""
+    """One tensor of a result; `source` is the position of the input whose memory it shares, -1 for its own."""
 
     spec: Spec
     source: int = -1
@@ -90,7 +90,7 @@ class Planner:
         if any(ret.argument for ret in returns):
             arguments = bind(info, args, kwargs)
             shared = [_sharing(ret, arguments, tensors) for ret in returns]
-            if shared == [(0, True)]:  # what was written to is returned: it keeps its own spec
+            if shared == [(0, True)] and not info.changes_metadata:  # what was written to is returned: it keeps its own spec
                 return Output(tensors[0].spec, 0, True)
         if len(returns) == 1:
             return self._outputs(inferred, shared[0], device)

@@ -1,4 +1,4 @@
-"""The run for real, for models whose path depends on their data: same recorder, real arithmetic, nothing left behind."""
+"""The run for real, for models whose path depends on their data: same recorder, real arithmetic, no trace left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RealRun(TorchDispatchMode):
         return False
 
     def __init__(self, recorder: Recorder, paths: ModulePaths) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
         self._names = {_storage_key(owned.tensor): owned.name for owned in paths.owned}
         self._alive: dict[int, weakref.ref[Any]] = {}

@@ -172,7 +172,7 @@ def _prepared(model: nn.Module, request: Request) -> Iterator[None]:
         stack.enter_context(untouched(model))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(request.train))
-        stack.enter_context(torch.jit.optimized_execution(False))
+        stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
         stack.enter_context(_eager())
         model.train(request.train)
         yield

@@ -12,7 +12,7 @@ from torchgauge.capture.ghost import dtype_name
 from torchgauge.capture.opinfo import OpInfo
 from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, price
-from torchgauge.records import COUNTED, Signature, TensorSpec
+from torchgauge.records import COUNTED, Signature, TensorSpec, tensor_specs
 
 SpecOf = Callable[[torch.Tensor], TensorSpec]
 
@@ -30,7 +30,8 @@ def describe(
 ) -> Signature:
     """The signature of one call; `result` is what the call returned, for formulas registered with torch."""
     arguments = {name: _to_specs(value, spec_of) for name, value in bind(info, args, kwargs).items()}
-    call = Call(info.name, arguments, outputs, tuple(distinct), info.tags)
+    read = _without_out(distinct, arguments) if "out" in info.tags else distinct
+    call = Call(info.name, arguments, outputs, tuple(read), info.tags)
     found = _assess(func, call, args, kwargs, result)
     return Signature(
         op=info.name,
@@ -54,6 +55,11 @@ def bind(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[st
         bound[name] = value
     bound.update(kwargs)
     return bound
+
+
+def _without_out(distinct: Iterable[TensorSpec], arguments: dict[str, Any]) -> list[TensorSpec]:
+    """The tensors an `out=` call reads: all but the last, which it only writes."""
+    return list(distinct)[: -len(list(tensor_specs(arguments.get("out")))) or None]
 
 
 def _assess(func: Any, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Assessment:

@@ -1,6 +1,7 @@
 """A training step: backward from the outputs with a gradient of ones, then one AdamW step.
 
-No loss is invented: where the model returns one (`loss`), the backward pass starts there, else at every floating output.
+No loss is invented: where the model returns one (`loss`), the backward pass starts there, else at every output that
+needs a gradient.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def train_step(
     run: TorchDispatchMode,
     recorder: Recorder,
     output: Any,
-    parameters: list[torch.Tensor],
+    parameters: list[torch.nn.Parameter],
     gradient_of: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     """Run backward and optimizer step under `run`; the gradients to start from are made outside it."""
@@ -37,7 +38,7 @@ def train_step(
         _optimize(parameters)
 
 
-def _optimize(parameters: list[torch.Tensor]) -> None:
+def _optimize(parameters: list[torch.nn.Parameter]) -> None:
     trained = [parameter for parameter in parameters if parameter.grad is not None]
     if trained:
         torch.optim.AdamW(trained).step()

@@ -1,4 +1,4 @@
-"""Leave no trace: after the block, the model and the process's random state are as they were, whatever happened inside."""
+"""Leave no trace: after the block, the model and the random states are as they were, whatever happened inside."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _remember(module: nn.Module) -> Any:
         training = module.training
         return lambda: module.train(training) if module.training != training else None
     attributes = dict(module.__dict__)
-    contents = [(value, _copy(value) if value else []) for value in attributes.values() if isinstance(value, _CONTAINERS)]
+    contents = [
+        (value, _copy(value) if value else []) for value in attributes.values() if isinstance(value, _CONTAINERS)
+    ]
 
     def restore() -> None:
         if module.__dict__.keys() != attributes.keys() or any(

@@ -1,4 +1,4 @@
-"""Attention kernels. The fused CPU paths of `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` have no meta kernel."""
+"""Attention kernels. Those of the fast paths of `nn.MultiheadAttention` and its encoder layer have no meta kernel."""
 
 from __future__ import annotations
 

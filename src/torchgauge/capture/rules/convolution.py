@@ -24,7 +24,9 @@ def convolution(arguments: Arguments, specs: Specs) -> Spec | None:
         return None
     shape = (image.shape[0], channels_out, *space)
     last = is_channels_last(image) or is_channels_last(weight)
-    return specs.get(shape, channels_last_stride(shape) if last else contiguous_stride(shape), image.dtype, image.device)
+    return specs.get(
+        shape, channels_last_stride(shape) if last else contiguous_stride(shape), image.dtype, image.device
+    )
 
 
 def _space(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchgauge.capture.ghost import Spec, contiguous_stride, is_contiguous
+from torchgauge.capture.ghost import Spec, contiguous_stride
 
 
 def is_dense(spec: Spec) -> bool:
@@ -18,10 +18,17 @@ def is_dense(spec: Spec) -> bool:
 
 
 def is_channels_last(spec: Spec) -> bool:
-    """Images or volumes with the channels innermost, and not contiguous as well."""
-    if len(spec.shape) not in (4, 5):
+    """Images or volumes that torch takes for channels_last: strides in that order, gaps allowed."""
+    rank = len(spec.shape)
+    if rank not in (4, 5) or spec.stride[1] == 0 or 0 in spec.shape:
         return False
-    return spec.stride == channels_last_stride(spec.shape) and not is_contiguous(spec.shape, spec.stride)
+    least = 0
+    for dim in (1, *range(rank - 1, 1, -1), 0):
+        # With one channel and one pixel both layouts fit, and torch prefers the contiguous one.
+        if spec.stride[dim] < least or (dim == 0 and least == spec.stride[1]):
+            return False
+        least = spec.stride[dim] * spec.shape[dim]
+    return True
 
 
 def channels_last_stride(shape: tuple[int, ...]) -> tuple[int, ...]:

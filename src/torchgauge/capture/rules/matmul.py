@@ -48,7 +48,12 @@ def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 def grouped(arguments: Arguments, specs: Specs) -> Spec | None:
     """Rows in groups against one matrix per group. torch's meta kernel refuses types that its CPU kernel takes."""
     left, right = arguments["self"].spec, arguments["mat2"].spec
-    if len(left.shape) != 2 or len(right.shape) != 3 or left.shape[1] != right.shape[1] or left.dtype is not right.dtype:
+    if (
+        len(left.shape) != 2
+        or len(right.shape) != 3
+        or left.shape[1] != right.shape[1]
+        or left.dtype is not right.dtype
+    ):
         return None
     shape = (left.shape[0], right.shape[2])
     return specs.get(shape, contiguous_stride(shape), arguments["out_dtype"] or left.dtype, left.device)

@@ -12,15 +12,17 @@ from torchgauge.capture.rules.registry import Arguments, Rule, shape_rule
 
 _COMPARISONS = frozenset(
     f"aten::{name}"
-    for name in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or")
+    for name in (
+        "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or",
+    )
 )  # fmt: skip
 # Results of another type than the inputs, or with a type argument.
 _OTHER_TYPES = frozenset(
     f"aten::{name}"
     for name in (
-        "signbit", "isposinf", "isneginf", "isreal", "logical_xor", "frexp", "angle", "real", "imag", "polar", "complex",
-        "view_as_complex", "bitwise_not", "equal", "_to_copy", "sgn", "nan_to_num", "float_power", "special_zeta",
-        "where", "masked_fill", "copy", "copy_",
+        "signbit", "isposinf", "isneginf", "isreal", "logical_xor", "frexp", "angle", "real", "imag", "polar",
+        "complex", "view_as_complex", "bitwise_not", "equal", "_to_copy", "sgn", "nan_to_num", "float_power",
+        "special_zeta", "copy", "copy_",
     )
 )  # fmt: skip
 
@@ -41,10 +43,10 @@ def masked_fill(arguments: Arguments, specs: Specs) -> Spec | None:
 
 @shape_rule("aten::where")
 def where(arguments: Arguments, specs: Specs) -> Spec | None:
-    chosen = [arguments.get(name) for name in ("condition", "self", "other")]
-    if not all(isinstance(item, Ghost) for item in chosen):
+    chosen = [item.spec for name in ("condition", "self", "other") if isinstance(item := arguments.get(name), Ghost)]
+    if len(chosen) < 3:
         return None
-    condition, left, right = (item.spec for item in chosen)
+    condition, left, right = chosen
     return _broadcast([condition, left, right], specs, left.dtype) if left.dtype is right.dtype else None
 
 

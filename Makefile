@@ -1,0 +1,41 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all check bench clean
+
+help:  ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+install: $(STAMP)  ## create .venv and install torchgauge with everything for development
+
+# torch goes first and alone: the other packages then find the pinned build in place.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) torch
+	$(PIP_INSTALL) -e .[dev]
+	@touch $@
+
+demo: install  ## analyse a small model and write its report
+	$(BIN)/torchgauge demo
+
+test: check  ## the checks and the fast tests, as CI runs them
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+test-all: check  ## every test, whole model tables included
+	$(BIN)/python -m pytest -q -n 2
+
+check: install  ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: install  ## time the static analysis against a bare forward and against other tools
+	$(BIN)/python benchmarks/static.py
+
+clean:  ## remove what the tools left behind; .venv stays
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info torchgauge-demo.*
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,69 @@
+"""Everything worth knowing about a PyTorch model.
+
+The names below load on first use, so that `import torchgauge` and `torchgauge --help` do not import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchgauge.analysis import Analysis, analyze, load
+    from torchgauge.cost import Call, Work, formula
+    from torchgauge.errors import (
+        FormatError,
+        ForwardError,
+        InputError,
+        MissingDependencyError,
+        TargetError,
+        TorchgaugeError,
+        UsageError,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Analysis",
+    "Call",
+    "FormatError",
+    "ForwardError",
+    "InputError",
+    "MissingDependencyError",
+    "TargetError",
+    "TorchgaugeError",
+    "UsageError",
+    "Work",
+    "__version__",
+    "analyze",
+    "formula",
+    "load",
+]
+
+_HOMES = {
+    "torchgauge.analysis": ("Analysis", "analyze", "load"),
+    "torchgauge.cost": ("Call", "Work", "formula"),
+    "torchgauge.errors": (
+        "FormatError",
+        "ForwardError",
+        "InputError",
+        "MissingDependencyError",
+        "TargetError",
+        "TorchgaugeError",
+        "UsageError",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'torchgauge' has no attribute '{name}'")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,76 @@
+"""`torchgauge analyze TARGET`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from torchgauge.cli.output import deliver, report_options, show_progress
+
+if TYPE_CHECKING:
+    from torchgauge.analysis import Analysis
+
+SUMMARY = "static analysis of a model: parameters, MACs, FLOPs, memory, per module and per op"
+DESCRIPTION = """\
+Analyse a model without doing its arithmetic.
+
+TARGET is one of
+  path/to/file.py:Name, package.module:Name    a class, a factory or an instance
+  timm:NAME, torchvision:NAME                  a model of these packages, without its weights
+  hf:PATH_OR_CLASS                             a transformers configuration, model type or class
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET")
+    inputs = parser.add_argument_group("inputs", "inferred where the model says what it wants")
+    inputs.add_argument(
+        "--input",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="[NAME=]DIMS[:DTYPE]",
+        help="repeatable: 1x3x224x224, ids=1x128:int64",
+    )
+    inputs.add_argument("--batch", type=positive, metavar="N", help="batch size of inferred inputs")
+    inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
+    inputs.add_argument("--dtype", metavar="T", help="type of floating inputs: float32, bfloat16, …")
+    run = parser.add_argument_group("run")
+    run.add_argument("--device", metavar="D", help="device the tensors pretend to be on (default: cpu)")
+    run.add_argument(
+        "--mode", choices=("inference", "train"), default="inference", help="train: forward, backward, optimizer step"
+    )
+    table = parser.add_argument_group("report")
+    table.add_argument("--depth", type=int, metavar="N", help="levels of the module tree (default: what fits a page)")
+    table.add_argument("--columns", metavar="A,B", help="columns of the module tree, such as params,macs,calls")
+    table.add_argument("--sort", metavar="KEY", help="order siblings by this column, the largest first")
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    options = report_options(args)
+    deliver(analyze_target(args), args, options)
+    return 0
+
+
+def analyze_target(args: argparse.Namespace) -> Analysis:
+    from torchgauge.analysis import analyze
+    from torchgauge.source import parse_dtype, parse_input
+
+    return analyze(
+        args.target,
+        specs=[parse_input(text) for text in args.inputs],
+        batch=args.batch,
+        seq=args.seq,
+        dtype=parse_dtype(args.dtype) if args.dtype else None,
+        device=args.device,
+        mode=args.mode,
+        progress=show_progress(args, sys.stderr),
+    )

@@ -1,0 +1,30 @@
+"""`torchgauge demo`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchgauge.cli.output import check_outputs, deliver, show_progress
+
+SUMMARY = "analyse a small model that it builds itself, and write its report"
+FILES = ("torchgauge-demo.json", "torchgauge-demo.txt")
+DESCRIPTION = f"Analyse a small image classifier and write {' and '.join(FILES)} into the current folder."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """No options of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    from torchgauge.analysis import analyze
+    from torchgauge.cli.demo_model import DemoNet
+    from torchgauge.report import Options
+    from torchgauge.report.terminal import terminal_width
+
+    check_outputs(args)
+    args.outputs = [*(str(Path.cwd() / name) for name in FILES), *args.outputs]
+    view = analyze(DemoNet().eval(), input_size=(1, 3, 224, 224), progress=show_progress(args, sys.stderr))
+    deliver(view, args, Options(width=terminal_width()))
+    return 0

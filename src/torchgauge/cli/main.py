@@ -1,0 +1,131 @@
+"""Parse, run one command, turn errors into a message and an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import takewhile
+
+from torchgauge import __version__
+from torchgauge.cli import analyze, demo, system
+from torchgauge.errors import TorchgaugeError, UsageError
+
+COMMANDS = {"analyze": analyze, "system": system, "demo": demo}
+EPILOG = """\
+torchgauge TARGET is short for torchgauge analyze TARGET; see torchgauge analyze --help for the targets and options.
+
+exit status: 0 done; 1 the request could not be met; 2 wrong usage
+"""
+# Options without a value that every command takes: they may stand before the command too.
+COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser()
+    if not argv:
+        parser.print_help(sys.stderr)
+        return UsageError.exit_status
+    args = parser.parse_args(with_command(argv))
+    make_encodable()
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = silent_warning if args.quiet else show_warning
+            status: int = COMMANDS[args.command].run(args)
+        sys.stdout.flush()
+        return status
+    except TorchgaugeError as error:
+        if args.debug:
+            traceback.print_exc()
+        complain("error", str(error) + command_hint(error, args))
+        return error.exit_status
+    except BrokenPipeError:
+        # The reader has gone (`| head`): nothing is wrong. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="torchgauge",
+        description="Everything worth knowing about a PyTorch model.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"torchgauge {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(
+            name,
+            help=command.SUMMARY,
+            description=command.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.configure(sub)
+        add_common_options(sub)
+    return parser
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        dest="outputs",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="repeatable; format by suffix: .json .txt, of an analysis also .csv (modules) .ops.csv",
+    )
+    group.add_argument("--json", action="store_true", help="print JSON instead of text")
+    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("--no-progress", action="store_true", help="do not show how far the work is")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def with_command(argv: list[str]) -> list[str]:
+    """`TARGET …` as `analyze TARGET …`; a command may follow common flags."""
+    flags = list(takewhile(lambda word: word in COMMON_FLAGS, argv))
+    rest = argv[len(flags) :]
+    if rest and rest[0] in COMMANDS:
+        return [rest[0], *flags, *rest[1:]]
+    if rest and rest[0] in ("-h", "--help", "--version"):
+        return rest
+    return ["analyze", *argv]
+
+
+def command_hint(error: TorchgaugeError, args: argparse.Namespace) -> str:
+    """A misspelt command reads as a target: say so."""
+    close = get_close_matches(getattr(args, "target", None) or "", COMMANDS, n=1)
+    return f"\nDid you mean the command '{close[0]}'?" if isinstance(error, UsageError) and close else ""
+
+
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    complain("warning", str(message))
+
+
+def silent_warning(*_: object, **__: object) -> None:
+    """Under --quiet only errors are printed."""
+
+
+def complain(kind: str, message: str) -> None:
+    from torchgauge.report.escape import visible
+
+    lines = [visible(line) for line in message.splitlines() or [""]]
+    print(f"torchgauge: {kind}: " + "\n".join(lines), file=sys.stderr)
+
+
+def make_encodable() -> None:
+    """A terminal with a small character set shows `?` for what it lacks; that is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

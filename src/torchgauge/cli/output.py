@@ -1,0 +1,74 @@
+"""Where a command's results go: files, stdout as text or JSON; notes to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from torchgauge.report import Options
+    from torchgauge.view import View
+
+
+def report_options(args: argparse.Namespace) -> Options:
+    """The shape of the report. Checked before the analysis, which may take long, as the names of the files are."""
+    from torchgauge.report import DEFAULT_COLUMNS, Options
+    from torchgauge.report.terminal import terminal_width
+
+    check_outputs(args)
+    columns = DEFAULT_COLUMNS if args.columns is None else tuple(part.strip() for part in args.columns.split(","))
+    return Options(depth=args.depth, columns=columns, sort=args.sort, width=terminal_width())
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    from torchgauge.report import find_format
+
+    for path in args.outputs:
+        find_format(path)
+
+
+def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
+    """Files first: they are complete even if the reader of stdout goes away."""
+    for path in args.outputs:
+        save_report(view, Path(path), args, options)
+    if args.json:
+        from torchgauge.report import render
+
+        sys.stdout.write(render(view, "json"))
+    elif not args.quiet:
+        print_report(view, options, sys.stdout)
+
+
+def save_report(view: View, path: Path, args: argparse.Namespace, options: Options) -> None:
+    from dataclasses import replace
+
+    from torchgauge.report import save
+    from torchgauge.report.options import PLAIN_WIDTH
+
+    save(view, path, replace(options, width=PLAIN_WIDTH))
+    tell_written(path, quiet=args.quiet)
+
+
+def write_file(path: Path, text: str, *, quiet: bool) -> None:
+    from torchgauge.report.saving import write_whole
+
+    write_whole(path, text)
+    tell_written(path, quiet=quiet)
+
+
+def tell_written(path: Path, *, quiet: bool) -> None:
+    if not quiet:
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def print_report(view: View, options: Options, stream: TextIO) -> None:
+    from torchgauge.report.terminal import write_lines
+    from torchgauge.report.text import report_lines
+
+    write_lines(report_lines(view, options), stream)
+
+
+def show_progress(args: argparse.Namespace, stream: TextIO) -> bool:
+    return stream.isatty() and not (args.quiet or args.no_progress)

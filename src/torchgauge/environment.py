@@ -1,0 +1,185 @@
+"""The machine and the versions an analysis runs on. torch is imported on use only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from torchgauge.records import Environment
+
+# Packages that shape a result; a version is read only where the package is loaded, so this costs nothing.
+_PACKAGES = ("numpy", "timm", "torchvision", "transformers")
+# The first processor of the file names them all. The kernel writes the file as it is read, slowly on large machines.
+_CPUINFO_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An accelerator that torch can use."""
+
+    name: str
+    kind: str
+    index: int
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What `torchgauge system` tells."""
+
+    environment: Environment
+    physical_cores: int | None
+    logical_cores: int | None
+    available_memory_bytes: int
+    backends: dict[str, bool | str] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+
+
+def collect_environment() -> Environment:
+    import torch
+
+    return Environment(
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        platform=platform_name(),
+        cpu=cpu_name(),
+        cpu_cores=usable_cores(),
+        memory_bytes=total_memory(),
+        threads=torch.get_num_threads(),
+        packages=loaded_packages(),
+    )
+
+
+def collect_system() -> System:
+    return System(
+        environment=collect_environment(),
+        physical_cores=psutil.cpu_count(logical=False),
+        logical_cores=psutil.cpu_count(),
+        available_memory_bytes=psutil.virtual_memory().available,
+        backends=_backends(),
+        devices=(*_cuda_devices(), *_mps_devices()),
+    )
+
+
+def loaded_packages() -> dict[str, str]:
+    loaded = {name: sys.modules[name] for name in _PACKAGES if name in sys.modules}
+    return {name: str(getattr(module, "__version__", "unknown")) for name, module in loaded.items()}
+
+
+def usable_cores() -> int | None:
+    """Logical cores this process may use: fewer than the machine has under an affinity mask."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+@cache
+def platform_name() -> str:
+    return platform.platform()
+
+
+@cache
+def total_memory() -> int:
+    return int(psutil.virtual_memory().total)
+
+
+@cache
+def cpu_name() -> str:
+    """The processor as its vendor calls it, or its architecture where the system does not tell."""
+    readers = {"linux": _cpu_name_linux, "darwin": _cpu_name_macos, "win32": _cpu_name_windows}
+    reader = readers.get(sys.platform)
+    return (reader() if reader else "") or platform.processor() or platform.machine() or "unknown"
+
+
+def _cpu_name_linux() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return ""
+    with cpuinfo.open("rb") as file:
+        return parse_cpuinfo(file.read(_CPUINFO_BYTES).decode(errors="replace"))
+
+
+def parse_cpuinfo(text: str) -> str:
+    """The name in the text of /proc/cpuinfo; "" where there is none, as on most ARM machines."""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "cpu model", "Processor"):
+            return " ".join(value.split())
+    return ""
+
+
+def _cpu_name_macos() -> str:
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=2, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip()
+
+
+def _cpu_name_windows() -> str:
+    return os.environ.get("PROCESSOR_IDENTIFIER", "")
+
+
+def _backends() -> dict[str, bool | str]:
+    import torch
+
+    return {
+        "blas": _blas_name(torch.__config__.show()),
+        "mkldnn": torch.backends.mkldnn.is_available(),
+        "openmp": torch.backends.openmp.is_available(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() and torch.version.cuda else torch.cuda.is_available(),
+        "cudnn": _cudnn_version(),
+        "rocm": torch.version.hip or False,
+        "mps": torch.backends.mps.is_available(),
+    }
+
+
+def _blas_name(config: str) -> str:
+    """The BLAS torch was built with, from the `BLAS_INFO=` entry of its build settings."""
+    _, found, rest = config.partition("BLAS_INFO=")
+    return rest.split(",")[0].strip() if found else "unknown"
+
+
+def _cudnn_version() -> bool | str:
+    import torch
+
+    version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    return str(version) if version else False
+
+
+def _cuda_devices() -> list[Device]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    return [_cuda_device(index, torch.cuda.get_device_properties(index)) for index in range(torch.cuda.device_count())]
+
+
+def _cuda_device(index: int, properties: Any) -> Device:
+    return Device(
+        name=properties.name,
+        kind="cuda",
+        index=index,
+        memory_bytes=properties.total_memory,
+        compute_capability=f"{properties.major}.{properties.minor}",
+        multiprocessors=properties.multi_processor_count,
+    )
+
+
+def _mps_devices() -> list[Device]:
+    import torch
+
+    if not torch.backends.mps.is_available():
+        return []
+    return [Device(name=cpu_name(), kind="mps", index=0, memory_bytes=torch.mps.recommended_max_memory())]

@@ -1,0 +1,62 @@
+"""The columns a module table can show: the keys of a module row, less those that only a measurement fills."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.report.escape import visible
+from torchgauge.units import format_bytes, format_count, format_exact, format_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    form: Callable[[Any], str]
+    is_figure: bool = True
+
+
+def format_shapes(shapes: list[list[int]]) -> str:
+    """The first shape and how many more there are: a cache of keys and values has dozens."""
+    if not shapes:
+        return "-"
+    more = f" +{len(shapes) - 1}" if len(shapes) > 1 else ""
+    return format_shape(shapes[0]) + more
+
+
+def _text(value: str | None) -> str:
+    return visible(value) if value else "-"
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(visible(name) for name in names) or "-"
+
+
+def _structure(value: Any) -> str:
+    return "-" if value is None else visible(json.dumps(value, ensure_ascii=False, default=str))
+
+
+COLUMNS: dict[str, Column] = {
+    "path": Column("Path", _text, is_figure=False),
+    "aliases": Column("Aliases", _names, is_figure=False),
+    "type": Column("Type", _text, is_figure=False),
+    "depth": Column("Depth", format_exact),
+    "calls": Column("Calls", format_exact),
+    "params": Column("Params", format_count),
+    "trainable_params": Column("Trainable", format_count),
+    "param_bytes": Column("Param bytes", format_bytes),
+    "input_shapes": Column("Input", format_shapes, is_figure=False),
+    "output_shapes": Column("Output", format_shapes, is_figure=False),
+    "macs": Column("MACs", format_count),
+    "flops": Column("FLOPs", format_count),
+    "bytes_read": Column("Bytes read", format_bytes),
+    "bytes_written": Column("Bytes written", format_bytes),
+    "activation_bytes": Column("Activations", format_bytes),
+    "ops": Column("Ops", format_exact),
+    "inputs": Column("Inputs", _structure, is_figure=False),
+    "outputs": Column("Outputs", _structure, is_figure=False),
+}
+
+DEFAULT_COLUMNS = ("output_shapes", "params", "macs", "flops")

@@ -1,0 +1,36 @@
+"""Rows as CSV: raw figures, shapes as `1x3x224x224`, nested values as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from torchgauge.report.document import json_value
+from torchgauge.report.escape import inert_cell
+from torchgauge.view import Row
+
+
+def rows_to_csv(rows: Sequence[Row]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    if rows:
+        writer.writerow(rows[0])
+    writer.writerows([_cell(key, value) for key, value in row.items()] for row in rows)
+    return buffer.getvalue()
+
+
+def _cell(key: str, value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return inert_cell(value)
+    if key.endswith("_shapes"):
+        return " ".join("x".join(str(size) for size in shape) or "scalar" for shape in value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return inert_cell(" ".join(value))
+    if isinstance(value, list | dict):
+        return json.dumps(json_value(value))
+    return value

@@ -1,0 +1,24 @@
+"""Rows as a pandas DataFrame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchgauge.errors import MissingDependencyError, UsageError
+from torchgauge.view import View
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = ("modules", "ops")
+
+
+def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
+    if table not in TABLES:
+        raise UsageError(f"there is no table '{table}'; choose from: {', '.join(TABLES)}")
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingDependencyError("pandas", "a DataFrame") from error
+    rows = view.modules if table == "modules" else view.ops
+    return pd.DataFrame.from_records([dict(row) for row in rows])

@@ -1,0 +1,141 @@
+"""Equal blocks of the tree as one: a transformer's twelve layers are one line, `0–11 ×12`.
+
+Siblings fold when they follow each other, are named by a number after the same stem (`0`, `1`; `block1`, `block2`) and
+agree in type, structure, shapes and figures. A folded block and all below it show the figures of all members together,
+so that children still add up to their parent; parameters that members share count once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from torchgauge.records import Capture, ParamRecord, TensorSpec, tensor_specs
+from torchgauge.tree import Figures, Node
+from torchgauge.view import Row, View
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One line of the folded tree: `count` siblings, and every node it stands for."""
+
+    name: str
+    count: int
+    members: tuple[Node, ...]
+    row: Row
+    children: tuple[Block, ...]
+
+    def walk(self) -> Iterator[Block]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def fold(view: View) -> Block:
+    """The tree of the view with equal neighbouring blocks as one."""
+    return _Folding(view).fold([[view.tree]], parent_path=None)
+
+
+class _Folding:
+    """The state of one folding: shapes of subtrees by number, parameters by module."""
+
+    def __init__(self, view: View) -> None:
+        self.rows = {row.path: row for row in view.modules}
+        self.params = _params_by_module(view.capture)
+        self.numbers: dict[tuple[object, ...], int] = {}
+        self.kind: dict[str, int] = {}
+        self._number(view.tree)
+
+    def _number(self, node: Node) -> int:
+        """Equal subtrees get equal numbers; a number stands for the whole subtree, so each node is looked at once."""
+        children = tuple((child.name, self._number(child)) for child in node.children)
+        key = (_appearance(node), children)
+        self.kind[node.path] = self.numbers.setdefault(key, len(self.numbers))
+        return self.kind[node.path]
+
+    def fold(self, positions: Sequence[Sequence[Node]], parent_path: str | None) -> Block:
+        """One block from sibling positions; each holds the nodes at that position in all the blocks folded above."""
+        name = _run_name([position[0].name for position in positions])
+        path = name if not parent_path else f"{parent_path}.{name}"
+        members = tuple(node for position in positions for node in position)
+        rows = [list(position) for position in zip(*(node.children for node in members), strict=True)]
+        children = tuple(self.fold(run, path) for run in self._runs(rows))
+        return Block(name, len(positions), members, self._row(members, path), children)
+
+    def _runs(self, positions: list[list[Node]]) -> Iterator[list[list[Node]]]:
+        def likeness(indexed: tuple[int, list[Node]]) -> tuple[object, ...]:
+            index, position = indexed
+            match = _NUMBERED.fullmatch(position[0].name)
+            # The index keeps a name without a number apart from its neighbours.
+            return (match[1], self.kind[position[0].path]) if match else (index,)
+
+        for _, run in groupby(enumerate(positions), likeness):
+            yield [position for _, position in run]
+
+    def _row(self, members: tuple[Node, ...], path: str) -> Row:
+        first = self.rows[members[0].path]
+        if len(members) == 1:
+            return first
+        figures = Figures()
+        for member in members:
+            figures.add(member.total)
+        params = {id(param): param for member in members for param in self.params.get(member.path, ())}.values()
+        summed = {name: getattr(figures, name) for name in Figures.__slots__ if name in first}
+        return Row(
+            first
+            | summed
+            | {
+                "path": path,
+                "aliases": [],
+                "calls": sum(member.record.calls for member in members),
+                "params": sum(param.spec.numel for param in params),
+                "trainable_params": sum(param.spec.numel for param in params if param.trainable),
+                "param_bytes": sum(param.spec.nbytes for param in params),
+            }
+        )
+
+
+def _appearance(node: Node) -> tuple[object, ...]:
+    record, own = node.record, node.own
+    return (
+        record.type,
+        record.calls,
+        record.params,
+        record.trainable_params,
+        record.param_bytes,
+        _specs(record.inputs),
+        _specs(record.outputs),
+        tuple(getattr(own, name) for name in own.__slots__),
+    )
+
+
+def _specs(structure: object) -> tuple[TensorSpec, ...]:
+    return tuple(tensor_specs(structure))
+
+
+def _run_name(names: list[str]) -> str:
+    """`0–11` for the names 0 to 11, `block1–3` for block1 to block3."""
+    first, last = _NUMBERED.fullmatch(names[0]), _NUMBERED.fullmatch(names[-1])
+    if len(names) == 1 or first is None or last is None:
+        return names[0]
+    return f"{names[0]}–{last[2]}"
+
+
+def _params_by_module(capture: Capture) -> dict[str, list[ParamRecord]]:
+    """The parameters below each module path, tied ones under all their names."""
+    below: dict[str, list[ParamRecord]] = {}
+    for param in capture.params:
+        if not param.is_buffer:
+            for path in {path for name in (param.name, *param.aliases) for path in _ancestors(name)}:
+                below.setdefault(path, []).append(param)
+    return below
+
+
+def _ancestors(name: str) -> Iterator[str]:
+    while name:
+        name = name.rpartition(".")[0]
+        yield name

@@ -1,0 +1,83 @@
+"""The notebook display: a fragment of HTML that takes its colours from the page around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from torchgauge.report.columns import COLUMNS
+from torchgauge.report.coverage import coverage
+from torchgauge.report.escape import visible
+from torchgauge.report.headline import parameter_note, run_text
+from torchgauge.report.options import Options
+from torchgauge.report.outline import OutlineLine, outline
+from torchgauge.report.peak import find_peak
+from torchgauge.report.registry import renderer
+from torchgauge.units import format_bytes, format_count, format_exact
+from torchgauge.view import View
+
+_TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
+_FIGURE = 'style="text-align:right;padding:.1em .8em"'
+_TEXT = 'style="text-align:left;padding:.1em .8em;white-space:pre;font-family:monospace"'
+_FAINT = 'style="opacity:.65"'
+
+
+@renderer("fragment")
+def render_fragment(view: View, options: Options) -> str:
+    name = _html(view.tree.record.type)
+    parts = [
+        f"<div><b>{name}</b> <span {_FAINT}>{_html(run_text(view))}</span>",
+        _totals(view),
+        _modules(view, options),
+    ]
+    return "\n".join([*parts, *_warnings(view), "</div>"])
+
+
+def _html(text: str) -> str:
+    return escape(visible(text))
+
+
+def _totals(view: View) -> str:
+    totals, peak = view.totals, find_peak(view)
+    note = parameter_note(view)
+    figures = [
+        ("Parameters", format_exact(totals.params) + (f" ({note})" if note else "")),
+        ("MACs", format_count(totals.macs)),
+        ("FLOPs", format_count(totals.flops)),
+        ("Parameter memory", format_bytes(totals.param_bytes)),
+        ("Peak activations", f"{format_bytes(peak.activation_bytes)} at {peak.place}"),
+    ]
+    return _table([], [[(name, False), (value, False)] for name, value in figures])
+
+
+def _modules(view: View, options: Options) -> str:
+    headings = [("Module", False), *((COLUMNS[key].title, COLUMNS[key].is_figure) for key in options.columns)]
+    rows = [[(_label(line), False), *_cells(line, options)] for line in outline(view, options)]
+    return _table(headings, rows)
+
+
+def _label(line: OutlineLine) -> str:
+    times = f" ×{line.count}" if line.count > 1 else ""
+    return f"{line.guide}{line.name}{times} {line.kind}{line.remark}" if line.name else line.kind
+
+
+def _cells(line: OutlineLine, options: Options) -> list[tuple[str, bool]]:
+    return [(COLUMNS[key].form(line.row[key]), COLUMNS[key].is_figure) for key in options.columns]
+
+
+def _warnings(view: View) -> list[str]:
+    uncounted = coverage(view).uncounted_ops
+    texts = list(view.capture.run.warnings)
+    if uncounted:
+        texts.append(f"Ops without a formula, counted as unknown: {', '.join(entry.op for entry in uncounted)}")
+    return [f"<div>⚠ {_html(text)}</div>" for text in texts]
+
+
+def _table(headings: Sequence[tuple[str, bool]], rows: Sequence[Sequence[tuple[str, bool]]]) -> str:
+    head = [f"<tr>{''.join(_cell('th', *heading) for heading in headings)}</tr>"] if headings else []
+    body = [f"<tr>{''.join(_cell('td', *cell) for cell in row)}</tr>" for row in rows]
+    return "\n".join([f"<table {_TABLE}>", *head, *body, "</table>"])
+
+
+def _cell(tag: str, text: str, is_figure: bool) -> str:
+    return f"<{tag} {_FIGURE if is_figure else _TEXT}>{_html(text)}</{tag}>"

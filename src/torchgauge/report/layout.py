@@ -1,0 +1,121 @@
+"""Lines of styled text, and tables that fit a width: text gives way, figures never do."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+GAP = "  "
+# Below this a name says nothing; a table that needs more than the width is wider than it.
+MIN_TEXT_WIDTH = 12
+
+
+class Span(NamedTuple):
+    text: str
+    style: str = ""
+
+
+Line = tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column of a table. A figure is flush right and never cut."""
+
+    title: str
+    is_figure: bool = True
+
+
+def cell_width(text: str) -> int:
+    """Columns the text takes in a terminal: East Asian wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(char) for char in text)
+
+
+def line_width(line: Line) -> int:
+    return sum(cell_width(span.text) for span in line)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut out of the middle: both ends of a path say where it belongs."""
+    if cell_width(text) <= width:
+        return text
+    tail = _fitting(text[::-1], (width - 1) // 2)[::-1]
+    return _fitting(text, width - 1 - cell_width(tail)) + "…" + tail
+
+
+def shorten_line(line: Line, width: int) -> Line:
+    """Fit the line; the last span gives way first, and keeps a few characters while an earlier one can give too.
+
+    Guides and counts (`×12`) stay whole: without them the line says something else.
+    """
+    spans = list(line)
+    for floor in (6, 1):
+        for index in reversed(range(len(spans))):
+            excess = line_width(tuple(spans)) - width
+            if excess > 0 and spans[index].style not in ("guide", "count"):
+                room = max(cell_width(spans[index].text) - excess, floor)
+                spans[index] = Span(shorten(spans[index].text, room), spans[index].style)
+    return tuple(spans)
+
+
+def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[Line]], width: int) -> list[Line]:
+    """The lines of a table, the headings first."""
+    head = [(Span(heading.title, "head"),) for heading in headings]
+    widths = _column_widths(headings, [head, *rows], width)
+    return [_table_line(headings, row, widths) for row in [head, *rows]]
+
+
+def _column_widths(headings: Sequence[Heading], rows: Sequence[Sequence[Line]], width: int) -> list[int]:
+    natural = [max(line_width(row[index]) for row in rows) for index in range(len(headings))]
+    excess = sum(natural) + len(GAP) * (len(headings) - 1) - width
+    while excess > 0:
+        flexible = [i for i, h in enumerate(headings) if not h.is_figure and natural[i] > MIN_TEXT_WIDTH]
+        if not flexible:
+            break
+        widest = max(flexible, key=lambda index: natural[index])
+        natural[widest] -= 1
+        excess -= 1
+    return natural
+
+
+def _table_line(headings: Sequence[Heading], row: Sequence[Line], widths: list[int]) -> Line:
+    spans: list[Span] = []
+    for heading, cell, width in zip(headings, row, widths, strict=True):
+        fitted = shorten_line(cell, width)
+        padding = Span(" " * (width - line_width(fitted)))
+        spans += [Span(GAP)] if spans else []
+        spans += [padding, *fitted] if heading.is_figure else [*fitted, padding]
+    return tuple(spans)
+
+
+def wrap(text: str, width: int, *, lead: Line = (), style: str = "") -> list[Line]:
+    """The text behind `lead`, its further lines indented as far."""
+    indent = line_width(lead)
+    pieces = textwrap.wrap(text, max(width - indent, MIN_TEXT_WIDTH), break_on_hyphens=False) or [""]
+    first, *rest = [Span(piece, style) for piece in pieces]
+    return [(*lead, first), *((Span(" " * indent), span) for span in rest)]
+
+
+def plain(lines: Sequence[Line]) -> str:
+    return "\n".join("".join(span.text for span in line).rstrip() for line in lines) + "\n"
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _fitting(text: str, width: int) -> str:
+    """The longest beginning of the text that takes at most `width` columns."""
+    used = 0
+    for index, char in enumerate(text):
+        used += _char_width(char)
+        if used > width:
+            return text[:index]
+    return text

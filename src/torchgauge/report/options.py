@@ -1,0 +1,30 @@
+"""How the module table of a report is shaped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchgauge.errors import UsageError
+from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
+
+# Wide enough for long module paths in a file; a terminal gives its own width.
+PLAIN_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`depth` None: as deep as fits a page; `sort` None: the order of registration."""
+
+    depth: int | None = None
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    sort: str | None = None
+    width: int = PLAIN_WIDTH
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 0:
+            raise UsageError(
+                f"a depth of {self.depth} shows nothing; give 0 for the model alone, 1 for its children, …"
+            )
+        for name in (*self.columns, *([self.sort] if self.sort else [])):
+            if name not in COLUMNS:
+                raise UsageError(f"there is no column '{name}'; choose from: {', '.join(COLUMNS)}")

@@ -1,0 +1,74 @@
+"""The lines of the module tree: sorted, cut at a depth, with the guides that show who belongs to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchgauge.records import ModuleRecord
+from torchgauge.report.folding import Block, fold
+from torchgauge.report.options import Options
+from torchgauge.view import Row, View
+
+# As deep as fits on a page: enough for the stages of a CNN, the blocks of a transformer and their halves.
+PAGE_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class OutlineLine:
+    """`remark` tells what the figures do not: other names of the module, more than one call."""
+
+    guide: str
+    name: str
+    count: int
+    kind: str
+    remark: str
+    row: Row
+
+
+def outline(view: View, options: Options) -> list[OutlineLine]:
+    block = fold(view)
+    if options.sort:
+        block = sort_blocks(block, options.sort)
+    depth = fitting_depth(block) if options.depth is None else options.depth
+    return list(_lines(block, depth, "", ""))
+
+
+def sort_blocks(block: Block, key: str) -> Block:
+    """The same tree with siblings ordered by a column: figures from the largest, text from A."""
+    children = [sort_blocks(child, key) for child in block.children]
+    children.sort(key=lambda child: _rank(child.row[key]))
+    return replace(block, children=tuple(children))
+
+
+def fitting_depth(block: Block, limit: int = PAGE_LINES) -> int:
+    """The largest depth whose lines fit the page, and at least 1."""
+    level, lines, depth = list(block.children), 1, 0
+    while level and (depth < 1 or lines + len(level) <= limit):
+        lines += len(level)
+        depth += 1
+        level = [child for node in level for child in node.children]
+    return max(depth, 1)
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    if isinstance(value, int | float):
+        return (False, -value, "")
+    return (value is None, 0.0, str(value))
+
+
+def _lines(block: Block, depth: int, guide: str, below: str) -> Iterator[OutlineLine]:
+    record = block.members[0].record
+    yield OutlineLine(guide, block.name, block.count, record.type, _remark(record), block.row)
+    if depth < 1:
+        return
+    for child in block.children:
+        last = child is block.children[-1]
+        yield from _lines(child, depth - 1, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+
+
+def _remark(record: ModuleRecord) -> str:
+    calls = [f"{record.calls} calls"] if record.calls > 1 else []
+    names = [f"also {record.aliases[0]}" + ("…" if len(record.aliases) > 1 else "")] if record.aliases else []
+    return f" ({', '.join([*names, *calls])})" if calls or names else ""

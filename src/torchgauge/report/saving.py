@@ -1,0 +1,32 @@
+"""Reports to files: written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from torchgauge.errors import TorchgaugeError
+from torchgauge.report.options import Options
+from torchgauge.report.registry import find_format
+from torchgauge.view import View
+
+
+def save(view: View, path: str | Path, options: Options | None = None) -> None:
+    """Write the report in the format that the suffix names."""
+    write_whole(Path(path), find_format(path).render(view, options or Options()))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write beside the file and rename: a reader sees the old file or the new one, never half of it."""
+    # A link stays a link: the file it points to is replaced.
+    final = path.resolve()
+    draft = final.with_name(f".{final.name}.{secrets.token_hex(4)}")
+    try:
+        draft.write_bytes(text.encode())
+        os.replace(draft, final)
+    except OSError as error:
+        raise TorchgaugeError(f"cannot write '{path}': {error.strerror or error}") from error
+    finally:
+        if draft.exists():
+            draft.unlink()

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.report.sample import HOSTILE, sample_capture, sample_view
+from torchgauge.records import InputRecord, RunRecord, TensorSpec
+from torchgauge.report import Options, render
+from torchgauge.report.layout import line_width
+from torchgauge.report.terminal import terminal_width, write_lines
+from torchgauge.report.text import report_lines
+from torchgauge.view import View
+
+GOLDEN = Path(__file__).parent / "golden"
+LAYOUTS = {
+    "default": Options(),
+    "narrow": Options(width=60),
+    "columns": Options(
+        width=80, depth=1, sort="params", columns=("calls", "params", "param_bytes", "input_shapes", "ops")
+    ),
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_text_equals_the_golden_file(name: str, request: pytest.FixtureRequest) -> None:
+    text = render(sample_view(), "text", LAYOUTS[name])
+    golden = GOLDEN / f"{name}.txt"
+    if request.config.getoption("--regenerate"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 200])
+def test_no_line_is_wider_than_asked(width: int) -> None:
+    assert max(line_width(line) for line in report_lines(sample_view(), Options(width=width))) <= width
+
+
+def test_figures_are_never_cut() -> None:
+    wide, tight = (render(sample_view(), "text", Options(width=width)) for width in (200, 30))
+    for text in ("1.18 M  2.38 M", "1,179,648", "74,688"):
+        assert text in wide
+        assert text in tight
+
+
+def test_names_act_neither_on_the_terminal_nor_on_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    write_lines(report_lines(sample_view(), Options()), terminal)
+    assert HOSTILE not in terminal.getvalue()
+    assert r"\x1b[31m[b]<i>" in terminal.getvalue()
+    assert "\x1b[" in terminal.getvalue()  # the report's own colours
+
+
+def test_a_pipe_gets_plain_text() -> None:
+    pipe = io.StringIO()
+    write_lines(report_lines(sample_view(), Options()), pipe)
+    assert pipe.getvalue() == render(sample_view(), "text")
+    assert "\x1b" not in pipe.getvalue()
+
+
+def test_a_terminal_shows_the_same_text_as_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    terminal = Terminal()
+    write_lines(report_lines(sample_view(), Options(width=140)), terminal)
+    lines = [line.rstrip() for line in terminal.getvalue().splitlines()]
+    assert lines == render(sample_view(), "text", Options(width=140)).splitlines()
+
+
+def test_the_width_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "66")
+    assert terminal_width() == 66
+
+
+def test_active_parameters_and_given_inputs_are_told() -> None:
+    capture = dataclasses.replace(sample_capture(), inputs=(InputRecord("ids", TensorSpec((1, 8), "int64")),))
+    view = View(capture)
+    view.totals["active_params"] = 50_000
+    text = render(view)
+    assert "50,000 active per token" in text
+    assert "Input ids  1×8 int64\n" in text
+    assert "Assumed" not in text
+
+
+def test_a_reason_that_covers_several_inputs_is_told_once() -> None:
+    names = ("input_ids", "mask")
+    inputs = tuple(InputRecord(name, TensorSpec((1, 8), "int64"), "an ordinary prompt") for name in names)
+    text = render(View(dataclasses.replace(sample_capture(), inputs=inputs)))
+    assert "Input mask       1×8 int64\nAssumed          an ordinary prompt\n" in text
+
+
+def test_a_model_without_modules_ops_or_parameters_has_a_report() -> None:
+    full = sample_capture()
+    run = RunRecord("fake", None, "cpu", True)
+    root = dataclasses.replace(full.modules[0], params=0, trainable_params=0, param_bytes=0)
+    view = View(dataclasses.replace(full, modules=(root,), params=(), ops=(), inputs=(), run=run))
+    text = render(view)
+    assert "training on cpu, no parameters, without arithmetic" in text
+    assert "0 in all: 0 counted, 0 free, 0 uncounted" in text
+    assert "Notes" not in text
+
+
+def test_the_phases_are_told_where_there_are_several() -> None:
+    full = sample_capture()
+    backward = tuple(dataclasses.replace(op, phase="backward") for op in full.ops)
+    assert "Distribution by phase" not in render(View(full))
+    assert "Distribution by phase" in render(View(dataclasses.replace(full, ops=full.ops + backward)))

@@ -1,0 +1,71 @@
+"""The package is lazy: its names resolve on use, and asking for help loads nothing heavy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import torchgauge
+from torchgauge import errors
+
+HEAVY = {"torch", "numpy", "pandas", "rich"}
+PROBE = """
+import sys
+try:
+    {code}
+except SystemExit:
+    pass
+print("loaded", *({heavy} & set(sys.modules)))
+"""
+
+
+def loaded_after(code: str) -> set[str]:
+    """The heavy packages that are loaded after `code` ran in a fresh interpreter."""
+    probe = PROBE.format(code=code, heavy=HEAVY)
+    answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(answer.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("name", torchgauge.__all__)
+def test_an_exported_name_resolves(name: str) -> None:
+    assert getattr(torchgauge, name) is not None
+
+
+def test_every_lazy_name_is_exported() -> None:
+    assert {*torchgauge._HOME_OF, "__version__"} == set(torchgauge.__all__)
+    assert set(torchgauge.__all__) <= set(dir(torchgauge))
+
+
+def test_every_error_is_exported() -> None:
+    tree = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert tree <= set(torchgauge.__all__)
+
+
+def test_an_unknown_name_raises_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'analyse'"):
+        _ = torchgauge.analyse
+
+
+def test_the_probe_sees_a_loaded_package() -> None:
+    assert loaded_after("import numpy") == {"numpy"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torchgauge",
+        "import torchgauge; torchgauge.TorchgaugeError",
+        "from torchgauge.cli import main; main(['--help'])",
+        "from torchgauge.cli import main; main(['analyze', '--help'])",
+        "from torchgauge.cli import main; main(['--version'])",
+        "from torchgauge.cli import main; main(['--nonsense'])",
+    ],
+)
+def test_nothing_heavy_loads_for_a_name_or_for_help(code: str) -> None:
+    assert loaded_after(code) == set()
+
+
+def test_a_saved_capture_renders_without_torch() -> None:
+    assert "torch" not in loaded_after("import torchgauge.report, torchgauge.view, torchgauge.cost")

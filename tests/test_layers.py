@@ -1,0 +1,113 @@
+"""A layer imports only layers above it; only the edge prints; what must work without torch does not import it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "torchgauge"
+LAYERS = (
+    "errors",
+    "units",
+    "records",
+    "environment",
+    "tree",
+    "experts",
+    "view",
+    "saved",
+    "cost",
+    "hardware",
+    "checkpoint",
+    "source",
+    "capture",
+    "measure",
+    "energy",
+    "weights",
+    "advise",
+    "report",
+    "progress",
+    "analysis",
+    "compat",
+    "cli",
+    "__main__",
+)
+WITHOUT_TORCH = {"errors", "units", "records", "tree", "experts", "view", "saved", "cost", "report"}
+PRINTING = {"cli", "compat"}
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_modules(tree: ast.AST, package: str) -> Iterator[str]:
+    """Full names of all imported modules, wherever the import stands; of `from a import b` both a and a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parent, base] if base else parent)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def imported_layers(tree: ast.AST, package: str) -> set[str]:
+    names = [name.split(".") for name in imported_modules(tree, package)]
+    return {parts[1] for parts in names if parts[0] == "torchgauge" and len(parts) > 1} - {"__version__"}
+
+
+def breaches(text: str, layer: str, package: str) -> set[str]:
+    """The layers that `text` imports though they are not above `layer`."""
+    allowed = set(LAYERS[: LAYERS.index(layer) + 1])
+    return imported_layers(ast.parse(text), package) - allowed
+
+
+def package_of(path: Path) -> str:
+    return ".".join(("torchgauge", *path.relative_to(SOURCE).parent.parts))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_imports_only_layers_above_its_own(path: Path) -> None:
+    assert layer_of(path) in LAYERS
+    assert breaches(path.read_text(encoding="utf-8"), layer_of(path), package_of(path)) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import torchgauge.report", {"report"}),
+        ("from torchgauge import report", {"report"}),
+        ("from torchgauge.report.text import render_text", {"report"}),
+        ("def f():\n    from torchgauge.cli import main", {"cli"}),
+        ("from ..report import text", {"report"}),
+        ("from .registry import formula", set()),
+        ("from torchgauge import __version__", set()),
+        ("from torchgauge.records import Cost", set()),
+    ],
+)
+def test_an_import_against_the_direction_is_found_in_every_form(text: str, found: set[str]) -> None:
+    assert breaches(text, "cost", "torchgauge.cost") == found
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if layer_of(path) in WITHOUT_TORCH], ids=lambda path: str(path.relative_to(SOURCE))
+)
+def test_layers_that_read_saved_facts_do_not_import_torch(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert "torch" not in {name.split(".")[0] for name in imported_modules(tree, package_of(path))}
+
+
+def test_only_the_edge_prints() -> None:
+    printing = {
+        layer_of(path)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    }
+    assert printing <= PRINTING

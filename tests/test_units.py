@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchgauge.errors import UsageError
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_exact,
+    format_percent,
+    format_seconds,
+    format_shape,
+    parse_count,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1.00 k"),
+        (12_345, "12.3 k"),
+        (999_499, "999 k"),
+        (999_500, "1.00 M"),
+        (4_089_184_256, "4.09 G"),
+        (175e9, "175 G"),
+        (-2_500_000, "-2.50 M"),
+        (10**21, "1000 E"),
+        (0.5, "0.50"),
+        (None, "-"),
+    ],
+)
+def test_a_count_has_three_digits_and_a_decimal_prefix(value: float | None, text: str) -> None:
+    assert format_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (1536, "1.50 KiB"),
+        (97.5 * 2**20, "97.5 MiB"),
+        (2**40, "1.00 TiB"),
+        (None, "-"),
+    ],
+)
+def test_bytes_have_a_binary_unit(value: float | None, text: str) -> None:
+    assert format_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 s"), (1.5, "1.50 s"), (0.00321, "3.21 ms"), (2e-6, "2.00 µs"), (5e-9, "5.00 ns"), (None, "-")],
+)
+def test_seconds_take_the_unit_that_fits(value: float | None, text: str) -> None:
+    assert format_seconds(value) == text
+
+
+def test_exact_figures_percentages_and_shapes() -> None:
+    assert format_exact(25_557_032) == "25,557,032"
+    assert format_exact(None) == "-"
+    assert format_percent(0.1234) == "12.3 %"
+    assert format_percent(None) == "-"
+    assert format_shape((1, 3, 224, 224)) == "1×3×224×224"
+    assert format_shape(()) == "scalar"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("30M", 30e6),
+        ("4.1 G", 4.1e9),
+        ("7B", 7e9),
+        ("200MB", 200e6),
+        ("1.5GiB", 1.5 * 2**30),
+        ("12_000", 12e3),
+        ("25,557,032", 25_557_032),
+        ("1e9", 1e9),
+    ],
+)
+def test_a_limit_is_parsed(text: str, value: float) -> None:
+    assert parse_count(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["", "many", "3X", "-3", "1.2.3", "M"])
+def test_a_malformed_limit_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a number"):
+        parse_count(text)
+
+
+@given(st.integers(min_value=0, max_value=10**20))
+def test_a_formatted_count_reads_back_within_its_three_digits(value: int) -> None:
+    text = format_count(value)
+    if not text.endswith("E"):  # parse_count ends at peta
+        assert parse_count(text) == pytest.approx(value, rel=5.1e-3)
+
+
+@given(st.integers(min_value=0, max_value=2**49))
+def test_formatted_bytes_read_back_within_their_three_digits(value: int) -> None:
+    text = format_bytes(value).removesuffix(" B")
+    assert parse_count(text) == pytest.approx(value, rel=5.1e-3)
