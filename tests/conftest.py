@@ -1,7 +1,79 @@
 from __future__ import annotations
 
+import random
+from typing import Any
+
+import numpy as np
 import pytest
+import torch
+from torch import nn
+
+import torchgauge.capture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate", action="store_true", help="write the golden files anew; then read the diff")
+
+
+@pytest.fixture(autouse=True)
+def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every model that any test analyses must be left as it was, and so must the process."""
+    original = torchgauge.capture.see
+
+    def see(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        before = _fingerprint(model), _process_state()
+        try:
+            return original(model, *args, **kwargs)
+        finally:
+            after = _fingerprint(model), _process_state()
+            assert after[0] == before[0], "the analysis changed the model"
+            assert after[1] == before[1], "the analysis changed the state of the process"
+
+    monkeypatch.setattr(torchgauge.capture, "see", see)
+
+
+def _process_state() -> tuple[Any, ...]:
+    return (
+        nn.Module.__call__,
+        torch.get_rng_state().numpy().tobytes(),
+        random.getstate(),
+        np.random.get_state()[1].tobytes(),  # type: ignore[index, union-attr]
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch._C._len_torch_dispatch_stack(),  # type: ignore[attr-defined]
+    )
+
+
+def _fingerprint(model: nn.Module) -> dict[str, Any]:
+    return {
+        "keys": list(model.state_dict().keys()),
+        "modules": [(name, id(module), _attributes(module)) for name, module in model.named_modules()],
+        "tensors": [(name, _tensor(tensor)) for name, tensor in _tensors(model)],
+    }
+
+
+def _tensors(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+
+
+def _attributes(module: nn.Module) -> Any:
+    if isinstance(module, torch.jit.ScriptModule):
+        return module.training
+    return [(name, id(value), _contents(value)) for name, value in vars(module).items() if name != "training"] + [
+        ("training", module.training)
+    ]
+
+
+def _contents(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [(key, id(item)) for key, item in value.items()]
+    return [id(item) for item in value] if isinstance(value, list | tuple | set) else None
+
+
+def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
+    if isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
+        return (id(tensor), "uninitialised")
+    content = b"" if tensor.is_meta else tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return (id(tensor), content, tensor.device, tensor.dtype, tensor.requires_grad, id(tensor.grad), tensor.stride())

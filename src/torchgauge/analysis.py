@@ -121,9 +121,15 @@ def _device(device: torch.device | str | None) -> torch.device:
     import torch
 
     try:
-        return torch.device(device or "cpu")
+        chosen = torch.device(device or "cpu")
     except RuntimeError as error:
         raise InputError(f"no device '{device}': {str(error).splitlines()[0]}") from error
+    if chosen.type == "cuda" and torch.version.cuda is None and torch.version.hip is None:
+        raise InputError(
+            f"this build of torch knows no '{device}' device, so tensors cannot pretend to be there; leave it out: "
+            "parameters and MACs are the same on the CPU"
+        )
+    return chosen
 
 
 def _version() -> str:

@@ -38,6 +38,10 @@ class FakeRun(TorchDispatchMode):
 
     def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        if device.type == "cuda" and not torch.cuda.is_available():
+            # As torch's own fake mode does: else making a tensor there starts the driver before any mode is asked.
+            self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+            torch._C._ensureCUDADeviceGuardSet()
         self.recorder = recorder
         self.device = device
         self.assume = assume

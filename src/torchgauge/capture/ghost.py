@@ -100,15 +100,17 @@ class Ghost(torch.Tensor):
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"ghost({tuple(self.shape)}, {self.dtype}, {self.device})"
 
-    # These read memory without passing the dispatcher.
+    # These read memory without passing the dispatcher, and their own reading must not pass it either.
     def tolist(self) -> Any:
-        return self._content("tolist").tolist()
+        with torch._C._DisableTorchDispatch():
+            return self._content("tolist").tolist()
 
     def numpy(self, **_: Any) -> Any:
-        return self._content("numpy").numpy()
+        with torch._C._DisableTorchDispatch():
+            return self._content("numpy").numpy()
 
     def __array__(self, dtype: Any = None, **_: Any) -> Any:
-        return self._content("__array__").numpy().astype(dtype) if dtype else self._content("__array__").numpy()
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def data_ptr(self) -> int:
         raise DataDependent("data_ptr")

@@ -90,7 +90,9 @@ class Planner:
         if any(ret.argument for ret in returns):
             arguments = bind(info, args, kwargs)
             shared = [_sharing(ret, arguments, tensors) for ret in returns]
-            if shared == [(0, True)] and not info.changes_metadata:  # what was written to is returned: it keeps its own spec
+            if (
+                shared == [(0, True)] and not info.changes_metadata
+            ):  # what was written to is returned: it keeps its own spec
                 return Output(tensors[0].spec, 0, True)
         if len(returns) == 1:
             return self._outputs(inferred, shared[0], device)

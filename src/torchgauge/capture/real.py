@@ -27,8 +27,12 @@ class RealRun(TorchDispatchMode):
         self.recorder = recorder
         self._names = {_storage_key(owned.tensor): owned.name for owned in paths.owned}
         self._alive: dict[int, weakref.ref[Any]] = {}
-        # What the model wrote to its own parameters and buffers is put back: first content by storage.
+        # What the model writes to its own tensors is put back: first content by storage. Parameters are copied when an
+        # op is about to write to them, buffers at once: batch norm writes to its statistics and does not say so.
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        for owned in paths.owned:
+            if owned.is_buffer:
+                self._remember(owned.tensor)
 
     def undo(self) -> None:
         """Put back what the model wrote to its parameters and buffers."""
@@ -46,7 +50,7 @@ class RealRun(TorchDispatchMode):
         if info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on ghosts
         if info.written:
-            self._remember(info, args, kwargs)
+            self._remember_written(info, args, kwargs)
         inputs = {id(tensor): tensor for tensor in _tensors((args, kwargs))}.values()
         distinct = [spec_of_real(tensor) for tensor in inputs]
         result = func(*args, **kwargs)
@@ -85,13 +89,17 @@ class RealRun(TorchDispatchMode):
         ledger.live += nbytes
         return nbytes
 
-    def _remember(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _remember_written(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = bind(info, args, kwargs)
         for tensor in _tensors([arguments[name] for name in info.written]):
-            key = _storage_key(tensor)
-            if key in self._names and key not in self._before:
-                storage = tensor.untyped_storage()
-                self._before[key] = (storage, storage.clone())
+            if _storage_key(tensor) in self._names:
+                self._remember(tensor)
+
+    def _remember(self, tensor: torch.Tensor) -> None:
+        key = _storage_key(tensor)
+        if key not in self._before and tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            self._before[key] = (storage, storage.clone())
 
 
 def _storage_key(tensor: torch.Tensor) -> int:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs, contiguous_stride, is_contiguous
+from torchgauge.capture.ghost import Spec, Specs, contiguous_stride
 from torchgauge.capture.rules.layout import is_channels_last, is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 
@@ -46,7 +46,7 @@ def to_copy(arguments: Arguments, specs: Specs) -> Spec | None:
 
 
 def _copied(x: Spec, specs: Specs, memory_format: torch.memory_format | None) -> Spec | None:
-    if memory_format is torch.contiguous_format or is_contiguous(x.shape, x.stride):
+    if memory_format is torch.contiguous_format:
         return specs.get(x.shape, contiguous_stride(x.shape), x.dtype, x.device)
     if memory_format not in (None, torch.preserve_format):
         return None

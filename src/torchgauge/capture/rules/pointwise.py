@@ -38,7 +38,9 @@ def masked_fill(arguments: Arguments, specs: Specs) -> Spec | None:
     x, mask = arguments["self"].spec, arguments["mask"].spec
     if isinstance(arguments["value"], Ghost) or mask.dtype is not torch.bool:
         return None
-    return x if is_dense(x) and _broadcast([x, mask], specs, x.dtype) is x else None
+    shape = _broadcast_shape([x.shape, mask.shape])
+    # The kernel copies to a contiguous tensor first, whatever the layout was.
+    return None if shape is None else specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
 
 
 @shape_rule("aten::where")

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchgauge as tg
+from tests import zoo
+
+
+class Runs(nn.Module):
+    """A model whose forward is a function."""
+
+    def __init__(self, forward: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def analyze(forward: Callable[[Tensor], Tensor], x: Tensor) -> tg.Analysis:
+    return tg.analyze(Runs(forward), inputs=(x,))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_masks_and_positions_are_computed_for_real(device: str) -> None:
+    model = zoo.BranchesOnMask().to(device)
+    full = tg.analyze(model, inputs=torch.ones(2, 8, dtype=torch.int64))
+    padded = tg.analyze(model, inputs=torch.tensor([[1, 0, 2], [0, 0, 1]]))
+    assert (full.totals.macs, padded.totals.macs) == (16 * 64, 3 * 8 * 64)
+    assert full.capture.run.mode == padded.capture.run.mode == "fake"
+
+
+def test_a_written_mask_is_seen_through_its_views() -> None:
+    def forward(ids: Tensor) -> Tensor:
+        mask = torch.zeros(2, 6, dtype=torch.bool)
+        mask[:, :4] = True
+        mask[0].logical_not_()
+        return ids[mask].float()
+
+    assert analyze(forward, torch.ones(2, 6, dtype=torch.int64)).ops[-1]["output_shapes"] == [[6]]
+
+
+def test_what_was_overwritten_with_data_is_no_longer_known() -> None:
+    def forward(x: Tensor) -> Tensor:
+        counts = torch.zeros(4, dtype=torch.int64)
+        view = counts[:2]
+        counts.copy_(x.round().long())
+        return x if int(view[0]) > 0 else x * 2
+
+    assert analyze(forward, torch.full((4,), 3.0)).capture.run.mode == "real"
+
+
+def test_float_constants_are_known_and_float_inputs_are_not() -> None:
+    def constant(x: Tensor) -> Tensor:
+        return x * 2 if float(torch.linspace(0, 1, 3)[1] + torch.tensor(0.25)) == 0.75 else x
+
+    assert analyze(constant, torch.ones(3)).capture.run.mode == "fake"
+    assert analyze(lambda x: x * float(x.sum()), torch.ones(3)).capture.run.mode == "real"
+
+
+def test_counts_lists_and_arrays_of_known_integers_can_be_read() -> None:
+    def forward(lengths: Tensor) -> Tensor:
+        parts = torch.zeros(int(lengths.sum())).split(lengths.tolist())
+        assert lengths.numpy().max() == 3
+        return torch.stack([part.sum() for part in parts])
+
+    assert analyze(forward, torch.tensor([3, 1, 2])).ops[-1]["output_shapes"] == [[3]]
+
+
+def test_a_user_s_integer_input_and_buffers_are_not_written_to() -> None:
+    ids = torch.arange(4)
+    analyze(lambda x: x.add_(1).float(), ids)
+    assert ids.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_routing_is_assumed_balanced_and_said_so(device: str) -> None:
+    found = tg.analyze(zoo.Router(width=16, experts=4, chosen=2).to(device), input_size=(2, 8, 16))
+    calls = {row.path: (row.calls, row.macs) for row in found.modules if row.path.startswith("experts.")}
+    assert calls == {f"experts.{i}": (1, 8 * 16 * 16) for i in range(4)}
+    assert "assumed balanced" in found.capture.run.warnings[0]
+    assert found.totals.active_params == found.totals.params - 2 * (16 * 16 + 16)
+
+
+def test_no_choice_of_a_router_is_looked_at_no_warning() -> None:
+    found = analyze(lambda x: torch.topk(x, 2).values, torch.ones(4, 8))
+    assert found.capture.run.warnings == ()
+
+
+def test_sizes_that_depend_on_unknown_data_take_their_upper_bound_on_meta() -> None:
+    class Selects(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x[x.sum(1) > 0])
+
+    real = tg.analyze(Selects(), inputs=torch.tensor([[1.0] * 4, [-1.0] * 4, [2.0] * 4]))
+    assert (real.capture.run.mode, real.totals.macs) == ("real", 2 * 32)
+    bound = tg.analyze(Selects().to("meta"), input_size=(3, 4))
+    assert (bound.capture.run.mode, bound.totals.macs) == ("fake", 3 * 32)
+    assert "upper bound" in bound.capture.run.warnings[0]

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchgauge as tg
+from tests import zoo
+
+# The contract's lists, wrapped.
+KEYS = {
+    "schema_version",
+    "tool",
+    "created",
+    "environment",
+    "target",
+    "inputs",
+    "capture",
+    "architecture",
+    "totals",
+    "modules",
+    "ops",
+    "weights",
+    "measurements",
+    "energy",
+    "advice",
+}
+TOTALS = {
+    "params",
+    "trainable_params",
+    "active_params",
+    "param_bytes",
+    "buffer_bytes",
+    "stored_elements",
+    "logical_params",
+    "optimizer_elements",
+    "stored_bytes",
+    "macs",
+    "flops",
+    "bytes_read",
+    "bytes_written",
+    "activation_bytes",
+    "peak_activation_bytes",
+    "ops",
+    "uncounted_ops",
+    "time_s",
+    "energy_j",
+}
+MODULE = {
+    "path",
+    "aliases",
+    "type",
+    "depth",
+    "calls",
+    "params",
+    "trainable_params",
+    "param_bytes",
+    "input_shapes",
+    "output_shapes",
+    "macs",
+    "flops",
+    "bytes_read",
+    "bytes_written",
+    "activation_bytes",
+    "ops",
+    "time_s",
+    "energy_j",
+    "estimated_energy_j",
+}
+OP = {
+    "index",
+    "op",
+    "module",
+    "category",
+    "status",
+    "input_shapes",
+    "output_shapes",
+    "dtype",
+    "macs",
+    "flops",
+    "bytes_read",
+    "bytes_written",
+    "arithmetic_intensity",
+    "live_bytes",
+    "time_s",
+    "kernels",
+    "bound",
+    "energy_j",
+    "estimated_energy_j",
+    "weights",
+}
+
+
+@pytest.fixture
+def found() -> tg.Analysis:
+    return tg.analyze(zoo.HandAttention(), input_size=(2, 10, 32))
+
+
+def test_the_document_has_the_keys_of_the_contract(found: tg.Analysis) -> None:
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document.keys() >= KEYS
+    assert document["totals"].keys() == TOTALS
+    assert document["modules"][0].keys() >= MODULE
+    assert document["ops"][0].keys() >= OP
+    assert set(document["capture"]) >= {"mode", "reason", "device", "train", "warnings"}
+    assert document["modules"][0]["path"] == ""
+
+
+def test_a_saved_run_loads_to_the_same_capture(found: tg.Analysis, tmp_path: Path) -> None:
+    found.save(tmp_path / "run.json")
+    loaded = tg.load(tmp_path / "run.json")
+    assert loaded.capture == found.capture
+    assert str(loaded) == str(found)
+
+
+def test_a_saved_run_loads_and_renders_without_torch(found: tg.Analysis, tmp_path: Path) -> None:
+    found.save(tmp_path / "run.json")
+    code = (
+        "import sys; sys.modules['torch'] = None; import torchgauge as tg;"
+        f"a = tg.load({str(tmp_path / 'run.json')!r}); print(a.totals.macs); str(a)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(found.totals.macs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "is no JSON file"), ("[]", "no saved run"), ('{"schema_version": 99}', "version 99"),
+     ('{"schema_version": 1}', "no complete run")],
+)  # fmt: skip
+def test_a_file_that_is_no_saved_run_is_refused_in_a_sentence(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(tg.FormatError, match=message):
+        tg.load(tmp_path / "run.json")
+
+
+def test_memory_of_a_small_network_by_hand() -> None:
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 8))
+    found = tg.analyze(model, input_size=(4, 16))
+    x, hidden, out = 4 * 16 * 4, 4 * 64 * 4, 4 * 8 * 4
+    assert found.totals.activation_bytes == 2 * hidden + out
+    assert found.totals.peak_activation_bytes == x + 2 * hidden  # the ReLU: both hidden tensors and the input
+    assert found.totals.param_bytes == (16 * 64 + 64 + 64 * 8 + 8) * 4
+    linear = found.ops[1]
+    assert (linear.op, linear.bytes_read, linear.bytes_written) == ("aten::addmm", x + (1024 + 64) * 4, hidden)
+    assert (linear.macs, linear.flops) == (4 * 1024, 2 * 4 * 1024 + 4 * 64)
+
+
+def test_a_tensor_used_twice_by_one_op_is_read_once_and_an_expanded_one_by_its_elements() -> None:
+    class Squares(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * x) + x.new_ones(1).expand(4, 16)
+
+    ops = {op.op: op for op in tg.analyze(Squares(), input_size=(4, 16)).ops}
+    assert (ops["aten::mul"].bytes_read, ops["aten::add"].bytes_read) == (256, 256 + 4)
+
+
+def test_every_module_is_its_own_ops_plus_its_children(found: tg.Analysis) -> None:
+    found.tree.self_check(found.capture)
+    for node in found.tree.walk():
+        own = sum(op.macs for op in found.ops if op.module == node.path)
+        assert node.total.macs == own + sum(child.total.macs for child in node.children)
+
+
+def test_custom_ops_are_uncounted_until_a_formula_is_given() -> None:
+    with torch.library._scoped_library("tgtest", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CPU")
+        library.impl("twice", lambda x: torch.empty_like(x), "Meta")
+
+        class Uses(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return torch.ops.tgtest.twice(x)
+
+        before = tg.analyze(Uses(), input_size=(3, 5))
+        assert (before.ops[0].status, before.totals.uncounted_ops) == ("uncounted", 1)
+
+        tg.formula("tgtest::twice", category="elementwise")(lambda call: tg.Work(flops=call.out.numel))
+        try:
+            after = tg.analyze(Uses(), input_size=(3, 5))
+        finally:
+            from torchgauge.cost.registry import REGISTRY
+
+            del REGISTRY["tgtest::twice"]
+        assert (after.ops[0].status, after.totals.flops) == ("counted", 15)
+
+
+def test_formulas_registered_with_torch_are_honoured_for_custom_ops() -> None:
+    from torch.utils.flop_counter import flop_registry, register_flop_formula
+
+    with torch.library._scoped_library("tgtest2", "DEF") as library:
+        library.define("mymm(Tensor a, Tensor b) -> Tensor")
+        library.impl("mymm", lambda a, b: a @ b, "CPU")
+        library.impl("mymm", lambda a, b: a.new_empty(a.shape[0], b.shape[1]), "Meta")
+        packet = torch.ops.tgtest2.mymm
+
+        @register_flop_formula(packet)  # type: ignore[untyped-decorator]
+        def rule(a: list[int], b: list[int], out_shape: object = None, **_: object) -> int:
+            return 2 * a[0] * a[1] * b[1]
+
+        class Uses(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return packet(x, x)
+
+        try:
+            found = tg.analyze(Uses(), input_size=(4, 4))
+        finally:
+            del flop_registry[packet]
+        assert (found.totals.macs, found.totals.flops, found.totals.uncounted_ops) == (64, 128, 0)
+
+
+def test_rows_are_frames_too(found: tg.Analysis) -> None:
+    frame = found.to_dataframe("ops")
+    assert int(frame["macs"].sum()) == found.totals.macs
