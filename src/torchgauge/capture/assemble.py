@@ -22,8 +22,10 @@ def param_records(paths: ModulePaths) -> tuple[ParamRecord, ...]:
     )
 
 
-def module_records(paths: ModulePaths, recorder: Recorder) -> tuple[ModuleRecord, ...]:
-    params, trainable, nbytes = _parameter_sums(paths)
+def module_records(
+    paths: ModulePaths, records: tuple[ParamRecord, ...], recorder: Recorder
+) -> tuple[ModuleRecord, ...]:
+    params, trainable, nbytes = _parameter_sums(paths, records)
     never = ModuleCalls()
     records = []
     for member in paths.members:
@@ -44,20 +46,21 @@ def module_records(paths: ModulePaths, recorder: Recorder) -> tuple[ModuleRecord
     return tuple(records)
 
 
-def _parameter_sums(paths: ModulePaths) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+def _parameter_sums(
+    paths: ModulePaths, records: tuple[ParamRecord, ...]
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """Unique parameters in each module's subtree: elements, trainable elements, bytes."""
     params: dict[str, int] = defaultdict(int)
     trainable: dict[str, int] = defaultdict(int)
     nbytes: dict[str, int] = defaultdict(int)
-    for owned in paths.owned:
-        if owned.is_buffer:
+    for owned, record in zip(paths.owned, records, strict=True):
+        if record.is_buffer:
             continue
-        spec = spec_of_real(owned.tensor)
+        numel, size = record.spec.numel, record.spec.nbytes
         for path in paths.owners(owned):
-            params[path] += spec.numel
-            nbytes[path] += spec.nbytes
-            if owned.tensor.requires_grad:
-                trainable[path] += spec.numel
+            params[path] += numel
+            nbytes[path] += size
+            trainable[path] += numel if record.trainable else 0
     return params, trainable, nbytes
 
 

@@ -111,7 +111,13 @@ class FakeRun(TorchDispatchMode):
             return self._change_metadata(func, info, args, kwargs, tensors)
         if values.looks(info, args):
             return self._look(func, info, args, kwargs, tensors)
-        plan = self._planner.plan(func, info, args, kwargs, tensors)
+        try:
+            plan = self._planner.plan(func, info, args, kwargs, tensors)
+        except DataDependent:
+            raise
+        except Exception:
+            self.recorder.failing_op = (info.name, [ghost.spec.record for ghost in tensors])
+            raise
         self._plans[key] = plan
         return self._replay(func, plan, args, kwargs, tensors)
 

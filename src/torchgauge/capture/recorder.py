@@ -36,6 +36,7 @@ class Recorder:
         self.calls: dict[str, ModuleCalls] = {}
         self.warnings: dict[str, None] = {}
         self.failure: Failure | None = None
+        self.failing_op: tuple[str, list[TensorSpec]] | None = None
         self.path = ""
         self.phase = "forward"
         self._paths = paths

@@ -1,0 +1,21 @@
+"""TARGET -> a runnable model, and the inputs to run it with."""
+
+from __future__ import annotations
+
+from torchgauge.source.candidate import Candidate
+from torchgauge.source.candidates import candidate_inputs
+from torchgauge.source.specs import InputSpec, parse_dtype, parse_input
+from torchgauge.source.target import Source, resolve
+from torchgauge.source.torchvision_ops import ensure_torchvision_imports, torchvision_ops_are_stubs
+
+__all__ = [
+    "Candidate",
+    "InputSpec",
+    "Source",
+    "candidate_inputs",
+    "ensure_torchvision_imports",
+    "parse_dtype",
+    "parse_input",
+    "resolve",
+    "torchvision_ops_are_stubs",
+]

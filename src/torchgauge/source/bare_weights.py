@@ -1,0 +1,32 @@
+"""Inputs of a model without layers, which uses its parameters through functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from torchgauge.source.candidate import Defaults, Guess
+from torchgauge.source.layers import image_sizes
+
+
+def weight_guesses(model: nn.Module, defaults: Defaults) -> Iterator[Guess]:
+    """What the first parameter suggests, as the weight of a convolution or of a matmul from either side."""
+    name, weight = next(iter(model.named_parameters()), (None, None))
+    if weight is None:
+        return
+    source = f"the shape of the parameter '{name}'"
+    for tensor in _tensors(weight, defaults):
+        yield Guess(tensor, source)
+
+
+def _tensors(weight: Tensor, defaults: Defaults) -> Iterator[Tensor]:
+    if weight.dim() == 4:
+        for size in image_sizes(weight.shape[1])[:3]:
+            yield defaults.floats(defaults.batch, weight.shape[1], size, size)
+    elif weight.dim() == 2:
+        for features in dict.fromkeys((weight.shape[1], weight.shape[0])):
+            yield defaults.floats(defaults.batch, features)
+            yield defaults.floats(defaults.batch, defaults.seq or 16, features)
+    elif weight.dim() == 1:
+        yield defaults.floats(defaults.batch, weight.shape[0])

@@ -1,0 +1,95 @@
+"""Building a model without a trace on the random generators and, where its constructor allows, without its weights."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from torchgauge.errors import TargetError
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to build a registry model. `looks_at_values`: its forward cannot run on parameters without values."""
+
+    name: str
+    factory: Callable[[], nn.Module]
+    looks_at_values: bool = False
+
+    def build(self) -> nn.Module:
+        """The model in eval mode, on the meta device where that is of use."""
+        return self._build(build_for_real if self.looks_at_values else build_without_weights)
+
+    def build_real(self) -> nn.Module:
+        """The model in eval mode with the weights its constructor draws."""
+        return self._build(build_for_real)
+
+    def _build(self, builder: Callable[[Callable[[], nn.Module]], nn.Module]) -> nn.Module:
+        try:
+            return builder(self.factory)
+        # The constructor is someone else's code, given someone's config: it may raise anything.
+        except Exception as error:
+            raise TargetError(f"{self.name} could not be built: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def rng_untouched() -> Iterator[None]:
+    """Restore the global random state of torch, Python and, where it is loaded, numpy."""
+    python_state, torch_state = random.getstate(), torch.get_rng_state()
+    # A first look at a CUDA generator would initialise CUDA: only generators in use have a state to keep.
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    numpy = sys.modules.get("numpy")
+    numpy_state = numpy.random.get_state() if numpy else None
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        torch.set_rng_state(torch_state)
+        if cuda_states is not None:
+            torch.cuda.set_rng_state_all(cuda_states)
+        if numpy:
+            numpy.random.set_state(numpy_state)
+
+
+def build_without_weights(factory: Callable[[], nn.Module]) -> nn.Module:
+    """The model in eval mode with its parameters on the meta device: a hundred billion of them cost nothing.
+
+    A constructor that looks at values gets real ones: first with only uninitialised tensors (where layers keep their
+    weights) on meta, and if it looks at those too, all for real.
+    """
+    for placement in (torch.device("meta"), _UninitialisedOnMeta()):
+        try:
+            return build_for_real(factory, placement)
+        except (RuntimeError, TypeError, ValueError) as error:
+            # A look at a meta tensor says so. Any other error would come again, after gigabytes of real weights.
+            if "meta" not in str(error).lower():
+                raise
+    return build_for_real(factory)
+
+
+def build_for_real(factory: Callable[[], nn.Module], placement: AbstractContextManager[Any] | None = None) -> nn.Module:
+    """The model in eval mode, as its constructor makes it."""
+    with rng_untouched(), warnings.catch_warnings():
+        # Notes on the initial weights: they are never used.
+        warnings.simplefilter("ignore", FutureWarning)
+        with placement or torch.device("cpu"):
+            return factory().eval()
+
+
+class _UninitialisedOnMeta(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.empty and kwargs.get("device") is None:
+            kwargs = kwargs | {"device": "meta"}
+        return func(*args, **kwargs)

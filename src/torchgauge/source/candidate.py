@@ -1,0 +1,83 @@
+"""A candidate input, and how its tensors are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchgauge.units import format_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Arguments for one call of the model; `reason` says what was assumed, None where the user gave it all."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A value for one parameter of forward, and what it was taken from."""
+
+    value: Any
+    source: str
+
+
+# Guesses by the name of the forward parameter they fill.
+Assignment = dict[str, Guess]
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the user may override; `seq` None leaves the length of a sequence to the model."""
+
+    dtype: torch.dtype
+    batch: int = 1
+    seq: int | None = None
+
+    def floats(self, *shape: int) -> Tensor:
+        """A tensor without values: nothing is computed from them."""
+        return torch.empty(shape, dtype=self.dtype, device="meta")
+
+    def ids(self, *shape: int, value: int = 1) -> Tensor:
+        """A real tensor: models look at their ids, masks and positions."""
+        return torch.full(shape, value, dtype=torch.int64, device="cpu")
+
+
+def make_tensor(shape: tuple[int, ...], dtype: torch.dtype, *, value: int = 1) -> Tensor:
+    """Without values where the type has fractions, else real and filled with `value`."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.empty(shape, dtype=dtype, device="meta")
+    return torch.full(shape, value, dtype=dtype, device="cpu")
+
+
+def model_dtype(model: nn.Module) -> torch.dtype:
+    """The type of the model's first floating parameter, else of its first floating buffer, else torch's default."""
+    tensors = (*model.parameters(), *model.buffers())
+    # Packed weights of 8 bits and less are storage: no one calls a model with inputs of their type.
+    return next((t.dtype for t in tensors if t.is_floating_point() and t.dtype.itemsize > 1), torch.get_default_dtype())
+
+
+def token_value(model: nn.Module) -> int:
+    """An id that every vocabulary of the model has: 1, or 0 where one holds a single entry."""
+    sizes = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
+    return min(1, *(size - 1 for size in sizes)) if sizes else 1
+
+
+def explain(name: str, guess: Guess) -> str:
+    """`x 1×3×224×224: the first layer …`."""
+    shapes = " and ".join(_shapes(guess.value))
+    return f"{name} {shapes}: {guess.source}" if shapes else f"{name} {guess.value!r}: {guess.source}"
+
+
+def _shapes(value: Any) -> list[str]:
+    if isinstance(value, Tensor):
+        return [format_shape(value.shape)]
+    if isinstance(value, list | tuple):
+        return [shape for item in value for shape in _shapes(item)]
+    return []

@@ -1,0 +1,110 @@
+"""The inputs to try on a model, most plausible first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from torchgauge.errors import InputError, UsageError
+from torchgauge.source.candidate import Assignment, Candidate, Defaults, explain, model_dtype
+from torchgauge.source.given import given_values, holds_tensor, parse_sizes, sized_candidates
+from torchgauge.source.huggingface_inputs import huggingface_assignments
+from torchgauge.source.layer_assignments import layer_assignments
+from torchgauge.source.signature import ForwardSignature, forward_signature
+from torchgauge.source.specs import InputSpec
+from torchgauge.source.vision_inputs import vision_assignments
+
+MOST = 12
+
+
+def candidate_inputs(
+    model: nn.Module,
+    *,
+    input_size: Any = None,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dtype: torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    specs: Sequence[InputSpec] = (),
+) -> Iterator[Candidate]:
+    """What the user gave, or what the model lets one infer, at most a dozen.
+
+    `inputs` are values: a tuple holds the positional arguments, a dict the keywords, anything else (a list too, as
+    detection models want) is one argument. `input_size` is one shape, a list of shapes, or shapes by name. `specs` are
+    the command line's. Inferred floating tensors are on the meta device, integer ones are real.
+    """
+    signature, kwargs = forward_signature(model), dict(kwargs or {})
+    _refuse_contradictions(input_size, inputs, specs, batch, seq)
+    if inputs is not None:
+        return iter([given_values(signature, inputs, kwargs)])
+    defaults = Defaults(dtype or model_dtype(model), batch or 1, seq)
+    sizes = parse_sizes(input_size) if input_size is not None else tuple(specs)
+    if sizes:
+        return islice(sized_candidates(model, signature, sizes, defaults, kwargs), MOST)
+    if holds_tensor(kwargs) and not signature.required(kwargs):
+        return iter([given_values(signature, None, kwargs)])
+    return _inferred(model, signature, defaults, kwargs)
+
+
+def _refuse_contradictions(
+    input_size: Any, inputs: Any, specs: Sequence[InputSpec], batch: int | None, seq: int | None
+) -> None:
+    if sum((inputs is not None, input_size is not None, bool(specs))) > 1:
+        raise UsageError("give the inputs one way: as values (inputs) or as sizes (input_size, --input)")
+    is_given = inputs is not None or input_size is not None or bool(specs)
+    if is_given and (batch is not None or seq is not None):
+        raise UsageError("batch and seq change inferred inputs: where inputs are given, write them into the sizes")
+    if (batch is not None and batch < 1) or (seq is not None and seq < 1):
+        raise UsageError("batch and seq are at least 1")
+
+
+def _inferred(
+    model: nn.Module, signature: ForwardSignature, defaults: Defaults, kwargs: dict[str, Any]
+) -> Iterator[Candidate]:
+    """From those who know the model best to those who look at its layers."""
+    if not defaults.dtype.is_floating_point:
+        defaults = Defaults(model_dtype(model), defaults.batch, defaults.seq)
+    ways = chain(
+        huggingface_assignments(model, signature, defaults, kwargs),
+        vision_assignments(model, signature, defaults, kwargs),
+        layer_assignments(model, signature, defaults, kwargs),
+    )
+    seen: set[str] = set()
+    for assignment in ways:
+        candidate, shapes = _candidate(signature, assignment, kwargs), _fingerprint(assignment)
+        if shapes not in seen:
+            seen.add(shapes)
+            yield candidate
+        if len(seen) == MOST:
+            return
+    if not seen:
+        raise InputError(_nothing_inferred(model, signature))
+
+
+def _candidate(signature: ForwardSignature, assignment: Assignment, kwargs: dict[str, Any]) -> Candidate:
+    args, keywords = signature.place({name: guess.value for name, guess in assignment.items()})
+    return Candidate(args, keywords | kwargs, "; ".join(explain(name, guess) for name, guess in assignment.items()))
+
+
+def _fingerprint(assignment: Assignment) -> str:
+    """Equal for inputs that differ in no shape or type: one that failed need not be tried again."""
+    return repr({name: tree_map(_shape_and_type, guess.value) for name, guess in assignment.items()})
+
+
+def _shape_and_type(value: Any) -> Any:
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
+
+
+def _nothing_inferred(model: nn.Module, signature: ForwardSignature) -> str:
+    needed = ", ".join(parameter.name for parameter in signature.required()) or ", ".join(signature.names[:1])
+    takes = f", whose forward takes {needed}" if needed else ""
+    return (
+        f"no input could be inferred for {type(model).__name__}{takes}: "
+        f"give its size with input_size=(1, 3, 224, 224) or --input 1x3x224x224"
+    )

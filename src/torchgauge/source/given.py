@@ -1,0 +1,139 @@
+"""Inputs the user gave: values, or sizes to make tensors from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchgauge.errors import InputError
+from torchgauge.source.candidate import Candidate, Defaults, make_tensor, token_value
+from torchgauge.source.parameter_names import is_ids, is_mask
+from torchgauge.source.signature import ForwardSignature
+from torchgauge.source.specs import InputSpec
+
+
+def given_values(signature: ForwardSignature, inputs: Any, kwargs: Mapping[str, Any]) -> Candidate:
+    """A tuple is the positional arguments, a dict the keywords; anything else, a list too, is one argument."""
+    args: tuple[Any, ...] = ()
+    keywords = dict(kwargs)
+    if isinstance(inputs, Mapping) and all(isinstance(name, str) for name in inputs):
+        args, keywords = _keywords_or_argument(signature, inputs, keywords)
+    elif isinstance(inputs, tuple):
+        args = _fields_or_argument(inputs)
+    elif inputs is not None:
+        args = (inputs,)
+    signature.check(len(args), keywords)
+    return Candidate(args, keywords, None)
+
+
+def _keywords_or_argument(
+    signature: ForwardSignature, inputs: Mapping[str, Any], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A dict whose names forward does not know, where forward needs one argument, is that argument."""
+    needed = [parameter.name for parameter in signature.required(kwargs)]
+    unknown = not signature.takes_any_keyword and not any(name in signature.names for name in inputs)
+    if unknown and len(needed) == 1:
+        return (inputs,), kwargs
+    return (), {**inputs, **kwargs}
+
+
+def _fields_or_argument(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    # A named tuple is one structured value of the user's, not a list of arguments.
+    return (inputs,) if hasattr(inputs, "_fields") else inputs
+
+
+def parse_sizes(input_size: Any) -> tuple[InputSpec, ...]:
+    """`input_size` as specs: one shape, several shapes in order, or shapes by name."""
+    if isinstance(input_size, Mapping):
+        return tuple(InputSpec(str(name), _shape(shape)) for name, shape in input_size.items())
+    if isinstance(input_size, Sequence) and any(isinstance(item, Sequence) for item in input_size):
+        return tuple(InputSpec(None, _shape(shape)) for shape in input_size)
+    return (InputSpec(None, _shape(input_size)),)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    sizes = (value,) if isinstance(value, int) else value
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str) or not all(_is_size(size) for size in sizes):
+        raise InputError(f"{value!r} is no shape: input_size is one like (1, 3, 224, 224), or several in a list")
+    return tuple(int(size) for size in sizes)
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size >= 0
+
+
+def sized_candidates(
+    model: nn.Module,
+    signature: ForwardSignature,
+    specs: Sequence[InputSpec],
+    defaults: Defaults,
+    kwargs: Mapping[str, Any],
+) -> Iterator[Candidate]:
+    """Tensors of the given sizes; where their type is open, the plausible ones in turn."""
+    positional = sum(spec.name is None for spec in specs)
+    _refuse_repeats([*(spec.name for spec in specs if spec.name), *kwargs])
+    signature.check(positional, {*(spec.name for spec in specs if spec.name), *kwargs})
+    return _typed(model, specs, _names(signature, specs), defaults, kwargs)
+
+
+def _refuse_repeats(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"the input '{name}' is given twice")
+
+
+def _names(signature: ForwardSignature, specs: Sequence[InputSpec]) -> list[str]:
+    """The name of the parameter that each spec fills, "" for one in `*args`."""
+    places = iter([parameter.name for parameter in signature.positional])
+    return [spec.name or next(places, "") for spec in specs]
+
+
+def _typed(
+    model: nn.Module, specs: Sequence[InputSpec], names: Sequence[str], defaults: Defaults, kwargs: Mapping[str, Any]
+) -> Iterator[Candidate]:
+    looks_up = any(hasattr(module, "num_embeddings") for module in model.modules())
+    value = token_value(model)
+    choices = [_dtypes(spec, name, looks_up, defaults) for spec, name in zip(specs, names, strict=True)]
+    for dtypes in product(*choices):
+        tensors = [make_tensor(s.shape, dtype, value=value) for s, dtype in zip(specs, dtypes, strict=True)]
+        yield Candidate(
+            tuple(tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is None),
+            {spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name} | dict(kwargs),
+            _reason(specs, names, dtypes),
+        )
+
+
+def _dtypes(spec: InputSpec, name: str, looks_up: bool, defaults: Defaults) -> tuple[torch.dtype, ...]:
+    if spec.dtype is not None:
+        return (spec.dtype,)
+    if is_ids(name) or name == "attention_mask":
+        return (torch.int64,)
+    if is_mask(name):
+        return (torch.bool, defaults.dtype, torch.int64)
+    return (defaults.dtype, torch.int64) if looks_up and defaults.dtype.is_floating_point else (defaults.dtype,)
+
+
+def _reason(specs: Sequence[InputSpec], names: Sequence[str], dtypes: Sequence[torch.dtype]) -> str | None:
+    """Integers that nobody asked for are an assumption; the model's own floating type is not."""
+    assumed = [
+        f"{name or 'input'} {str(dtype).removeprefix('torch.')}: {_integer_source(name)}"
+        for spec, name, dtype in zip(specs, names, dtypes, strict=True)
+        if spec.dtype is None and not dtype.is_floating_point
+    ]
+    return "; ".join(assumed) or None
+
+
+def _integer_source(name: str) -> str:
+    return "from its name" if is_ids(name) or is_mask(name) else "the model has an embedding"
+
+
+def holds_tensor(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(holds_tensor(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(holds_tensor(item) for item in value)
+    return isinstance(value, Tensor)

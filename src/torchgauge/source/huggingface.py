@@ -1,0 +1,149 @@
+"""`hf:PATH_OR_CLASS`: transformers models, built from their config; no code of others runs, nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from torchgauge.errors import TargetError
+from torchgauge.source.building import Recipe
+from torchgauge.source.packages import import_optional
+from torchgauge.source.spelling import did_you_mean
+
+_UNKNOWN = (
+    "is not known to transformers: it needs code of its own, which is never run from a config. "
+    "Write a function that builds the model and give that, as path/to/file.py:Name"
+)
+
+
+def is_config(path: Path) -> bool:
+    """Whether a plain path is a Hugging Face folder or the config in one."""
+    return (path / "config.json").is_file() or (path.name == "config.json" and path.is_file())
+
+
+def config_file(entry: str) -> Path | None:
+    """The config.json that `entry` names as a file or folder; None where it is no path."""
+    path = Path(entry)
+    if path.is_dir():
+        path = path / "config.json"
+        if not path.is_file():
+            raise TargetError(f"the folder '{entry}' holds no config.json")
+    elif path.suffix == ".json" and not path.is_file():
+        raise TargetError(f"there is no file '{entry}'")
+    return path if path.is_file() else None
+
+
+def read(path: Path) -> Recipe:
+    """The model of a config.json: its first architecture, else the base model of its type."""
+    transformers = _transformers()
+    settings = _load_json(path)
+    types, model_type = transformers.CONFIG_MAPPING, settings.get("model_type")
+    architecture = next(iter(settings.get("architectures") or ()), None)
+    if model_type not in types:
+        raise TargetError(f"'{path}' {_why_unknown(model_type, settings, types)}")
+    if architecture is not None and _model_class(transformers, architecture) is None:
+        raise TargetError(f"'{path}' names the architecture '{architecture}', which {_UNKNOWN}")
+    try:
+        config = types[model_type].from_dict(settings)
+    # Each config checks its own values, with errors of any kind.
+    except Exception as error:
+        raise TargetError(f"'{path}' is no valid '{model_type}' config: {error}") from error
+    if architecture is None:
+        return _base_model(transformers, config, f"'{path}'")
+    return _recipe(f"{architecture} of '{path}'", _model_class(transformers, architecture)._from_config, config)
+
+
+def find(entry: str) -> Recipe:
+    """The default model of a model class, a config class or a model type (`GPT2LMHeadModel`, `GPT2Config`, `gpt2`)."""
+    transformers = _transformers()
+    if entry in transformers.CONFIG_MAPPING:
+        return _base_model(transformers, transformers.CONFIG_MAPPING[entry](), f"the model type '{entry}'")
+    found = _public(transformers, entry)
+    if isinstance(found, type) and issubclass(found, transformers.PretrainedConfig):
+        return _base_model(transformers, found(), entry)
+    model_class = _model_class(transformers, entry)
+    if model_class is None:
+        raise TargetError(_why_not_found(transformers, entry))
+    return _recipe(entry, model_class._from_config, model_class.config_class())
+
+
+def _transformers() -> ModuleType:
+    return import_optional("transformers", "an hf: target")
+
+
+def _load_json(path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_pretrained_backbone)
+    except (OSError, ValueError) as error:
+        raise TargetError(f"'{path}' could not be read as JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise TargetError(f"'{path}' holds no config: its top level is no JSON object")
+    return settings
+
+
+def _without_pretrained_backbone(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: False if key == "use_pretrained_backbone" else value for key, value in pairs}
+
+
+def _why_unknown(model_type: Any, settings: dict[str, Any], known: Iterable[str]) -> str:
+    if model_type is None:
+        return "names no model_type: it is no config of a transformers model"
+    if "auto_map" in settings:
+        return f"has the model type '{model_type}', which {_UNKNOWN}"
+    return f"has the model type '{model_type}', which this transformers does not know.{did_you_mean(model_type, known)}"
+
+
+def _public(transformers: ModuleType, name: str) -> Any:
+    return getattr(transformers, name, None) if name.isidentifier() else None
+
+
+def _model_class(transformers: ModuleType, name: str) -> Any:
+    """A model class of transformers, or None: auto classes have no config, `…PreTrainedModel`s no forward."""
+    found = _public(transformers, name)
+    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    return found if is_model and found.config_class is not None and not name.endswith("PreTrainedModel") else None
+
+
+def _why_not_found(transformers: ModuleType, entry: str) -> str:
+    backends = getattr(_public(transformers, entry), "_backends", None)
+    if backends:
+        return f"transformers' {entry} needs packages that are not installed: {', '.join(backends)}"
+    known = (*transformers.CONFIG_MAPPING, *(name for name in dir(transformers) if name[:1].isupper()))
+    return (
+        f"'{entry}' is no folder with a config.json, and no model class, config class or model type of transformers."
+        f"{did_you_mean(entry, known)} Nothing is downloaded: for a model of the hub, download its config.json first."
+    )
+
+
+def _base_model(transformers: ModuleType, config: Any, what: str) -> Recipe:
+    if type(config) not in transformers.MODEL_MAPPING:
+        raise TargetError(f"{what} has no base model of its own: give a model class, like hf:GPT2LMHeadModel")
+    return _recipe(f"the base model of {what}", transformers.AutoModel.from_config, config)
+
+
+def _recipe(name: str, constructor: Callable[[Any], nn.Module], config: Any) -> Recipe:
+    def build() -> nn.Module:
+        with _hub_offline():
+            # A constructor writes its choices into its config: each build gets its own.
+            return constructor(deepcopy(config))
+
+    return Recipe(name, build)
+
+
+@contextmanager
+def _hub_offline() -> Iterator[None]:
+    constants = import_module("huggingface_hub.constants")
+    before = constants.HF_HUB_OFFLINE
+    constants.__dict__["HF_HUB_OFFLINE"] = True
+    try:
+        yield
+    finally:
+        constants.__dict__["HF_HUB_OFFLINE"] = before

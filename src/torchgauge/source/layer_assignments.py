@@ -1,0 +1,156 @@
+"""Inputs inferred from the layers of any model and the names of its forward parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from torch import Tensor, nn
+
+from torchgauge.source.bare_weights import weight_guesses
+from torchgauge.source.candidate import Assignment, Defaults, Guess
+from torchgauge.source.companions import companion, is_companion
+from torchgauge.source.layers import Entry, entries
+from torchgauge.source.parameter_names import is_image, is_text, words
+from torchgauge.source.signature import ForwardSignature, Parameter
+
+_MOST_PER_PARAMETER = 8
+
+
+def layer_assignments(
+    model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
+) -> Iterator[Assignment]:
+    """The required parameters filled: one carries the data, the others go with it."""
+    parameters = _to_fill(signature, given)
+    if not parameters:
+        return
+    main = next((p for p in parameters if not is_companion(p)), parameters[0])
+    others = [parameter for parameter in parameters if parameter is not main]
+    layers = list(islice(entries(model), 64))
+    for index, guess in enumerate(islice(_guesses(model, main, layers, defaults), _MOST_PER_PARAMETER)):
+        yield _ordered(parameters, {main.name: guess} | _followers(model, others, main, guess, layers, defaults))
+        if index == 0:
+            yield from _distributed(parameters, main, others, layers, defaults)
+
+
+def _to_fill(signature: ForwardSignature, given: Collection[str]) -> list[Parameter]:
+    """What forward requires; where it requires nothing, its first parameter."""
+    required = signature.required(given)
+    if required or given:
+        return list(required)
+    return list(signature.positional[:1]) or [Parameter("input", True)] * signature.takes_any_positional
+
+
+def _guesses(model: nn.Module, parameter: Parameter, layers: Sequence[Entry], defaults: Defaults) -> Iterator[Guess]:
+    """From the layers that this parameter most likely enters, one layer of each kind; else from bare weights."""
+    if not layers:
+        yield from weight_guesses(model, defaults)
+    for entry in _one_per_kind(_by_likelihood(parameter, layers)):
+        for guess in entry.guesses(defaults):
+            yield _as_list(guess) if parameter.is_tensor_list else guess
+
+
+def _as_list(guess: Guess) -> Guess:
+    return Guess(list(guess.value), f"one per sample, {guess.source}")
+
+
+def _by_likelihood(parameter: Parameter, layers: Sequence[Entry]) -> list[Entry]:
+    """Layers whose path shares a word with the parameter come first, then those of the kind its name suggests."""
+
+    def rank(entry: Entry) -> tuple[bool, bool]:
+        return not _shares_word(parameter.name, entry.path), entry.rule.kind != _kind_named(parameter.name)
+
+    return sorted(layers, key=rank)
+
+
+def _shares_word(name: str, path: str) -> bool:
+    """`user` and `user_embedding.weight`; single letters (`x`) are no words."""
+    return any(len(word) > 2 and word in path.lower().replace(".", "_").split("_") for word in words(name))
+
+
+def _kind_named(name: str) -> str | None:
+    if is_image(name):
+        return "convolution"
+    return "embedding" if is_text(name) else None
+
+
+def _one_per_kind(layers: Sequence[Entry]) -> list[Entry]:
+    kinds: dict[str, Entry] = {}
+    for entry in layers:
+        # A norm that is not the first layer normalises the output of another.
+        if entry.rule.kind != "norm" or not kinds:
+            kinds.setdefault(entry.rule.kind, entry)
+    return list(kinds.values())
+
+
+def _followers(
+    model: nn.Module,
+    others: Sequence[Parameter],
+    main: Parameter,
+    guess: Guess,
+    layers: Sequence[Entry],
+    defaults: Defaults,
+) -> Assignment:
+    """Values for the other parameters, given that of the main one."""
+    followers: Assignment = {}
+    for parameter in others:
+        own = _own_layer(parameter, layers)
+        width = _attention_width(model, parameter.name)
+        if width is not None:
+            tensor = defaults.floats(*guess.value.shape[:-1], width)
+            followers[parameter.name] = Guess(tensor, f"its width in the {type(model).__name__}")
+        elif is_companion(parameter):
+            followers[parameter.name] = companion(model, parameter, main.name, guess.value, defaults)
+        elif own is not None:
+            followers[parameter.name] = _like(guess.value, list(own.guesses(defaults)))
+        else:
+            followers[parameter.name] = Guess(_same(guess.value), f"the same as {main.name}")
+    return followers
+
+
+def _attention_width(model: Any, name: str) -> int | None:
+    """Keys and values may have widths of their own."""
+    attributes = {"key": "kdim", "value": "vdim"}
+    return getattr(model, attributes[name]) if isinstance(model, nn.MultiheadAttention) and name in attributes else None
+
+
+def _own_layer(parameter: Parameter, layers: Sequence[Entry]) -> Entry | None:
+    """The layer that the parameter's name points to."""
+    kind = _kind_named(parameter.name)
+    named = [entry for entry in layers if _shares_word(parameter.name, entry.path)]
+    return next(iter(named or [entry for entry in layers if entry.rule.kind == kind]), None)
+
+
+def _like(main: Any, guesses: Sequence[Guess]) -> Guess:
+    """The guess with as many dimensions as the main value, so that ids of both are sequences or neither is."""
+    rank = main.dim() if isinstance(main, Tensor) else None
+    return next((guess for guess in guesses if guess.value.dim() == rank), guesses[0])
+
+
+def _same(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _distributed(
+    parameters: Sequence[Parameter],
+    main: Parameter,
+    others: Sequence[Parameter],
+    layers: Sequence[Entry],
+    defaults: Defaults,
+) -> Iterator[Assignment]:
+    """Two data parameters of different kinds: both share the first layer's width, or the second enters a later one."""
+    plain = [parameter for parameter in others if not is_companion(parameter)]
+    if len(plain) != 1 or len(others) != 1 or not layers:
+        return
+    first = next(layers[0].guesses(defaults))
+    if layers[0].rule.kind == "linear" and first.value.shape[-1] % 2 == 0:
+        half = Guess(defaults.floats(*first.value.shape[:-1], first.value.shape[-1] // 2), f"half: {first.source}")
+        yield _ordered(parameters, {main.name: half, plain[0].name: half})
+    for entry in layers[1:4]:
+        guess = next(entry.guesses(defaults))
+        yield _ordered(parameters, {main.name: first, plain[0].name: guess})
+
+
+def _ordered(parameters: Sequence[Parameter], assignment: Assignment) -> Assignment:
+    return {parameter.name: assignment[parameter.name] for parameter in parameters}

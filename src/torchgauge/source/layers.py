@@ -1,0 +1,179 @@
+"""What a layer says about the input of the model it comes first in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from torchgauge.source.candidate import Defaults, Guess
+
+Shapes = Callable[[Any, Defaults], Iterator[Tensor]]
+
+SEQUENCE = 128
+IMAGE_SIZES = (224, 32, 64, 128, 299, 28)
+GREY_IMAGE_SIZES = (28, 32, 224, 64, 128, 299)  # one channel: a digit, most often
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRule:
+    """`attribute` must be there (a user's class may have the same name) and is quoted in `says`."""
+
+    kind: str
+    attribute: str
+    says: str
+    tensors: Shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A layer that may be the first to see an input."""
+
+    path: str
+    layer: nn.Module
+    rule: LayerRule
+
+    def guesses(self, defaults: Defaults) -> Iterator[Guess]:
+        quoted = self.rule.says.format(getattr(self.layer, self.rule.attribute))
+        where = f" '{self.path}'" if self.path else ""
+        source = f"{class_names(self.layer)[0]}{where} {quoted}"
+        return (Guess(tensor, source) for tensor in self.rule.tensors(self.layer, defaults))
+
+
+_RULES: dict[str, LayerRule] = {}
+
+
+def layer_rule(*names: str, kind: str, attribute: str, says: str) -> Callable[[Shapes], Shapes]:
+    """Register the tensors that a class of layers suggests; scripted layers are known by the same names."""
+
+    def register(tensors: Shapes) -> Shapes:
+        for name in names:
+            if name in _RULES:
+                raise ValueError(f"there is a rule for '{name}' already")
+            _RULES[name] = LayerRule(kind, attribute, says, tensors)
+        return tensors
+
+    return register
+
+
+def entries(module: nn.Module, path: str = "") -> Iterator[Entry]:
+    """The layers with a rule, in the order of registration, which most often is that of the calls."""
+    rule = _rule(module)
+    if rule is not None:
+        yield Entry(path, module, rule)
+        return
+    for name, child in module.named_children():
+        yield from entries(child, f"{path}.{name}" if path else name)
+
+
+def class_names(module: nn.Module) -> list[str]:
+    """The names of the module's class and its bases, or of the class that was scripted."""
+    original = getattr(module, "original_name", None)
+    return [original] if isinstance(original, str) else [base.__name__ for base in type(module).__mro__]
+
+
+def _rule(module: nn.Module) -> LayerRule | None:
+    rule = next((_RULES[name] for name in class_names(module) if name in _RULES), None)
+    # A lazy layer has a size of 0 until it sees an input: it takes any, so it tells nothing.
+    return rule if rule is not None and getattr(module, rule.attribute, None) else None
+
+
+def image_sizes(channels: int) -> tuple[int, ...]:
+    return GREY_IMAGE_SIZES if channels == 1 else IMAGE_SIZES
+
+
+@layer_rule("Conv2d", kind="convolution", attribute="in_channels", says="takes {} channels")
+def _conv2d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    for size in image_sizes(layer.in_channels):
+        yield defaults.floats(defaults.batch, layer.in_channels, size, size)
+
+
+@layer_rule("Conv1d", kind="convolution", attribute="in_channels", says="takes {} channels")
+def _conv1d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    # One channel is a waveform: a second at 16 kHz.
+    lengths = (16000, 1024, SEQUENCE) if layer.in_channels == 1 else (SEQUENCE, 1024)
+    for length in (defaults.seq,) if defaults.seq else lengths:
+        yield defaults.floats(defaults.batch, layer.in_channels, length)
+
+
+@layer_rule("Conv3d", kind="convolution", attribute="in_channels", says="takes {} channels")
+def _conv3d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    for size in ((16, 112, 112), (32, 32, 32), (64, 64, 64)):
+        yield defaults.floats(defaults.batch, layer.in_channels, *size)
+
+
+@layer_rule(
+    "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    kind="convolution", attribute="in_channels", says="takes {} channels",
+)  # fmt: skip
+def _conv_transpose(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    for size in (1, 8, 16):  # a generator starts from a point or a small map
+        yield defaults.floats(defaults.batch, layer.in_channels, *[size] * len(layer.kernel_size))
+
+
+@layer_rule("Embedding", "EmbeddingBag", kind="embedding", attribute="num_embeddings", says="looks up {} ids")
+def _embedding(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    value = min(1, layer.num_embeddings - 1)
+    for length in (defaults.seq,) if defaults.seq else (SEQUENCE, 16):
+        yield defaults.ids(defaults.batch, length, value=value)
+    yield defaults.ids(defaults.batch, value=value)
+
+
+@layer_rule("Linear", kind="linear", attribute="in_features", says="takes {} features")
+def _linear(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    vector = defaults.floats(defaults.batch, layer.in_features)
+    sequence = defaults.floats(defaults.batch, defaults.seq or 16, layer.in_features)
+    yield from (sequence, vector) if defaults.seq else (vector, sequence)
+
+
+@layer_rule("RNN", "LSTM", "GRU", kind="recurrent", attribute="input_size", says="takes {} features")
+def _recurrent(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    yield _sequence(layer, layer.input_size, defaults)
+
+
+@layer_rule("RNNCell", "LSTMCell", "GRUCell", kind="recurrent", attribute="input_size", says="takes {} features")
+def _recurrent_cell(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    yield defaults.floats(defaults.batch, layer.input_size)
+
+
+@layer_rule("MultiheadAttention", kind="attention", attribute="embed_dim", says="takes {} features")
+def _attention(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    yield _sequence(layer, layer.embed_dim, defaults)
+
+
+@layer_rule("BatchNorm2d", "InstanceNorm2d", kind="norm", attribute="num_features", says="takes {} channels")
+def _norm2d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    for size in image_sizes(layer.num_features):
+        yield defaults.floats(defaults.batch, layer.num_features, size, size)
+
+
+@layer_rule("BatchNorm1d", "InstanceNorm1d", kind="norm", attribute="num_features", says="takes {} features")
+def _norm1d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    yield defaults.floats(defaults.batch, layer.num_features)
+    yield defaults.floats(defaults.batch, layer.num_features, defaults.seq or SEQUENCE)
+
+
+@layer_rule("BatchNorm3d", "InstanceNorm3d", kind="norm", attribute="num_features", says="takes {} channels")
+def _norm3d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    yield defaults.floats(defaults.batch, layer.num_features, 16, 112, 112)
+
+
+@layer_rule("GroupNorm", kind="norm", attribute="num_channels", says="takes {} channels")
+def _group_norm(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    yield defaults.floats(defaults.batch, layer.num_channels, 32, 32)
+    yield defaults.floats(defaults.batch, layer.num_channels, defaults.seq or SEQUENCE)
+
+
+@layer_rule("LayerNorm", "RMSNorm", kind="norm", attribute="normalized_shape", says="normalises {}")
+def _layer_norm(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+    sequence = defaults.floats(defaults.batch, defaults.seq or 16, *layer.normalized_shape)
+    vector = defaults.floats(defaults.batch, *layer.normalized_shape)
+    yield from (sequence, vector) if defaults.seq or len(layer.normalized_shape) == 1 else (vector, sequence)
+
+
+def _sequence(layer: Any, features: int, defaults: Defaults) -> Tensor:
+    length = defaults.seq or SEQUENCE
+    leading = (defaults.batch, length) if layer.batch_first else (length, defaults.batch)
+    return defaults.floats(*leading, features)

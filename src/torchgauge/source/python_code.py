@@ -1,0 +1,172 @@
+"""Targets in Python code: `path/to/file.py:Name` and `package.module:Name`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import itertools
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from torchgauge.errors import TargetError
+from torchgauge.source.building import rng_untouched
+from torchgauge.source.spelling import did_you_mean
+from torchgauge.source.torchvision_ops import torchvision_importable
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_serial = itertools.count()
+# Modules that file targets imported from their own folders: name -> folder.
+_neighbours: dict[str, Path] = {}
+
+
+def is_file(place: str) -> bool:
+    return place.endswith(".py")
+
+
+def is_dotted_name(text: str) -> bool:
+    return _DOTTED.fullmatch(text) is not None
+
+
+def build_from_file(path: Path, name: str) -> nn.Module:
+    """The model `name` of a Python file, whose folder is importable while it is loaded and built, as for a script."""
+    path = path.absolute()
+    if not path.is_file():
+        names = [entry.name for entry in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise TargetError(f"there is no file '{path}'.{did_you_mean(path.name, names)}")
+    _forget_neighbours_of_other(path.parent)
+    known = set(sys.modules)
+    with _importable(path.parent), torchvision_importable(), rng_untouched():
+        try:
+            return _build(_load_file(path), name, str(path))
+        finally:
+            _remember_neighbours(path.parent, set(sys.modules) - known)
+
+
+def build_from_module(module: str, name: str) -> nn.Module:
+    """The model `name` of an importable module; the current directory is importable, as for `python -m`."""
+    with _importable(Path.cwd()), torchvision_importable(), rng_untouched():
+        return _build(_import(module), name, module)
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _load_file(path: Path) -> ModuleType:
+    name = f"torchgauge_target_{next(_serial)}_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"'{path}' cannot be loaded as Python")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickles look their module up by name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    # Someone else's code: it may raise anything, and a script without a main guard may exit.
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _failed(f"'{path}' failed while it was loaded", error, path) from error
+    return module
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            known = {*sys.stdlib_module_names, *(entry.stem for entry in Path.cwd().glob("*.py"))}
+            raise TargetError(
+                f"there is no module '{error.name}' here or among the installed packages."
+                f"{did_you_mean(error.name, known)}"
+            ) from error
+        raise _failed(f"the module '{name}' failed while it was imported", error) from error
+
+
+def _build(module: ModuleType, name: str, place: str) -> nn.Module:
+    found = _attribute(module, name, place)
+    if isinstance(found, nn.Module):
+        return found
+    if not callable(found):
+        raise TargetError(
+            f"'{name}' in '{place}' is a {type(found).__name__}: neither a model nor code that builds one"
+        )
+    _refuse_arguments(found, name, place)
+    try:
+        model = found()
+    except (Exception, SystemExit) as error:
+        raise _failed(f"'{name}' in '{place}' failed while it built the model", error) from error
+    if not isinstance(model, nn.Module):
+        raise TargetError(f"'{name}' in '{place}' returned a {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def _attribute(module: ModuleType, name: str, place: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [public for public in vars(found) if not public.startswith("_")]
+            raise TargetError(f"there is no '{part}' in '{place}'.{did_you_mean(part, known)}")
+        found = getattr(found, part)
+    return found
+
+
+def _refuse_arguments(found: Any, name: str, place: str) -> None:
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except ValueError:  # built-in callables tell no signature
+        return
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
+    if needed:
+        listed = ", ".join(needed)
+        raise TargetError(
+            f"'{name}' in '{place}' needs arguments ({listed}): write a function without arguments that builds it, "
+            f"like `def build(): return {name}({', '.join(f'{argument}=…' for argument in needed)})`, and give that"
+        )
+
+
+def _failed(what: str, error: BaseException, path: Path | None = None) -> TargetError:
+    text = str(error).strip()
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if path and frame.filename == str(path)
+    ]
+    where = f" (line {lines[-1]})" if lines else ""
+    message = f"{what}{where}: {type(error).__name__}{f': {text}' if text else ''}"
+    if isinstance(error, ImportError) and "relative import" in text:
+        message += ". It is part of a package: give it as package.module:Name, from the folder that holds the package"
+    return TargetError(message)
+
+
+def _remember_neighbours(folder: Path, names: set[str]) -> None:
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and not name.startswith("torchgauge_target_") and _lies_in(Path(file), folder):
+            _neighbours[name] = folder
+
+
+def _lies_in(file: Path, folder: Path) -> bool:
+    # A virtual environment inside the project holds packages of everyone, not neighbours.
+    return file.is_relative_to(folder) and "site-packages" not in file.relative_to(folder).parts
+
+
+def _forget_neighbours_of_other(folder: Path) -> None:
+    """Two checkouts may both have a `layers.py`: each target gets its own."""
+    for name in [name for name, home in _neighbours.items() if home != folder]:
+        sys.modules.pop(name, None)
+        del _neighbours[name]

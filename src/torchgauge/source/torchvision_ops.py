@@ -1,0 +1,116 @@
+"""torchvision beside a torch that its compiled extension was not built for.
+
+The common case is a CUDA build of torchvision beside a CPU build of torch: the extension does not load, and importing
+torchvision (or timm, which needs it) stops at "operator torchvision::nms does not exist". With the two schemas that its
+import asks for defined here, everything but the compiled operators works. Of those, non-maximum suppression gets a
+kernel in plain PyTorch, because every detection model calls it; torchvision brings its own RoI align.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_WARNING = (
+    "torchvision's compiled operators do not load beside this torch: non-maximum suppression runs in plain PyTorch, "
+    "others (deformable convolution, RoI pooling) cannot run. Install the torchvision build that matches torch."
+)
+
+# A torch.library.Library takes its definitions back when it is collected.
+_library: torch.library.Library | None = None
+
+
+def torchvision_ops_are_stubs() -> bool:
+    """Whether torchvision's operators were defined here because its extension does not load."""
+    return _library is not None
+
+
+def ensure_torchvision_imports() -> None:
+    """Make `import torchvision` work; nothing happens where it does anyway, or where torchvision is not installed."""
+    global _library
+    spec = PathFinder.find_spec("torchvision")
+    if spec is None or spec.origin is None or _is_defined() or _extension_loads(Path(spec.origin).parent):
+        return
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in _SCHEMAS:
+        library.define(schema)
+    library.impl("nms", _suppress_non_maxima, "CPU")
+    _library = library
+    warnings.warn(_WARNING, RuntimeWarning, stacklevel=2)
+
+
+@contextmanager
+def torchvision_importable() -> Iterator[None]:
+    """Inside, whoever imports torchvision finds it importable; without such an import nothing is loaded or defined."""
+    finder = _EnsureBeforeImport()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        _admit_nms()
+
+
+class _EnsureBeforeImport(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        if fullname == "torchvision":
+            ensure_torchvision_imports()
+        return None
+
+
+def _is_defined() -> bool:
+    return hasattr(torch.ops.torchvision, "nms")
+
+
+def _extension_loads(folder: Path) -> bool:
+    library = next((path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_C{suffix}").exists()), None)
+    if library is None:
+        return False
+    # Windows looks for the libraries that the extension links to in listed folders only.
+    add_folder = getattr(os, "add_dll_directory", nullcontext)
+    try:
+        with add_folder(str(folder)):
+            torch.ops.load_library(str(library))
+    except OSError:
+        return False
+    return _is_defined()
+
+
+def _admit_nms() -> None:
+    """Let torchvision call the kernel above: its own guard asks for the extension, not for the operator."""
+    boxes = sys.modules.get("torchvision.ops.boxes")
+    if torchvision_ops_are_stubs() and boxes is not None:
+        boxes.__dict__["_assert_has_ops"] = _is_defined
+
+
+def _suppress_non_maxima(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """Indices of the boxes (x1, y1, x2, y2) that no higher-scored kept box overlaps by more than the threshold."""
+    order = scores.argsort(descending=True, stable=True)
+    boxes = dets[order]
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1)
+    alive = torch.ones(len(boxes), dtype=torch.bool)
+    for index in range(len(boxes)):
+        if alive[index]:
+            rest = boxes[index + 1 :]
+            corners = torch.minimum(boxes[index, 2:], rest[:, 2:]) - torch.maximum(boxes[index, :2], rest[:, :2])
+            overlap = corners.clamp(min=0).prod(dim=1)
+            union = areas[index] + areas[index + 1 :] - overlap
+            # Two empty boxes give 0 / 0: not above any threshold, so both stay, as in torchvision's kernel.
+            alive[index + 1 :] &= ~(overlap / union > iou_threshold)
+    return order[alive]
