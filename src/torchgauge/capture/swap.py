@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -28,9 +29,19 @@ def _swap_module(module: nn.Module, run: FakeRun) -> None:
     for name, value in module.__dict__.items():
         if isinstance(value, torch.Tensor):
             module.__dict__[name] = run.adopt(value)
-        elif isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor) for item in value):
-            module.__dict__[name] = _swap_items(value, run)
+        elif isinstance(value, list | tuple) and any(_tensor(item) is not None for item in value):
+            module.__dict__[name] = [_swapped(item, run) for item in value]
 
 
-def _swap_items(items: Any, run: FakeRun) -> Any:
-    return [run.adopt(item) if isinstance(item, torch.Tensor) else item for item in items]
+def _swapped(item: Any, run: FakeRun) -> Any:
+    tensor = _tensor(item)
+    if tensor is None:
+        return item
+    ghost = run.adopt(tensor)
+    return weakref.ref(ghost) if isinstance(item, weakref.ref) else ghost
+
+
+def _tensor(item: Any) -> torch.Tensor | None:
+    """The tensor that an item is or refers to: an RNN keeps weak references too, to see whether its weights changed."""
+    target = item() if isinstance(item, weakref.ref) else item
+    return target if isinstance(target, torch.Tensor) else None

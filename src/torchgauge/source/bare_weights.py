@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from torchgauge.source.candidate import Defaults, Guess
 from torchgauge.source.layers import image_sizes
@@ -13,7 +14,7 @@ from torchgauge.source.layers import image_sizes
 def weight_guesses(model: nn.Module, defaults: Defaults) -> Iterator[Guess]:
     """What the first parameter suggests, as the weight of a convolution or of a matmul from either side."""
     name, weight = next(iter(model.named_parameters()), (None, None))
-    if weight is None:
+    if weight is None or is_lazy(weight):
         return
     source = f"the shape of the parameter '{name}'"
     for tensor in _tensors(weight, defaults):

@@ -30,6 +30,8 @@ _WARNING = (
     "others (deformable convolution, RoI pooling) cannot run. Install the torchvision build that matches torch."
 )
 
+_BLOCK = 512  # boxes compared with all others at a time: bounds the memory
+
 # A torch.library.Library takes its definitions back when it is collected.
 _library: torch.library.Library | None = None
 
@@ -103,14 +105,22 @@ def _suppress_non_maxima(dets: Tensor, scores: Tensor, iou_threshold: float) -> 
     """Indices of the boxes (x1, y1, x2, y2) that no higher-scored kept box overlaps by more than the threshold."""
     order = scores.argsort(descending=True, stable=True)
     boxes = dets[order]
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1)
     alive = torch.ones(len(boxes), dtype=torch.bool)
-    for index in range(len(boxes)):
-        if alive[index]:
-            rest = boxes[index + 1 :]
-            corners = torch.minimum(boxes[index, 2:], rest[:, 2:]) - torch.maximum(boxes[index, :2], rest[:, :2])
-            overlap = corners.clamp(min=0).prod(dim=1)
-            union = areas[index] + areas[index + 1 :] - overlap
-            # Two empty boxes give 0 / 0: not above any threshold, so both stay, as in torchvision's kernel.
-            alive[index + 1 :] &= ~(overlap / union > iou_threshold)
+    for start in range(0, len(boxes), _BLOCK):
+        clashes = _overlaps(boxes[start : start + _BLOCK], boxes) > iou_threshold
+        for index, clash in enumerate(clashes, start + 1):
+            if alive[index - 1]:
+                alive[index:] &= ~clash[index:]
     return order[alive]
+
+
+def _overlaps(boxes: Tensor, others: Tensor) -> Tensor:
+    """Intersection over union of each box with each other; NaN, which is above no threshold, for two empty ones."""
+    corner = torch.maximum(boxes[:, None, :2], others[None, :, :2])
+    sides = torch.minimum(boxes[:, None, 2:], others[None, :, 2:]) - corner
+    shared = sides.clamp(min=0).prod(dim=2)
+    return shared / (_areas(boxes)[:, None] + _areas(others) - shared)
+
+
+def _areas(boxes: Tensor) -> Tensor:
+    return (boxes[:, 2:] - boxes[:, :2]).prod(dim=1)

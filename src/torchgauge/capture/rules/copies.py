@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs, contiguous_stride
+from torchgauge.capture.ghost import Spec, Specs, contiguous_stride, dtype_name
 from torchgauge.capture.rules.layout import is_channels_last, is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 
@@ -57,7 +57,10 @@ def _copied(x: Spec, specs: Specs, memory_format: torch.memory_format | None) ->
 @shape_rule("aten::embedding")
 def embedding(arguments: Arguments, specs: Specs) -> Spec | None:
     table, indices = arguments["weight"].spec, arguments["indices"].spec
-    if len(table.shape) != 2 or indices.dtype not in (torch.int64, torch.int32):
+    if indices.dtype not in (torch.int64, torch.int32):
+        # The one error a rule reports: the meta kernels of older releases take any type, the real one does not.
+        raise RuntimeError(f"indices must be int64 or int32, not {dtype_name(indices.dtype)}")
+    if len(table.shape) != 2:
         return None
     shape = (*indices.shape, table.shape[1])
     return specs.get(shape, contiguous_stride(shape), table.dtype, table.device)
