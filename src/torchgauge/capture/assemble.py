@@ -22,10 +22,8 @@ def param_records(paths: ModulePaths) -> tuple[ParamRecord, ...]:
     )
 
 
-def module_records(
-    paths: ModulePaths, records: tuple[ParamRecord, ...], recorder: Recorder
-) -> tuple[ModuleRecord, ...]:
-    params, trainable, nbytes = _parameter_sums(paths, records)
+def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder: Recorder) -> tuple[ModuleRecord, ...]:
+    params, trainable, nbytes = _parameter_sums(paths, owned)
     never = ModuleCalls()
     records = []
     for member in paths.members:

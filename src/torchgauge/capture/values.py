@@ -157,6 +157,19 @@ def _keep_boxes(run: FakeRun, args: tuple[Any, ...]) -> Any:
     return run.conclude(func, op_info(func), args, {}, list(args[:2]), torch.arange(boxes), assumed=True)
 
 
+def _pack(run: FakeRun, args: tuple[Any, ...]) -> Any:
+    """A padded batch packed by its lengths. The sizes of the steps stay a real tensor: torch's RNNs read its memory."""
+    x, lengths, batch_first = args
+    if not is_known(lengths):
+        raise DataDependent("aten::_pack_padded_sequence")
+    steps = torch.arange(int(lengths.value.max()))
+    sizes = (lengths.value.unsqueeze(1) > steps).sum(0)
+    packed = torch.empty(int(sizes.sum()), *x.spec.shape[2:], dtype=x.dtype, device="meta")
+    func = torch.ops.aten._pack_padded_sequence.default
+    data, _ = run.conclude(func, op_info(func), args, {}, [x, lengths], (packed, sizes))
+    return data, sizes
+
+
 def _not_aligned(run: FakeRun, args: tuple[Any, ...]) -> bool:
     """Padding is counted in full: the nested-tensor path, which skips it, is not taken."""
     return False
@@ -169,6 +182,7 @@ def _no_check(run: FakeRun, args: tuple[Any, ...]) -> None:
 _LOOKS: dict[str, Callable[[FakeRun, tuple[Any, ...]], Any]] = {
     "aten::index": _index_by_mask,
     "torchvision::nms": _keep_boxes,
+    "aten::_pack_padded_sequence": _pack,
     "aten::_nested_tensor_from_mask_left_aligned": _not_aligned,
     "aten::_assert_async": _no_check,
     "aten::_functional_assert_async": _no_check,
