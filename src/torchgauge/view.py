@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from torchgauge.experts import active_params
-from torchgauge.records import SCHEMA_VERSION, Capture, ModuleRecord, OpRecord, ParamRecord, TensorSpec, tensor_specs
+from torchgauge.records import SCHEMA_VERSION, Capture, OpRecord, ParamRecord, TensorSpec, tensor_specs
 from torchgauge.tree import Node, build_tree
 
 ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
@@ -205,8 +205,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def kind_of(record: ModuleRecord) -> str:
-    """The short name of a module's class."""
-    return record.type.rpartition(".")[2]

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture import values
 from torchgauge.capture.ghost import Ghost, Spec, Specs, Storage, make_ghost
-from torchgauge.capture.opinfo import OpInfo, op_info
+from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.plan import Output, Plan, Planner
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent
@@ -96,46 +97,41 @@ class FakeRun(TorchDispatchMode):
                 return self._lift(args[0])
             args, kwargs = self._adopt_all(args), self._adopt_all(kwargs)
             return self.__torch_dispatch__(func, types, args, kwargs)
-        if len(tensors) > 1 and len(set(map(id, tensors))) < len(tensors):
-            key.append(tuple(map(id, tensors)).index(id(tensors[-1])))
+        if len(tensors) > 1:
+            ids = list(map(id, tensors))
+            if len(set(ids)) < len(ids):  # `x * x`: which arguments are one tensor
+                key.append(tuple(map(ids.index, ids)))
         plan = self._plans.get(tuple(key))
         if plan is None:
-            return self._first_time(func, tuple(key), args, kwargs, tensors)
-        return self._replay(func, plan, args, kwargs, tensors)
+            return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors), tuple(key))
+        built = self._replay(plan, tensors)
+        if plan.follows or all(ghost.value is not None for ghost in tensors):
+            values.follow(OpCall(func, plan.info, args, kwargs, tensors), built)
+        elif plan.info.name in values.ROUTERS:
+            values.assume_balanced(plan.info, tensors[0], built)
+        return built
 
-    def _first_time(
-        self, func: Any, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
-    ) -> Any:
-        info = op_info(func)
-        if info.changes_metadata:
-            return self._change_metadata(func, info, args, kwargs, tensors)
-        if values.looks(info, args):
-            return self._look(func, info, args, kwargs, tensors)
+    def _first_time(self, call: OpCall, key: tuple[Any, ...]) -> Any:
+        if call.info.changes_metadata:
+            return self._change_metadata(call)
+        if values.looks(call):
+            return self._look(call)
         try:
-            plan = self._planner.plan(func, info, args, kwargs, tensors)
+            self._plans[key] = self._planner.plan(call)
         except DataDependent:
             raise
         except Exception:
-            self.recorder.failing_op = (info.name, [ghost.spec.record for ghost in tensors])
+            self.recorder.failing_op = (call.info.name, [ghost.spec.record for ghost in call.tensors])
             raise
-        self._plans[key] = plan
-        return self._replay(func, plan, args, kwargs, tensors)
+        return self.execute(call.func, *call.args, **call.kwargs)
 
-    def _replay(
-        self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
-    ) -> Any:
+    def _replay(self, plan: Plan, tensors: list[Ghost]) -> Any:
         result = plan.result
         if type(result) is Output:
-            built = self._build(result, tensors)
-        elif type(result) is tuple or type(result) is list:
-            built = self._build_all(result, tensors)
+            built: Any = self._build(result, tensors)
         else:
-            built = result
+            built = self._build_all(result, tensors)
         self.recorder.record(plan.signature, _names(tensors))
-        if plan.follows or all(ghost.value is not None for ghost in tensors):
-            values.follow(func, plan.info, args, kwargs, tensors, built)
-        elif plan.info.name in values.ROUTERS:
-            values.assume_balanced(plan.info, tensors[0], built)
         return built
 
     def _build(self, output: Output, tensors: list[Ghost]) -> Ghost:
@@ -152,46 +148,30 @@ class FakeRun(TorchDispatchMode):
             return type(result)(self._build_all(item, tensors) for item in result)
         return result
 
-    def _change_metadata(
-        self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
-    ) -> Any:
+    def _change_metadata(self, call: OpCall) -> Any:
         """`t_` and its like change the ghost itself; the signature is that of the change."""
-        ghost = tensors[0]
+        ghost = call.tensors[0]
         with torch._C._DisableTorchDispatch():
-            func(*args, **kwargs)
+            call.func(*call.args, **call.kwargs)
         spec = self.specs.get(tuple(ghost.shape), ghost.stride(), ghost.dtype, ghost.spec.device)
-        plan = self._planner.plan(func, info, args, kwargs, tensors, inferred=spec)
+        plan = self._planner.plan(call, inferred=spec)
         ghost.spec = spec
         if ghost.value is not None:
-            func(ghost.value, *args[1:], **kwargs)
-        self.recorder.record(plan.signature, _names(tensors))
+            call.func(ghost.value, *call.args[1:], **call.kwargs)
+        self.recorder.record(plan.signature, _names(call.tensors))
         return ghost
 
-    def _look(
-        self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
-    ) -> Any:
+    def _look(self, call: OpCall) -> Any:
         """An op whose result depends on values: answered from known ones, or assumed where that is asked for."""
         try:
-            return values.look(self, func, info, args, kwargs, tensors)
+            return values.look(self, call)
         except DataDependent as signal:
-            raise DataDependent(info.name, self.recorder.path) from signal
+            raise DataDependent(call.info.name, self.recorder.path) from signal
 
-    def conclude(
-        self,
-        func: Any,
-        info: OpInfo,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[Ghost],
-        result: Any,
-        *,
-        assumed: bool = False,
-    ) -> Any:
+    def conclude(self, call: OpCall, result: Any, *, assumed: bool = False) -> Any:
         """Take `result`, which was computed or assumed, as what the op returned."""
-        plan = self._planner.plan(func, info, args, kwargs, tensors, inferred=result)
-        built = self._build_all(plan.result, tensors)
-        values.attach(built, result, assumed=assumed or any(ghost.storage_.assumed for ghost in tensors))
-        self.recorder.record(plan.signature, _names(tensors))
+        built = self._replay(self._planner.plan(call, inferred=result), call.tensors)
+        values.attach(built, result, assumed=assumed or any(ghost.storage_.assumed for ghost in call.tensors))
         return built
 
     def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> Ghost:

@@ -9,9 +9,10 @@ import torch
 
 from torchgauge.capture.ghost import Ghost, Spec, Specs
 from torchgauge.capture.infer import infer
+from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import OpInfo, Relation, Return
 from torchgauge.capture.rules import find_rule
-from torchgauge.capture.signature import bind, describe
+from torchgauge.capture.signature import describe
 from torchgauge.records import Signature
 
 
@@ -35,7 +36,7 @@ class Plan:
     follows: bool
 
 
-_NEW_MEMORY = [(-1, False)]
+_NEW_MEMORY = (-1, False)
 
 
 class Planner:
@@ -43,61 +44,43 @@ class Planner:
         self._specs = specs
         self._device = device
 
-    def plan(
-        self,
-        func: Any,
-        info: OpInfo,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[Ghost],
-        inferred: Any = None,
-    ) -> Plan:
+    def plan(self, call: OpCall, inferred: Any = None) -> Plan:
         """Plan a call; `inferred` is its result where that is known already."""
-        device = self._output_device(kwargs, tensors)
-        rule = find_rule(info.name, info.tags)
-        if inferred is None and rule is not None:
-            inferred = rule(bind(info, args, kwargs), self._specs)
-        if inferred is None and _writes_alone(info, tensors):
-            inferred = tensors[0].spec
         if inferred is None:
-            inferred = infer(func, args, kwargs)
-        result = self._result(inferred, info, args, kwargs, tensors, device)
+            inferred = self._infer(call)
+        result = self._result(call, inferred)
         outputs = list(_outputs(result))
         signature = describe(
-            func,
-            info,
-            args,
-            kwargs,
+            call,
             outputs=tuple(output.spec.record for output in outputs),
-            distinct=[ghost.spec.record for ghost in {id(ghost): ghost for ghost in tensors}.values()],
+            distinct=[ghost.spec.record for ghost in call.distinct],
             activation_bytes=sum(output.spec.nbytes for output in outputs if output.source < 0),
             spec_of=lambda tensor: tensor.spec.record,  # type: ignore[attr-defined]
             result=inferred,
         )
+        info = call.info
         return Plan(signature, result, info, bool(info.written) or not info.takes_tensors)
 
-    def _result(
-        self,
-        inferred: Any,
-        info: OpInfo,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[Ghost],
-        device: torch.device,
-    ) -> Any:
-        returns = info.returns or (Return(Relation.NEW),)
-        shared = _NEW_MEMORY
+    def _infer(self, call: OpCall) -> Any:
+        rule = find_rule(call.info.name, call.info.tags)
+        inferred = rule(call.bind(), self._specs) if rule is not None else None
+        if inferred is None and _writes_alone(call):
+            return call.tensors[0].spec
+        return infer(call.func, call.args, call.kwargs) if inferred is None else inferred
+
+    def _result(self, call: OpCall, inferred: Any) -> Any:
+        device = self._output_device(call.kwargs, call.tensors)
+        returns = call.info.returns or (Return(Relation.NEW),)
+        shared = [_NEW_MEMORY] * len(returns)
         if any(ret.argument for ret in returns):
-            arguments = bind(info, args, kwargs)
-            shared = [_sharing(ret, arguments, tensors) for ret in returns]
-            if (
-                shared == [(0, True)] and not info.changes_metadata
-            ):  # what was written to is returned: it keeps its own spec
-                return Output(tensors[0].spec, 0, True)
+            arguments = call.bind()
+            shared = [_sharing(ret, arguments, call.tensors) for ret in returns]
+        if shared == [(0, True)] and not call.info.changes_metadata:
+            # What was written to is what is returned: it keeps its own spec.
+            return Output(call.tensors[0].spec, 0, True)
         if len(returns) == 1:
             return self._outputs(inferred, shared[0], device)
-        each = shared if len(shared) == len(returns) else shared * len(returns)
-        return tuple(self._outputs(value, sharing, device) for value, sharing in zip(inferred, each, strict=True))
+        return tuple(self._outputs(value, sharing, device) for value, sharing in zip(inferred, shared, strict=True))
 
     def _outputs(self, value: Any, sharing: tuple[int, bool], device: torch.device) -> Any:
         if isinstance(value, Spec):
@@ -121,9 +104,10 @@ class Planner:
         return tensors[0].spec.device if tensors else self._device
 
 
-def _writes_alone(info: OpInfo, tensors: list[Ghost]) -> bool:
+def _writes_alone(call: OpCall) -> bool:
     """`fill_`, `relu_`, `uniform_`: nothing but its own tensor can decide the shape, and that it keeps."""
-    return len(tensors) == 1 and bool(info.returns) and all(r.relation is Relation.SAME for r in info.returns)
+    returns = call.info.returns
+    return len(call.tensors) == 1 and bool(returns) and all(ret.relation is Relation.SAME for ret in returns)
 
 
 def _sharing(ret: Return, arguments: dict[str, Any], tensors: list[Ghost]) -> tuple[int, bool]:

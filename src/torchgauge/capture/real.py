@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchgauge.capture.opinfo import OpInfo, op_info
+from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of_real
-from torchgauge.capture.signature import bind, describe
+from torchgauge.capture.signature import describe
 
 
 class RealRun(TorchDispatchMode):
@@ -46,28 +47,24 @@ class RealRun(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        info = op_info(func)
-        if info.name == "aten::_nested_tensor_from_mask_left_aligned":
+        call = OpCall(func, op_info(func), args, kwargs, list(_tensors((args, kwargs))))
+        if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on ghosts
-        if info.written:
-            self._remember_written(info, args, kwargs)
-        inputs = {id(tensor): tensor for tensor in _tensors((args, kwargs))}.values()
-        distinct = [spec_of_real(tensor) for tensor in inputs]
+        if call.info.written:
+            self._remember_written(call)
+        # An op may change the shape of its own argument: describe the arguments first.
+        distinct = [spec_of_real(tensor) for tensor in call.distinct]
         result = func(*args, **kwargs)
         outputs = list(_tensors(result))
-        new_bytes = sum([self._track(tensor) for tensor in outputs])
         signature = describe(
-            func,
-            info,
-            args,
-            kwargs,
+            call,
             outputs=tuple(spec_of_real(tensor) for tensor in outputs),
             distinct=distinct,
-            activation_bytes=new_bytes,
+            activation_bytes=sum([self._track(tensor) for tensor in outputs]),
             spec_of=spec_of_real,
             result=result,
         )
-        names = tuple(name for tensor in inputs if (name := self._names.get(_storage_key(tensor))))
+        names = tuple(name for tensor in call.tensors if (name := self._names.get(_storage_key(tensor))))
         self.recorder.record(signature, names)
         return result
 
@@ -89,9 +86,9 @@ class RealRun(TorchDispatchMode):
         ledger.live += nbytes
         return nbytes
 
-    def _remember_written(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        arguments = bind(info, args, kwargs)
-        for tensor in _tensors([arguments[name] for name in info.written]):
+    def _remember_written(self, call: OpCall) -> None:
+        arguments = call.bind()
+        for tensor in _tensors([arguments[name] for name in call.info.written]):
             if _storage_key(tensor) in self._names:
                 self._remember(tensor)
 

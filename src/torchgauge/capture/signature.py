@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from torchgauge.capture.ghost import dtype_name
-from torchgauge.capture.opinfo import OpInfo
+from torchgauge.capture.opcall import OpCall
 from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, price
 from torchgauge.records import COUNTED, Signature, TensorSpec, tensor_specs
@@ -18,28 +18,27 @@ SpecOf = Callable[[torch.Tensor], TensorSpec]
 
 
 def describe(
-    func: Any,
-    info: OpInfo,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    call: OpCall,
+    *,
     outputs: tuple[TensorSpec, ...],
-    distinct: Iterable[TensorSpec],
+    distinct: list[TensorSpec],
     activation_bytes: int,
     spec_of: SpecOf,
     result: Any,
 ) -> Signature:
-    """The signature of one call; `result` is what the call returned, for formulas registered with torch."""
-    arguments = {name: _to_specs(value, spec_of) for name, value in bind(info, args, kwargs).items()}
+    """The signature of a call; `distinct` are the specs of its distinct tensors, `result` is what it returned."""
+    info = call.info
+    arguments = {name: _to_specs(value, spec_of) for name, value in call.bind().items()}
     read = _without_out(distinct, arguments) if "out" in info.tags else distinct
-    call = Call(info.name, arguments, outputs, tuple(read), info.tags)
-    found = _assess(func, call, args, kwargs, result)
+    priced = Call(info.name, arguments, outputs, tuple(read), info.tags)
+    found = _assess(call, priced, result)
     return Signature(
         op=info.name,
         overload=info.overload,
         category=found.category,
         status=found.status,
         tags=tuple(sorted(info.tags)),
-        inputs=call.tensors,
+        inputs=priced.tensors,
         outputs=outputs,
         attributes={name: plain for name, value in arguments.items() if (plain := _attribute(value)) is not None},
         cost=found.cost,
@@ -47,37 +46,27 @@ def describe(
     )
 
 
-def bind(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by their schema names, defaults filled in."""
-    bound = dict(info.arguments)
-    for index, value in enumerate(args):
-        name = info.arguments[index][0] if index < len(info.arguments) else f"arg{index}"
-        bound[name] = value
-    bound.update(kwargs)
-    return bound
-
-
-def _without_out(distinct: Iterable[TensorSpec], arguments: dict[str, Any]) -> list[TensorSpec]:
+def _without_out(distinct: list[TensorSpec], arguments: dict[str, Any]) -> list[TensorSpec]:
     """The tensors an `out=` call reads: all but the last, which it only writes."""
-    return list(distinct)[: -len(list(tensor_specs(arguments.get("out")))) or None]
+    return distinct[: -len(list(tensor_specs(arguments.get("out")))) or None]
 
 
-def _assess(func: Any, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Assessment:
+def _assess(call: OpCall, priced: Call, result: Any) -> Assessment:
     """Our own formula first; one that the user registered with torch where we have none."""
-    if find(call.op) is None:
-        flops = _torch_formula(func, args, kwargs, result)
+    if find(priced.op) is None:
+        flops = _torch_formula(call, result)
         if flops is not None:
-            return Assessment("other", COUNTED, price(call, Work(macs=flops // 2, flops=flops)))
-    return assess(call)
+            return Assessment("other", COUNTED, price(priced, Work(macs=flops // 2, flops=flops)))
+    return assess(priced)
 
 
-def _torch_formula(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
+def _torch_formula(call: OpCall, result: Any) -> int | None:
     # Whoever registered a formula has imported the module; importing it here would cost every analysis.
     counter = sys.modules.get("torch.utils.flop_counter")
-    if counter is None or not isinstance(func, torch._ops.OpOverload):
+    if counter is None or not isinstance(call.func, torch._ops.OpOverload):
         return None
-    rule = counter.flop_registry.get(func._overloadpacket)
-    return None if rule is None else int(rule(*args, **kwargs, out_val=result))
+    rule = counter.flop_registry.get(call.func._overloadpacket)
+    return None if rule is None else int(rule(*call.args, **call.kwargs, out_val=result))
 
 
 def _to_specs(value: Any, spec_of: SpecOf) -> Any:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchgauge.capture.ghost import Ghost
-from torchgauge.capture.opinfo import OpInfo, op_info
+from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.opinfo import OpInfo
 from torchgauge.capture.signals import DataDependent
 
 if TYPE_CHECKING:
@@ -42,14 +43,13 @@ def is_known(ghost: Ghost) -> bool:
     return ghost.value is not None and ghost.storage_.known
 
 
-def follow(
-    func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost], built: Any
-) -> None:
+def follow(call: OpCall, built: Any) -> None:
     """Carry known content through an op that was answered from metadata."""
+    info, tensors = call.info, call.tensors
     random = "nondeterministic_seeded" in info.tags
     if info.written:
         if not random and all(map(is_known, tensors)) and _all_small(built):
-            _compute(func, args, kwargs)
+            _compute(call)
         else:
             for ghost in tensors[: len(tensors) if "out" in info.tags else 1]:
                 ghost.storage_.known = False
@@ -59,7 +59,7 @@ def follow(
     if not all(map(is_known, tensors)) or (random and _has_floats(built)):
         return
     assumed = any(ghost.storage_.assumed for ghost in tensors)
-    real = _compute(func, args, kwargs)
+    real = _compute(call)
     if "::empty" in info.name or "::new_empty" in info.name:
         real.zero_()
     attach(built, real, assumed=assumed)
@@ -84,39 +84,36 @@ def assume_balanced(info: OpInfo, scores: Ghost, built: Any) -> None:
     chosen.storage_.assumed = True
 
 
-def looks(info: OpInfo, args: tuple[Any, ...]) -> bool:
+def looks(call: OpCall) -> bool:
     """Whether the outcome of the op depends on more than metadata."""
-    if info.name == "aten::index":
-        return any(_is_mask(index) for index in args[1])
-    return info.looks_at_values or info.name in _LOOKS
+    if call.info.name == "aten::index":
+        return any(_is_mask(index) for index in call.args[1])
+    return call.info.looks_at_values or call.info.name in _LOOKS
 
 
-def look(
-    run: FakeRun, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
-) -> Any:
-    handler = _LOOKS.get(info.name)
+def look(run: FakeRun, call: OpCall) -> Any:
+    handler = _LOOKS.get(call.info.name)
     if handler is not None:
-        return handler(run, args)
-    if not all(map(is_known, tensors)):
-        return _upper_bound(run, func, info, args, kwargs, tensors)
-    if any(ghost.storage_.assumed for ghost in tensors):
+        return handler(run, call)
+    if not all(map(is_known, call.tensors)):
+        return _upper_bound(run, call)
+    if any(ghost.storage_.assumed for ghost in call.tensors):
         run.recorder.warn(_BALANCED)
-    return run.conclude(func, info, args, kwargs, tensors, _compute(func, args, kwargs))
+    return run.conclude(call, _compute(call))
 
 
-def _upper_bound(
-    run: FakeRun, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Ghost]
-) -> Any:
+def _upper_bound(run: FakeRun, call: OpCall) -> Any:
     """With `assume`: the largest result there can be, as if every element were selected."""
-    if not run.assume or info.name not in ("aten::nonzero", "aten::masked_select"):
-        raise DataDependent(info.name)
-    run.recorder.warn(_bound_warning(info.name, run.recorder.path))
-    if info.name == "aten::nonzero":
-        everything = torch.ones(tensors[0].spec.shape, dtype=torch.bool).nonzero()
-        return run.conclude(func, info, args, kwargs, tensors, everything, assumed=True)
-    shape = torch.broadcast_shapes(tensors[0].spec.shape, tensors[1].spec.shape)
-    selected = torch.empty(shape.numel(), dtype=tensors[0].dtype, device="meta")
-    return run.conclude(func, info, args, kwargs, tensors, selected)
+    name = call.info.name
+    if not run.assume or name not in ("aten::nonzero", "aten::masked_select"):
+        raise DataDependent(name)
+    run.recorder.warn(_bound_warning(name, run.recorder.path))
+    source = call.tensors[0]
+    if name == "aten::nonzero":
+        everything = torch.ones(source.spec.shape, dtype=torch.bool).nonzero()
+        return run.conclude(call, everything, assumed=True)
+    shape = torch.broadcast_shapes(source.spec.shape, call.tensors[1].spec.shape)
+    return run.conclude(call, torch.empty(shape.numel(), dtype=source.dtype, device="meta"))
 
 
 def _bound_warning(op: str, module: str) -> str:
@@ -124,15 +121,15 @@ def _bound_warning(op: str, module: str) -> str:
     return f"the size of the result of {op}{where} depends on data; its upper bound was taken"
 
 
-def _index_by_mask(run: FakeRun, args: tuple[Any, ...]) -> Any:
+def _index_by_mask(run: FakeRun, call: OpCall) -> Any:
     """`x[mask]` is `x[positions]` with the positions of the mask's true elements."""
     indices: list[Any] = []
-    for index in args[1]:
+    for index in call.args[1]:
         if _is_mask(index):
             indices.extend(_positions(run, index))
         else:
             indices.append(index)
-    return run.execute(torch.ops.aten.index.Tensor, args[0], indices)
+    return run.execute(torch.ops.aten.index.Tensor, call.args[0], indices)
 
 
 def _positions(run: FakeRun, mask: Ghost) -> list[Ghost]:
@@ -147,39 +144,36 @@ def _positions(run: FakeRun, mask: Ghost) -> list[Ghost]:
     return [run.wrap(position, assumed=assumed) for position in content.nonzero().unbind(1)]
 
 
-def _keep_boxes(run: FakeRun, args: tuple[Any, ...]) -> Any:
+def _keep_boxes(run: FakeRun, call: OpCall) -> Any:
     """Non-maximum suppression keeps at most every box."""
     if not run.assume:
-        raise DataDependent("torchvision::nms")
-    run.recorder.warn(_bound_warning("torchvision::nms", run.recorder.path))
-    boxes = args[0].spec.shape[0]
-    func = torch.ops.torchvision.nms.default
-    return run.conclude(func, op_info(func), args, {}, list(args[:2]), torch.arange(boxes), assumed=True)
+        raise DataDependent(call.info.name)
+    run.recorder.warn(_bound_warning(call.info.name, run.recorder.path))
+    return run.conclude(call, torch.arange(call.tensors[0].spec.shape[0]), assumed=True)
 
 
-def _pack(run: FakeRun, args: tuple[Any, ...]) -> Any:
+def _pack(run: FakeRun, call: OpCall) -> Any:
     """A padded batch packed by its lengths. The sizes of the steps stay a real tensor: torch's RNNs read its memory."""
-    x, lengths, batch_first = args
+    x, lengths = call.tensors
     if not is_known(lengths):
-        raise DataDependent("aten::_pack_padded_sequence")
+        raise DataDependent(call.info.name)
     steps = torch.arange(int(lengths.value.max()))
     sizes = (lengths.value.unsqueeze(1) > steps).sum(0)
     packed = torch.empty(int(sizes.sum()), *x.spec.shape[2:], dtype=x.dtype, device="meta")
-    func = torch.ops.aten._pack_padded_sequence.default
-    data, _ = run.conclude(func, op_info(func), args, {}, [x, lengths], (packed, sizes))
+    data, _ = run.conclude(call, (packed, sizes))
     return data, sizes
 
 
-def _not_aligned(run: FakeRun, args: tuple[Any, ...]) -> bool:
+def _not_aligned(run: FakeRun, call: OpCall) -> bool:
     """Padding is counted in full: the nested-tensor path, which skips it, is not taken."""
     return False
 
 
-def _no_check(run: FakeRun, args: tuple[Any, ...]) -> None:
+def _no_check(run: FakeRun, call: OpCall) -> None:
     """An assertion about values: there are none to check."""
 
 
-_LOOKS: dict[str, Callable[[FakeRun, tuple[Any, ...]], Any]] = {
+_LOOKS: dict[str, Callable[[FakeRun, OpCall], Any]] = {
     "aten::index": _index_by_mask,
     "torchvision::nms": _keep_boxes,
     "aten::_pack_padded_sequence": _pack,
@@ -193,10 +187,9 @@ def _is_mask(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
-def _compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if "device" in kwargs:
-        kwargs = kwargs | {"device": _CPU}
-    return func(*_contents(args), **_contents(kwargs))
+def _compute(call: OpCall) -> Any:
+    kwargs = call.kwargs | {"device": _CPU} if "device" in call.kwargs else call.kwargs
+    return call.func(*_contents(call.args), **_contents(kwargs))
 
 
 def _contents(value: Any) -> Any:

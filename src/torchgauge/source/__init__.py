@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.source.candidate import Candidate
-from torchgauge.source.candidates import candidate_inputs
+from torchgauge.source.inputs import candidate_inputs
 from torchgauge.source.specs import InputSpec, parse_dtype, parse_input
 from torchgauge.source.target import Source, resolve
 from torchgauge.source.torchvision_ops import ensure_torchvision_imports, torchvision_ops_are_stubs

@@ -17,6 +17,7 @@ from torchgauge.errors import TargetError
 from torchgauge.source.building import Recipe
 from torchgauge.source.packages import import_optional
 from torchgauge.source.spelling import did_you_mean
+from torchgauge.source.torchvision_ops import torchvision_importable
 
 _UNKNOWN = (
     "is not known to transformers: it needs code of its own, which is never run from a config. "
@@ -102,7 +103,9 @@ def _why_unknown(model_type: Any, settings: dict[str, Any], known: Iterable[str]
 
 
 def _public(transformers: ModuleType, name: str) -> Any:
-    return getattr(transformers, name, None) if name.isidentifier() else None
+    # A lazy attribute: it imports the file of the model, which may import torchvision.
+    with torchvision_importable():
+        return getattr(transformers, name, None) if name.isidentifier() else None
 
 
 def _model_class(transformers: ModuleType, name: str) -> Any:
@@ -131,7 +134,7 @@ def _base_model(transformers: ModuleType, config: Any, what: str) -> Recipe:
 
 def _recipe(name: str, constructor: Callable[[Any], nn.Module], config: Any) -> Recipe:
     def build() -> nn.Module:
-        with _hub_offline():
+        with _hub_offline(), torchvision_importable():
             # A constructor writes its choices into its config: each build gets its own.
             return constructor(deepcopy(config))
 

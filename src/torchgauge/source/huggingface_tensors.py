@@ -130,8 +130,9 @@ def _waveform(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
 def _spectrogram(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     bins, positions = config.audio("num_mel_bins"), config.audio("max_source_positions")
     if bins and positions:
+        # Whisper takes nothing but its full window: a given length is that of the text.
         source = "num_mel_bins and twice max_source_positions of the model's config"
-        yield Guess(defaults.floats(defaults.batch, bins, defaults.seq or 2 * positions), source)
+        yield Guess(defaults.floats(defaults.batch, bins, 2 * positions), source)
     bins = bins or config.audio("input_feat_per_channel", "feature_projection_input_dim", "feature_size", "input_dim")
     if not bins:
         return

@@ -36,10 +36,8 @@ def layer_assignments(
 
 def _to_fill(signature: ForwardSignature, given: Collection[str]) -> list[Parameter]:
     """What forward requires; where it requires nothing, its first parameter."""
-    required = signature.required(given)
-    if required or given:
-        return list(required)
-    return list(signature.positional[:1]) or [Parameter("input", True)] * signature.takes_any_positional
+    first = signature.positional[:1] or (Parameter("input", True),) * signature.takes_any_positional
+    return list(signature.required(given)) or [parameter for parameter in first if parameter.name not in given]
 
 
 def _guesses(model: nn.Module, parameter: Parameter, layers: Sequence[Entry], defaults: Defaults) -> Iterator[Guess]:

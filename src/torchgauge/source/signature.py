@@ -61,11 +61,16 @@ class ForwardSignature:
         for name in keywords:
             if name in filled:
                 raise InputError(f"the input '{name}' is given twice: by position and by name")
-            if name not in self.names and not self.takes_any_keyword:
-                raise InputError(f"forward has no parameter '{name}': it takes {self._listing()}")
+        self.check_names(keywords)
         missing = [parameter.name for parameter in self.required({*filled, *keywords})]
         if missing:
             raise InputError(f"forward also needs {', '.join(missing)}: give them as inputs or keywords")
+
+    def check_names(self, keywords: Collection[str]) -> None:
+        """Raise `InputError` for a keyword that forward does not take."""
+        unknown = [] if self.takes_any_keyword else [name for name in keywords if name not in self.names]
+        if unknown:
+            raise InputError(f"forward has no parameter '{unknown[0]}': it takes {self._listing()}")
 
     def _listing(self) -> str:
         return ", ".join(self.names) or "no arguments"

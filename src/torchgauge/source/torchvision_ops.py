@@ -34,6 +34,7 @@ _BLOCK = 512  # boxes compared with all others at a time: bounds the memory
 
 # A torch.library.Library takes its definitions back when it is collected.
 _library: torch.library.Library | None = None
+_has_warned = False
 
 
 def torchvision_ops_are_stubs() -> bool:
@@ -43,6 +44,35 @@ def torchvision_ops_are_stubs() -> bool:
 
 def ensure_torchvision_imports() -> None:
     """Make `import torchvision` work; nothing happens where it does anyway, or where torchvision is not installed."""
+    _define_missing_operators()
+    _warn_once()
+
+
+@contextmanager
+def torchvision_importable() -> Iterator[None]:
+    """Inside, whoever imports torchvision finds it importable; without such an import nothing is said."""
+    finder = _DefineBeforeImport()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        if "torchvision" in sys.modules:
+            _admit_nms()
+            _warn_once()
+
+
+class _DefineBeforeImport(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        # Looking for the package comes before importing it; looking alone is no reason for a warning.
+        if fullname == "torchvision":
+            _define_missing_operators()
+        return None
+
+
+def _define_missing_operators() -> None:
     global _library
     spec = PathFinder.find_spec("torchvision")
     if spec is None or spec.origin is None or _is_defined() or _extension_loads(Path(spec.origin).parent):
@@ -52,28 +82,13 @@ def ensure_torchvision_imports() -> None:
         library.define(schema)
     library.impl("nms", _suppress_non_maxima, "CPU")
     _library = library
-    warnings.warn(_WARNING, RuntimeWarning, stacklevel=2)
 
 
-@contextmanager
-def torchvision_importable() -> Iterator[None]:
-    """Inside, whoever imports torchvision finds it importable; without such an import nothing is loaded or defined."""
-    finder = _EnsureBeforeImport()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        _admit_nms()
-
-
-class _EnsureBeforeImport(MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
-    ) -> ModuleSpec | None:
-        if fullname == "torchvision":
-            ensure_torchvision_imports()
-        return None
+def _warn_once() -> None:
+    global _has_warned
+    if torchvision_ops_are_stubs() and not _has_warned:
+        _has_warned = True
+        warnings.warn(_WARNING, RuntimeWarning, stacklevel=3)
 
 
 def _is_defined() -> bool:

@@ -21,7 +21,7 @@ def vision_assignments(
 ) -> Iterator[Assignment]:
     """What torchvision's area or timm's pretrained config says; nothing for models of others."""
     names = [parameter.name for parameter in signature.positional]
-    if not names or given:
+    if not names or names[0] in given:
         return
     channels, area = _channels(model), _torchvision_area(model)
     if area == "optical_flow" and len(names) > 1:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ def candidate_inputs(
         return islice(sized_candidates(model, signature, sizes, defaults, kwargs), MOST)
     if holds_tensor(kwargs) and not signature.required(kwargs):
         return iter([given_values(signature, None, kwargs)])
+    signature.check_names(kwargs)
     return _inferred(model, signature, defaults, kwargs)
 
 
@@ -67,29 +68,37 @@ def _refuse_contradictions(
 def _inferred(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, kwargs: dict[str, Any]
 ) -> Iterator[Candidate]:
-    """From those who know the model best to those who look at its layers."""
     if not defaults.dtype.is_floating_point:
         defaults = Defaults(model_dtype(model), defaults.batch, defaults.seq)
-    ways = chain(
-        huggingface_assignments(model, signature, defaults, kwargs),
-        vision_assignments(model, signature, defaults, kwargs),
-        layer_assignments(model, signature, defaults, kwargs),
-    )
     seen: set[str] = set()
-    for assignment in ways:
-        candidate, shapes = _candidate(signature, assignment, kwargs), _fingerprint(assignment)
+    for args, keywords, assignment in _placed(model, signature, defaults, kwargs):
+        shapes = _fingerprint(assignment)
         if shapes not in seen:
             seen.add(shapes)
-            yield candidate
+            yield Candidate(args, keywords | kwargs, _reason(assignment))
         if len(seen) == MOST:
             return
     if not seen:
         raise InputError(_nothing_inferred(model, signature))
 
 
-def _candidate(signature: ForwardSignature, assignment: Assignment, kwargs: dict[str, Any]) -> Candidate:
-    args, keywords = signature.place({name: guess.value for name, guess in assignment.items()})
-    return Candidate(args, keywords | kwargs, "; ".join(explain(name, guess) for name, guess in assignment.items()))
+def _placed(
+    model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Assignment]]:
+    """From those who know the model best to those who look at its layers."""
+    for assignment in huggingface_assignments(model, signature, defaults, given):
+        yield (), _values(assignment), assignment
+    for find in (vision_assignments, layer_assignments):
+        for assignment in find(model, signature, defaults, given):
+            yield *signature.place(_values(assignment)), assignment
+
+
+def _values(assignment: Assignment) -> dict[str, Any]:
+    return {name: guess.value for name, guess in assignment.items()}
+
+
+def _reason(assignment: Assignment) -> str:
+    return "; ".join(explain(name, guess) for name, guess in assignment.items())
 
 
 def _fingerprint(assignment: Assignment) -> str:

@@ -1,0 +1,33 @@
+"""One call of an op: what was called, with what, on which tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.capture.opinfo import OpInfo
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """`tensors` are the tensors among the arguments, in order, one entry per occurrence."""
+
+    func: Any
+    info: OpInfo
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensors: list[Any]
+
+    @property
+    def distinct(self) -> list[Any]:
+        """The tensors, each once."""
+        return list({id(tensor): tensor for tensor in self.tensors}.values())
+
+    def bind(self) -> dict[str, Any]:
+        """Arguments by their schema names, defaults filled in."""
+        bound = dict(self.info.arguments)
+        for index, value in enumerate(self.args):
+            name = self.info.arguments[index][0] if index < len(self.info.arguments) else f"arg{index}"
+            bound[name] = value
+        bound.update(self.kwargs)
+        return bound

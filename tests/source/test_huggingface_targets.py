@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchgauge.errors import TargetError
+from torchgauge.source import resolve
+
+pytestmark = pytest.mark.usefixtures("random_state_is_left_alone")
+
+GPT2 = {"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 11, "n_positions": 16}
+
+
+def write_config(folder: Path, **settings: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(settings))
+    return path
+
+
+@pytest.mark.parametrize("form", ["hf:{folder}", "hf:{folder}/config.json", "{folder}", "{folder}/config.json"])
+def test_a_folder_gives_its_first_architecture_on_meta(tmp_path: Path, form: str) -> None:
+    path = write_config(tmp_path, **GPT2, architectures=["GPT2LMHeadModel"])
+    source = resolve(form.format(folder=tmp_path))
+    assert type(source.model).__name__ == "GPT2LMHeadModel"
+    assert {parameter.device.type for parameter in source.model.parameters()} == {"meta"}
+    assert not source.model.training
+    assert (source.record.kind, source.record.format) == ("folder", "transformers")
+    assert source.record.files == (str(path),)
+
+
+def test_a_config_without_architectures_gives_the_base_model(tmp_path: Path) -> None:
+    write_config(tmp_path, **GPT2)
+    assert type(resolve(f"hf:{tmp_path}").model).__name__ == "GPT2Model"
+
+
+def test_the_type_of_the_stored_weights_is_that_of_the_model(tmp_path: Path) -> None:
+    write_config(tmp_path, **GPT2, dtype="bfloat16")
+    model: Any = resolve(f"hf:{tmp_path}").model
+    assert model.dtype is torch.bfloat16
+    assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("GPT2LMHeadModel", "GPT2LMHeadModel"), ("GPT2Config", "GPT2Model"), ("gpt2", "GPT2Model")],
+)
+def test_a_class_a_config_class_or_a_model_type_gives_the_default_model(name: str, kind: str) -> None:
+    source = resolve(f"hf:{name}")
+    assert type(source.model).__name__ == kind
+    assert next(source.model.parameters()).is_meta
+    assert (source.record.name, source.record.kind) == (f"hf:{name}", "registry")
+
+
+def test_the_hub_is_offline_while_a_model_is_built_and_no_longer(tmp_path: Path) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    before = constants.HF_HUB_OFFLINE
+    backbone = {"model_type": "timm_backbone", "backbone": "resnet18", "use_pretrained_backbone": True}
+    write_config(tmp_path, model_type="detr", backbone_config=backbone, encoder_layers=1, decoder_layers=1)
+    model: Any = resolve(f"hf:{tmp_path}").model
+    assert model.config.backbone_config.use_pretrained_backbone is False
+    assert before == constants.HF_HUB_OFFLINE
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model_type": "mine", "auto_map": {"AutoModel": "m.Net"}}, "'mine', which is not known .* code of its own"),
+        ({"model_type": "gtp2"}, "this transformers does not know. Did you mean 'gpt2'"),
+        ({"hidden_size": 4}, "names no model_type"),
+        ({**GPT2, "architectures": ["MyGPT"], "auto_map": {}}, "the architecture 'MyGPT', which is not known"),
+        ({**GPT2, "n_head": 3}, "could not be built: ValueError"),
+        ({**GPT2, "n_layer": "many"}, "is no valid 'gpt2' config"),
+    ],
+)
+def test_a_config_that_gives_no_model_is_a_target_error(tmp_path: Path, settings: Any, message: str) -> None:
+    write_config(tmp_path, **settings)
+    with pytest.raises(TargetError, match=message):
+        resolve(f"hf:{tmp_path}")
+
+
+def test_a_config_with_remote_code_for_a_known_architecture_is_built_from_the_known_one(tmp_path: Path) -> None:
+    write_config(tmp_path, **GPT2, architectures=["GPT2Model"], auto_map={"AutoModel": "modeling.GPT2Model"})
+    (tmp_path / "modeling.py").write_text("raise RuntimeError('remote code ran')")
+    assert type(resolve(f"hf:{tmp_path}").model).__module__ == "transformers.models.gpt2.modeling_gpt2"
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]"])
+def test_a_config_that_is_no_json_object_is_a_target_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(TargetError, match="config"):
+        resolve(f"hf:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("GPT2LMHeadModl", "Did you mean 'GPT2LMHeadModel'"),
+        ("someone/model", "Nothing is downloaded"),
+        ("GPT2PreTrainedModel", "no model class"),
+        ("AutoModel", "no model class"),
+        ("no/such/config.json", "there is no file 'no/such/config.json'"),
+        ("clip_text_model_of_none", "no model class"),
+        ("encoder-decoder", "has no base model|could not be"),
+    ],
+)
+def test_a_name_that_gives_no_model_is_a_target_error(name: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        resolve(f"hf:{name}")
+
+
+def test_a_folder_without_a_config_is_a_target_error(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"holds no config\.json"):
+        resolve(f"hf:{tmp_path}")

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchgauge.errors import MissingDependencyError, TargetError
+from torchgauge.source.packages import import_optional
+
+
+def test_a_missing_package_says_how_to_install_it() -> None:
+    with pytest.raises(MissingDependencyError, match="a test needs the package 'no_such_package': install it with"):
+        import_optional("no_such_package.models", "a test")
+
+
+def test_a_package_that_misses_another_names_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needy_package_of_a_test.py").write_text("import no_such_dependency\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingDependencyError, match="'no_such_dependency'"):
+        import_optional("needy_package_of_a_test", "a test")
+
+
+def test_a_package_that_does_not_import_is_a_target_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_package_of_a_test.py").write_text("raise RuntimeError('operator does not exist')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TargetError, match="is installed but does not import: operator does not exist"):
+        import_optional("broken_package_of_a_test", "a test")

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchgauge.errors import TargetError, UsageError
+from torchgauge.source import resolve
+
+pytestmark = pytest.mark.usefixtures("random_state_is_left_alone")
+
+CODE = """
+from __future__ import annotations
+import random
+from dataclasses import dataclass
+import torch
+from torch import nn
+
+random.random()
+
+@dataclass
+class Options:
+    width: int = 3
+
+class Net(nn.Module):
+    def __init__(self, options: Options | None = None):
+        super().__init__()
+        self.linear = nn.Linear(2, (options or Options()).width)
+
+    def forward(self, x):
+        return self.linear(x)
+
+    class Inner(nn.Identity):
+        pass
+
+class Wide(nn.Module):
+    def __init__(self, width, depth, bias=True):
+        super().__init__()
+
+def build():
+    return Net(Options(5))
+
+def build_wide(width, *args, **kwargs):
+    return Net(Options(width))
+
+def forgets():
+    return {"model": Net()}
+
+def breaks():
+    raise KeyError("no such layer")
+
+def leaves():
+    raise SystemExit(3)
+
+model = Net(Options(7))
+number = 4
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "nets.py"
+    path.write_text(CODE)
+    return path
+
+
+@pytest.mark.parametrize(("name", "width"), [("Net", 3), ("build", 5), ("model", 7)])
+def test_a_file_gives_a_class_a_factory_or_an_instance(file: Path, name: str, width: int) -> None:
+    source = resolve(f"{file}:{name}")
+    model: Any = source.model
+    assert model.linear.out_features == width
+    assert model.linear.weight.device.type == "cpu"
+    assert (source.record.name, source.record.kind, source.record.files) == (f"{file}:{name}", "module", (str(file),))
+
+
+def test_a_dotted_name_leads_into_a_class(file: Path) -> None:
+    assert isinstance(resolve(f"{file}:Net.Inner").model, nn.Identity)
+
+
+def test_a_name_for_reports_replaces_the_targets_own(file: Path) -> None:
+    assert resolve(f"{file}:Net", name="mine").record.name == "mine"
+
+
+def test_a_live_model_is_its_own_source() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential()
+    source = resolve(model)
+    assert source.model is model
+    assert (source.record.name, source.record.kind) == ("Sequential", "module")
+
+
+def test_loading_leaves_the_search_path_as_it_was(file: Path) -> None:
+    before, finders = list(sys.path), list(sys.meta_path)
+    resolve(f"{file}:Net")
+    with pytest.raises(TargetError):
+        resolve(f"{file}:breaks")
+    assert sys.path == before
+    assert sys.meta_path == finders
+
+
+def test_two_files_of_one_name_with_neighbours_of_one_name_do_not_mix(tmp_path: Path) -> None:
+    for folder, width in (("a", 2), ("b", 6)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "net_parts.py").write_text(f"width = {width}")
+        (tmp_path / folder / "net.py").write_text(
+            "from net_parts import width\nfrom torch import nn\n\n\ndef build():\n    return nn.Linear(1, width)\n"
+        )
+    widths = [resolve(f"{tmp_path / folder / 'net.py'}:build").model.out_features for folder in ("a", "b", "a")]
+    assert widths == [2, 6, 2]
+
+
+def test_a_module_of_the_current_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "zoo_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "parts.py").write_text("width = 4")
+    (package / "nets.py").write_text("from torch import nn\nfrom .parts import width\nmodel = nn.Linear(1, width)\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    source = resolve("zoo_of_a_test.nets:model")
+    assert source.model.out_features == 4
+    assert source.record.name == "zoo_of_a_test.nets:model"
+    assert sys.path == before
+
+
+def test_an_installed_module_is_found() -> None:
+    assert isinstance(resolve("torch.nn:Identity").model, nn.Identity)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Nett", "there is no 'Nett' in .* Did you mean 'Net'"),
+        ("Net.Iner", "there is no 'Iner' in .* Did you mean 'Inner'"),
+        ("Wide", r"'Wide' in .* needs arguments \(width, depth\): write a function without arguments"),
+        ("build_wide", r"needs arguments \(width\)"),
+        ("forgets", "returned a dict, not a torch.nn.Module"),
+        ("number", "is a int: neither a model nor code that builds one"),
+        ("breaks", "failed while it built the model: KeyError: 'no such layer'"),
+        ("leaves", "failed while it built the model: SystemExit: 3"),
+    ],
+)
+def test_a_name_that_gives_no_model_is_a_target_error(file: Path, name: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        resolve(f"{file}:{name}")
+
+
+def test_a_missing_file_is_a_target_error_with_the_closest_name(file: Path) -> None:
+    with pytest.raises(TargetError, match=r"there is no file .*net\.py'\. Did you mean 'nets\.py'"):
+        resolve(f"{file.parent / 'net.py'}:Net")
+    with pytest.raises(TargetError, match="there is no file"):
+        resolve("no/such/folder/net.py:Net")
+
+
+def test_a_file_that_fails_names_the_line_and_leaves_no_module(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("x = 1\ny = x / 0\n")
+    known = set(sys.modules)
+    with pytest.raises(TargetError, match=r"failed while it was loaded \(line 2\): ZeroDivisionError"):
+        resolve(f"{path}:Net")
+    assert set(sys.modules) == known
+
+
+def test_a_file_of_a_package_is_pointed_to_the_module_form(tmp_path: Path) -> None:
+    path = tmp_path / "part.py"
+    path.write_text("from .other import Net\n")
+    with pytest.raises(TargetError, match=r"give it as package\.module:Name"):
+        resolve(f"{path}:Net")
+
+
+def test_a_missing_module_is_a_target_error() -> None:
+    with pytest.raises(TargetError, match="there is no module 'no_such_package' here"):
+        resolve("no_such_package.nets:Net")
+
+
+def test_a_module_that_misses_another_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needy_module_of_a_test.py").write_text("import no_such_dependency\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TargetError, match=r"failed while it was imported: ModuleNotFoundError: .*no_such_dependency"):
+        resolve("needy_module_of_a_test:Net")
+
+
+def test_files_and_folders_of_weights_are_not_read_yet(tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"")
+    for path in (weights, tmp_path):
+        with pytest.raises(TargetError, match="model files are not read by this version yet"):
+            resolve(str(path))
+
+
+def test_a_python_file_without_a_name_asks_for_one(file: Path) -> None:
+    with pytest.raises(UsageError, match=r"say which, as .*nets\.py:Name"):
+        resolve(str(file))
+
+
+@pytest.mark.parametrize("text", ["", "resnet50", "timm:", "hf:", ":", "a b:c", "nets.py:", "nets.py:a-b"])
+def test_another_form_is_a_usage_error_that_lists_the_forms(text: str) -> None:
+    with pytest.raises(UsageError, match=r"file\.py:Name, package\.module:Name .* timm:NAME, torchvision:NAME, hf:"):
+        resolve(text)
+
+
+def test_a_class_in_place_of_a_model_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="the class Linear; pass an instance"):
+        resolve(nn.Linear)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a dict"):
+        resolve({})  # type: ignore[arg-type]
