@@ -78,7 +78,7 @@ def analyze(
     with stage("analysing", shown=progress):
         source = resolve(target if isinstance(target, str) else unwrap(target))
         chosen = parse_dtype(dtype) if isinstance(dtype, str) else dtype
-        request = Request(device=_device(device), dtype=chosen, train=mode == "train")
+        request = Request(_device(device), chosen, train=mode == "train", build_real=source.build_real)
         candidates = candidate_inputs(
             source.model,
             input_size=input_size,

@@ -6,7 +6,7 @@ import copy
 import gc
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +33,9 @@ from torchgauge.errors import ForwardError, InputError
 from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, TensorSpec, tensor_specs
 from torchgauge.source import Candidate
 
+# A registry model that looks at its data is built once more with real parameters up to this size.
+_REBUILD_LIMIT_BYTES = 4 << 30
+
 # The class-wide call is replaced while a pass runs: one pass at a time.
 _one_at_a_time = threading.RLock()
 
@@ -51,9 +54,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """`build_real` makes a model that was built on the meta device once more, with real parameters."""
+
     device: torch.device
     dtype: torch.dtype | None = None
     train: bool = False
+    build_real: Callable[[], nn.Module] | None = None
 
 
 def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
@@ -89,9 +95,10 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
     where = f" in '{signal.module}'" if signal.module else ""
     reason = f"the model looks at the values of its data ({signal.op}{where})"
     failure: ForwardError | None = None
-    if not any(parameter.is_meta for parameter in model.parameters()):
+    real = _with_real_parameters(model, request)
+    if real is not None:
         try:
-            return _real(model, candidate, request, reason)
+            return _real(real, candidate, request, reason)
         except ForwardError as error:
             failure = error
     try:
@@ -102,6 +109,15 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
             "give it real parameters (for example model.to_empty(device='cpu'))",
             module=signal.module,
         ) from signal
+
+
+def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | None:
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        return model
+    nbytes = sum(parameter.nbytes for parameter in model.parameters())
+    if request.build_real is None or nbytes > _REBUILD_LIMIT_BYTES:
+        return None
+    return unwrap(request.build_real())
 
 
 def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Seen:
