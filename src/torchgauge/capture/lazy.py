@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from torchgauge.capture.structure import map_tensors
@@ -16,7 +17,7 @@ _Uninitialized: tuple[Any, ...] = (UninitializedParameter, UninitializedBuffer)
 
 
 def is_lazy(model: nn.Module) -> bool:
-    return any(isinstance(tensor, _Uninitialized) for tensor in (*model.parameters(), *model.buffers()))
+    return any(isinstance(module, LazyModuleMixin) and module.has_uninitialized_params() for module in model.modules())
 
 
 def initialised_copy(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> nn.Module:

@@ -68,10 +68,10 @@ class ModulePaths:
         else:
             member.aliases.append(path)
             self._first_path[path] = member.path
-        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            self._own(_join(path, name), parameter, is_buffer=False)
-        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
-            self._own(_join(path, name), buffer, is_buffer=True)
+        for registry, is_buffer in ((module._parameters, False), (module._buffers, True)):
+            for name, tensor in registry.items():
+                if tensor is not None:
+                    self._own(_join(path, name), tensor, is_buffer=is_buffer)
 
     def _own(self, name: str, tensor: torch.Tensor, *, is_buffer: bool) -> None:
         owned = self._owned.get(id(tensor))

@@ -28,7 +28,7 @@ from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import map_tensors
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import OPTIMIZER, train_step
-from torchgauge.capture.untouched import untouched
+from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, TensorSpec, tensor_specs
 from torchgauge.source import Candidate
@@ -146,7 +146,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
     params = param_records(paths)
     recorder = Recorder(paths, train=request.train)
     run = RealRun(recorder, paths)
-    with _prepared(model, request):
+    with _prepared(model, request), gradients_kept(model):
         args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: _materialise(tensor, request))
         map_tensors((args, kwargs), run.admit)
         input_bytes = recorder.ledger.live

@@ -16,14 +16,23 @@ _CONTAINERS = (dict, list, set)
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Restore attributes, containers, modes, hooks and gradients of every module, and all random states, on exit."""
+    """Restore attributes, containers, modes and hooks of every module, and all random states, on exit."""
     with ExitStack() as stack:
         stack.enter_context(_random_states())
         for module in model.modules():
             stack.callback(_remember(module))
-        for parameter in model.parameters():
-            stack.callback(setattr, parameter, "grad", parameter.grad) if parameter.is_leaf else None
         yield
+
+
+@contextmanager
+def gradients_kept(model: nn.Module) -> Iterator[None]:
+    """Restore the gradients that the parameters had."""
+    before = [(parameter, parameter.grad) for parameter in model.parameters() if parameter.is_leaf]
+    try:
+        yield
+    finally:
+        for parameter, gradient in before:
+            parameter.grad = gradient
 
 
 def _remember(module: nn.Module) -> Any:
