@@ -1,0 +1,70 @@
+"""`tg.analyze`, with what must hold for every model asserted on the way, and comparisons of two analyses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchgauge as tg
+from torchgauge.tree import Figures
+
+ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
+
+# Devices that tensors can pretend to be on.
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="torch is built without CUDA")
+    ),
+]
+
+
+def analyze_checked(model: nn.Module, **options: Any) -> tg.Analysis:
+    """A static analysis: on fake tensors, nothing uncounted, additive, with the parameters that torch counts."""
+    analysis = tg.analyze(model, **options)
+    check_static(analysis)
+    assert analysis.totals.params == sum(parameter.numel() for parameter in model.parameters())
+    return analysis
+
+
+def check_static(analysis: tg.Analysis) -> None:
+    assert analysis.capture.run.mode == "fake"
+    assert analysis.totals.uncounted_ops == 0
+    check_additive(analysis)
+
+
+def check_additive(analysis: tg.Analysis) -> None:
+    """Each module's figures are its own ops' plus its children's; the root's are the sum over all ops."""
+    analysis.tree.self_check(analysis.capture)
+    expected = {row.path: Figures() for row in analysis.modules}
+    for op in analysis.capture.ops:
+        for path in _ancestors(op.module):
+            expected[path].count(op)
+    for row in analysis.modules:
+        assert {name: row[name] for name in ADDITIVE} == {name: getattr(expected[row.path], name) for name in ADDITIVE}
+    for row in analysis.ops:
+        assert row.flops >= 2 * row.macs
+        assert row.status != "free" or row.flops == row.bytes_read == row.bytes_written == 0
+
+
+def _ancestors(path: str) -> list[str]:
+    """The path itself and all above it, up to the root."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
+
+
+def assert_same_figures(first: tg.Analysis, second: tg.Analysis) -> None:
+    """Totals, every module row and every op row are equal."""
+    assert first.totals == second.totals
+    assert first.modules == second.modules
+    assert first.ops == second.ops
+
+
+def on_meta(build: Any, *arguments: Any, **options: Any) -> nn.Module:
+    """A model built on the meta device: no weights in memory, nothing initialised."""
+    with torch.device("meta"):
+        model: nn.Module = build(*arguments, **options)
+    return model

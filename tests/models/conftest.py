@@ -1,0 +1,13 @@
+"""torchvision, timm and transformers are imported by the test files here: torchvision must be importable before."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+
+from torchgauge.source.torchvision_ops import torchvision_importable
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", RuntimeWarning)
+    with torchvision_importable():
+        importlib.import_module("torchvision")
