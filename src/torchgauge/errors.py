@@ -5,13 +5,15 @@
     ├── TargetError                the target was not found or could not be built
     ├── InputError                 the inputs do not fit, or none could be inferred
     ├── ForwardError               the model's own code failed; names the module and the shapes it saw
-    ├── FormatError                a saved run could not be read
+    ├── FormatError                a saved run or a model file could not be read
     └── MissingDependencyError     an optional package is needed
 
 A message says what happened, where, and what to do next. The command line catches `TorchgaugeError` in one place.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class TorchgaugeError(Exception):
@@ -43,7 +45,11 @@ class ForwardError(TorchgaugeError):
 
 
 class FormatError(TorchgaugeError):
-    """A saved run could not be read."""
+    """A saved run or a model file could not be read; `imports`: what its pickles would have imported until then."""
+
+    def __init__(self, message: str, *, imports: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.imports = imports
 
 
 class MissingDependencyError(TorchgaugeError):

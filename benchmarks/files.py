@@ -1,0 +1,130 @@
+"""Opening large checkpoints from their headers: seconds and peak memory, against the limits that must hold.
+
+    python benchmarks/files.py
+
+The files are sparse: they take their declared size only on paper. Each is opened in a process of its own, so that its
+peak memory is that of the opening and of Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 2**20
+ROW = 4096
+HUNDRED_GB = 100 * 10**9
+SHARDS, TENSORS_PER_SHARD = 100, 2000
+
+_OPEN = """
+import json, sys, time
+import psutil
+from torchgauge.checkpoint import open_checkpoint
+
+def peak_bytes():
+    info = psutil.Process().memory_info()
+    if hasattr(info, "peak_wset"):
+        return info.peak_wset
+    import resource
+    # Kilobytes, but bytes on macOS.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+start = time.perf_counter()
+index = open_checkpoint(sys.argv[1])
+seconds = time.perf_counter() - start
+print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes(), "tensors": len(index.entries),
+                  "stored_bytes": index.stored_bytes, "torch": "torch" in sys.modules}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    build: Callable[[Path], Path]
+    limit_s: float
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    seconds: float
+    peak_bytes: int
+    tensors: int
+    stored_bytes: int
+    torch: bool
+
+
+def write_sparse(path: Path, shapes: dict[str, tuple[int, ...]], item: int = 2) -> None:
+    """A safetensors file of bfloat16 tensors whose data was never written."""
+    header: dict[str, object] = {}
+    at = 0
+    for name, shape in shapes.items():
+        size = item
+        for length in shape:
+            size *= length
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": (at, at + size)}
+        at += size
+    text = json.dumps(header).encode()
+    with path.open("wb") as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        stream.truncate(8 + len(text) + at)
+
+
+def build_hundred_gb(folder: Path) -> Path:
+    rows = HUNDRED_GB // (2 * ROW * 1000)
+    path = folder / "large.safetensors"
+    write_sparse(path, {f"model.layers.{n}.weight": (rows + 1, ROW) for n in range(1000)})
+    return path
+
+
+def build_shards(folder: Path) -> Path:
+    """A mixture of experts: many tensors of middling size."""
+    weight_map: dict[str, str] = {}
+    for shard in range(SHARDS):
+        file = f"model-{shard + 1:05}-of-{SHARDS:05}.safetensors"
+        names = [f"model.layers.{shard}.mlp.experts.{n}.down_proj.weight" for n in range(TENSORS_PER_SHARD)]
+        write_sparse(folder / file, dict.fromkeys(names, (256, ROW)))
+        weight_map |= dict.fromkeys(names, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return folder
+
+
+CASES = (
+    Case("100 GB in one file", build_hundred_gb, limit_s=1.0, limit_bytes=500 * MIB),
+    Case(
+        f"{SHARDS * TENSORS_PER_SHARD:,} tensors in {SHARDS} shards", build_shards, limit_s=60.0, limit_bytes=500 * MIB
+    ),
+)
+
+
+def measure(case: Case) -> Figure:
+    with tempfile.TemporaryDirectory() as folder:
+        target = case.build(Path(folder))
+        command = [sys.executable, "-c", _OPEN, os.fspath(target)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Figure(**json.loads(done.stdout))
+
+
+def main() -> int:
+    broken = 0
+    print(f"{'case':36}{'seconds':>9}{'limit':>8}{'peak MiB':>10}{'limit':>8}{'tensors':>10}")
+    for case in CASES:
+        figure = measure(case)
+        holds = figure.seconds <= case.limit_s and figure.peak_bytes <= case.limit_bytes and not figure.torch
+        broken += not holds
+        print(
+            f"{case.name:36}{figure.seconds:9.2f}{case.limit_s:8.0f}{figure.peak_bytes / MIB:10.0f}"
+            f"{case.limit_bytes / MIB:8.0f}{figure.tensors:10,}{'' if holds else '   BROKEN'}"
+        )
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Bounded reading of a file, or of a part of it that is a file itself (a record of an archive)."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from torchgauge.errors import FormatError
+
+
+@dataclass(frozen=True, slots=True)
+class ByteSource:
+    """`size` bytes from `start` of an open file; `label` names the file, and the record within it, for messages.
+
+    `is_mapped` tells whether offsets are real positions in the file on disk (not in something unpacked in memory).
+    """
+
+    stream: BinaryIO
+    path: str
+    label: str
+    start: int
+    size: int
+    is_mapped: bool = True
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Exactly `count` bytes, or an error that the file is cut short."""
+        if offset < 0 or count < 0 or offset + count > self.size:
+            raise FormatError(
+                f"{self.label}: {count} bytes at {offset} lie beyond its end at {self.size}; is it cut off?"
+            )
+        self.stream.seek(self.start + offset)
+        data = self.stream.read(count)
+        if len(data) != count:
+            raise FormatError(f"{self.label}: the file ends early; it changed or could not be read")
+        return data
+
+    def head(self, count: int) -> bytes:
+        return self.read(0, min(count, self.size))
+
+    def part(self, offset: int, size: int, label: str) -> ByteSource:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise FormatError(f"{label}: {size} bytes at {offset} lie beyond the end of {self.label} at {self.size}")
+        return ByteSource(self.stream, self.path, label, self.start + offset, size, self.is_mapped)
+
+    def position(self, offset: int) -> int | None:
+        """Where `offset` is in the file on disk."""
+        return self.start + offset if self.is_mapped else None
+
+
+def in_memory(data: bytes, path: str, label: str) -> ByteSource:
+    return ByteSource(io.BytesIO(data), path, label, 0, len(data), is_mapped=False)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[ByteSource]:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise FormatError(f"{path} is no file: pipes and devices cannot be opened")
+    try:
+        with open(path, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            yield ByteSource(stream, path, os.path.basename(path), 0, size)
+    except OSError as error:
+        raise FormatError(f"{path} could not be read: {error.strerror or error}") from error

@@ -1,0 +1,183 @@
+"""`torch.distributed.checkpoint` folders: a pickled `.metadata`, and files that hold a small torch file for each tensor
+or part of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchgauge.checkpoint.byte_source import ByteSource, opened
+from torchgauge.checkpoint.dtypes import item_bytes
+from torchgauge.checkpoint.entries import unpack_packed
+from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.index import Chunk, Entry, Index, Role
+from torchgauge.checkpoint.pickle_values import Instance, Key
+from torchgauge.checkpoint.pickles import PickleMachine
+from torchgauge.checkpoint.rebuild import dtype_name, sizes, whole
+from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
+from torchgauge.checkpoint.roles import classify, find_model_prefix
+from torchgauge.checkpoint.torch_zip import open_torch_zip
+from torchgauge.checkpoint.walking import attributes
+from torchgauge.checkpoint.zip_archive import ZipArchive
+from torchgauge.errors import FormatError
+from torchgauge.records import TensorSpec
+
+METADATA = ".metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A piece of a file: what it is a part of, and where in it (None for what is no tensor)."""
+
+    name: str
+    corner: tuple[int, ...] | None
+    file: str
+    offset: int
+    length: int
+
+
+def is_distributed(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, METADATA))
+
+
+@opens(FOLDERS, "distributed", is_distributed)
+def open_distributed(folder: str, progress: Progress) -> Index:
+    with ImportLog() as log:
+        return _read(folder, log, progress)
+
+
+def _read(folder: str, log: ImportLog, progress: Progress) -> Index:
+    with opened(os.path.join(folder, METADATA)) as source:
+        metadata = PickleMachine(source, log).run()
+    if not isinstance(metadata, Instance):
+        raise FormatError(f"{folder}: its {METADATA} is not what torch.distributed.checkpoint writes")
+    state = attributes(metadata)
+    described = _described(state.get("state_dict_metadata"))
+    stored = list(_stored(state.get("storage_data")))
+    chunks = _find_chunks(folder, stored, described, log, progress)
+    paths = _paths(state.get("planner_data"), described)
+    prefix = find_model_prefix(list(paths.values()))
+    entries = [
+        _entry(folder, name, spec, chunks.get(name, []), prefix, paths[name]) for name, spec in described.items()
+    ]
+    files = sorted({item.file for item in stored})
+    return Index(
+        path=folder,
+        format="distributed",
+        files=tuple(os.path.join(folder, file) for file in files),
+        entries=unpack_packed(entries),
+        imports=log.imports,
+        metadata={"model_prefix": ".".join((*prefix, "")) if prefix else ""},
+    )
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    if not isinstance(value, dict):
+        raise FormatError("the metadata of the checkpoint is not what torch.distributed.checkpoint writes")
+    yield from ((key.value if isinstance(key, Key) else key, item) for key, item in value.items())
+
+
+def _described(value: Any) -> dict[str, TensorSpec]:
+    """Only tensors have a size; the rest (numbers, settings) is pickled whole."""
+    specs = {}
+    for name, item in _items(value):
+        fields = attributes(item) if isinstance(item, Instance) else {}
+        if not isinstance(name, str) or "size" not in fields:
+            continue
+        properties = fields.get("properties")
+        state = properties.state if isinstance(properties, Instance) else None
+        dtype = state[0] if isinstance(state, tuple) and state else None
+        specs[name] = TensorSpec(sizes(fields["size"]), dtype_name(dtype))
+    return specs
+
+
+def _stored(value: Any) -> Iterator[_Stored]:
+    for key, item in _items(value):
+        index = attributes(key) if isinstance(key, Instance) else {}
+        place = attributes(item) if isinstance(item, Instance) else {}
+        name, file = index.get("fqn"), place.get("relative_path")
+        if not isinstance(name, str) or not isinstance(file, str):
+            raise FormatError("a piece of the checkpoint has no name or no file")
+        if os.path.basename(file) != file or file in ("", ".", "..") or "\\" in file or "\0" in file:
+            raise FormatError(f"the checkpoint names the file {printable(file)}, which is not in the folder")
+        corner = index.get("offset")
+        yield _Stored(
+            name,
+            None if corner is None else sizes(corner),
+            file,
+            whole(place.get("offset")),
+            whole(place.get("length")),
+        )
+
+
+def _find_chunks(
+    folder: str, stored: list[_Stored], described: dict[str, TensorSpec], log: ImportLog, progress: Progress
+) -> dict[str, list[Chunk]]:
+    chunks: dict[str, list[Chunk]] = {}
+    by_file: dict[str, list[_Stored]] = {}
+    for item in stored:
+        by_file.setdefault(item.file, []).append(item)
+    for number, (file, pieces) in enumerate(by_file.items()):
+        progress(number, len(by_file), file)
+        with opened(os.path.join(folder, file)) as source:
+            for piece in pieces:
+                part = source.part(piece.offset, piece.length, f"{file}:{printable(piece.name)}")
+                chunk = _chunk(part, piece, described.get(piece.name), log)
+                if chunk is not None:
+                    chunks.setdefault(piece.name, []).append(chunk)
+    progress(len(by_file), len(by_file), "")
+    return chunks
+
+
+def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: ImportLog) -> Chunk | None:
+    """The piece is a torch file with one tensor in it; what else it holds is only looked through."""
+    if part.head(4) != b"PK\x03\x04":
+        return _raw_chunk(part, piece, spec)
+    index = open_torch_zip(ZipArchive(part), lambda done, total, name: None)
+    log.merge(tuple(replace(found, file=piece.file) for found in index.imports))
+    if spec is None:
+        return None
+    if len(index.entries) != 1 or index.entries[0].spec.dtype != spec.dtype:
+        raise FormatError(f"{part.label}: holds something else than the one tensor it should")
+    entry = index.entries[0]
+    return Chunk(piece.corner or (0,) * len(spec.shape), entry.spec.shape, part.path, entry.offset, entry.nbytes)
+
+
+def _raw_chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None) -> Chunk | None:
+    """Other writers (safetensors) store the bytes as they are."""
+    if spec is None or part.size != spec.numel * item_bytes(spec.dtype):
+        return None
+    return Chunk((0,) * len(spec.shape), spec.shape, part.path, part.position(0), part.size)
+
+
+def _paths(planner: Any, described: dict[str, TensorSpec]) -> dict[str, tuple[str, ...]]:
+    """The planner remembers the containers of each flattened name."""
+    known = dict(_items(planner)) if isinstance(planner, dict) else {}
+    paths = {}
+    for name in described:
+        path = known.get(name)
+        is_path = isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path)
+        paths[name] = tuple(printable(str(part)) for part in path) if is_path else (name,)  # type: ignore[union-attr]
+    return paths
+
+
+def _entry(
+    folder: str, name: str, spec: TensorSpec, chunks: list[Chunk], prefix: tuple[str, ...], path: tuple[str, ...]
+) -> Entry:
+    if spec.numel and sum(_volume(chunk) for chunk in chunks) != spec.numel:
+        raise FormatError(f"{folder}: the parts of {printable(name)} do not add up to the whole; is a file missing?")
+    role: Role = classify(path, spec, prefix)
+    if len(chunks) == 1:
+        return Entry(name, spec, chunks[0].file, chunks[0].offset, chunks[0].nbytes, role)
+    nbytes = sum(chunk.nbytes for chunk in chunks)
+    file = chunks[0].file if chunks else ""
+    return Entry(name, spec, file, None, nbytes, role, chunks=tuple(chunks))
+
+
+def _volume(chunk: Chunk) -> int:
+    volume = 1
+    for size in chunk.shape:
+        volume *= size
+    return volume

@@ -1,0 +1,175 @@
+"""Programs saved by `torch.export.save`: the weights are records of their own, described by JSON files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchgauge.checkpoint.dtypes import EXPORT_SCALARS
+from torchgauge.checkpoint.entries import list_entries
+from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.index import Entry, Index, Role
+from torchgauge.checkpoint.json_text import parse_json
+from torchgauge.checkpoint.limits import JSON_BYTES
+from torchgauge.checkpoint.pickle_values import Storage, Tensor
+from torchgauge.checkpoint.rebuild import sizes, whole
+from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens, silent
+from torchgauge.checkpoint.torch_zip import open_torch_zip, record_place, scan_other_pickles
+from torchgauge.checkpoint.walking import Found
+from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
+from torchgauge.checkpoint.zip_directory import Record
+from torchgauge.errors import FormatError
+
+_PROGRAM = "serialized_exported_program.json"
+
+
+def is_exported(archive: ZipArchive) -> bool:
+    return archive.find(archive.root + "archive_format") is not None or archive.find(_PROGRAM) is not None
+
+
+@opens(ARCHIVES, "exported", is_exported)
+def open_exported(archive: ZipArchive, progress: Progress) -> Index:
+    if archive.find(_PROGRAM) is not None:
+        return _open_old(archive, progress)
+    with ImportLog() as log:
+        return _open_new(archive, log)
+
+
+def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
+    """From PyTorch 2.8 on: `data/weights/…` and `data/constants/…` with a JSON file for each model."""
+    facts = archive_facts(archive)
+    described = list(_described(archive))
+    tensors = [_found(item) for item in described if not item.is_pickled]
+    listing = list_entries(tensors, lambda storage: record_place(archive, _record(archive, storage.key)),
+                           archive.source.path, big_endian=facts.is_big_endian)  # fmt: skip
+    pickled = [entry for item in described if item.is_pickled for entry in _pickled_entries(archive, item, log)]
+    scan_other_pickles(archive, log, read=set())
+    return Index(
+        path=archive.source.path,
+        format="exported",
+        files=(archive.source.path,),
+        entries=(*_with_roles(listing.entries, tensors), *pickled),
+        imports=log.imports,
+        metadata={"model_prefix": "", "archive_version": facts.version, "models": _model_names(archive)},
+        warnings=tuple(archive.warnings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Payload:
+    path: tuple[str, ...]
+    record: str
+    fields: dict[str, Any]
+
+    @property
+    def is_pickled(self) -> bool:
+        return self.fields.get("use_pickle") is True
+
+    @property
+    def role(self) -> Role:
+        return Role.PARAMETER if self.fields.get("is_param") is True else Role.BUFFER
+
+
+def _described(archive: ZipArchive) -> Iterator[_Payload]:
+    models = _model_names(archive)
+    for kind in ("weights", "constants"):
+        folder = f"{archive.root}data/{kind}/"
+        for model in models:
+            config = _read_json(archive, f"{folder}{model}_{kind}_config.json").get("config")
+            for name, fields in config.items() if isinstance(config, dict) else ():
+                if isinstance(fields, dict):
+                    prefix = (model,) if len(models) > 1 else ()
+                    yield _Payload((*prefix, name), f"{folder}{fields.get('path_name')}", fields)
+
+
+def _pickled_entries(archive: ZipArchive, item: _Payload, log: ImportLog) -> Iterator[Entry]:
+    """Tensors that plain bytes cannot hold (sparse ones, subclasses) are torch files of their own; so are objects."""
+    part = archive.open(_record(archive, item.record))
+    if part.head(4) != b"PK\x03\x04":
+        return
+    index = open_torch_zip(ZipArchive(part), silent)
+    log.merge(index.imports)
+    for entry in index.entries:
+        suffix = "" if entry.name == "tensor" else f".{entry.name}"
+        yield replace(entry, name=".".join(item.path) + suffix, role=item.role)
+
+
+def _model_names(archive: ZipArchive) -> list[str]:
+    folder = f"{archive.root}models/"
+    names = [name.removeprefix(folder) for name in archive.names() if name.startswith(folder)]
+    return [name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name]
+
+
+def _read_json(archive: ZipArchive, name: str) -> dict[str, Any]:
+    record = archive.find(name)
+    if record is None:
+        return {}
+    if record.size > JSON_BYTES:
+        raise FormatError(f"{archive.source.label}: {printable(name)} is too large")
+    return parse_json(archive.read(record), f"{archive.source.label}:{printable(name)}")
+
+
+def _found(item: _Payload) -> Found:
+    name = printable(item.path[-1])
+    meta = item.fields.get("tensor_meta")
+    meta = meta if isinstance(meta, dict) else {}
+    code = meta.get("dtype")
+    dtype = EXPORT_SCALARS.get(code) if type(code) is int else None
+    if dtype is None:
+        raise FormatError(f"the tensor {name} has a type that is not known")
+    shape, stride = _numbers(meta.get("sizes")), _numbers(meta.get("strides"))
+    if len(shape) != len(stride):
+        raise FormatError(f"the shape and the stride of {name} differ in length")
+    offset = _number(meta.get("storage_offset", 0))
+    return Found(item.path, Tensor(Storage(item.record, dtype, 0), dtype, shape, stride, offset), item.role)
+
+
+def _numbers(values: Any) -> tuple[int, ...]:
+    return sizes([_number(value) for value in values] if isinstance(values, list) else values)
+
+
+def _number(value: Any) -> int:
+    return whole(value.get("as_int") if isinstance(value, dict) else value)
+
+
+def _record(archive: ZipArchive, name: str) -> Record:
+    record = archive.find(name)
+    if record is None:
+        raise FormatError(f"{archive.source.label}: the record {printable(name)} is missing")
+    return record
+
+
+def _with_roles(entries: tuple[Entry, ...], tensors: list[Found]) -> Iterator[Entry]:
+    for entry, item in zip(entries, tensors, strict=True):
+        yield replace(entry, role=item.role or Role.OTHER)
+
+
+def _open_old(archive: ZipArchive, progress: Progress) -> Index:
+    """Before: the program as JSON, and the state dict and the constants as torch files of their own."""
+    signature = _signature(_read_json(archive, _PROGRAM))
+    parts = []
+    for name in ("serialized_state_dict.pt", "serialized_constants.pt"):
+        record = archive.find(name)
+        if record is not None and record.size:
+            parts.append(open_torch_zip(ZipArchive(archive.open(record)), progress))
+    entries = [entry for part in parts for entry in part.entries]
+    return Index(
+        path=archive.source.path,
+        format="exported",
+        files=(archive.source.path,),
+        entries=tuple(replace(entry, role=signature.get(entry.name, Role.BUFFER)) for entry in entries),
+        imports=tuple(found for part in parts for found in part.imports),
+        metadata={"model_prefix": "", "models": ["model"]},
+        warnings=(*archive.warnings, *(warning for part in parts for warning in part.warnings)),
+    )
+
+
+def _signature(program: dict[str, Any]) -> dict[str, Role]:
+    """The names that the program's signature takes for parameters."""
+    specs: Any = program
+    for key in ("graph_module", "signature", "input_specs"):
+        specs = specs.get(key) if isinstance(specs, dict) else None
+    found = (spec.get("parameter") for spec in specs if isinstance(spec, dict)) if isinstance(specs, list) else ()
+    names = (spec.get("parameter_name") for spec in found if isinstance(spec, dict))
+    return {name: Role.PARAMETER for name in names if isinstance(name, str)}

@@ -1,0 +1,124 @@
+"""What a checkpoint holds, from its headers alone: every tensor and its place in a file, what a pickle would run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import prod
+from typing import Any
+
+from torchgauge.records import TensorSpec
+
+
+class Role(Enum):
+    PARAMETER = "parameter"
+    BUFFER = "buffer"  # running statistics, position ids, masks and the like
+    OPTIMIZER = "optimizer"
+    OTHER = "other"  # tensors that belong to neither the model nor its optimizer
+
+
+class Verdict(Enum):
+    EXPECTED = "expected"
+    UNKNOWN = "unknown"
+    DANGEROUS = "dangerous"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A rectangular part of a sharded tensor: its corner and shape in the whole, and where its bytes are."""
+
+    corner: tuple[int, ...]
+    shape: tuple[int, ...]
+    file: str
+    offset: int | None
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor. `name` is the full path through the containers, joined by dots.
+
+    `offset` is the byte in `file` where the tensor's first element is; None where the bytes do not lie plainly in one
+    file (compressed, meta, or spread over `chunks`). `shared_with` names the tensor whose bytes it overlaps: the
+    largest of the storage, then the first; disjoint views of a storage share nothing. `logical_elements` differs from
+    the stored ones where several values are packed into one, or where a tensor only serves a packing (0)."""
+
+    name: str
+    spec: TensorSpec
+    file: str
+    offset: int | None
+    nbytes: int
+    role: Role = Role.PARAMETER
+    shared_with: str | None = None
+    logical_elements: int | None = None
+    big_endian: bool = False
+    chunks: tuple[Chunk, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        return prod(self.spec.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A name that the pickle would import, and whether it would be called."""
+
+    name: str
+    verdict: Verdict
+    called: bool
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PickledModule:
+    """A whole module found in a pickle: described, never instantiated. `path` is where it hangs."""
+
+    path: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A checkpoint file or folder. `format` is one of: torch, torch-legacy, torch-tar, safetensors,
+    safetensors-sharded, torch-sharded, distributed, torchscript, exported."""
+
+    path: str
+    format: str
+    files: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    imports: tuple[Import, ...] = ()
+    modules: tuple[PickledModule, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def unique(self) -> list[Entry]:
+        """The entries without those that share an earlier one's storage."""
+        return [entry for entry in self.entries if entry.shared_with is None]
+
+    @property
+    def stored_elements(self) -> int:
+        """Elements in the file, optimizer state included."""
+        return sum(entry.spec.distinct_numel for entry in self.unique)
+
+    @property
+    def logical_params(self) -> int:
+        """Parameters of the model: packed values unpacked, scales and zero points of a packing left out."""
+        return sum(
+            entry.elements if entry.logical_elements is None else entry.logical_elements
+            for entry in self.unique
+            if entry.role is Role.PARAMETER
+        )
+
+    @property
+    def optimizer_elements(self) -> int:
+        return sum(entry.elements for entry in self.unique if entry.role is Role.OPTIMIZER)
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(entry.nbytes for entry in self.unique)
+
+    @property
+    def is_dangerous(self) -> bool:
+        return any(found.verdict is Verdict.DANGEROUS for found in self.imports)

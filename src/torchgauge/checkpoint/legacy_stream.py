@@ -1,0 +1,101 @@
+"""What `torch.save` wrote before PyTorch 1.6: five pickles in a row, then the storages' raw bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.dtypes import item_bytes
+from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
+from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.index import Index
+from torchgauge.checkpoint.pickle_values import Storage
+from torchgauge.checkpoint.pickles import PickleMachine
+from torchgauge.checkpoint.registry import FILES, Progress, opens
+from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.walking import walk
+from torchgauge.errors import FormatError
+
+MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+_MAGIC_BYTES = MAGIC_NUMBER.to_bytes(10, "little")
+_PROTOCOL = 1001
+
+
+def is_legacy(source: ByteSource) -> bool:
+    """The magic number stands in the first pickle, as bytes or, in protocol 0, as digits."""
+    head = source.head(64)
+    return _MAGIC_BYTES in head or str(MAGIC_NUMBER).encode() in head
+
+
+@opens(FILES, "torch-legacy", is_legacy)
+def open_legacy(source: ByteSource, progress: Progress) -> Index:
+    with ImportLog() as log:
+        return _read(source, log)
+
+
+def _read(source: ByteSource, log: ImportLog) -> Index:
+    storages: dict[str, Storage] = {}
+
+    def remember(identifier: Any) -> Any:
+        storage = storage_of(identifier)
+        if isinstance(storage, Storage):
+            storages.setdefault(storage.key, storage)
+        return storage
+
+    reader = _PickleReader(source, log, remember)
+    magic, protocol, facts, value, keys = (reader.next() for _ in range(5))
+    if magic != MAGIC_NUMBER or protocol != _PROTOCOL:
+        raise FormatError(f"{source.label}: begins like an old torch file but is of another protocol")
+    places = _storage_places(source, reader.position, keys, storages)
+    return _index(source, log, value, places, facts)
+
+
+class _PickleReader:
+    """Pickles that follow one another."""
+
+    def __init__(self, source: ByteSource, log: ImportLog, persistent: Any) -> None:
+        self._source, self._log, self._persistent = source, log, persistent
+        self.position = 0
+
+    def next(self) -> Any:
+        machine = PickleMachine(self._source, self._log, start=self.position, persistent=self._persistent)
+        value = machine.run()
+        self.position = machine.position
+        return value
+
+
+def _storage_places(source: ByteSource, at: int, keys: Any, storages: dict[str, Storage]) -> dict[str, Place]:
+    """Each storage: its number of elements in 8 bytes, then the elements."""
+    if not isinstance(keys, list):
+        raise FormatError(f"{source.label}: the list of its storages is missing")
+    places: dict[str, Place] = {}
+    for key in keys:
+        storage = storages.get(str(key)) if isinstance(key, str | int) and not isinstance(key, bool) else None
+        if storage is None:
+            raise FormatError(f"{source.label}: it lists a storage that no tensor has")
+        count = int.from_bytes(source.read(at, 8), "little", signed=True)
+        size = count * item_bytes(storage.dtype or "uint8")
+        part = source.part(at + 8, size, f"{source.label}: storage {printable(str(key))}")
+        places[storage.key] = Place(source.path, part.position(0), size)
+        at += 8 + size
+    return places
+
+
+def _index(source: ByteSource, log: ImportLog, value: Any, places: dict[str, Place], facts: Any) -> Index:
+    def locate(storage: Storage) -> Place:
+        if storage.key not in places:
+            raise FormatError(f"{source.label}: the data of storage {printable(storage.key)} is missing")
+        return places[storage.key]
+
+    found = walk(value)
+    is_big = isinstance(facts, dict) and facts.get("little_endian") is False
+    listing = list_entries(found.tensors, locate, source.path, big_endian=is_big, is_module=found.is_module)
+    return Index(
+        path=source.path,
+        format="torch-legacy",
+        files=(source.path,),
+        entries=unpack_packed(listing.entries),
+        imports=log.imports,
+        modules=tuple(found.modules),
+        metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
+    )

@@ -1,0 +1,65 @@
+"""Opens a checkpoint, whatever it is. Importing this module registers every format."""
+
+from __future__ import annotations
+
+import os
+
+from torchgauge.checkpoint import (
+    distributed_folder,
+    exported_archive,
+    legacy_stream,
+    plain_pickle,
+    safetensors_file,
+    sharded_folder,
+    tar_file,
+    torch_zip,
+    torchscript_archive,
+)
+from torchgauge.checkpoint.byte_source import opened
+from torchgauge.checkpoint.index import Index
+from torchgauge.checkpoint.registry import FOLDERS, Progress, find_format, silent
+from torchgauge.checkpoint.signatures import describe
+from torchgauge.checkpoint.single_file import open_file, sniff_file
+from torchgauge.errors import FormatError
+
+FORMAT_MODULES = (
+    safetensors_file, legacy_stream, tar_file, plain_pickle, exported_archive, torchscript_archive, torch_zip,
+    distributed_folder, sharded_folder,
+)  # fmt: skip
+
+
+def open_checkpoint(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Index:
+    """The tensors of a file or folder and where their bytes are, from its headers. Nothing in it is executed.
+
+    `FormatError` says what is wrong with a file that cannot be read; its `imports` holds what its pickle would have
+    imported until there. `progress` is called with the parts done, the parts in all and the current part's name.
+    """
+    place = os.fspath(path)
+    report = progress or silent
+    if not os.path.isdir(place):
+        return open_file(place, report)
+    try:
+        found = find_format(FOLDERS, place)
+        if found is None:
+            raise FormatError(f"{place} is a folder without model weights: none of its files is a checkpoint")
+        return found.opens(place, report)
+    except OSError as error:
+        raise FormatError(f"{place} could not be read: {error.strerror or error}") from error
+
+
+def sniff(path: str | os.PathLike[str]) -> str | None:
+    """The format of a file or folder by its content; None where it is none that can be opened."""
+    place = os.fspath(path)
+    if os.path.isdir(place):
+        found = find_format(FOLDERS, place)
+        return None if found is None else found.name
+    return sniff_file(place)
+
+
+def describe_unknown(path: str | os.PathLike[str]) -> str:
+    """What a file looks like, in words: "a PNG image"."""
+    place = os.fspath(path)
+    if os.path.isdir(place):
+        return "a folder without model weights"
+    with opened(place) as source:
+        return describe(source)

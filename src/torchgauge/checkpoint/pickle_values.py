@@ -1,0 +1,100 @@
+"""Inert stand-ins for what a pickle would build. Nothing here is imported or called; all compare by identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True, eq=False)
+class Global:
+    """A name that the pickle refers to; `name` may be dotted."""
+
+    module: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """The result of a call that was not made: of a class, a function or something computed."""
+
+    factory: Any
+    args: tuple[Any, ...] = ()
+    state: Any = None
+    mapping: dict[Any, Any] = field(default_factory=dict)
+    items: list[Any] = field(default_factory=list)
+
+    @property
+    def type_path(self) -> str:
+        return self.factory.path if isinstance(self.factory, Global) else "?"
+
+
+@dataclass(slots=True, eq=False)
+class Storage:
+    """Bytes elsewhere in the file. `dtype` is None for an untyped one, whose `numel` counts bytes."""
+
+    key: str
+    dtype: str | None
+    numel: int
+    first: int = 0  # of a legacy view: its first element in the storage called `key`
+
+
+@dataclass(slots=True, eq=False)
+class Inline:
+    """Bytes within the pickle itself, at `position` of the file."""
+
+    position: int | None
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    """`storage` None: a meta tensor, or a wrapper around the tensors in `parts`."""
+
+    storage: Storage | Inline | None
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0  # in elements
+    is_parameter: bool = False
+    is_big_endian: bool = False
+    requires_grad: bool = False
+    parts: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class Blob:
+    """A byte string too long to be worth reading; `at` is where it begins in the pickle's source."""
+
+    at: int
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class Data:
+    """A short byte string, and where it begins in the pickle's source."""
+
+    content: bytes
+    at: int
+
+
+@dataclass(slots=True, eq=False)
+class Key:
+    """A dict key that is not hashed: hashing what a stranger nested deeply would overflow the C stack."""
+
+    value: Any
+
+
+def as_key(value: Any) -> Any:
+    if isinstance(value, str | bytes | bool | None) or (type(value) is int and abs(value) < 2**60):
+        return value
+    return Key(value)
+
+
+def any_storage(identifier: Any) -> Storage:
+    """Stands for whatever a pickle refers to, where only its imports are of interest."""
+    return Storage("", "uint8", 0)

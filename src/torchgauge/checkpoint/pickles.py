@@ -1,0 +1,28 @@
+"""Read a pickle without running it. Importing this module registers every opcode."""
+
+from __future__ import annotations
+
+from torchgauge.checkpoint import pickle_containers, pickle_literals, pickle_objects
+from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.import_log import ImportLog
+from torchgauge.checkpoint.pickle_machine import PickleMachine
+from torchgauge.checkpoint.pickle_values import any_storage
+from torchgauge.errors import FormatError
+
+__all__ = ["PickleMachine", "pickle_containers", "pickle_literals", "pickle_objects", "scan_followers"]
+
+_FOLLOWERS = 16
+
+
+def scan_followers(source: ByteSource, log: ImportLog, at: int) -> list[str]:
+    """What stands after a pickle may be loaded as further ones: what they import counts as well."""
+    for _ in range(_FOLLOWERS):
+        if at >= source.size:
+            return []
+        machine = PickleMachine(source, log, start=at, persistent=any_storage)
+        try:
+            machine.run()
+        except FormatError as error:
+            return [f"after its pickle: {error}"]
+        at = machine.position
+    return []

@@ -1,0 +1,206 @@
+"""What the known, harmless functions in a checkpoint's pickle make, as stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchgauge.checkpoint import limits
+from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.dtypes import DTYPE_ALIASES, NUMPY, TORCH_DTYPES
+from torchgauge.checkpoint.pickle_values import Blob, Data, Global, Inline, Instance, Storage, Tensor, as_key
+from torchgauge.errors import FormatError
+
+Rebuilder = Callable[[Global, tuple[Any, ...]], Any]
+REBUILDERS: dict[str, Rebuilder] = {}
+
+
+def rebuilds(*names: str) -> Callable[[Rebuilder], Rebuilder]:
+    def register(function: Rebuilder) -> Rebuilder:
+        for name in names:
+            if name in REBUILDERS:
+                raise ValueError(f"{name} is registered twice")
+            REBUILDERS[name] = function
+        return function
+
+    return register
+
+
+def whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= limits.INTEGER:
+        raise FormatError("a size, stride or offset of a tensor is no whole number of 63 bits")
+    return value
+
+
+def sizes(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, tuple | list) or len(value) > limits.DIMENSIONS:
+        raise FormatError("the shape or the stride of a tensor is no list of numbers")
+    return tuple(whole(size) for size in value)
+
+
+def dtype_name(value: Any) -> str:
+    if isinstance(value, Global) and value.module == "torch" and value.name in TORCH_DTYPES:
+        return DTYPE_ALIASES.get(value.name, value.name)
+    raise FormatError("the dtype of a tensor is none of torch's")
+
+
+def _strided(storage: Any, dtype: str, offset: Any, size: Any, stride: Any) -> Tensor:
+    shape, steps = sizes(size), sizes(stride)
+    if not isinstance(storage, Storage) or len(shape) != len(steps):
+        raise FormatError("a tensor in the pickle has no storage, or its shape and stride differ in length")
+    return Tensor(storage, dtype, shape, steps, whole(offset))
+
+
+def _arguments(args: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+    if len(args) < count:
+        raise FormatError(f"a tensor in the pickle is described by {len(args)} values instead of {count}")
+    return args
+
+
+@rebuilds("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
+def tensor(function: Global, args: tuple[Any, ...]) -> Any:
+    storage, offset, size, stride = _arguments(args, 4)[:4]
+    dtype = storage.dtype if isinstance(storage, Storage) else None
+    made = _strided(storage, dtype or "uint8", offset, size, stride)
+    flag = 5 if function.name == "_rebuild_qtensor" else 4
+    made.requires_grad = len(args) > flag and args[flag] is True
+    return made
+
+
+@rebuilds("torch._utils._rebuild_tensor_v3")
+def tensor_v3(function: Global, args: tuple[Any, ...]) -> Any:
+    storage, offset, size, stride, requires_grad, _, dtype = _arguments(args, 7)[:7]
+    made = _strided(storage, dtype_name(dtype), offset, size, stride)
+    made.requires_grad = requires_grad is True
+    return made
+
+
+@rebuilds("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
+def parameter(function: Global, args: tuple[Any, ...]) -> Any:
+    data = _arguments(args, 1)[0]
+    if not isinstance(data, Tensor):
+        return Instance(function, args)
+    # A copy: the same data may also be stored as a plain tensor.
+    return Tensor(
+        data.storage, data.dtype, data.shape, data.stride, data.offset, is_parameter=True,
+        requires_grad=len(args) > 1 and args[1] is True, parts=data.parts,
+    )  # fmt: skip
+
+
+@rebuilds("torch._utils._rebuild_meta_tensor_no_storage")
+def meta_tensor(function: Global, args: tuple[Any, ...]) -> Any:
+    dtype, size, stride = _arguments(args, 3)[:3]
+    shape, steps = sizes(size), sizes(stride)
+    if len(shape) != len(steps):
+        raise FormatError("a tensor's shape and stride differ in length")
+    return Tensor(None, dtype_name(dtype), shape, steps)
+
+
+@rebuilds("torch._utils._rebuild_wrapper_subclass")
+def wrapper(function: Global, args: tuple[Any, ...]) -> Any:
+    _, dtype, size, stride = _arguments(args, 4)[:4]
+    return meta_tensor(function, (dtype, size, stride))
+
+
+@rebuilds("torch._tensor._rebuild_from_type_v2", "torch._tensor._rebuild_from_type")
+def from_type(function: Global, args: tuple[Any, ...]) -> Any:
+    inner, _, inner_args, state = _arguments(args, 4)[:4]
+    rebuild = REBUILDERS.get(inner.path) if isinstance(inner, Global) else None
+    if rebuild is None or rebuild is from_type or not isinstance(inner_args, tuple):
+        return Instance(function, args)
+    made = rebuild(inner, inner_args)
+    if isinstance(made, Tensor) and made.storage is None:
+        made.parts = state
+    return made
+
+
+@rebuilds("torch._utils._rebuild_sparse_tensor", "torch._utils._rebuild_nested_tensor")
+def composite(function: Global, args: tuple[Any, ...]) -> Any:
+    """A tensor made of others: they are listed instead."""
+    values = args[1] if function.name == "_rebuild_sparse_tensor" and len(args) > 1 else args
+    parts = [value for value in values if isinstance(value, Tensor)] if isinstance(values, tuple | list) else []
+    names = ("indices", "values") if len(parts) == 2 else ("crow_indices", "col_indices", "values")
+    return Instance(function, (), dict(zip(names, parts, strict=False)))
+
+
+@rebuilds("torch._utils._rebuild_device_tensor_from_cpu_tensor", "torch._utils._rebuild_device_tensor_from_numpy")
+def device_tensor(function: Global, args: tuple[Any, ...]) -> Any:
+    return _arguments(args, 1)[0]
+
+
+@rebuilds(
+    "collections.OrderedDict", "builtins.dict", "__builtin__.dict", "collections.Counter", "collections.defaultdict"
+)
+def mapping(function: Global, args: tuple[Any, ...]) -> Any:
+    """Old pickles give the items as a list of pairs."""
+    given = args[-1] if args else None
+    if isinstance(given, dict):
+        return given
+    pairs = given if isinstance(given, list) else []
+    return {as_key(pair[0]): pair[1] for pair in pairs if isinstance(pair, tuple | list) and len(pair) == 2}
+
+
+@rebuilds("torch.Size", "builtins.tuple", "builtins.list", "builtins.set", "builtins.frozenset", "__builtin__.set",
+          "torch.jit._pickle.build_intlist", "torch.jit._pickle.build_doublelist", "torch.jit._pickle.build_boollist",
+          "torch.jit._pickle.build_tensorlist", "torch.jit._pickle.restore_type_tag")  # fmt: skip
+def passed_on(function: Global, args: tuple[Any, ...]) -> Any:
+    given = args[0] if args else ()
+    return tuple(given) if function.name == "Size" and isinstance(given, list) else given
+
+
+@rebuilds("torch.jit._pickle.build_tensor_from_id")
+def tensor_by_number(function: Global, args: tuple[Any, ...]) -> Any:
+    raise FormatError("a TorchScript archive from before PyTorch 1.4: load and save it anew with a newer PyTorch")
+
+
+@rebuilds("_codecs.encode")
+def encode(function: Global, args: tuple[Any, ...]) -> Any:
+    """How protocol 2 writes bytes."""
+    text = args[0] if args else ""
+    if not isinstance(text, str):
+        return Instance(function, args)
+    try:
+        return Data(text.encode("latin-1"), -1)
+    except UnicodeEncodeError:
+        return Data(text.encode("utf-8", "surrogatepass"), -1)
+
+
+@rebuilds("copyreg._reconstructor", "copy_reg._reconstructor")
+def reconstructor(function: Global, args: tuple[Any, ...]) -> Any:
+    return Instance(args[0], args[2:] if len(args) > 2 and args[2] is not None else ()) if args else Instance(function)
+
+
+@rebuilds("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
+def array(function: Global, args: tuple[Any, ...]) -> Any:
+    return Tensor(Inline(None, 0), "uint8", (0,), (1,))
+
+
+def rebuild_array(made: Tensor, state: Any, source: ByteSource) -> None:
+    """The state of a numpy array: version, shape, dtype, is_fortran, data."""
+    if not isinstance(made.storage, Inline) or not isinstance(state, tuple) or len(state) != 5:
+        return
+    _, shape, kind, is_fortran, data = state
+    spelled = _numpy_dtype(kind)
+    if spelled is None or not isinstance(data, Data | Blob):
+        return
+    made.dtype, made.is_big_endian = spelled
+    made.shape = sizes(shape)
+    made.stride = _dense_stride(made.shape, fortran=is_fortran is True)
+    size = len(data.content) if isinstance(data, Data) else data.size
+    made.storage = Inline(source.position(data.at) if data.at >= 0 else None, size)
+
+
+def _numpy_dtype(kind: Any) -> tuple[str, bool] | None:
+    if not isinstance(kind, Instance) or not kind.args or not isinstance(kind.args[0], str):
+        return None
+    order = kind.state[1] if isinstance(kind.state, tuple) and len(kind.state) > 1 else "<"
+    name = NUMPY.get(kind.args[0].lstrip("<>|="))
+    return None if name is None else (name, order == ">")
+
+
+def _dense_stride(shape: tuple[int, ...], *, fortran: bool) -> tuple[int, ...]:
+    steps, step = [], 1
+    for size in shape if fortran else reversed(shape):
+        steps.append(step)
+        step *= max(size, 1)
+    return tuple(steps if fortran else reversed(steps))

@@ -1,0 +1,106 @@
+"""safetensors: the length of a JSON header, the header, then the tensors' bytes without gaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.dtypes import SAFETENSORS
+from torchgauge.checkpoint.entries import unpack_packed
+from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.index import Entry, Index
+from torchgauge.checkpoint.json_text import parse_json
+from torchgauge.checkpoint.limits import DIMENSIONS, INTEGER, SAFETENSORS_HEADER_BYTES
+from torchgauge.checkpoint.registry import FILES, Progress, opens
+from torchgauge.checkpoint.roles import classify
+from torchgauge.errors import FormatError
+from torchgauge.records import TensorSpec
+
+_METADATA = "__metadata__"
+
+
+def is_safetensors(source: ByteSource) -> bool:
+    """A brace right after a length that is no nonsense; a cut-off file is still one."""
+    return source.size > 9 and source.read(8, 1) == b"{" and 2 <= _header_size(source) <= SAFETENSORS_HEADER_BYTES
+
+
+def _header_size(source: ByteSource) -> int:
+    return int.from_bytes(source.read(0, 8), "little")
+
+
+@opens(FILES, "safetensors", is_safetensors)
+def open_safetensors(source: ByteSource, progress: Progress) -> Index:
+    size = _header_size(source)
+    header = parse_json(source.read(8, size), source.label)
+    metadata = header.pop(_METADATA, None)
+    start = 8 + size
+    entries = [_entry(source, start, name, described) for name, described in header.items()]
+    _check_coverage(source, start, entries)
+    return Index(
+        path=source.path,
+        format="safetensors",
+        files=(source.path,),
+        entries=unpack_packed(entries),
+        metadata={"model_prefix": "", **_named(metadata)},
+    )
+
+
+def _named(metadata: Any) -> dict[str, Any]:
+    """The writer's notes: text under text; anything else is left out."""
+    items = metadata.items() if isinstance(metadata, dict) else ()
+    return {"safetensors": {printable(key): printable(value) for key, value in items if isinstance(value, str)}}
+
+
+def _entry(source: ByteSource, start: int, name: str, described: Any) -> Entry:
+    where = f"{source.label}: the tensor {printable(name)}"
+    code, shape, begin, end = _fields(where, described)
+    if code not in SAFETENSORS:
+        raise FormatError(f"{where} has the type {printable(code)}, which is not known")
+    dtype, bits = SAFETENSORS[code]
+    elements = prod(shape)
+    if elements * bits != 8 * (end - begin):
+        raise FormatError(f"{where} needs {elements * bits // 8} bytes but has {end - begin}")
+    spec = _spec(shape, dtype)
+    role = classify((name,), spec, ())
+    entry = Entry(name, spec, source.path, source.position(start + begin), end - begin, role)
+    return entry if spec.numel == elements else replace(entry, logical_elements=elements)
+
+
+def _spec(shape: tuple[int, ...], dtype: str) -> TensorSpec:
+    """The file counts 4-bit values one by one; torch's type holds two, so the last dimension halves."""
+    if dtype == "float4_e2m1fn_x2" and shape:
+        shape = (*shape[:-1], shape[-1] // 2)
+    return TensorSpec(shape, dtype)
+
+
+def _fields(where: str, described: Any) -> tuple[str, tuple[int, ...], int, int]:
+    fields = described if isinstance(described, dict) else {}
+    code, shape, offsets = fields.get("dtype"), _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
+    if not isinstance(code, str) or shape is None or offsets is None or len(offsets) != 2:
+        raise FormatError(f"{where} is not described as the format demands")
+    if offsets[0] > offsets[1]:
+        raise FormatError(f"{where} ends before it begins")
+    return code, shape, offsets[0], offsets[1]
+
+
+def _sizes(value: Any) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or len(value) > DIMENSIONS:
+        return None
+    return tuple(value) if all(type(size) is int and 0 <= size <= INTEGER for size in value) else None
+
+
+def _check_coverage(source: ByteSource, start: int, entries: list[Entry]) -> None:
+    """The tensors follow each other without gaps or overlaps up to the end, as the format demands."""
+    at = source.start + start
+    for entry in sorted(entries, key=lambda entry: (entry.offset or 0, entry.nbytes)):
+        if entry.offset is not None and entry.offset != at:
+            problem = "overlaps another one" if entry.offset < at else "follows a gap"
+            raise FormatError(f"{source.label}: the tensor {printable(entry.name)} {problem}")
+        at += entry.nbytes
+    end = source.start + source.size
+    if at > end:
+        raise FormatError(f"{source.label}: {at - end} bytes are missing at its end; is the download complete?")
+    if at < end:
+        raise FormatError(f"{source.label}: {end - at} bytes after the last tensor belong to none")

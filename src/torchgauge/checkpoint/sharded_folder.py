@@ -1,0 +1,141 @@
+"""A folder with a model's weights in one or several files, as Hugging Face lays it out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from torchgauge.checkpoint.byte_source import opened
+from torchgauge.checkpoint.distributed_folder import is_distributed
+from torchgauge.checkpoint.entries import unpack_packed
+from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.index import Entry, Index
+from torchgauge.checkpoint.json_text import parse_json
+from torchgauge.checkpoint.limits import JSON_BYTES
+from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
+from torchgauge.checkpoint.single_file import open_file
+from torchgauge.errors import FormatError
+
+_INDEX_SUFFIX = ".index.json"
+_FAVOURITES = ("model", "pytorch_model", "diffusion_pytorch_model", "adapter_model", "consolidated")
+_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+_NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler", "trainer_state")
+
+
+def index_files(folder: str) -> list[str]:
+    """safetensors before pickles, plain names before variants."""
+    names = [name for name in os.listdir(folder) if name.endswith(_INDEX_SUFFIX)]
+    return sorted(names, key=lambda name: (".safetensors" not in name, len(name), name))
+
+
+def weight_files(folder: str) -> list[str]:
+    return sorted(
+        name for name in os.listdir(folder) if name.endswith(_WEIGHT_SUFFIXES) and not name.startswith(_NO_WEIGHTS)
+    )
+
+
+def is_sharded(folder: str) -> bool:
+    return not is_distributed(folder) and bool(index_files(folder))
+
+
+def is_plain_folder(folder: str) -> bool:
+    return not is_distributed(folder) and not index_files(folder) and bool(weight_files(folder))
+
+
+@opens(FOLDERS, "sharded", is_sharded)
+def open_sharded(folder: str, progress: Progress) -> Index:
+    name = index_files(folder)[0]
+    with opened(os.path.join(folder, name)) as source:
+        if source.size > JSON_BYTES:
+            raise FormatError(f"{name}: too large for an index")
+        described = parse_json(source.read(0, source.size), name)
+    places = _weight_map(name, described.get("weight_map"))
+    shards = sorted(set(places.values()))
+    missing = [shard for shard in shards if not os.path.isfile(os.path.join(folder, shard))]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise FormatError(f"{folder}: {', '.join(missing[:3])}{more} are named in {name} but missing: download them")
+    parts = _open_parts(folder, shards, progress)
+    return _merge(folder, parts, described.get("metadata"), _differences(name, places, parts))
+
+
+def _weight_map(name: str, weight_map: Any) -> dict[str, str]:
+    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+        raise FormatError(f"{name}: it has no weight_map of tensor names to files")
+    for shard in set(weight_map.values()):
+        if os.path.basename(shard) != shard or shard in ("", ".", "..") or "\\" in shard or "\0" in shard:
+            raise FormatError(f"{name}: it names the file {printable(shard)}, which is not in the folder")
+    return weight_map
+
+
+def _open_parts(folder: str, names: list[str], progress: Progress) -> list[Index]:
+    parts = []
+    for number, name in enumerate(names):
+        progress(number, len(names), name)
+        parts.append(open_file(os.path.join(folder, name), progress))
+    progress(len(names), len(names), "")
+    return parts
+
+
+def _differences(name: str, places: dict[str, str], parts: list[Index]) -> list[str]:
+    stored = {entry.name for part in parts for entry in part.entries}
+    absent = [tensor for tensor in places if tensor not in stored]
+    unlisted = len(stored.difference(places))
+    found = []
+    if absent:
+        found.append(f"{len(absent)} tensors named in {name} are in no file: {printable(absent[0])} …")
+    if unlisted:
+        found.append(f"{unlisted} tensors in the files are not named in {name}")
+    return found
+
+
+def _merge(folder: str, parts: list[Index], notes: Any, warnings: Iterable[str] = ()) -> Index:
+    entries = [entry for part in parts for entry in part.entries]
+    _refuse_duplicates(folder, entries)
+    kind = "torch-sharded" if any(part.format.startswith("torch") for part in parts) else "safetensors-sharded"
+    prefixes = {str(part.metadata.get("model_prefix", "")) for part in parts}
+    return Index(
+        path=folder,
+        format=kind,
+        files=tuple(file for part in parts for file in part.files),
+        # Scales may lie in another shard than their weight, so packing is looked at once more over all.
+        entries=unpack_packed(entries),
+        imports=tuple(found for part in parts for found in part.imports),
+        modules=tuple(module for part in parts for module in part.modules),
+        metadata={"model_prefix": prefixes.pop() if len(prefixes) == 1 else "", "index": _plain(notes)},
+        warnings=(*warnings, *(warning for part in parts for warning in part.warnings)),
+    )
+
+
+def _plain(notes: Any) -> dict[str, Any]:
+    items = notes.items() if isinstance(notes, dict) else ()
+    return {printable(key): value for key, value in items if isinstance(value, int | float | bool)}
+
+
+def _refuse_duplicates(folder: str, entries: list[Entry]) -> None:
+    seen: dict[str, str] = {}
+    for entry in entries:
+        if seen.setdefault(entry.name, entry.file) != entry.file:
+            raise FormatError(
+                f"{folder}: the tensor {printable(entry.name)} is in {os.path.basename(seen[entry.name])} and in "
+                f"{os.path.basename(entry.file)}; give the one file you mean"
+            )
+
+
+@opens(FOLDERS, "folder", is_plain_folder)
+def open_plain_folder(folder: str, progress: Progress) -> Index:
+    """One weight file is taken as it is; several safetensors files with different tensors belong together."""
+    names = weight_files(folder)
+    chosen = _favourite(names)
+    if chosen is not None:
+        return open_file(os.path.join(folder, chosen), progress)
+    parts = [name for name in names if name.endswith(".safetensors")] or names
+    return _merge(folder, _open_parts(folder, parts, progress), None)
+
+
+def _favourite(names: list[str]) -> str | None:
+    if len(names) == 1:
+        return names[0]
+    wanted = [f"{stem}{suffix}" for suffix in _WEIGHT_SUFFIXES for stem in _FAVOURITES]
+    return next((name for name in wanted if name in names), None)

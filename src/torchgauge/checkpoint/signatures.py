@@ -1,0 +1,92 @@
+"""What a file that is no model looks like, in words."""
+
+from __future__ import annotations
+
+from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.zip_archive import ZipArchive
+from torchgauge.checkpoint.zip_directory import has_directory
+from torchgauge.errors import FormatError
+
+_MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"GIF8", "a GIF image"),
+    (8, b"WEBP", "a WebP image"),
+    (0, b"BM", "a BMP image"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (0, b"\x1f\x8b", "a gzip stream; unpack it first"),
+    (0, b"BZh", "a bzip2 stream; unpack it first"),
+    (0, b"\xfd7zXZ\x00", "an xz stream; unpack it first"),
+    (0, b"\x28\xb5\x2f\xfd", "a zstd stream; unpack it first"),
+    (0, b"Rar!", "a RAR archive"),
+    (257, b"ustar", "a tar archive; unpack it first"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras weights, perhaps)"),
+    (0, b"GGUF", "a GGUF file (llama.cpp)"),
+    (0, b"ggml", "a GGML file (llama.cpp)"),
+    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"%PDF", "a PDF document"),
+    (0, b"\x7fELF", "an ELF program or library"),
+    (0, b"MZ", "a Windows program or library"),
+    (0, b"PAR1", "a Parquet file"),
+    (0, b"ARROW1", "an Arrow file"),
+    (0, b"SQLite format 3\x00", "an SQLite database"),
+    (0, b"RIFF", "a RIFF (audio or video) file"),
+    (0, b"OggS", "an Ogg audio file"),
+    (4, b"ftyp", "an MP4 video"),
+)
+_LFS = b"version https://git-lfs.github.com/spec"
+_HTML = (b"<!doctype html", b"<html")
+_HEAD_BYTES = 4096
+
+
+def describe(source: ByteSource) -> str:
+    if not source.size:
+        return "an empty file"
+    head = source.head(_HEAD_BYTES)
+    for at, magic, name in _MAGIC:
+        if head[at : at + len(magic)] == magic:
+            return name
+    if head[:4] == b"PK\x03\x04" or has_directory(source):
+        return _describe_zip(source)
+    return _describe_text(head) or _describe_binary(head)
+
+
+def _describe_zip(source: ByteSource) -> str:
+    try:
+        names = ZipArchive(source).names()
+    except FormatError:
+        return "a damaged or cut-off zip archive"
+    if any(name.endswith(".npy") for name in names):
+        return "a NumPy .npz archive"
+    if any(name in ("metadata.json", "config.json", "model.weights.h5") for name in names):
+        return "a Keras archive"
+    if any(name.endswith("/model.json") for name in names):
+        return "a TorchScript archive from before PyTorch 1.4: load and save it anew with a newer PyTorch"
+    return "a zip archive with no PyTorch content"
+
+
+def _describe_text(head: bytes) -> str | None:
+    if head.startswith(_LFS):
+        return "a Git LFS pointer: the file itself was not downloaded (`git lfs pull`)"
+    if head.lstrip().lower().startswith(_HTML):
+        return "a web page: the download gave a page instead of the file"
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # The head may end in the middle of a character.
+        if error.start < len(head) - 3 or len(head) < _HEAD_BYTES:
+            return None
+        text = head[: error.start].decode("utf-8")
+    if any(ord(character) < 32 and character not in "\t\n\r\f\x1b" for character in text):
+        return None
+    return "a JSON file" if text.lstrip()[:1] in ("{", "[") else "a text file"
+
+
+def _describe_binary(head: bytes) -> str:
+    if not any(head):
+        return "a file of zeros"
+    # ONNX begins with field 1 (the version, a small number) and then field 2 or 7 or 8 of its protocol buffer.
+    if head[:1] == b"\x08" and head[1:2] < b"\x20" and head[2:3] in (b"\x12", b"\x3a", b"\x42"):
+        return "an ONNX/protobuf file"
+    return "binary data of no known kind"

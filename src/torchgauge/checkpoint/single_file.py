@@ -1,0 +1,69 @@
+"""Opens one file by what it contains; its suffix is not looked at."""
+
+from __future__ import annotations
+
+import os
+
+from torchgauge.checkpoint.byte_source import ByteSource, opened
+from torchgauge.checkpoint.index import Index
+from torchgauge.checkpoint.registry import ARCHIVES, FILES, Progress, find_format
+from torchgauge.checkpoint.signatures import describe
+from torchgauge.checkpoint.zip_archive import ZipArchive
+from torchgauge.checkpoint.zip_directory import has_directory
+from torchgauge.errors import FormatError
+
+_ZIP_HEAD = b"PK\x03\x04"
+
+
+def open_file(path: str, progress: Progress) -> Index:
+    with opened(path) as source:
+        try:
+            return _open(source, progress)
+        except FormatError as error:
+            raise FormatError(_with_warning(path, error), imports=error.imports) from error
+
+
+def _open(source: ByteSource, progress: Progress) -> Index:
+    if source.head(4) == _ZIP_HEAD:
+        return _open_archive(ZipArchive(source), progress)
+    found = find_format(FILES, source)
+    if found is not None:
+        return found.opens(source, progress)
+    if has_directory(source):
+        return _open_archive(ZipArchive(source), progress)
+    raise FormatError(f"{source.label} is no model file: it looks like {describe(source)}")
+
+
+def _open_archive(archive: ZipArchive, progress: Progress) -> Index:
+    found = find_format(ARCHIVES, archive)
+    if found is None:
+        raise FormatError(f"{archive.source.label} is no model file: it looks like {describe(archive.source)}")
+    return found.opens(archive, progress)
+
+
+def _with_warning(path: str, error: FormatError) -> str:
+    """The file's name, and, where a broken pickle would have done harm before it broke, that."""
+    dangerous = sorted({found.name for found in error.imports if found.verdict.value == "dangerous"})
+    name, message = os.path.basename(path), str(error)
+    if path not in message:
+        message = f"{path}{message[len(name) :]}" if message.startswith(name) else f"{path}: {message}"
+    if not dangerous or "would import" in message:
+        return message
+    return f"{message}. Do not load it: it would import {', '.join(dangerous[:5])}"
+
+
+def sniff_file(path: str) -> str | None:
+    with opened(path) as source:
+        try:
+            return _sniff(source)
+        except FormatError:
+            return None
+
+
+def _sniff(source: ByteSource) -> str | None:
+    if source.head(4) != _ZIP_HEAD:
+        found = find_format(FILES, source)
+        if found is not None or not has_directory(source):
+            return None if found is None else found.name
+    archive = find_format(ARCHIVES, ZipArchive(source))
+    return None if archive is None else archive.name

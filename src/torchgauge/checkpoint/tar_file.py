@@ -1,0 +1,161 @@
+"""The oldest of torch's own formats (up to 0.1.9): a tar file with the storages, the tensors and a pickle."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, item_bytes
+from torchgauge.checkpoint.entries import Place, list_entries
+from torchgauge.checkpoint.import_log import ImportLog
+from torchgauge.checkpoint.index import Index
+from torchgauge.checkpoint.limits import DIMENSIONS
+from torchgauge.checkpoint.pickle_values import Global, Storage, Tensor, any_storage
+from torchgauge.checkpoint.pickles import PickleMachine
+from torchgauge.checkpoint.rebuild import sizes, whole
+from torchgauge.checkpoint.registry import FILES, Progress, opens
+from torchgauge.checkpoint.torch_zip import top_level_keys
+from torchgauge.checkpoint.walking import walk
+from torchgauge.errors import FormatError
+
+_BLOCK = 512
+_PARTS = ("pickle", "storages", "tensors")
+_MEMBERS = 64
+_COUNT = 1_000_000
+
+
+def tar_members(source: ByteSource) -> dict[str, ByteSource]:
+    """The plain files of the first few members, by name."""
+    members: dict[str, ByteSource] = {}
+    at = 0
+    for _ in range(_MEMBERS):
+        if at + _BLOCK > source.size:
+            break
+        header = source.read(at, _BLOCK)
+        size = _octal(header[124:136])
+        if size is None or header[257:262] != b"ustar" or at + _BLOCK + size > source.size:
+            break
+        if header[156:157] in (b"0", b"\0"):
+            name = header[:100].rstrip(b"\0").decode("utf-8", "replace").removeprefix("./")
+            members[name] = source.part(at + _BLOCK, size, f"{source.label}:{name}")
+        at += _BLOCK + -(-size // _BLOCK) * _BLOCK
+    return members
+
+
+def _octal(field: bytes) -> int | None:
+    digits = field.strip(b"\0 ")
+    return int(digits, 8) if digits and all(digit in b"01234567" for digit in digits) else None
+
+
+def is_torch_tar(source: ByteSource) -> bool:
+    return source.size >= _BLOCK and source.read(257, 5) == b"ustar" and set(_PARTS) <= set(tar_members(source))
+
+
+@opens(FILES, "torch-tar", is_torch_tar)
+def open_torch_tar(source: ByteSource, progress: Progress) -> Index:
+    with ImportLog() as log:
+        return _read(source, log)
+
+
+def _read(source: ByteSource, log: ImportLog) -> Index:
+    members = tar_members(source)
+    storages = _read_storages(members["storages"], log)
+    tensors = _read_tensors(members["tensors"], log, storages)
+    value = PickleMachine(members["pickle"], log, persistent=_persistent(tensors, storages)).run()
+    found = walk(value)
+    places = {key: held.place for key, held in storages.items()}
+    listing = list_entries(found.tensors, lambda storage: places[storage.key], source.path, is_module=found.is_module)
+    return Index(
+        path=source.path,
+        format="torch-tar",
+        files=(source.path,),
+        entries=listing.entries,
+        imports=log.imports,
+        modules=tuple(found.modules),
+        metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    storage: Storage
+    place: Place
+
+
+def _persistent(tensors: dict[str, Tensor], storages: dict[str, _Held]) -> Any:
+    def find(identifier: Any) -> Any:
+        if isinstance(identifier, tuple) and identifier:
+            return identifier[0]  # a module's class, with its source beside it
+        key = str(identifier) if isinstance(identifier, str | int) else ""
+        if key in tensors:
+            return tensors[key]
+        if key in storages:
+            return storages[key].storage
+        raise FormatError("the pickle refers to a tensor that the file does not hold")
+
+    return find
+
+
+def _read_storages(part: ByteSource, log: ImportLog) -> dict[str, _Held]:
+    count, at = _next_pickle(part, log, 0)
+    held: dict[str, _Held] = {}
+    for _ in range(min(whole(count), _COUNT)):
+        described, at = _next_pickle(part, log, at)
+        key, kind = _described(described, 2)
+        dtype = STORAGE_CLASSES.get(kind.name) if isinstance(kind, Global) else None
+        if dtype is None:
+            raise FormatError(f"{part.label}: a storage of no known type")
+        numel = int.from_bytes(part.read(at, 8), "little", signed=True)
+        data = part.part(at + 8, numel * item_bytes(dtype), f"{part.label}: storage {key}")
+        held[key] = _Held(Storage(key, dtype, numel), Place(part.path, data.position(0), data.size))
+        at += 8 + data.size
+    views, _ = _next_pickle(part, log, at)
+    _add_views(views, held)
+    return held
+
+
+def _add_views(views: Any, held: dict[str, _Held]) -> None:
+    for view in views if isinstance(views, list) else []:
+        if not isinstance(view, tuple) or len(view) != 4 or str(whole(view[1])) not in held:
+            raise FormatError("a storage view in the file is damaged")
+        root = held[str(view[1])]
+        storage = Storage(root.storage.key, root.storage.dtype, whole(view[3]), whole(view[2]))
+        held[str(whole(view[0]))] = _Held(storage, root.place)
+
+
+def _read_tensors(part: ByteSource, log: ImportLog, storages: dict[str, _Held]) -> dict[str, Tensor]:
+    count, at = _next_pickle(part, log, 0)
+    tensors: dict[str, Tensor] = {}
+    for _ in range(min(whole(count), _COUNT)):
+        described, at = _next_pickle(part, log, at)
+        key, storage_key = _described(described, 1)
+        held = storages.get(str(storage_key) if isinstance(storage_key, int) else "")
+        if held is None:
+            raise FormatError(f"{part.label}: a tensor without a storage")
+        shape, stride, offset, at = _read_geometry(part, at)
+        tensors[key] = Tensor(held.storage, held.storage.dtype or "uint8", shape, stride, offset)
+    return tensors
+
+
+def _read_geometry(part: ByteSource, at: int) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+    dimensions = int.from_bytes(part.read(at, 4), "little", signed=True)
+    if not 0 <= dimensions <= DIMENSIONS:
+        raise FormatError(f"{part.label}: a tensor of {dimensions} dimensions")
+    numbers = struct.unpack(f"<{2 * dimensions + 1}q", part.read(at + 8, 8 * (2 * dimensions + 1)))
+    shape, stride = sizes(numbers[:dimensions]), sizes(numbers[dimensions:-1])
+    return shape, stride, whole(numbers[-1]), at + 8 + 8 * len(numbers)
+
+
+def _described(value: Any, second: int) -> tuple[str, Any]:
+    """`(key, x, y)`: the key and one of the others."""
+    if not isinstance(value, tuple) or len(value) != 3:
+        raise FormatError("a description in the tar file is damaged")
+    return str(whole(value[0])), value[second]
+
+
+def _next_pickle(part: ByteSource, log: ImportLog, at: int) -> tuple[Any, int]:
+    machine = PickleMachine(part, log, start=at, persistent=any_storage)
+    value = machine.run()
+    return value, machine.position

@@ -1,0 +1,167 @@
+"""What `torch.save` writes since PyTorch 1.6: a zip archive with a pickle and a record for each storage."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, UNTYPED_STORAGE_CLASSES
+from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
+from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.index import Index
+from torchgauge.checkpoint.pickle_values import Data, Global, Storage, any_storage
+from torchgauge.checkpoint.pickles import PickleMachine, scan_followers
+from torchgauge.checkpoint.rebuild import whole
+from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens
+from torchgauge.checkpoint.walking import walk
+from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
+from torchgauge.checkpoint.zip_directory import Record
+from torchgauge.errors import FormatError
+
+_CHECKED_BYTES = 2**26
+_PICKLE_SUFFIXES = (".pkl", ".pickle", ".pt", ".joblib")
+
+
+def is_torch_archive(archive: ZipArchive) -> bool:
+    """TorchScript archives have such a pickle too, and constants beside it."""
+    return archive.find(archive.root + "data.pkl") is not None and archive.find(archive.root + "constants.pkl") is None
+
+
+@opens(ARCHIVES, "torch", is_torch_archive)
+def open_torch_zip(archive: ZipArchive, progress: Progress) -> Index:
+    with ImportLog() as log:
+        return _read(archive, log)
+
+
+def _read(archive: ZipArchive, log: ImportLog) -> Index:
+    facts = archive_facts(archive)
+    value = read_pickle(archive, archive.root + "data.pkl", log)
+    scan_other_pickles(archive, log, read={archive.root + "data.pkl"})
+    found = walk(value)
+    listing = list_entries(
+        found.tensors, storage_places(archive, archive.root + "data/"), archive.source.path,
+        big_endian=facts.is_big_endian, is_module=found.is_module,
+    )  # fmt: skip
+    return Index(
+        path=archive.source.path,
+        format="torch",
+        files=(archive.source.path,),
+        entries=unpack_packed(listing.entries),
+        imports=log.imports,
+        modules=tuple(found.modules),
+        metadata={
+            "model_prefix": listing.model_prefix,
+            "archive_version": facts.version,
+            "format_version": facts.format_version,
+            "byteorder": "big" if facts.is_big_endian else "little",
+            "top_level_keys": top_level_keys(value),
+        },
+        warnings=tuple(archive.warnings),
+    )
+
+
+def top_level_keys(value: Any) -> list[str]:
+    keys = list(value) if isinstance(value, dict) else []
+    return [printable(str(key)) for key in keys[:100] if isinstance(key, str | int)]
+
+
+def read_pickle(archive: ZipArchive, name: str, log: ImportLog) -> Any:
+    record = archive.find(name)
+    if record is None:
+        raise FormatError(f"{archive.source.label}: the record {printable(name)} is missing")
+    source = archive.open(record)
+    machine = PickleMachine(source, log, persistent=storage_of)
+    value = machine.run()
+    archive.warnings += scan_followers(source, log, machine.position)
+    if source.size <= _CHECKED_BYTES and zlib.crc32(source.read(0, source.size)) != record.crc:
+        archive.warn_of_checksum(record)
+    return value
+
+
+def storage_of(identifier: Any) -> Any:
+    """`("storage", type, key, location, numel)` and, from old files, a view on it."""
+    if not isinstance(identifier, tuple) or not identifier or _plain(identifier[0]) != "storage":
+        return _module_of(identifier)
+    if len(identifier) < 5 or not isinstance(identifier[1], Global):
+        raise FormatError("a storage in the pickle is not described as torch does it")
+    _, kind, key, _, numel = identifier[:5]
+    view = identifier[5] if len(identifier) > 5 else None
+    first = whole(view[1]) if isinstance(view, tuple) and len(view) == 3 else 0
+    return Storage(_key(key), _storage_dtype(kind), whole(numel), first)
+
+
+def _module_of(identifier: Any) -> Any:
+    """Very old files refer to a module's class with its source beside it."""
+    if isinstance(identifier, tuple) and len(identifier) > 1 and _plain(identifier[0]) == "module":
+        return identifier[1]
+    raise FormatError("the pickle refers to something outside of it that is no storage")
+
+
+def _plain(value: Any) -> Any:
+    return value.content.decode("ascii", "replace") if isinstance(value, Data) else value
+
+
+def _key(key: Any) -> str:
+    text = _plain(key)
+    if isinstance(text, str):
+        return text
+    return str(whole(text))
+
+
+def _storage_dtype(kind: Global) -> str | None:
+    if kind.name in UNTYPED_STORAGE_CLASSES:
+        return None
+    if kind.name not in STORAGE_CLASSES:
+        raise FormatError(f"{printable(kind.path)} is no storage type of torch")
+    return STORAGE_CLASSES[kind.name]
+
+
+def storage_places(archive: ZipArchive, folder: str) -> Callable[[Storage], Place]:
+    """Where each storage's record lies; a compressed one has no place in the file."""
+    known: dict[str, Place] = {}
+
+    def locate(storage: Storage) -> Place:
+        if storage.key not in known:
+            record = archive.find(folder + storage.key)
+            if record is None:
+                raise FormatError(f"{archive.source.label}: the data of storage {printable(storage.key)} is missing")
+            known[storage.key] = record_place(archive, record)
+        return known[storage.key]
+
+    return locate
+
+
+def record_place(archive: ZipArchive, record: Record) -> Place:
+    if record.method:
+        return Place(archive.source.path, None, record.size)
+    part = archive.open(record)
+    return Place(archive.source.path, part.position(0), part.size)
+
+
+def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -> None:
+    """Pickles that loading may reach besides the main one: what they import is reported, broken or not."""
+    done = {name.lower() for name in read}
+    for lowered, record in list(archive.records.items()):
+        if lowered in done or not lowered.endswith(_PICKLE_SUFFIXES):
+            continue
+        try:
+            _scan(archive.open(record), log)
+        except FormatError as error:
+            archive.warnings.append(f"{printable(record.name)} could not be read as a pickle: {error}")
+
+
+def _scan(source: ByteSource, log: ImportLog) -> None:
+    """A pickle, or a torch file within the archive."""
+    if source.head(4) == b"PK\x03\x04":
+        inner = ZipArchive(source)
+        for record in inner.records.values():
+            if record.name.lower().endswith(".pkl"):
+                _scan_pickle(inner.open(record), log)
+    elif source.size:
+        _scan_pickle(source, log)
+
+
+def _scan_pickle(source: ByteSource, log: ImportLog) -> None:
+    PickleMachine(source, log, persistent=any_storage).run()

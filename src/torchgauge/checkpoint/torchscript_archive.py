@@ -1,0 +1,148 @@
+"""TorchScript archives: modules and tensors from `data.pkl`, constants beside it, roles from the code's own lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torchgauge.checkpoint.entries import list_entries
+from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.index import Entry, Index, PickledModule, Role
+from torchgauge.checkpoint.limits import WALK_DEPTH
+from torchgauge.checkpoint.pickle_values import Global, Instance, Tensor
+from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens
+from torchgauge.checkpoint.torch_zip import read_pickle, scan_other_pickles, storage_places
+from torchgauge.checkpoint.walking import Walk, attributes, continue_walk, walk
+from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
+from torchgauge.errors import FormatError
+
+_LISTS = re.compile(r"^class (\w+)\(.*?\):|^  __(parameters|buffers)__ = \[(.*?)\]", re.MULTILINE)
+_MANGLED = re.compile(r"___torch_mangle_\d+\.")
+_CODE_BYTES = 2**26
+_MODULES = 10**6
+
+
+def is_torchscript(archive: ZipArchive) -> bool:
+    return all(archive.find(archive.root + name) is not None for name in ("data.pkl", "constants.pkl"))
+
+
+@opens(ARCHIVES, "torchscript", is_torchscript)
+def open_torchscript(archive: ZipArchive, progress: Progress) -> Index:
+    with ImportLog() as log:
+        return _read(archive, log)
+
+
+def _read(archive: ZipArchive, log: ImportLog) -> Index:
+    facts = archive_facts(archive)
+    read = {f"{archive.root}{name}" for name in ("data.pkl", "constants.pkl")}
+    model = read_pickle(archive, f"{archive.root}data.pkl", log)
+    found = _modules_and_tensors(model, _declared_roles(archive))
+    listing = list_entries(
+        found.tensors,
+        storage_places(archive, f"{archive.root}data/"),
+        archive.source.path,
+        big_endian=facts.is_big_endian,
+    )
+    entries = [
+        replace(entry, role=item.role or Role.OTHER) for entry, item in zip(listing.entries, found.tensors, strict=True)
+    ]
+    constants = _constants(archive, log, facts.is_big_endian, has_parameters=_has_parameters(entries))
+    scan_other_pickles(archive, log, read=read)
+    return Index(
+        path=archive.source.path,
+        format="torchscript",
+        files=(archive.source.path,),
+        entries=(*entries, *constants),
+        imports=log.imports,
+        modules=tuple(found.modules),
+        metadata={"model_prefix": "", "archive_version": facts.version, **_contents(archive)},
+        warnings=tuple(archive.warnings),
+    )
+
+
+def _has_parameters(entries: list[Entry]) -> bool:
+    return any(entry.role is Role.PARAMETER for entry in entries)
+
+
+def _contents(archive: ZipArchive) -> dict[str, Any]:
+    names = [name.removeprefix(archive.root) for name in archive.names()]
+    return {
+        "code": [printable(name) for name in names if name.startswith("code/") and name.endswith(".py")],
+        "extra": [printable(name) for name in names if name.startswith("extra/")],
+    }
+
+
+def _declared_roles(archive: ZipArchive) -> dict[str, dict[str, Role]]:
+    """For each class of the archive's code: the attributes it lists as parameters and buffers."""
+    roles: dict[str, dict[str, Role]] = {}
+    left = _CODE_BYTES
+    for name, record in archive.records.items():
+        path = record.name.removeprefix(f"{archive.root}code/")
+        if path == record.name or not name.endswith(".py"):
+            continue
+        left -= record.size
+        if left < 0:
+            raise FormatError(f"{archive.source.label}: more code than any model has")
+        module = path.removesuffix(".py").replace("/", ".")
+        for owner, attribute, role in _listed(archive.read(record).decode("utf-8", "replace")):
+            roles.setdefault(f"{module}.{owner}", {})[attribute] = role
+    return roles
+
+
+def _listed(code: str) -> Iterator[tuple[str, str, Role]]:
+    owner = ""
+    for match in _LISTS.finditer(code):
+        if match[1]:
+            owner = match[1]
+            continue
+        role = Role.PARAMETER if match[2] == "parameters" else Role.BUFFER
+        yield from ((owner, attribute, role) for attribute in re.findall(r'"([^"]*)"', match[3]))
+
+
+def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
+    """Every module of the archive in order, and the tensors among their attributes."""
+    if not _is_script_module(model):
+        raise FormatError("its data.pkl holds no TorchScript module")
+    found = Walk()
+    waiting: list[tuple[tuple[str, ...], Instance, frozenset[int]]] = [((), model, frozenset())]
+    while waiting:
+        path, module, above = waiting.pop()
+        above |= {id(module)}
+        if len(above) > WALK_DEPTH or len(found.modules) > _MODULES:
+            raise FormatError("its modules are nested too deeply")
+        found.modules.append(PickledModule(".".join(path), _type_name(module)))
+        inner = []
+        for key, item in attributes(module).items():
+            name = (*path, printable(str(key)))
+            if _is_script_module(item):
+                inner += [] if id(item) in above else [(name, item, above)]
+            elif isinstance(item, Tensor | dict | list | tuple):
+                continue_walk(found, item, name, roles.get(module.type_path, {}).get(str(key), Role.OTHER))
+        waiting += reversed(inner)
+    return found
+
+
+def _is_script_module(value: Any) -> bool:
+    return (
+        isinstance(value, Instance) and isinstance(value.factory, Global) and value.type_path.startswith("__torch__.")
+    )
+
+
+def _type_name(value: Instance) -> str:
+    return printable(_MANGLED.sub("", value.type_path).removeprefix("__torch__."))
+
+
+def _constants(archive: ZipArchive, log: ImportLog, big_endian: bool, *, has_parameters: bool) -> list[Entry]:
+    """Tensors that the code refers to. In a frozen model, which has no parameters, they are its weights."""
+    if archive.find(f"{archive.root}constants.pkl") is None:
+        return []
+    found = walk({"constants": read_pickle(archive, f"{archive.root}constants.pkl", log)}).tensors
+    places = storage_places(archive, f"{archive.root}constants/")
+    entries = list_entries(found, places, archive.source.path, big_endian=big_endian).entries
+    is_weight = (not has_parameters and entry.spec.is_arithmetic and bool(entry.spec.shape) for entry in entries)
+    return [
+        replace(entry, role=Role.PARAMETER if weight else Role.OTHER)
+        for entry, weight in zip(entries, is_weight, strict=True)
+    ]

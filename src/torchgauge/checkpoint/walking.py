@@ -1,0 +1,197 @@
+"""Finds the tensors and the pickled modules in what a pickle holds, and names them by their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchgauge.checkpoint import limits
+from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.index import PickledModule, Role
+from torchgauge.checkpoint.pickle_values import Instance, Key, Tensor
+from torchgauge.errors import FormatError
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A tensor, the path to it, and its role where the file tells."""
+
+    path: Path
+    tensor: Tensor
+    role: Role | None = None
+
+
+@dataclass(slots=True)
+class Walk:
+    tensors: list[Found] = field(default_factory=list)
+    modules: list[PickledModule] = field(default_factory=list)
+    values_left: int = limits.WALK_STEPS
+    steps_left: int = field(default_factory=lambda: limits.PATH_STEPS)
+    characters_left: int = limits.NAME_CHARACTERS
+
+    @property
+    def is_module(self) -> bool:
+        """The whole file is one pickled module."""
+        return bool(self.modules) and self.modules[0].path == ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    keys: Path
+    value: Any
+    role: Role | None = None
+
+
+def walk(root: Any) -> Walk:
+    """Every tensor under every path that leads to it; a value that contains itself is entered once."""
+    found = Walk()
+    continue_walk(found, root, (), None)
+    return found
+
+
+def continue_walk(found: Walk, root: Any, path: Path, role: Role | None) -> None:
+    """Add what is under `root`, which hangs at `path`; the limits hold for all that is added."""
+    fertile = _fertile_containers(root, found)
+    _visit(_Child((), root, role), path, fertile, set(), found)
+
+
+def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found: Walk) -> None:
+    """Depth is bounded below Python's own limit, so recursion is safe."""
+    value = child.value
+    path = path + child.keys
+    found.characters_left -= sum(map(len, path))
+    if len(above) > limits.WALK_DEPTH or found.characters_left < 0:
+        raise FormatError("its values are nested too deeply, or their names are too long")
+    if isinstance(value, Tensor) and value.parts is None:
+        found.tensors.append(Found(path, value, child.role or (Role.PARAMETER if value.is_parameter else None)))
+        return
+    if isinstance(value, Instance) and is_module(value):
+        found.modules.append(PickledModule(".".join(path), printable(value.type_path)))
+    for inner in children(value):
+        found.steps_left -= 1
+        if found.steps_left < 0:
+            raise FormatError("its values refer to each other so often that listing them would not end")
+        if id(inner.value) in fertile and id(inner.value) not in above:
+            inner = _inherit(inner, child, value)
+            _visit(inner, path, fertile, above | {id(inner.value)}, found)
+
+
+def _inherit(inner: _Child, outer: _Child, container: Any) -> _Child:
+    """What a list in an attribute holds is what the attribute is; a module says itself what its tensors are."""
+    if inner.role is not None or outer.role is None or (isinstance(container, Instance) and is_module(container)):
+        return inner
+    return _Child(inner.keys, inner.value, outer.role)
+
+
+def _fertile_containers(root: Any, found: Walk) -> set[int]:
+    """Identities of the values that hold, at any depth, a tensor or a module. Each container is looked at once."""
+    parents: dict[int, list[int]] = {id(root): []}
+    sources = [id(root)] if _is_source(root) else []
+    waiting = [root]
+    while waiting:
+        value = waiting.pop()
+        for child in children(value):
+            found.values_left -= 1
+            if found.values_left < 0:
+                raise FormatError("it holds too many values")
+            inner = child.value
+            if not isinstance(inner, dict | list | tuple | Instance | Tensor):
+                continue
+            if id(inner) not in parents:
+                parents[id(inner)] = []
+                waiting.append(inner)
+                if _is_source(inner):
+                    sources.append(id(inner))
+            parents[id(inner)].append(id(value))
+    return _spread(sources, parents)
+
+
+def _is_source(value: Any) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, Instance) and is_module(value))
+
+
+def _spread(sources: list[int], parents: dict[int, list[int]]) -> set[int]:
+    reached = set(sources)
+    while sources:
+        for parent in parents[sources.pop()]:
+            if parent not in reached:
+                reached.add(parent)
+                sources.append(parent)
+    return reached
+
+
+def is_module(value: Instance) -> bool:
+    state = attributes(value)
+    return isinstance(state.get("_modules"), dict) and isinstance(state.get("_parameters"), dict)
+
+
+def attributes(value: Instance) -> dict[Any, Any]:
+    """The attributes that the state would set: a dict, or one beside a dict of slots."""
+    if isinstance(value.state, dict):
+        return value.state
+    if isinstance(value.state, tuple):
+        dicts = [part for part in value.state if isinstance(part, dict)]
+        return {key: item for part in dicts for key, item in part.items()} if dicts else {}
+    return {}
+
+
+def children(value: Any) -> Iterator[_Child]:
+    if isinstance(value, dict):
+        yield from (_Child((_text(key),), item) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        yield from (_Child((str(number),), item) for number, item in enumerate(value))
+    elif isinstance(value, Tensor):
+        yield from _parts(value)
+    elif isinstance(value, Instance):
+        yield from _module_children(value) if is_module(value) else _instance_children(value)
+
+
+def _parts(value: Tensor) -> Iterator[_Child]:
+    """What a wrapper holds goes by the wrapper's own name if it is one tensor."""
+    inner = [] if isinstance(value.parts, Tensor) else list(children(value.parts))
+    tensors = [child for child in inner if isinstance(child.value, Tensor)]
+    role = Role.PARAMETER if value.is_parameter else None
+    if len(tensors) == 1:
+        yield _Child((), tensors[0].value, role)
+    else:
+        yield from inner
+
+
+def _instance_children(value: Instance) -> Iterator[_Child]:
+    yield from children(value.args)
+    yield from children(value.items)
+    yield from children(value.mapping)
+    state = attributes(value)
+    if state:
+        yield from children(state)
+    elif value.state is not None:
+        yield _Child(("state",), value.state)
+
+
+def _module_children(value: Instance) -> Iterator[_Child]:
+    state = attributes(value)
+    known = {"_parameters": Role.PARAMETER, "_buffers": Role.BUFFER, "_modules": None}
+    for group, role in known.items():
+        items = state.get(group)
+        for key, item in items.items() if isinstance(items, dict) else ():
+            yield _Child((_text(key),), item, role)
+    for key, item in state.items():
+        if key not in known:
+            yield _Child((_text(key),), item, Role.OTHER)
+
+
+def _text(key: Any) -> str:
+    if isinstance(key, Key):
+        value = key.value
+        simple = isinstance(value, tuple) and all(_is_short(part) for part in value)
+        return ",".join(printable(str(part)) for part in value) if simple else type(value).__name__
+    if isinstance(key, bytes):
+        key = key.decode("utf-8", "replace")
+    return key.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(key, str) else str(key)
+
+
+def _is_short(part: Any) -> bool:
+    return isinstance(part, str) or (isinstance(part, int) and abs(part) < 2**60)
