@@ -37,12 +37,12 @@ def _process_state() -> tuple[Any, ...]:
         nn.Module.__call__,
         torch.get_rng_state().numpy().tobytes(),
         random.getstate(),
-        np.random.get_state()[1].tobytes(),  # type: ignore[index, union-attr]
+        np.random.get_state()[1].tobytes(),  # type: ignore[index]
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
         torch.get_num_threads(),
-        torch._C._len_torch_dispatch_stack(),  # type: ignore[attr-defined]
+        torch._C._len_torch_dispatch_stack(),
     )
 
 
@@ -60,7 +60,7 @@ def _tensors(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 def _attributes(module: nn.Module) -> Any:
     if isinstance(module, torch.jit.ScriptModule):
-        return module.training
+        return getattr(module, "training", None)
     return [(name, id(value), _contents(value)) for name, value in vars(module).items() if name != "training"] + [
         ("training", module.training)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -154,6 +155,9 @@ class Raises(nn.Module):
 class Remembers(nn.Module):
     """Keeps tensors of its forward in attributes, lists, dicts and buffers."""
 
+    steps: Tensor
+    mean: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 4)
@@ -172,7 +176,7 @@ class Remembers(nn.Module):
 
 
 class Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.RNNBase] = nn.LSTM, **options: Any) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNBase] = nn.LSTM, **options: Any) -> None:
         super().__init__()
         self.rnn = kind(12, 20, **options)
 

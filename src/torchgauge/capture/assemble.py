@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.paths import ModulePaths, type_name
 from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of_real
 from torchgauge.records import ModuleRecord, ParamRecord
 
@@ -31,7 +31,7 @@ def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder:
         records.append(
             ModuleRecord(
                 path=member.path,
-                type=_type_name(member.module),
+                type=type_name(member.module),
                 aliases=tuple(member.aliases),
                 calls=calls.count,
                 params=params[member.path],
@@ -60,8 +60,3 @@ def _parameter_sums(
             nbytes[path] += size
             trainable[path] += numel if record.trainable else 0
     return params, trainable, nbytes
-
-
-def _type_name(module: object) -> str:
-    # A scripted module is known by the class it was made from.
-    return str(getattr(module, "original_name", "") or type(module).__name__)

@@ -14,21 +14,25 @@ from typing import Any
 from torch import nn
 
 from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.script.interpreter import Adopt, ScriptInterpreter, can_interpret
 
 
 @contextmanager
-def watch_modules(recorder: Recorder) -> Iterator[None]:
+def watch_modules(recorder: Recorder, adopt: Adopt) -> Iterator[None]:
+    """`adopt` gives what stands for a tensor of the model in this run: script modules are asked for theirs."""
+    interpreter = ScriptInterpreter(recorder, adopt)
     original = nn.Module.__call__
     owner = threading.get_ident()
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != owner:
             return original(module, *args, **kwargs)
+        run = interpreter.run if can_interpret(module) else original
         previous = recorder.enter(module, args, kwargs)
         try:
-            output = original(module, *args, **kwargs)
+            output = run(module, *args, **kwargs)
         except BaseException:
-            recorder.fail(module, previous, args, kwargs)
+            recorder.fail(previous, args, kwargs)
             raise
         recorder.leave(module, previous, output)
         return output

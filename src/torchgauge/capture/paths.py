@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
+
+from torchgauge.source.torchscript.scopes import frozen_modules, frozen_tensors, is_flat
 
 
 @dataclass(slots=True)
@@ -19,9 +21,16 @@ class Owned:
     aliases: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """A module of which only its place in a frozen graph is left."""
+
+    original_name: str
+
+
 @dataclass(slots=True)
 class Member:
-    module: nn.Module
+    module: nn.Module | Inlined
     path: str
     aliases: list[str] = field(default_factory=list)
 
@@ -42,10 +51,12 @@ class ModulePaths:
 
     def __init__(self, model: nn.Module) -> None:
         self.root = unwrap(model)
-        self._members: dict[int, Member] = {}
+        self._members: dict[Any, Member] = {}
+        # Scripting and tracing copy a module that has two names; the copies still share their tensors.
+        self._copies: dict[Any, Any] = {}
         self._owned: dict[int, Owned] = {}
         self._first_path: dict[str, str] = {}
-        for path, module in _walk(self.root, "", ()):
+        for path, module in _walk(self.root):
             self._add(path, module)
 
     @property
@@ -56,22 +67,51 @@ class ModulePaths:
     def owned(self) -> list[Owned]:
         return list(self._owned.values())
 
-    def path_of(self, module: nn.Module) -> str | None:
-        """The path of a module of this model; None for a stranger, which belongs to whoever called it."""
-        member = self._members.get(id(module))
+    def path_of(self, module: Any) -> str | None:
+        """The path of a module of this model, which may be given as torch's inner object of a script module; None for
+        a stranger, which belongs to whoever called it."""
+        key = _key(module)
+        member = self._members.get(self._copies.get(key, key))
         return None if member is None else member.path
 
+    def type_at(self, path: str) -> str:
+        return next((type_name(member.module) for member in self.members if member.path == path), "")
+
     def _add(self, path: str, module: nn.Module) -> None:
-        member = self._members.get(id(module))
+        key = self._identify(module)
+        member = self._members.get(key)
         if member is None:
-            self._members[id(module)] = Member(module, path)
+            self._members[key] = Member(module, path)
         else:
             member.aliases.append(path)
             self._first_path[path] = member.path
+        if isinstance(module, torch.jit.ScriptModule):
+            self._add_inlined(path, module)
         for registry, is_buffer in ((module._parameters, False), (module._buffers, True)):
             for name, tensor in registry.items():
                 if tensor is not None:
-                    self._own(_join(path, name), tensor, is_buffer=is_buffer)
+                    self._own(join(path, name), tensor, is_buffer=is_buffer)
+
+    def _identify(self, module: nn.Module) -> Any:
+        """The key of a module: that of the first one with its name and tensors, for a script module."""
+        key = _key(module)
+        if not isinstance(module, torch.jit.ScriptModule):
+            return key
+        tensors = tuple((name, id(tensor)) for name, tensor in (*module.named_parameters(), *module.named_buffers()))
+        self._copies[key] = self._copies.setdefault((type_name(module), tensors), key) if tensors else key
+        return self._copies[key]
+
+    def _add_inlined(self, path: str, module: torch.jit.ScriptModule) -> None:
+        if not module._c._has_method("forward"):
+            return
+        graph = module._c._get_method("forward").graph
+        # A frozen module that was saved has lost its hierarchy, but still has its tensors in its graph.
+        if not is_flat(graph) and (module._modules or next(module.parameters(), None) is not None):
+            return
+        for inner, kind in frozen_modules(graph).items():
+            self._members[path, inner] = Member(Inlined(kind), join(path, inner))
+        for frozen in frozen_tensors(graph):
+            self._own(join(path, frozen.name), frozen.tensor, is_buffer=frozen.is_buffer)
 
     def _own(self, name: str, tensor: torch.Tensor, *, is_buffer: bool) -> None:
         owned = self._owned.get(id(tensor))
@@ -93,14 +133,34 @@ class ModulePaths:
         return found
 
 
-def _walk(module: nn.Module, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, nn.Module]]:
-    if id(module) in above:  # a module that holds itself
-        return
-    yield path, module
-    for name, child in module._modules.items():
-        if child is not None:
-            yield from _walk(unwrap(child), _join(path, name), (*above, id(module)))
+def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
+    """All modules with their paths, preorder, one entry per path."""
+    found: list[tuple[str, nn.Module]] = []
+    waiting: list[tuple[str, nn.Module, tuple[int, ...]]] = [("", root, ())]
+    while waiting:
+        path, module, above = waiting.pop()
+        if id(module) in above:  # a module that holds itself
+            continue
+        found.append((path, module))
+        inside = (*above, id(module))
+        children = [(join(path, n), unwrap(c), inside) for n, c in module._modules.items() if c is not None]
+        waiting.extend(reversed(children))
+    return found
 
 
-def _join(path: str, name: str) -> str:
+def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def type_name(module: Any) -> str:
+    """The class of a module; a scripted one is known by the class it was made from."""
+    if isinstance(module, torch._C.ScriptModule):
+        kind: Any = module._type()
+        return str(kind.name())
+    return str(getattr(module, "original_name", "") or type(module).__name__)
+
+
+def _key(module: Any) -> Any:
+    if isinstance(module, torch._C.ScriptModule):
+        return module
+    return module._c if isinstance(module, torch.jit.ScriptModule) else id(module)

@@ -38,6 +38,7 @@ class Recorder:
         self.failure: Failure | None = None
         self.failing_op: tuple[str, list[TensorSpec]] | None = None
         self.path = ""
+        self.source: str | None = None
         self.phase = "forward"
         self._paths = paths
         self._train = train
@@ -46,33 +47,37 @@ class Recorder:
 
     def record(self, signature: Signature, weights: tuple[str, ...]) -> None:
         path = self._attribute(weights) if self._train else self.path
-        self.ops.append(OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase))
+        self.ops.append(OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, self.source))
 
     def warn(self, message: str) -> None:
         self.warnings[message] = None
 
-    def enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Note that a module starts; returns the path to come back to."""
-        previous = self.path
         path = self._paths.path_of(module)
-        if path is not None:
-            self.path = path
-            calls = self.calls.get(path)
-            if calls is None:
-                calls = self.calls[path] = ModuleCalls(inputs=describe_call(args, kwargs))
-            calls.count += 1
+        return self.path if path is None else self.enter_path(path, args, kwargs)
+
+    def enter_path(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        previous, self.path = self.path, path
+        calls = self.calls.get(path)
+        if calls is None:
+            calls = self.calls[path] = ModuleCalls(inputs=describe_call(args, kwargs))
+        calls.count += 1
         return previous
 
-    def leave(self, module: torch.nn.Module, previous: str, output: Any) -> None:
+    def leave(self, module: Any, previous: str, output: Any) -> None:
         if self._paths.path_of(module) is not None:
-            calls = self.calls[self.path]
-            if calls.outputs is None:
-                calls.outputs = describe_value(output)
+            self.leave_path(previous, output)
+
+    def leave_path(self, previous: str, output: Any) -> None:
+        calls = self.calls[self.path]
+        if calls.outputs is None:
+            calls.outputs = describe_value(output)
         self.path = previous
 
-    def fail(self, module: torch.nn.Module, previous: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def fail(self, previous: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.failure is None:
-            self.failure = Failure(self.path, type(module).__name__, describe_call(args, kwargs))
+            self.failure = Failure(self.path, self._paths.type_at(self.path), describe_call(args, kwargs))
         self.path = previous
 
     def _attribute(self, weights: tuple[str, ...]) -> str:

@@ -32,6 +32,7 @@ from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, TensorSpec, tensor_specs
 from torchgauge.source import Candidate
+from torchgauge.source.allowed_ops import is_foreign
 
 # A registry model that looks at its data is built once more with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
@@ -105,13 +106,26 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
         return _fake(model, candidate, request, assume=True)
     except (DataDependent, ForwardError):
         raise failure or ForwardError(
-            f"{reason}, and its parameters are on the meta device, so it cannot be run for real: "
-            "give it real parameters (for example model.to_empty(device='cpu'))",
-            module=signal.module,
+            f"{reason}, and {_why_not_real(model, candidate)}", module=signal.module
         ) from signal
 
 
+def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
+    if any(map(is_foreign, model.modules())):
+        return "a model from a file is not run for real by an analysis"
+    given: list[torch.Tensor] = []
+    map_tensors((candidate.args, candidate.kwargs), given.append)
+    if any(tensor.is_meta and not tensor.dtype.is_floating_point for tensor in given):
+        return "it was given integers on the meta device: give them with their values, on the CPU"
+    return (
+        "its parameters are on the meta device, so it cannot be run for real: "
+        "give it real parameters (for example model.to_empty(device='cpu'))"
+    )
+
+
 def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | None:
+    if any(map(is_foreign, model.modules())):
+        return None
     if not any(parameter.is_meta for parameter in model.parameters()):
         return model
     nbytes = sum(parameter.nbytes for parameter in model.parameters())
@@ -131,10 +145,11 @@ def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: b
             (candidate.args, candidate.kwargs), lambda tensor: run.admit(tensor, dtype=request.dtype)
         )
         input_bytes = recorder.ledger.live
-        with watch_modules(recorder), run:
+        with watch_modules(recorder, run.adopt), run:
             output = _call(model, args, kwargs, recorder)
         if request.train:
-            train_step(run, recorder, output, list(model.parameters()), lambda root: _ghost_like(run, root))
+            parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
+            train_step(run, recorder, output, parameters, lambda root: _ghost_like(run, root))
     record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, request))
     return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
 
@@ -151,7 +166,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         map_tensors((args, kwargs), run.admit)
         input_bytes = recorder.ledger.live
         try:
-            with watch_modules(recorder), run:
+            with watch_modules(recorder, lambda tensor: tensor), run:
                 output = _call(model, args, kwargs, recorder)
             if request.train:
                 parameters = list(model.parameters())

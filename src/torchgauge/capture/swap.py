@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from typing import Any
 
 import torch
 from torch import nn
 
 from torchgauge.capture.fake import FakeRun
-from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.paths import Inlined, ModulePaths
+
+# Most attributes of most modules; one look at the type settles them.
+_NO_TENSORS = frozenset((bool, int, float, str, type(None), dict, OrderedDict, set))
 
 
 def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) -> None:
@@ -17,7 +21,7 @@ def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) ->
     for owned in paths.owned:
         run.adopt(owned.tensor, name=owned.name, dtype=dtype)
     for member in paths.members:
-        if not isinstance(member.module, torch.jit.ScriptModule):
+        if not isinstance(member.module, torch.jit.ScriptModule | Inlined):
             _swap_module(member.module, run)
 
 
@@ -27,6 +31,8 @@ def _swap_module(module: nn.Module, run: FakeRun) -> None:
             if tensor is not None:
                 registry[name] = run.adopt(tensor)  # type: ignore[assignment]
     for name, value in module.__dict__.items():
+        if type(value) in _NO_TENSORS:
+            continue
         if isinstance(value, torch.Tensor):
             module.__dict__[name] = run.adopt(value)
         elif isinstance(value, list | tuple) and any(_tensor(item) is not None for item in value):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -19,9 +20,14 @@ def untouched(model: nn.Module) -> Iterator[None]:
     """Restore attributes, containers, modes and hooks of every module, and all random states, on exit."""
     with ExitStack() as stack:
         stack.enter_context(_random_states())
-        for module in model.modules():
-            stack.callback(_remember(module))
+        restores = [_remember(module) for module in model.modules()]
+        stack.callback(_call_all, restores)
         yield
+
+
+def _call_all(functions: list[Callable[[], object]]) -> None:
+    for function in functions:
+        function()
 
 
 @contextmanager
@@ -38,45 +44,48 @@ def gradients_kept(model: nn.Module) -> Iterator[None]:
 def _remember(module: nn.Module) -> Any:
     """A function that puts a module's attributes back, the contents of its own containers included."""
     if isinstance(module, torch.jit.ScriptModule):
+        if not hasattr(module, "training"):  # frozen; it is given one when the mode is set
+            return lambda: module.__dict__.pop("training", None)
         training = module.training
         return lambda: module.train(training) if module.training != training else None
     attributes = dict(module.__dict__)
-    contents = [
-        (value, _copy(value) if value else []) for value in attributes.values() if isinstance(value, _CONTAINERS)
-    ]
+    identities = tuple(map(id, attributes.values()))
+    containers = [value for value in attributes.values() if isinstance(value, _CONTAINERS)]
+    filled = [(container, _contents(container)) for container in containers if container]
 
     def restore() -> None:
-        if module.__dict__.keys() != attributes.keys() or any(
-            module.__dict__[name] is not value for name, value in attributes.items()
-        ):
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
-        for container, content in contents:
-            if not _same(container, content):
+        now = module.__dict__
+        if tuple(map(id, now.values())) != identities or now.keys() != attributes.keys():
+            now.clear()
+            now.update(attributes)
+        for container, content in filled:
+            if not _same(_contents(container), content):
                 _refill(container, content)
+        if sum(map(bool, containers)) > len(filled):
+            held = {id(container) for container, _ in filled}
+            for container in containers:
+                if id(container) not in held:  # it was empty
+                    container.clear()
 
     return restore
 
 
-def _copy(container: Any) -> Any:
-    return list(container.items()) if isinstance(container, dict) else list(container)
+def _contents(container: Any) -> list[Any]:
+    """The items of a container, keys before values: a flat list that compares by identity."""
+    return [*container.keys(), *container.values()] if isinstance(container, dict) else list(container)
 
 
-def _same(container: Any, content: list[Any]) -> bool:
-    if not container and not content:
-        return True
-    now = _copy(container)
-    if len(now) != len(content):
-        return False
-    if isinstance(container, dict):
-        return all(a[0] is b[0] and a[1] is b[1] for a, b in zip(now, content, strict=True))
-    return all(a is b for a, b in zip(now, content, strict=True))
+def _same(now: list[Any], before: list[Any]) -> bool:
+    return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
 def _refill(container: Any, content: list[Any]) -> None:
     container.clear()
     if isinstance(container, list):
         container.extend(content)
+    elif isinstance(container, dict):
+        half = len(content) // 2
+        container.update(zip(content[:half], content[half:], strict=True))
     else:
         container.update(content)
 

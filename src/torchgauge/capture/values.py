@@ -27,7 +27,10 @@ HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are 
 ROUTERS = frozenset(("aten::topk", "aten::argmax"))
 
 _CPU = torch.device("cpu")
-_BALANCED = "routing depends on data and was assumed balanced: every expert is given its equal share of the tokens"
+_BALANCED = (
+    "what topk or argmax chooses depends on data and was assumed balanced: every choice is taken equally often "
+    "(in a mixture of experts, each expert is given its equal share of the tokens)"
+)
 
 
 def constant(tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
@@ -105,13 +108,20 @@ def look(run: FakeRun, call: OpCall) -> Any:
 def _upper_bound(run: FakeRun, call: OpCall) -> Any:
     """With `assume`: the largest result there can be, as if every element were selected."""
     name = call.info.name
-    if not run.assume or name not in ("aten::nonzero", "aten::masked_select"):
+    if not run.assume or name not in ("aten::nonzero", "aten::masked_select", "aten::_unique2"):
         raise DataDependent(name)
     run.recorder.warn(_bound_warning(name, run.recorder.path))
     source = call.tensors[0]
     if name == "aten::nonzero":
         everything = torch.ones(source.spec.shape, dtype=torch.bool).nonzero()
         return run.conclude(call, everything, assumed=True)
+    if name == "aten::_unique2":
+        positions = torch.arange(source.spec.record.numel)
+        flags = call.bind()
+        inverse = positions.reshape(source.spec.shape) if flags["return_inverse"] else positions[:0]
+        counts = torch.ones_like(positions) if flags["return_counts"] else positions[:0]
+        found = torch.empty(len(positions), dtype=source.dtype, device="meta")
+        return run.conclude(call, (found, inverse, counts), assumed=True)
     shape = torch.broadcast_shapes(source.spec.shape, call.tensors[1].spec.shape)
     return run.conclude(call, torch.empty(shape.numel(), dtype=source.dtype, device="meta"))
 

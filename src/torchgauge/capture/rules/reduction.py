@@ -6,7 +6,7 @@ from torchgauge.capture.ghost import Spec, Specs, contiguous_stride, is_contiguo
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 
 
-@shape_rule("aten::sum", "aten::mean", "aten::amax", "aten::amin")
+@shape_rule("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::var", "aten::std")
 def reduce(arguments: Arguments, specs: Specs) -> Spec | None:
     x, dims = arguments["self"].spec, arguments.get("dim")
     rank = len(x.shape)
@@ -22,6 +22,11 @@ def reduce(arguments: Arguments, specs: Specs) -> Spec | None:
     keep = arguments.get("keepdim", False)
     shape = tuple(1 if i in gone else n for i, n in enumerate(x.shape) if keep or i not in gone)
     return specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
+
+
+@shape_rule("aten::_safe_softmax")
+def safe_softmax(arguments: Arguments, specs: Specs) -> Spec | None:
+    return None if arguments["dtype"] is not None else softmax(arguments | {"half_to_float": False}, specs)
 
 
 @shape_rule("aten::_softmax", "aten::_log_softmax")

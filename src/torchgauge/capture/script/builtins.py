@@ -1,0 +1,112 @@
+"""What TorchScript does with numbers, texts, lists and dicts, in Python: such values are Python's own here.
+
+Torch's operators for them would work on copies: an `append` would be lost.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+LONGEST = 1 << 24  # elements of a list that a graph may make
+
+
+def _multiply(left: Any, right: Any) -> Any:
+    for items, times in ((left, right), (right, left)):
+        if isinstance(items, list) and len(items) * times > LONGEST:
+            raise RuntimeError(f"the graph makes a list of {len(items) * times} elements")
+    return left * right
+
+
+def _range(count: int) -> list[int]:
+    if count > LONGEST:
+        raise RuntimeError(f"the graph makes a list of {count} elements")
+    return list(range(count))
+
+
+def _changed(items: Any, _: None) -> Any:
+    return items
+
+
+BUILTINS: dict[str, Callable[..., Any]] = {
+    "aten::add": operator.add,
+    "aten::sub": operator.sub,
+    "aten::mul": _multiply,
+    "aten::neg": operator.neg,
+    "aten::floordiv": operator.floordiv,
+    "aten::remainder": operator.mod,
+    "aten::div": operator.truediv,
+    "aten::eq": operator.eq,
+    "aten::ne": operator.ne,
+    "aten::lt": operator.lt,
+    "aten::le": operator.le,
+    "aten::gt": operator.gt,
+    "aten::ge": operator.ge,
+    "aten::__and__": operator.and_,
+    "aten::__or__": operator.or_,
+    "aten::__xor__": operator.xor,
+    "aten::__not__": operator.not_,
+    "aten::__is__": operator.is_,
+    "aten::__isnot__": operator.is_not,
+    "aten::__contains__": operator.contains,
+    "aten::__getitem__": operator.getitem,
+    "aten::len": len,
+    "aten::Int": int,
+    "aten::Float": float,
+    "aten::Bool": bool,
+    "aten::str": str,
+    "aten::add_": operator.iadd,
+    "aten::mul_": operator.imul,
+    "aten::append": lambda items, item: _changed(items, items.append(item)),
+    "aten::extend": lambda items, more: items.extend(more),
+    "aten::insert": lambda items, index, item: items.insert(index, item),
+    "aten::pop": lambda items, *where: items.pop(*where),
+    "aten::popitem": lambda items: items.popitem(),
+    "aten::clear": lambda items: items.clear(),
+    "aten::remove": lambda items, item: items.remove(item),
+    "aten::reverse": lambda items: items.reverse(),
+    "aten::copy": lambda items: items.copy(),
+    "aten::index": lambda items, *item: items.index(*item),
+    "aten::count": lambda items, *item: items.count(*item),
+    "aten::list": list,
+    "aten::dict": dict,
+    "aten::keys": lambda items: list(items.keys()),
+    "aten::values": lambda items: list(items.values()),
+    "aten::items": lambda items: list(items.items()),
+    "aten::get": lambda items, *key: items.get(*key),
+    "aten::setdefault": lambda items, *key: items.setdefault(*key),
+    "aten::update": lambda items, other: items.update(other),
+    "aten::_set_item": lambda items, key, item: _changed(items, operator.setitem(items, key, item)),
+    "aten::Delete": operator.delitem,
+    "aten::slice": lambda items, start, stop, step: items[slice(start, stop, step)],
+    "aten::format": lambda text, *values: text.format(*values),
+    "aten::__range_length": lambda start, stop, step: len(range(start, stop, step)),
+    "aten::__derive_index": lambda index, start, step: start + index * step,
+    "aten::ceil": math.ceil,
+    "aten::floor": math.floor,
+    "aten::sqrt": math.sqrt,
+    "aten::log": math.log,
+    "aten::exp": math.exp,
+    "aten::warn": lambda *message: None,
+    "aten::_unwrap_optional": lambda value: value,
+    "aten::is_scripting": lambda: True,
+    "aten::_get_tracing_state": lambda: False,
+    "aten::has_torch_function": lambda *values: False,
+    "aten::manual_seed": lambda *seed: None,
+    "prim::min": min,
+    "prim::max": max,
+    "prim::abs": abs,
+    "prim::rangelist": _range,
+    "prim::StringIndex": operator.getitem,
+    "prim::unchecked_cast": lambda value: value,
+    "prim::unchecked_unwrap_optional": lambda value: value,
+    "prim::Print": lambda *values: None,
+    "prim::ListConstruct": lambda *items: list(items),
+    "prim::TupleConstruct": lambda *items: items,
+    "prim::TupleIndex": operator.getitem,
+    "prim::DictConstruct": lambda *items: dict(zip(items[::2], items[1::2], strict=True)),
+    "prim::IfThenElse": lambda condition, yes, no: yes if condition else no,
+    "prim::Uninitialized": lambda: None,
+}

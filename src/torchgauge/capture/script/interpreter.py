@@ -1,0 +1,158 @@
+"""Runs script modules node by node, so that every op is seen in the module it belongs to.
+
+Nothing is written to the modules: what a method sets on one is kept beside it and forgotten after the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.script.compiler import compile_graph
+from torchgauge.capture.script.program import Block, Step, Unsupported
+from torchgauge.capture.script.values import Instance
+from torchgauge.capture.structure import map_tensors
+from torchgauge.source.torchscript.lowering import module_types
+
+# A second call of a module is traced into `forward1`; overloads are compiled into `forward__0`.
+_FORWARD = re.compile(r"forward(__)?\d*")
+
+Adopt = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Frame:
+    """The values of one call; `path` is the module whose graph is run."""
+
+    __slots__ = ("interpreter", "path", "values")
+
+    def __init__(self, interpreter: ScriptInterpreter) -> None:
+        self.interpreter = interpreter
+        self.path = interpreter.recorder.path
+        self.values: dict[int, Any] = {}
+
+    def apart(self) -> Frame:
+        return Frame(self.interpreter)
+
+    def run(self, block: Block, args: tuple[Any, ...]) -> list[Any]:
+        values = self.values
+        values.update(zip(block.parameters, args, strict=True))
+        self.run_steps(block.steps)
+        return [values[slot] for slot in block.results]
+
+    def run_steps(self, steps: list[Step]) -> None:
+        values = self.values
+        recorder = self.interpreter.recorder
+        for step in steps:
+            args = [values[slot] for slot in step.inputs]
+            recorder.source = step.source
+            result = step.run(self, *args) if step.takes_frame else step.run(*args)
+            if len(step.outputs) == 1:
+                values[step.outputs[0]] = result
+            elif step.outputs:
+                values.update(zip(step.outputs, result, strict=True))
+            del args, result
+            for slot in step.dead:
+                values.pop(slot, None)
+
+
+def can_interpret(module: torch.nn.Module) -> bool:
+    """A script module that has a forward; one with overloads only, like a bare LSTM, cannot be called at all."""
+    return isinstance(module, torch.jit.ScriptModule) and module._c._has_method("forward")
+
+
+class ScriptInterpreter:
+    def __init__(self, recorder: Recorder, adopt: Adopt) -> None:
+        self.recorder = recorder
+        self._adopt = adopt
+        self._types: frozenset[str] = frozenset()
+        # The types are kept, so that an id stays theirs for the whole run.
+        self._programs: dict[tuple[int, str], tuple[Any, Block]] = {}
+        self._attributes: dict[tuple[Any, str], Any] = {}
+        self._held: set[int] = set()
+
+    def run(self, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the module's forward returns. The caller tells the recorder of this call, the others are told here."""
+        script = module._c
+        self._types = module_types(script)
+        arguments = _bind(script._get_method("forward").schema, args, kwargs)
+        return self._invoke(script, "forward", arguments)
+
+    def call_method(self, owner: Any, name: str, args: tuple[Any, ...]) -> Any:
+        if not _FORWARD.fullmatch(name):
+            return self._invoke(owner, name, args)
+        # A trace hands a module that is used twice its own parts as arguments.
+        shown = tuple(v for v in args if not isinstance(v, torch._C.ScriptModule) and id(v) not in self._held)
+        previous = self.recorder.enter(owner, shown, {})
+        try:
+            output = self._invoke(owner, name, args)
+        except BaseException:
+            self.recorder.fail(previous, shown, {})
+            raise
+        self.recorder.leave(owner, previous, output)
+        return output
+
+    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What stands for a tensor that the model holds: taking it in is no op of the model."""
+        with torch._C._DisableTorchDispatch():
+            return self._adopt(tensor)
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        if isinstance(owner, Instance):
+            return owner.attributes[name]
+        key = (owner, name)
+        if key not in self._attributes:
+            value = self._attributes[key] = map_tensors(owner.getattr(name), self.adopt)
+            self._held |= {id(value)} if isinstance(value, torch.Tensor) else set()
+        return self._attributes[key]
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        if isinstance(owner, Instance):
+            owner.attributes[name] = value
+        else:
+            self._attributes[owner, name] = value
+
+    def _invoke(self, owner: Any, name: str, args: tuple[Any, ...]) -> Any:
+        try:
+            block = self._program(owner, name)
+        except Unsupported as node:
+            self.recorder.warn(_opaque(owner, node))
+            return owner._get_method(name)(*args)
+        source = self.recorder.source
+        results = Frame(self).run(block, (owner, *args))
+        self.recorder.source = source
+        return results[0]
+
+    def _program(self, owner: Any, name: str) -> Block:
+        kind = owner._type()
+        found = self._programs.get((id(kind), name))
+        if found is None:
+            block = compile_graph(owner._get_method(name).graph, self._types)
+            found = self._programs[id(kind), name] = (kind, block)
+        return found[1]
+
+
+def _opaque(owner: Any, node: Unsupported) -> str:
+    return f"{owner._type().name()} runs in torch's own engine because of {node}: its inner modules are not told apart"
+
+
+def _bind(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments in the order of the schema, defaults filled in."""
+    declared = schema.arguments[1:]
+    if len(args) > len(declared):
+        raise TypeError(f"forward takes {len(declared)} arguments, {len(args)} were given")
+    unknown = kwargs.keys() - {argument.name for argument in declared[len(args) :]}
+    if unknown:
+        raise TypeError(f"forward takes no argument '{min(unknown)}', or it is given twice")
+    return (*args, *(_value(argument, kwargs) for argument in declared[len(args) :]))
+
+
+def _value(argument: Any, kwargs: dict[str, Any]) -> Any:
+    if argument.name in kwargs:
+        return kwargs[argument.name]
+    if not argument.has_default_value():
+        raise TypeError(f"forward needs '{argument.name}'")
+    return argument.default_value

@@ -1,0 +1,68 @@
+"""The function behind a node that is an operator: Python's own for plain values, else torch's by the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from torchgauge.capture.script.builtins import BUILTINS
+from torchgauge.capture.script.program import Unsupported
+from torchgauge.capture.script.tensor_questions import QUESTIONS, as_tensor, make_tensor, number_to_tensor
+from torchgauge.errors import ForwardError
+from torchgauge.source.allowed_ops import is_denied
+
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "aten::tensor": make_tensor,
+    "aten::as_tensor": as_tensor,
+    "prim::NumToTensor": number_to_tensor,
+}
+_TENSORS = ("Tensor", "Optional[Tensor]")
+
+
+def operator_of(node: Any) -> Callable[..., Any]:
+    kind = node.kind()
+    text = node.schema()
+    if text.startswith("("):  # "(no schema)": the number of arguments varies
+        found = BUILTINS.get(kind)
+        if found is None:
+            raise Unsupported(kind)
+        return found
+    return _by_schema(text)
+
+
+@cache
+def _by_schema(text: str) -> Callable[..., Any]:
+    schema = torch._C.parse_schema(text)
+    name = schema.name
+    asks_tensor = bool(schema.arguments) and str(schema.arguments[0].type) in _TENSORS
+    found = _MAKERS.get(name) or (QUESTIONS if asks_tensor else BUILTINS).get(name)
+    return found or _dispatched(schema)
+
+
+def _refuse(op: str) -> Callable[..., Any]:
+    def refuse(*_: Any) -> None:
+        raise ForwardError(f"the graph calls {op}, which has effects outside the model, so it is not run")
+
+    return refuse
+
+
+def _dispatched(schema: Any) -> Callable[..., Any]:
+    if is_denied(schema.name):
+        return _refuse(schema.name)
+    namespace, _, name = schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if packet is None:
+        raise Unsupported(schema.name)
+    function = getattr(packet, schema.overload_name or "default")
+    keywords = tuple(argument.name for argument in schema.arguments if argument.kwarg_only)
+    if not keywords:
+        return function
+    positional = len(schema.arguments) - len(keywords)
+
+    def call(*args: Any) -> Any:
+        return function(*args[:positional], **dict(zip(keywords, args[positional:], strict=True)))
+
+    return call

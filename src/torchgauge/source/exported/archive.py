@@ -1,0 +1,80 @@
+"""From a `.pt2` archive: its graph is JSON and its weights are raw bytes, so nothing needs to be unpickled.
+
+Torch's own reader would unpickle sample inputs and evaluate the text of symbolic sizes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchgauge.errors import FormatError
+from torchgauge.source.allowed_ops import mark_foreign
+from torchgauge.source.exported.document import read_program
+from torchgauge.source.exported.model import ExportedModel
+from torchgauge.source.exported.stored_tensors import StoredTensors
+
+DOCUMENT_LIMIT = 512 << 20
+_LEGACY = "serialized_exported_program.json"
+
+
+def load_exported(path: str | Path) -> ExportedModel:
+    """The model of an archive. Raises `FormatError` where it cannot be read or calls what is not harmless."""
+    name = str(path)
+    reader = _reader(name)
+    records: list[str] = reader.get_all_records()
+    record = _document_record(records, name)
+    document = _json(reader, record, name)
+    model = record.removeprefix("models/").removesuffix(".json")
+    try:
+        tensors = StoredTensors(
+            reader,
+            *(_config(reader, records, f"data/{kind}/{model}_{kind}_config.json", name) for kind in _KINDS),
+        )
+        exported = ExportedModel(read_program(document, tensors, f"'{name}'"))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, RecursionError) as error:
+        raise FormatError(f"'{name}' is no complete exported program: {type(error).__name__} at {error}") from error
+    mark_foreign(exported)
+    return exported
+
+
+_KINDS = ("weights", "constants")
+
+
+def _reader(name: str) -> Any:
+    try:
+        with open(name, "rb"):
+            return torch._C.PyTorchFileReader(name)
+    except OSError as error:
+        raise FormatError(f"cannot read '{name}': {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise FormatError(f"'{name}' is no archive that torch reads: {str(error).splitlines()[0]}") from error
+
+
+def _document_record(records: list[str], name: str) -> str:
+    models = [record for record in records if record.startswith("models/") and record.endswith(".json")]
+    if not models and _LEGACY in records:
+        return _LEGACY
+    if len(models) != 1:
+        raise FormatError(f"'{name}' holds {len(models)} exported programs; one is needed")
+    return models[0]
+
+
+def _config(reader: Any, records: list[str], record: str, name: str) -> dict[str, Any]:
+    found = _json(reader, record, name).get("config") if record in records else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _json(reader: Any, record: str, name: str) -> dict[str, Any]:
+    if reader.get_record_size(record) > DOCUMENT_LIMIT:
+        raise FormatError(f"'{name}': {record} is larger than {DOCUMENT_LIMIT >> 20} MiB")
+    try:
+        document = json.loads(reader.get_record(record))
+    except (ValueError, RecursionError, RuntimeError) as error:
+        raise FormatError(f"'{name}': {record} is no JSON: {type(error).__name__}") from error
+    if not isinstance(document, dict):
+        raise FormatError(f"'{name}': {record} is no JSON object")
+    return document

@@ -1,0 +1,158 @@
+"""From the JSON of an archive to a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchgauge.errors import FormatError
+from torchgauge.source.exported.calls import function_named
+from torchgauge.source.exported.live import place
+from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref
+from torchgauge.source.exported.stored_tensors import StoredTensors, dtype_of, size_of
+
+_LAYOUTS = {1: torch.sparse_coo, 2: torch.sparse_csr, 3: torch.sparse_csc, 4: torch.sparse_bsr, 5: torch.sparse_bsc,
+            7: torch.strided}  # fmt: skip
+_FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d, 4: torch.preserve_format}
+_KEYWORD = 2
+_NO_MODULE = "_empty_nn_module_stack"
+
+
+def read_program(document: dict[str, Any], tensors: StoredTensors, where: str) -> Program:
+    module = document["graph_module"]
+    described, signature = module["graph"]["tensor_values"], module["signature"]
+    graph = read_graph(module["graph"], where)
+    kinds = [next(iter(spec.items())) for spec in signature["output_specs"]]
+    outputs = tuple(_argument(spec["arg"], where) for kind, spec in kinds if kind == "user_output")
+    program = Program(
+        graph=Graph(graph.inputs, graph.calls, outputs[0] if len(outputs) == 1 else outputs),
+        inputs=_inputs(signature, described, where),
+        modules=tuple(entry["fqn"] for entry in module["module_call_graph"]),
+        type=_root_type(module["graph"]),
+    )
+    for spec in signature["input_specs"]:
+        _hold(program, spec, tensors, described)
+    return program
+
+
+def _hold(program: Program, spec: dict[str, Any], tensors: StoredTensors, described: dict[str, Any]) -> None:
+    (kind, entry), *_ = spec.items()
+    if kind in ("parameter", "buffer", "tensor_constant"):
+        name, target = entry["arg"]["name"], entry[f"{kind}_name"]
+        tensor = tensors.get(target, described[name], is_parameter=kind == "parameter")
+        if kind == "tensor_constant":
+            program.constants[name] = tensor
+        else:
+            (program.parameters if kind == "parameter" else program.buffers)[name] = (target, tensor)
+
+
+def _inputs(signature: dict[str, Any], described: dict[str, Any], where: str) -> tuple[Input, ...]:
+    found = []
+    for spec in signature["input_specs"]:
+        if "user_input" not in spec:
+            continue
+        argument = spec["user_input"]["arg"]
+        if "as_tensor" not in argument:
+            raise FormatError(f"{where} takes an input that is no tensor: {next(iter(argument))}")
+        name = argument["as_tensor"]["name"]
+        meta = described[name]
+        found.append(Input(name, tuple(map(size_of, meta["sizes"])), dtype_of(meta["dtype"])))
+    return tuple(found)
+
+
+def read_graph(graph: dict[str, Any], where: str) -> Graph:
+    calls = [call for node in graph["nodes"] if (call := _call(node, where)) is not None]
+    inputs = tuple(name for argument in graph["inputs"] for name in _names(argument))
+    return Graph(inputs, tuple(calls), [_argument(argument, where) for argument in graph["outputs"]])
+
+
+def _call(node: dict[str, Any], where: str) -> Call | None:
+    function = function_named(node["target"], where)
+    if function is None:
+        return None
+    arguments = [(entry, _argument(entry["arg"], where)) for entry in node["inputs"]]
+    args = tuple(value for entry, value in arguments if not _is_keyword(entry))
+    kwargs = {entry["name"]: value for entry, value in arguments if _is_keyword(entry)}
+    outputs = [_taken_apart(output) for output in node["outputs"]]
+    is_whole = len(outputs) == 1 and (".higher_order." not in node["target"] or node.get("is_hop_single_tensor_return"))
+    return Call(function, args, kwargs, outputs[0] if is_whole else outputs, _places(node))
+
+
+def _is_keyword(entry: dict[str, Any]) -> bool:
+    return bool(entry["name"]) and entry.get("kind") == _KEYWORD
+
+
+def _taken_apart(output: dict[str, Any]) -> Any:
+    """The names that an output is given: one, or one for each tensor of a list."""
+    kind, value = next(iter(output.items()))
+    if kind in ("as_tensors", "as_optional_tensors"):
+        return [_name(item) for item in value]
+    return _name(value) if isinstance(value, dict) else ""
+
+
+def _name(value: dict[str, Any]) -> str:
+    inner = value.get("as_tensor", value)
+    return str(inner.get("name") or inner.get("as_name") or "")
+
+
+def _names(argument: dict[str, Any]) -> list[str]:
+    found = _taken_apart(argument)
+    return found if isinstance(found, list) else [found]
+
+
+def _root_type(graph: dict[str, Any]) -> str:
+    for node in graph["nodes"]:
+        first = node["metadata"].get("nn_module_stack", _NO_MODULE).split(";")[0].split(",")
+        if len(first) == 3 and not first[1]:
+            return str(first[2].rpartition(".")[2])
+    return "ExportedProgram"
+
+
+def _places(node: dict[str, Any]) -> tuple[Place, ...]:
+    stack = node["metadata"].get("nn_module_stack", "")
+    parts = [entry.split(",") for entry in stack.split(";") if entry and not entry.startswith(_NO_MODULE)]
+    places = (place(part[0], part[1], part[2]) for part in parts if len(part) == 3)
+    return tuple(found for found in places if found.path)
+
+
+def _argument(argument: dict[str, Any], where: str) -> Any:
+    kind, value = next(iter(argument.items()))
+    match kind:
+        case "as_none":
+            return None
+        case "as_tensor" | "as_sym_int" | "as_sym_float" | "as_sym_bool" | "as_optional_tensor":
+            return _scalar(value)
+        case "as_tensors" | "as_optional_tensors" | "as_sym_ints" | "as_sym_floats" | "as_sym_bools":
+            return [_scalar(item) for item in value]
+        case "as_scalar_type":
+            return dtype_of(value)
+        case "as_memory_format":
+            return _FORMATS[value]
+        case "as_layout":
+            return _LAYOUTS[value]
+        case "as_device":
+            return torch.device(value["type"], value["index"]) if value.get("index") is not None else _device(value)
+        case "as_graph":
+            return read_graph(value["graph"], where)
+        case "as_complex":
+            return complex(value["real"], value["imag"])
+        case "as_int" | "as_ints" | "as_float" | "as_floats" | "as_string" | "as_strings" | "as_bool" | "as_bools":
+            return value
+        case "as_int_lists" | "as_float_lists":
+            return value
+    raise FormatError(f"{where} has an argument of the kind '{kind}', which torchgauge does not know")
+
+
+def _device(value: dict[str, Any]) -> torch.device:
+    return torch.device(value["type"])
+
+
+def _scalar(value: dict[str, Any]) -> Any:
+    """A name, a plain value, or nothing."""
+    if "as_none" in value:
+        return None
+    for kind in ("as_int", "as_float", "as_bool"):
+        if kind in value:
+            return value[kind]
+    return Ref(_name(value))

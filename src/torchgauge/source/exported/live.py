@@ -1,0 +1,127 @@
+"""From a live `torch.export.ExportedProgram`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_unflatten
+
+from torchgauge.errors import TargetError
+from torchgauge.source.exported.calls import CHECKS, run_higher_order
+from torchgauge.source.exported.model import ExportedModel
+from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref
+
+_AGAIN = re.compile(r"@\d+")
+_STRICT = re.compile(r"^L\['self'\]\.?")
+_KEY = re.compile(r"\[['\"]?([^\]'\"]+)['\"]?\]")
+
+
+def is_program(target: object) -> bool:
+    # Whoever holds one has imported torch.export.
+    export = sys.modules.get("torch.export")
+    return export is not None and isinstance(target, export.ExportedProgram)
+
+
+def from_program(program: Any) -> ExportedModel:
+    signature, state = program.graph_signature, program.state_dict
+    constants = {name: program.constants[target] for name, target in _targets(signature, "CONSTANT_TENSOR")}
+    buffers = {
+        name: (target, state[target] if target in state else program.constants[target])
+        for name, target in _targets(signature, "BUFFER")
+    }
+    graph = _graph(program.graph_module)
+    return ExportedModel(
+        Program(
+            graph=Graph(graph.inputs, graph.calls, _user_outputs(program, graph.outputs)),
+            inputs=_inputs(program),
+            parameters={name: (target, state[target]) for name, target in _targets(signature, "PARAMETER")},
+            buffers=buffers,
+            constants=constants,
+            modules=tuple(entry.fqn for entry in program.module_call_graph),
+            type=_root_type(program),
+        )
+    )
+
+
+def place(key: str, path: str, kind: str) -> Place:
+    """A place from what a node says of its modules: paths of the strict mode are expressions, repeats are numbered."""
+    plain = _KEY.sub(r".\1", _STRICT.sub("", path))
+    return Place(key, _AGAIN.sub("", plain).lstrip("."), kind.rpartition(".")[2])
+
+
+def _root_type(program: Any) -> str:
+    for node in program.graph.nodes:
+        for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+            if not place("", path, "").path:
+                return _type_name(kind).rpartition(".")[2]
+    return "ExportedProgram"
+
+
+def _targets(signature: Any, kind: str) -> list[tuple[str, str]]:
+    return [(spec.arg.name, spec.target) for spec in signature.input_specs if spec.kind.name == kind]
+
+
+def _inputs(program: Any) -> tuple[Input, ...]:
+    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
+    found = []
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in names:
+            value = node.meta.get("val")
+            if not isinstance(value, torch.Tensor):
+                raise TargetError(f"the exported program takes '{node.name}', which is no tensor: export it without")
+            found.append(Input(node.name, tuple(_hint(size) for size in value.shape), value.dtype))
+    return tuple(found)
+
+
+def _hint(size: Any) -> int:
+    """The size that a symbolic one had when the program was exported."""
+    return size if isinstance(size, int) else int(size.node.hint)
+
+
+def _user_outputs(program: Any, outputs: Any) -> Any:
+    kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
+    wanted = [value for value, kind in zip(outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
+    spec = program.call_spec.out_spec
+    return tree_unflatten(wanted, spec) if spec is not None else tuple(wanted)
+
+
+def _graph(module: Any) -> Graph:
+    inputs: list[str] = []
+    calls: list[Call] = []
+    outputs: Any = ()
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            inputs.append(node.name)
+        elif node.op == "output":
+            outputs = _value(node.args[0], module)
+        elif node.op == "call_function" and node.target not in CHECKS:
+            calls.append(_call(node, module))
+    return Graph(tuple(inputs), tuple(calls), outputs)
+
+
+def _call(node: Any, module: Any) -> Call:
+    function = node.target
+    if isinstance(function, torch._ops.HigherOrderOperator):
+        function = run_higher_order(function.name())
+    stack = node.meta.get("nn_module_stack") or {}
+    places = tuple(place(key, path, _type_name(kind)) for key, (path, kind) in stack.items())
+    kwargs = {name: _value(value, module) for name, value in node.kwargs.items()}
+    return Call(function, _value(tuple(node.args), module), kwargs, node.name, tuple(p for p in places if p.path))
+
+
+def _type_name(kind: Any) -> str:
+    return kind if isinstance(kind, str) else kind.__qualname__
+
+
+def _value(value: Any, module: Any) -> Any:
+    if isinstance(value, torch.fx.Node):
+        return _graph(getattr(module, str(value.target))) if value.op == "get_attr" else Ref(value.name)
+    if isinstance(value, list | tuple):  # fx has lists of its own kind
+        items = [_value(item, module) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        return {key: _value(item, module) for key, item in value.items()}
+    return value

@@ -1,0 +1,163 @@
+"""An exported program as a model with the modules it was exported from: each call of one is a call here too."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from torchgauge.source.candidate import Candidate, make_tensor
+from torchgauge.source.exported.program import Call, Program, assign, resolve
+from torchgauge.source.exported.stages import Segment, segment_graph
+
+
+class Stage(nn.Module):
+    """A module of which the nodes of its calls are known; `original_name` is the class it was."""
+
+    def __init__(self, original_name: str, engine: Engine) -> None:
+        super().__init__()
+        self.original_name = original_name
+        self.engine = engine
+
+    def forward(self, *args: Any) -> Any:
+        return self.engine.run_next(args)
+
+
+class Engine:
+    """Runs segments, each inside a call of its stage."""
+
+    def __init__(self, program: Program) -> None:
+        self.stages: dict[str, Stage] = {}
+        self._homes = {name: place for name, (place, _) in (program.parameters | program.buffers).items()}
+        self._constants = program.constants
+        self._next: Segment | None = None
+
+    def run(self, segment: Segment, args: tuple[Any, ...]) -> dict[str, Any]:
+        values = _Values(dict(zip(segment.inputs, args, strict=True)), self.tensor)
+        for step, dead in zip(segment.steps, segment.dead, strict=True):
+            if isinstance(step, Call):
+                result = step.function(*resolve(step.args, values), **resolve(step.kwargs, values))
+                assign(step.outputs, result, values)
+            else:
+                assign(step.outputs, self._call(step, values), values)
+            result = None
+            for name in dead:
+                values.pop(name, None)
+        return values
+
+    def _call(self, segment: Segment, values: dict[str, Any]) -> tuple[Any, ...]:
+        self._next = segment
+        result = self.stages[segment.path](*(values[name] for name in segment.inputs))
+        return (result,) if len(segment.outputs) == 1 else result
+
+    def run_next(self, args: tuple[Any, ...]) -> Any:
+        segment, self._next = self._next, None
+        if segment is None:
+            raise RuntimeError("a part of an exported program cannot be called by itself")
+        values = self.run(segment, args)
+        outputs = tuple(values[name] for name in segment.outputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor of the model, as its module holds it at this moment."""
+        if name in self._constants:
+            return self._constants[name]
+        path, _, leaf = self._homes[name].rpartition(".")
+        return getattr(self.stages[path], leaf)
+
+
+class _Values(dict[str, Any]):
+    """The values of a segment; the model's own tensors are asked for when they are read."""
+
+    def __init__(self, given: dict[str, Any], held: Callable[[str], torch.Tensor]) -> None:
+        super().__init__(given)
+        self._held = held
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        return self._held(name)
+
+
+class ExportedModel(Stage):
+    """The root: takes the inputs of the program in its order, or by name."""
+
+    def __init__(self, program: Program) -> None:
+        engine = Engine(program)
+        super().__init__(program.type, engine)
+        self.inputs = program.inputs
+        self._outputs = program.graph.outputs
+        held = frozenset((*program.parameters, *program.buffers, *program.constants))
+        self._whole = segment_graph(program.graph, held)
+        _plant(self, program)
+        names = [inspect.Parameter(item.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for item in program.inputs]
+        self.__dict__["forward"] = _signed(self._run, inspect.Signature(names))
+
+    def candidates(self) -> list[Candidate]:
+        """The inputs that the export was made for: exact in rank, type and all sizes that are fixed."""
+        tensors = tuple(make_tensor(item.shape, item.dtype) for item in self.inputs)
+        return [Candidate(tensors, {}, "the signature of the export")]
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        given = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        given += [kwargs[item.name] for item in self.inputs[len(given) :] if item.name in kwargs]
+        if len(given) != len(self.inputs):
+            raise TypeError(f"the exported program takes {len(self.inputs)} tensors, {len(given)} were given")
+        return resolve(self._outputs, self.engine.run(self._whole, tuple(given)))
+
+
+def _signed(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    forward.__signature__ = signature  # type: ignore[attr-defined]
+    return forward
+
+
+def _plant(root: ExportedModel, program: Program) -> None:
+    """Make the tree of modules and give them their tensors; a module of two names is one module."""
+    types = {place.path: place.type for call in program.graph.calls for place in call.places}
+    tensors = [(name, tensor, False) for name, tensor in program.parameters.values()]
+    tensors += [(name, tensor, True) for name, tensor in program.buffers.values()]
+    paths = dict.fromkeys((*program.modules, *types, *(name.rpartition(".")[0] for name, _, _ in tensors)))
+    root.engine.stages[""] = root
+    for path in paths:
+        _grow(root, path, types)
+    for name, tensor, is_buffer in tensors:
+        path, _, leaf = name.rpartition(".")
+        stage = root.engine.stages[path]
+        if is_buffer:
+            stage.register_buffer(leaf, tensor)
+        else:
+            stage.register_parameter(leaf, _parameter(tensor))
+    _merge_twins(root)
+
+
+def _grow(root: ExportedModel, path: str, types: dict[str, str]) -> Stage:
+    stages = root.engine.stages
+    if path not in stages:
+        above, _, name = path.rpartition(".")
+        parent = _grow(root, above, types)
+        stages[path] = Stage(types.get(path, "Module"), root.engine)
+        parent.add_module(name, stages[path])
+    return stages[path]
+
+
+def _parameter(tensor: torch.Tensor) -> nn.Parameter:
+    return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, tensor.requires_grad)
+
+
+def _merge_twins(root: ExportedModel) -> None:
+    """Stages without parts that hold the same tensors were one module with several names."""
+    first: dict[Any, Stage] = {}
+    for path, stage in list(root.engine.stages.items()):
+        own = tuple((name, id(tensor)) for name, tensor in (*stage.named_parameters(), *stage.named_buffers()))
+        if not path or stage._modules or not own:
+            continue
+        twin = first.setdefault(own, stage)
+        if twin is not stage:
+            above, _, name = path.rpartition(".")
+            root.engine.stages[above]._modules[name] = twin
+            root.engine.stages[path] = twin

@@ -1,0 +1,104 @@
+"""An exported graph, wherever it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The value of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A call of a module that a node belongs to: `key` tells the calls of one module apart."""
+
+    key: str
+    path: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One node: `outputs` is a name, or a nested list of names that the result is taken apart into."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: Any
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    inputs: tuple[str, ...]
+    calls: tuple[Call, ...]
+    outputs: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of the model: a tensor of this shape and type, or a fixed value that the graph does not read."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`tensors` and `constants` go by the name of the graph's input; the names in `owners` are those of the model."""
+
+    graph: Graph
+    inputs: tuple[Input, ...]
+    parameters: dict[str, tuple[str, torch.Tensor]] = field(default_factory=dict)
+    buffers: dict[str, tuple[str, torch.Tensor]] = field(default_factory=dict)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    type: str = "ExportedProgram"
+
+
+def names_in(value: Any) -> Iterator[str]:
+    """The names that an argument refers to."""
+    if isinstance(value, Ref):
+        yield value.name
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from names_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from names_in(item)
+
+
+def names_out(outputs: Any) -> Iterator[str]:
+    if isinstance(outputs, str):
+        yield outputs
+    elif isinstance(outputs, list | tuple):
+        for item in outputs:
+            yield from names_out(item)
+
+
+def resolve(value: Any, values: dict[str, Any]) -> Any:
+    """An argument with its names replaced by their values."""
+    if isinstance(value, Ref):
+        return values[value.name]
+    if isinstance(value, list | tuple):
+        return type(value)(resolve(item, values) for item in value)
+    if isinstance(value, dict):
+        return {key: resolve(item, values) for key, item in value.items()}
+    return value
+
+
+def assign(outputs: Any, result: Any, values: dict[str, Any]) -> None:
+    if isinstance(outputs, str):
+        values[outputs] = result
+    elif isinstance(outputs, list | tuple) and outputs:
+        for item, part in zip(outputs, result, strict=True):
+            assign(item, part, values)

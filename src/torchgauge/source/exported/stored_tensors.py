@@ -1,0 +1,65 @@
+"""The tensors of an archive: on the meta device, small integers with their content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# The numbers of the format, which are not those of torch.
+_DTYPES = {
+    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
+    9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8_e4m3fn",
+    30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz", 33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
+}  # fmt: skip
+CONTENT_LIMIT = 4 << 20  # bytes
+
+
+def dtype_of(number: int) -> torch.dtype:
+    return getattr(torch, _DTYPES[number])
+
+
+def size_of(entry: dict[str, Any]) -> int:
+    """A size; of a symbolic one what it was when the program was exported."""
+    value = entry["as_int"] if "as_int" in entry else (entry["as_expr"].get("hint") or {}).get("as_int")
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"the size {value}")
+    return value
+
+
+class StoredTensors:
+    """Tensors by their name in the model; one record at one place is one tensor, however many names it has."""
+
+    def __init__(self, reader: Any, weights: dict[str, Any], constants: dict[str, Any]) -> None:
+        self._reader = reader
+        self._entries = {name: ("data/weights/", entry) for name, entry in weights.items()}
+        self._entries |= {name: ("data/constants/", entry) for name, entry in constants.items()}
+        self._made: dict[str, torch.Tensor] = {}
+
+    def get(self, name: str, described: dict[str, Any], *, is_parameter: bool) -> torch.Tensor:
+        """`described` is what the graph says of the tensor, for archives that say it nowhere else."""
+        folder, entry = self._entries.get(name, ("", {}))
+        meta = entry.get("tensor_meta") or described
+        record = folder + entry["path_name"] if entry and not entry.get("use_pickle") else ""
+        key = f"{record or name} {meta['sizes']} {meta.get('strides')} {meta.get('storage_offset')}"
+        if key not in self._made:
+            tensor = self._make(record, meta)
+            wants_grad = is_parameter and bool(meta.get("requires_grad")) and tensor.dtype.is_floating_point
+            self._made[key] = torch.nn.Parameter(tensor, wants_grad) if is_parameter else tensor
+        return self._made[key]
+
+    def _make(self, record: str, meta: dict[str, Any]) -> torch.Tensor:
+        shape = tuple(map(size_of, meta["sizes"]))
+        stride = tuple(map(size_of, meta["strides"]))
+        dtype = dtype_of(meta["dtype"])
+        content = None if dtype.is_floating_point or dtype.is_complex else self._content(record)
+        if content:
+            offset = size_of(meta["storage_offset"])
+            flat = torch.frombuffer(bytearray(content), dtype=dtype)
+            return flat.as_strided(shape, stride, offset).clone()
+        return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+
+    def _content(self, record: str) -> bytes | None:
+        if not record or self._reader.get_record_size(record) > CONTENT_LIMIT:
+            return None
+        return self._reader.get_record(record)

@@ -1,0 +1,91 @@
+"""Opens an archive after its code was found harmless.
+
+The records are listed and read by torch's own reader: what is scanned is what torch will compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchgauge.errors import FormatError
+from torchgauge.source.allowed_ops import mark_foreign, require_allowed
+from torchgauge.source.torchscript.code import require_harmless_reading, scan_code
+
+SOURCE_LIMIT = 64 << 20
+# Up to this size tensors are read, because traces keep numbers in them; of a larger archive only their shapes.
+VALUES_LIMIT = 2 << 30
+
+_ZIP = b"PK\x03\x04"
+
+
+def load_torchscript(path: str | Path) -> torch.jit.ScriptModule:
+    """The script module of an archive. Raises `FormatError` where its code is not harmless or cannot be read."""
+    name = str(path)
+    _scan(name)
+    device = "cpu" if Path(path).stat().st_size <= VALUES_LIMIT else "meta"
+    with torch.random.fork_rng(devices=[]):
+        try:
+            module = torch.jit.load(name, map_location=device)
+        except (RuntimeError, ValueError) as error:
+            raise FormatError(f"'{name}' cannot be read as TorchScript: {_first_line(error)}") from error
+    _check_graphs(module, name)
+    mark_foreign(module)
+    return module
+
+
+def _scan(name: str) -> None:
+    reader = _reader(name)
+    records: list[str] = reader.get_all_records()
+    # An older layout keeps its code elsewhere.
+    if any(record.lower() == "model.json" for record in records):
+        raise FormatError(f"'{name}' is a TorchScript archive of before torch 1.3, which is not read")
+    sources = [record for record in records if record.lower().endswith(".py")]
+    if not sources:
+        raise FormatError(f"'{name}' holds no TorchScript code")
+    special: frozenset[str] = frozenset()
+    for record in sources:
+        if reader.get_record_size(record) > SOURCE_LIMIT:
+            raise FormatError(f"'{name}': the code in {record} is larger than {SOURCE_LIMIT >> 20} MiB")
+        special |= scan_code(reader.get_record(record), f"'{name}' ({record})")
+    require_harmless_reading(special, f"'{name}'")
+
+
+def _reader(name: str) -> Any:
+    try:
+        with open(name, "rb") as file:
+            head = file.read(8)
+        # Torch takes a file with this mark for another format, whatever else it is.
+        if head[:4] != _ZIP or head[4:] == b"PTMF":
+            raise FormatError(f"'{name}' is no TorchScript archive")
+        return torch._C.PyTorchFileReader(name)
+    except OSError as error:
+        raise FormatError(f"cannot read '{name}': {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise FormatError(f"'{name}' is no archive that torch reads: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _check_graphs(module: torch.jit.ScriptModule, name: str) -> None:
+    """The scan of the source errs on the safe side; the graphs are exact."""
+    for path, part in module.named_modules():
+        script: Any = getattr(part, "_c", None)
+        for method in script._method_names() if script is not None else ():
+            for node in _nodes(script._get_method(method).inlined_graph):
+                require_allowed(node.kind(), f"'{name}' ({path or 'the model itself'}, {method})")
+
+
+def _nodes(block: Any) -> Iterator[Any]:
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _nodes(inner)
+        if node.hasAttribute("Subgraph"):
+            yield from _nodes(node.g("Subgraph"))

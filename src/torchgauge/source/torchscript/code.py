@@ -1,0 +1,98 @@
+"""Reads the source in an archive, Python's grammar with TorchScript's meaning, and refuses what may do harm."""
+
+from __future__ import annotations
+
+import ast
+
+from torchgauge.errors import FormatError
+from torchgauge.source.allowed_ops import DENIED_NAMES, require_allowed
+
+# Classes of C++ whose objects an archive may hold: packed weights.
+_CLASSES = ("quantized", "xnnpack", "rnn")
+# What runs while an archive is read (`__setstate__`) may only unpack its weights.
+_UNPACKING = frozenset(("annotate", "unchecked_cast", "uninitialized"))
+_ROOTS = frozenset(("torch", "ops", "__torch__", "CONSTANTS"))
+_HARMLESS_METHODS = frozenset(("__init__", "__getstate__", "__setstate__"))
+
+
+def scan_code(source: bytes, where: str) -> frozenset[str]:
+    """The special methods that the source defines. Raises `FormatError` unless every op it can call is allowed."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise FormatError(f"the code of {where} cannot be read: {type(error).__name__}") from error
+    special = set()
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            _check_name(_dotted(node), where)
+        elif isinstance(node, ast.Name) and node.id in DENIED_NAMES:
+            raise _outside(node.id, where)
+        elif isinstance(node, ast.Call) and _dotted(node.func) == ("getattr",):
+            _check_getattr(node, where)
+        elif isinstance(node, ast.FunctionDef):
+            special |= {node.name} if node.name.startswith("__") and node.name.endswith("__") else set()
+            if node.name == "__setstate__":
+                _check_unpacking(node, where)
+    return frozenset(special)
+
+
+def require_harmless_reading(special_methods: frozenset[str], where: str) -> None:
+    """What unpacks weights has no calls in it, but operators may be methods too: together they are refused."""
+    if "__setstate__" in special_methods and not special_methods <= _HARMLESS_METHODS:
+        raise _runs(where)
+
+
+def _outside(name: str, where: str) -> FormatError:
+    return FormatError(f"{where} calls {name}, which has effects outside the model, so it is not run")
+
+
+def _runs(where: str) -> FormatError:
+    return FormatError(f"{where} runs code of its own while it is read (__setstate__), so it is not read")
+
+
+def _check_name(parts: tuple[str, ...], where: str) -> None:
+    match parts:
+        case ("torch", name, *_):
+            require_allowed(f"aten::{name}", where)
+        case ("ops", namespace, name, *_):
+            require_allowed(f"{namespace}::{name}", where)
+        case ("__torch__", "torch", "classes", namespace, *rest) if namespace not in _CLASSES:
+            raise FormatError(f"{where} uses the class {'.'.join((namespace, *rest))}, which torchgauge does not know")
+        case (*_, name) if name in DENIED_NAMES:
+            raise _outside(name, where)
+
+
+def _dotted(node: ast.expr) -> tuple[str, ...]:
+    """The names of `a.b.c`; an expression in front of them is an empty name."""
+    if isinstance(node, ast.Attribute):
+        return (*_dotted(node.value), node.attr)
+    return (node.id,) if isinstance(node, ast.Name) else ("",)
+
+
+def _check_getattr(call: ast.Call, where: str) -> None:
+    """`getattr(self, "0")` is how a module with a number for a name is reached; nothing else is reached this way."""
+    names = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
+    texts = [node.value for node in call.args[1:] if isinstance(node, ast.Constant)]
+    if names & _ROOTS or len(texts) != 1 or texts[0] in DENIED_NAMES:
+        raise FormatError(f"{where} reaches for something by getattr, which torchgauge does not follow")
+
+
+def _check_unpacking(function: ast.FunctionDef, where: str) -> None:
+    nodes = list(ast.walk(function))
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    if bound & (_ROOTS | _UNPACKING) or any(isinstance(node, ast.While | ast.For | ast.With) for node in nodes):
+        raise _runs(where)
+    if not all(_only_unpacks(_dotted(node.func)) for node in nodes if isinstance(node, ast.Call)):
+        raise _runs(where)
+
+
+def _only_unpacks(name: tuple[str, ...]) -> bool:
+    match name:
+        case ("ops", "quantized", op):
+            return "prepack" in op or op.startswith("make_quantized")
+        case ("ops", "prim", _) | ("torch", "__isnot__" | "__is__" | "len" | "list" | "eq" | "ne"):
+            return True
+        case (single,):
+            return single in _UNPACKING
+    return False

@@ -1,0 +1,159 @@
+"""Frozen graphs have no calls left: what they still tell of the modules their nodes were inlined from.
+
+A node knows the names of its modules without the lists they stood in (`0.attention` for `blocks.0.attention`); the
+constants that were parameters have the whole name. Together they give the paths.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchgauge.source.torchscript.lowering import nodes_of
+
+_SEGMENT = re.compile(r"([^.()]+)\(([^()]*)\)")
+_NO_MODULE = ("SELF", "UNKNOWN_INSTANCE", "TOP")
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
+# The paths of the modules that a node belongs to, outermost first.
+Scope = tuple[str, ...]
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenTensor:
+    name: str
+    tensor: torch.Tensor
+    is_buffer: bool
+
+
+def is_flat(graph: Any) -> bool:
+    """Whether modules were inlined into the graph."""
+    return any(_names(node) for node in nodes_of(graph))
+
+
+class Scopes:
+    """The scope of every node of a flat graph."""
+
+    def __init__(self, graph: Any) -> None:
+        self.types: dict[str, str] = {}
+        self._paths: dict[Names, list[tuple[int, str]]] = defaultdict(list)
+        for position, names, path in _known_paths(graph):
+            self._paths[names].append((position, path))
+        self._found: dict[Any, Scope] = {}
+        for position, node in enumerate(nodes_of(graph)):
+            segments = _segments(node)
+            scope = self._scope(tuple(name for name, _ in segments), position)
+            self._found[_key(node)] = scope
+            for path, (_, kind) in zip(scope, segments, strict=True):
+                self.types.setdefault(path, kind)
+
+    def of(self, node: Any) -> Scope:
+        return self._found.get(_key(node), ())
+
+    def _scope(self, names: Names, position: int) -> Scope:
+        scope: list[str] = []
+        for depth in range(1, len(names) + 1):
+            above = scope[-1] if scope else ""
+            scope.append(self._resolve(names[:depth], position) or f"{above}.{names[depth - 1]}".lstrip("."))
+        return tuple(scope)
+
+    def _resolve(self, names: Names, position: int) -> str | None:
+        """The path that the nearest node with a parameter gives to these names."""
+        found = self._paths.get(names)
+        if not found:
+            return None
+        after = bisect_left(found, (position, ""))
+        return min(found[max(after - 1, 0) : after + 1], key=lambda known: abs(known[0] - position))[1]
+
+
+def frozen_modules(graph: Any) -> dict[str, str]:
+    """Types of the modules that were inlined into a graph, by path, parents before children."""
+    types = dict(Scopes(graph).types)
+    for path in list(types):
+        parent = path.rpartition(".")[0]
+        while parent and parent not in types:
+            types[parent] = "ModuleList"
+            parent = parent.rpartition(".")[0]
+    return types
+
+
+def frozen_tensors(graph: Any) -> Iterator[FrozenTensor]:
+    """The constants of a graph that were parameters or buffers, named for the module that reads them first."""
+    scopes = Scopes(graph)
+    taken: set[str] = set()
+    for node in nodes_of(graph):
+        tensor = _constant(node)
+        if tensor is None or not tensor.is_floating_point() or not node.hasUses():
+            continue
+        name = base = ".".join((*scopes.of(node.output().uses()[0].user)[-1:], _leaf(node)))
+        while name in taken:
+            name = f"{base}.{len(taken)}"
+        taken.add(name)
+        yield FrozenTensor(name, tensor, base.endswith(_BUFFERS))
+
+
+def _leaf(node: Any) -> str:
+    """`weight` of `self.layer1.0.conv1.weight`: what follows may be a number that makes it unique in the graph."""
+    parts = [part for part in _constant_name(node) if not part.isdigit()]
+    return parts[-1] if parts else "constant"
+
+
+def _known_paths(graph: Any) -> Iterator[tuple[int, Names, str]]:
+    """Position, names as nodes know them, whole path: for every module whose parameter some node reads."""
+    for position, node in enumerate(nodes_of(graph)):
+        names = _names(node)
+        for value in node.inputs() if names else ():
+            owner = _constant_name(value.node())[:-1]
+            ends = _match(names, owner)
+            for depth, end in enumerate(ends, 1):
+                yield position, names[:depth], ".".join(owner[:end])
+
+
+def _match(names: Names, owner: Names) -> list[int]:
+    """Where in the whole path each name ends, matched from the back; empty where they do not fit."""
+    ends: list[int] = []
+    end = len(owner)
+    for name in reversed(names):
+        while end and owner[end - 1] != name:
+            end -= 1
+        if not end or (not ends and end != len(owner)):
+            return []
+        ends.append(end)
+        end -= 1
+    return ends[::-1]
+
+
+def _constant(node: Any) -> torch.Tensor | None:
+    if node.kind() != "prim::Constant" or node.output().type().kind() != "TensorType":
+        return None
+    value = node.output().toIValue()
+    return value if isinstance(value, torch.Tensor) else None  # a trace has numbers of this type
+
+
+def _constant_name(node: Any) -> Names:
+    """`self.layer1.0.conv1.weight` without its first part; nothing for a value that is no named constant."""
+    if _constant(node) is None:
+        return ()
+    parts = tuple(node.output().debugName().split("."))
+    return parts[1:] if parts[0] == "self" else ()
+
+
+def _names(node: Any) -> Names:
+    return tuple(name for name, _ in _segments(node))
+
+
+def _segments(node: Any) -> list[tuple[str, str]]:
+    if node.kind() == "prim::Constant":
+        return []
+    return [(name, kind) for name, kind in _SEGMENT.findall(node.getModuleHierarchy()) if name not in _NO_MODULE]
+
+
+def _key(node: Any) -> tuple[Any, ...]:
+    return (node.kind(), *(value.debugName() for value in (*node.inputs(), *node.outputs())))
