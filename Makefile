@@ -33,8 +33,9 @@ check: install  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: install  ## time the static analysis against a bare forward and against other tools
+bench: install  ## time the static analysis and the opening of files against their limits
 	$(BIN)/python benchmarks/static.py
+	$(BIN)/python benchmarks/files.py
 
 clean:  ## remove what the tools left behind; .venv stays
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info torchgauge-demo.*

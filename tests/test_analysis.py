@@ -199,7 +199,7 @@ def test_formulas_registered_with_torch_are_honoured_for_custom_ops() -> None:
         library.impl("mymm", lambda a, b: a.new_empty(a.shape[0], b.shape[1]), "Meta")
         packet = torch.ops.tgtest2.mymm
 
-        @register_flop_formula(packet)  # type: ignore[untyped-decorator]
+        @register_flop_formula(packet)
         def rule(a: list[int], b: list[int], out_shape: object = None, **_: object) -> int:
             return 2 * a[0] * a[1] * b[1]
 

@@ -23,11 +23,24 @@ DEVICES = [
 
 
 def analyze_checked(model: nn.Module, **options: Any) -> tg.Analysis:
-    """A static analysis: on fake tensors, nothing uncounted, additive, with the parameters that torch counts."""
+    """A static analysis: on fake tensors, nothing uncounted, additive, parameters as torch counts, no trace left."""
+    before = fingerprint(model)
     analysis = tg.analyze(model, **options)
+    assert fingerprint(model) == before
     check_static(analysis)
     assert analysis.totals.params == sum(parameter.numel() for parameter in model.parameters())
     return analysis
+
+
+def fingerprint(model: nn.Module) -> list[Any]:
+    """What an analysis must leave as it was: attributes, modes and hooks, tensors and their versions, global state."""
+    parts: list[Any] = [torch.is_grad_enabled(), bytes(torch.get_rng_state().numpy())]
+    for path, module in model.named_modules():
+        hooks = (list(module._forward_hooks), list(module._forward_pre_hooks))
+        parts.append((path, id(module), module.training, hooks, sorted(vars(module))))
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        parts.append((name, id(tensor), tensor._version, tensor.device, tensor.requires_grad, tensor.grad is None))
+    return parts
 
 
 def check_static(analysis: tg.Analysis) -> None:

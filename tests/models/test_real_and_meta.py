@@ -13,7 +13,7 @@ from torch import nn
 from tests.models.checked import analyze_checked, assert_same_figures, on_meta
 
 TORCHVISION = ("mobilenet_v3_small", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1")
-TIMM = ("test_byobnet", "test_convnext", "test_efficientnet", "test_nfnet", "test_vit", "xcit_nano_12_p16_224")
+TIMM = ("test_byobnet", "test_convnext", "test_efficientnet", "test_nfnet", "test_vit")
 
 Build = Callable[[str], nn.Module]
 models = pytest.mark.parametrize(
