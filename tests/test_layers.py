@@ -13,6 +13,7 @@ LAYERS = (
     "errors",
     "units",
     "records",
+    "stored",
     "environment",
     "tree",
     "experts",
@@ -34,7 +35,7 @@ LAYERS = (
     "cli",
     "__main__",
 )
-WITHOUT_TORCH = {"errors", "units", "records", "tree", "experts", "view", "saved", "cost", "report"}
+WITHOUT_TORCH = {"errors", "units", "records", "stored", "tree", "experts", "view", "saved", "cost", "report"}
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 

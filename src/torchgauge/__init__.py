@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchgauge.analysis import Analysis, analyze, load
+    from torchgauge.analysis import Analysis, WeightScan, analyze, load, scan_weights
     from torchgauge.cost import Call, Work, formula
     from torchgauge.errors import (
         FormatError,
@@ -33,15 +33,17 @@ __all__ = [
     "TargetError",
     "TorchgaugeError",
     "UsageError",
+    "WeightScan",
     "Work",
     "__version__",
     "analyze",
     "formula",
     "load",
+    "scan_weights",
 ]
 
 _HOMES = {
-    "torchgauge.analysis": ("Analysis", "analyze", "load"),
+    "torchgauge.analysis": ("Analysis", "WeightScan", "analyze", "load", "scan_weights"),
     "torchgauge.cost": ("Call", "Work", "formula"),
     "torchgauge.errors": (
         "FormatError",

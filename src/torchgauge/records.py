@@ -127,6 +127,7 @@ class OpRecord:
     live_bytes: int
     weights: tuple[str, ...] = ()
     phase: str = "forward"
+    source: str | None = None  # file:line, where the graph of the model tells
 
     @property
     def op(self) -> str:
@@ -220,9 +221,9 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """How the ops were seen: on fake tensors or for real, and why."""
+    """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run."""
 
-    mode: str
+    mode: str | None
     reason: str | None
     device: str
     train: bool
@@ -230,8 +231,52 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a file; `duplicate_of` names the first tensor of the same bytes, `logical_elements` is None unless
+    several values are packed into one element."""
+
+    name: str
+    spec: TensorSpec
+    nbytes: int
+    file: str
+    offset: int | None
+    role: str = "parameter"
+    duplicate_of: str | None = None
+    logical_elements: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PickleImport:
+    """A name that a pickle would import; verdict: expected, unknown or dangerous."""
+
+    name: str
+    verdict: str
+    called: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """The files of a checkpoint. `modules` are the (path, class) of whole modules found in a pickle; `executed` says
+    that the user let the pickle run."""
+
+    tensors: tuple[StoredTensor, ...] = ()
+    imports: tuple[PickleImport, ...] = ()
+    modules: tuple[tuple[str, str], ...] = ()
+    executed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArchitectureRecord:
+    """What kind of model it is; family None where neither names nor layers tell."""
+
+    family: str | None
+    layer_counts: Mapping[str, int] = field(default_factory=dict)
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
-    """All that was seen. Every view derives from this."""
+    """All that was seen. Every view derives from this. `stored` is None for a live module."""
 
     target: TargetRecord
     environment: Environment
@@ -243,6 +288,13 @@ class Capture:
     params: tuple[ParamRecord, ...]
     ops: tuple[OpRecord, ...]
     input_bytes: int = 0
+    stored: StoredRecord | None = None
+    architecture: ArchitectureRecord | None = None
+
+    @property
+    def has_code(self) -> bool:
+        """Whether a model was run; without one there are names and shapes, but no ops."""
+        return self.run.mode is not None
 
 
 def tensor_specs(value: Any) -> Iterator[TensorSpec]:

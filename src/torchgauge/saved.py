@@ -8,6 +8,7 @@ from typing import Any
 from torchgauge.errors import FormatError
 from torchgauge.records import (
     SCHEMA_VERSION,
+    ArchitectureRecord,
     Capture,
     Cost,
     Environment,
@@ -20,6 +21,7 @@ from torchgauge.records import (
     TargetRecord,
     TensorSpec,
 )
+from torchgauge.stored import stored_from_document
 
 
 def capture_from_document(document: Any, name: str) -> Capture:
@@ -48,6 +50,8 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         params=tuple(_param(row) for row in document["parameters"]),
         ops=tuple(_ops(document["ops"])),
         input_bytes=run["input_bytes"],
+        stored=stored_from_document(document),
+        architecture=ArchitectureRecord(**document["architecture"]),
     )
 
 
@@ -58,7 +62,7 @@ def _module(row: Mapping[str, Any]) -> ModuleRecord:
         aliases=tuple(row["aliases"]),
         calls=row["calls"],
         params=row["params"],
-        trainable_params=row["trainable_params"],
+        trainable_params=row["trainable_params"] or 0,
         param_bytes=row["param_bytes"],
         inputs=_structure(row["inputs"]),
         outputs=_structure(row["outputs"]),
@@ -71,7 +75,15 @@ def _param(row: Mapping[str, Any]) -> ParamRecord:
 
 def _ops(rows: list[Mapping[str, Any]]) -> list[OpRecord]:
     return [
-        OpRecord(row["index"], _signature(row), row["module"], row["live_bytes"], tuple(row["weights"]), row["phase"])
+        OpRecord(
+            index=row["index"],
+            signature=_signature(row),
+            module=row["module"],
+            live_bytes=row["live_bytes"],
+            weights=tuple(row["weights"]),
+            phase=row["phase"],
+            source=row.get("source"),
+        )
         for row in rows
     ]
 

@@ -7,7 +7,15 @@ from functools import cached_property
 from typing import Any
 
 from torchgauge.experts import active_params
-from torchgauge.records import SCHEMA_VERSION, Capture, OpRecord, ParamRecord, TensorSpec, tensor_specs
+from torchgauge.records import (
+    SCHEMA_VERSION,
+    Capture,
+    OpRecord,
+    ParamRecord,
+    TensorSpec,
+    tensor_specs,
+)
+from torchgauge.stored import pickle_member, stored_totals, weight_row
 from torchgauge.tree import Node, build_tree
 
 ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
@@ -42,7 +50,7 @@ class View:
     @cached_property
     def modules(self) -> list[Row]:
         """One row per module, preorder."""
-        return [_module_row(node) for node in self.tree.walk()]
+        return [_module_row(node, has_code=self.capture.has_code) for node in self.tree.walk()]
 
     @cached_property
     def ops(self) -> list[Row]:
@@ -50,7 +58,17 @@ class View:
         return [_op_row(op) for op in self.capture.ops]
 
     @cached_property
+    def weights(self) -> list[Row]:
+        """One row per stored tensor; none for a live module."""
+        stored = self.capture.stored
+        return [Row(weight_row(tensor)) for tensor in stored.tensors] if stored else []
+
+    @cached_property
     def architecture(self) -> Row:
+        known = self.capture.architecture
+        if known is not None:
+            counts, hyperparameters = dict(known.layer_counts), dict(known.hyperparameters)
+            return Row(family=known.family, layer_counts=counts, hyperparameters=hyperparameters)
         parents = {record.parent for record in self.capture.modules}
         kinds = Counter(record.type for record in self.capture.modules if record.path not in parents)
         return Row(family=None, layer_counts=dict(kinds.most_common()), hyperparameters={})
@@ -86,7 +104,8 @@ class View:
             "modules": [dict(row) for row in self.modules],
             "ops": [dict(row) for row in self.ops],
             "parameters": [_param_row(param) for param in capture.params],
-            "weights": [],
+            "weights": [dict(row) for row in self.weights],
+            "pickle": pickle_member(capture.stored),
             "measurements": None,
             "energy": None,
             "advice": [],
@@ -99,33 +118,33 @@ def _environment(capture: Capture) -> dict[str, Any]:
 
 
 def _totals(capture: Capture, tree: Node) -> Row:
-    total, root = tree.total, tree.record
-    peak = max((op.live_bytes for op in capture.ops), default=0)
+    total, root, has_code = tree.total, tree.record, capture.has_code
     return Row(
         params=root.params,
-        trainable_params=root.trainable_params,
-        active_params=active_params(capture),
+        # A file does not say which parameters are trained, nor how many of its experts a token uses.
+        trainable_params=root.trainable_params if has_code else None,
+        active_params=active_params(capture) if has_code else None,
         param_bytes=root.param_bytes,
         buffer_bytes=sum(param.spec.nbytes for param in capture.params if param.is_buffer),
-        # Figures of stored files: null for a live module.
-        stored_elements=None,
-        logical_params=None,
-        optimizer_elements=None,
-        stored_bytes=None,
-        macs=total.macs,
-        flops=total.flops,
-        bytes_read=total.bytes_read,
-        bytes_written=total.bytes_written,
-        activation_bytes=total.activation_bytes,
-        peak_activation_bytes=max(peak, capture.input_bytes),
-        ops=total.ops,
-        uncounted_ops=total.uncounted_ops,
+        **stored_totals(capture.stored),
+        macs=total.macs if has_code else None,
+        flops=total.flops if has_code else None,
+        bytes_read=total.bytes_read if has_code else None,
+        bytes_written=total.bytes_written if has_code else None,
+        activation_bytes=total.activation_bytes if has_code else None,
+        peak_activation_bytes=_peak_bytes(capture) if has_code else None,
+        ops=total.ops if has_code else None,
+        uncounted_ops=total.uncounted_ops if has_code else None,
         time_s=None,
         energy_j=None,
     )
 
 
-def _module_row(node: Node) -> Row:
+def _peak_bytes(capture: Capture) -> int:
+    return max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0)
+
+
+def _module_row(node: Node, *, has_code: bool) -> Row:
     record, total = node.record, node.total
     return Row(
         path=record.path,
@@ -134,11 +153,11 @@ def _module_row(node: Node) -> Row:
         depth=record.depth,
         calls=record.calls,
         params=record.params,
-        trainable_params=record.trainable_params,
+        trainable_params=record.trainable_params if has_code else None,
         param_bytes=record.param_bytes,
         input_shapes=_shapes(tensor_specs(record.inputs)),
         output_shapes=_shapes(tensor_specs(record.outputs)),
-        **{name: getattr(total, name) for name in ADDITIVE},
+        **{name: getattr(total, name) if has_code else None for name in ADDITIVE},
         time_s=None,
         energy_j=None,
         estimated_energy_j=None,
@@ -174,6 +193,7 @@ def _op_row(op: OpRecord) -> Row:
         energy_j=None,
         estimated_energy_j=None,
         weights=list(op.weights),
+        source=op.source,
         inputs=[_plain(spec) for spec in signature.inputs],
         outputs=[_plain(spec) for spec in signature.outputs],
         attributes=dict(signature.attributes),

@@ -77,6 +77,7 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
     import torch
 
     command = "a.py:Net --input 1x3x8x8 --input ids=1x4:int64 --batch 2 --seq 7 --dtype bf16 --device cuda --mode train"
+    command += " --as b.py:Net --allow-pickle"
     assert main([*command.split(), "--quiet"]) == 0
     ((target, options),) = fake_analysis
     assert target == "a.py:Net"
@@ -89,6 +90,8 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
         "dtype": torch.bfloat16,
         "device": "cuda",
         "mode": "train",
+        "code": "b.py:Net",
+        "allow_pickle": True,
         "progress": False,
     }
 

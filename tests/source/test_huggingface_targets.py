@@ -25,21 +25,21 @@ def write_config(folder: Path, **settings: Any) -> Path:
 def test_a_folder_gives_its_first_architecture_on_meta(tmp_path: Path, form: str) -> None:
     path = write_config(tmp_path, **GPT2, architectures=["GPT2LMHeadModel"])
     source = resolve(form.format(folder=tmp_path))
-    assert type(source.model).__name__ == "GPT2LMHeadModel"
-    assert {parameter.device.type for parameter in source.model.parameters()} == {"meta"}
-    assert not source.model.training
+    assert type(source.runnable).__name__ == "GPT2LMHeadModel"
+    assert {parameter.device.type for parameter in source.runnable.parameters()} == {"meta"}
+    assert not source.runnable.training
     assert (source.record.kind, source.record.format) == ("folder", "transformers")
     assert source.record.files == (str(path),)
 
 
 def test_a_config_without_architectures_gives_the_base_model(tmp_path: Path) -> None:
     write_config(tmp_path, **GPT2)
-    assert type(resolve(f"hf:{tmp_path}").model).__name__ == "GPT2Model"
+    assert type(resolve(f"hf:{tmp_path}").runnable).__name__ == "GPT2Model"
 
 
 def test_the_type_of_the_stored_weights_is_that_of_the_model(tmp_path: Path) -> None:
     write_config(tmp_path, **GPT2, dtype="bfloat16")
-    model: Any = resolve(f"hf:{tmp_path}").model
+    model: Any = resolve(f"hf:{tmp_path}").runnable
     assert model.dtype is torch.bfloat16
     assert torch.get_default_dtype() is torch.float32
 
@@ -50,8 +50,8 @@ def test_the_type_of_the_stored_weights_is_that_of_the_model(tmp_path: Path) -> 
 )
 def test_a_class_a_config_class_or_a_model_type_gives_the_default_model(name: str, kind: str) -> None:
     source = resolve(f"hf:{name}")
-    assert type(source.model).__name__ == kind
-    assert next(source.model.parameters()).is_meta
+    assert type(source.runnable).__name__ == kind
+    assert next(source.runnable.parameters()).is_meta
     assert (source.record.name, source.record.kind) == (f"hf:{name}", "registry")
 
 
@@ -60,7 +60,7 @@ def test_the_hub_is_offline_while_a_model_is_built_and_no_longer(tmp_path: Path)
     before = constants.HF_HUB_OFFLINE
     backbone = {"model_type": "timm_backbone", "backbone": "resnet18", "use_pretrained_backbone": True}
     write_config(tmp_path, model_type="detr", backbone_config=backbone, encoder_layers=1, decoder_layers=1)
-    model: Any = resolve(f"hf:{tmp_path}").model
+    model: Any = resolve(f"hf:{tmp_path}").runnable
     assert model.config.backbone_config.use_pretrained_backbone is False
     assert before == constants.HF_HUB_OFFLINE
 
@@ -85,7 +85,7 @@ def test_a_config_that_gives_no_model_is_a_target_error(tmp_path: Path, settings
 def test_a_config_with_remote_code_for_a_known_architecture_is_built_from_the_known_one(tmp_path: Path) -> None:
     write_config(tmp_path, **GPT2, architectures=["GPT2Model"], auto_map={"AutoModel": "modeling.GPT2Model"})
     (tmp_path / "modeling.py").write_text("raise RuntimeError('remote code ran')")
-    assert type(resolve(f"hf:{tmp_path}").model).__module__ == "transformers.models.gpt2.modeling_gpt2"
+    assert type(resolve(f"hf:{tmp_path}").runnable).__module__ == "transformers.models.gpt2.modeling_gpt2"
 
 
 @pytest.mark.parametrize("text", ["{", "[1, 2]"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchgauge.errors import TargetError, UsageError
+from torchgauge.errors import FormatError, TargetError, UsageError
 from torchgauge.source import resolve
 
 pytestmark = pytest.mark.usefixtures("random_state_is_left_alone")
@@ -71,14 +71,14 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("name", "width"), [("Net", 3), ("build", 5), ("model", 7)])
 def test_a_file_gives_a_class_a_factory_or_an_instance(file: Path, name: str, width: int) -> None:
     source = resolve(f"{file}:{name}")
-    model: Any = source.model
+    model: Any = source.runnable
     assert model.linear.out_features == width
     assert model.linear.weight.device.type == "cpu"
     assert (source.record.name, source.record.kind, source.record.files) == (f"{file}:{name}", "module", (str(file),))
 
 
 def test_a_dotted_name_leads_into_a_class(file: Path) -> None:
-    assert isinstance(resolve(f"{file}:Net.Inner").model, nn.Identity)
+    assert isinstance(resolve(f"{file}:Net.Inner").runnable, nn.Identity)
 
 
 def test_a_name_for_reports_replaces_the_targets_own(file: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_live_model_is_its_own_source() -> None:
     with torch.device("meta"):
         model = nn.Sequential()
     source = resolve(model)
-    assert source.model is model
+    assert source.runnable is model
     assert (source.record.name, source.record.kind) == ("Sequential", "module")
 
 
@@ -109,7 +109,7 @@ def test_two_files_of_one_name_with_neighbours_of_one_name_do_not_mix(tmp_path: 
         (tmp_path / folder / "net.py").write_text(
             "from net_parts import width\nfrom torch import nn\n\n\ndef build():\n    return nn.Linear(1, width)\n"
         )
-    widths = [resolve(f"{tmp_path / folder / 'net.py'}:build").model.out_features for folder in ("a", "b", "a")]
+    widths = [resolve(f"{tmp_path / folder / 'net.py'}:build").runnable.out_features for folder in ("a", "b", "a")]
     assert widths == [2, 6, 2]
 
 
@@ -122,13 +122,13 @@ def test_a_module_of_the_current_directory_is_found(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
     source = resolve("zoo_of_a_test.nets:model")
-    assert source.model.out_features == 4
+    assert source.runnable.out_features == 4
     assert source.record.name == "zoo_of_a_test.nets:model"
     assert sys.path == before
 
 
 def test_an_installed_module_is_found() -> None:
-    assert isinstance(resolve("torch.nn:Identity").model, nn.Identity)
+    assert isinstance(resolve("torch.nn:Identity").runnable, nn.Identity)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,19 @@ def test_a_module_that_misses_another_says_so(tmp_path: Path, monkeypatch: pytes
         resolve("needy_module_of_a_test:Net")
 
 
-def test_files_and_folders_of_weights_are_not_read_yet(tmp_path: Path) -> None:
+def test_a_file_or_folder_that_holds_no_model_says_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="a folder without model weights"):
+        resolve(str(tmp_path))
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"")
-    for path in (weights, tmp_path):
-        with pytest.raises(TargetError, match="model files are not read by this version yet"):
-            resolve(str(path))
+    with pytest.raises(FormatError, match="an empty file"):
+        resolve(str(weights))
+
+
+@pytest.mark.parametrize("text", ["model.pt", "weights/model", "./a.safetensors"])
+def test_a_file_that_is_not_there_is_told_as_such(text: str) -> None:
+    with pytest.raises(TargetError, match=f"there is no file '{text}'"):
+        resolve(text)
 
 
 def test_a_python_file_without_a_name_asks_for_one(file: Path) -> None:

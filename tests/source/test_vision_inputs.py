@@ -33,29 +33,29 @@ def first(model: nn.Module, **options: Any) -> Candidate:
 )
 def test_a_torchvision_model_is_built_on_meta_and_runs_on_its_own_images(name: str, shape: tuple[int, ...]) -> None:
     source = resolve(f"torchvision:{name}")
-    assert {parameter.device.type for parameter in source.model.parameters()} == {"meta"}
-    assert not any(module.training for module in source.model.modules())
+    assert {parameter.device.type for parameter in source.runnable.parameters()} == {"meta"}
+    assert not any(module.training for module in source.runnable.modules())
     assert (source.record.kind, source.record.format) == ("registry", "torchvision")
-    candidate = first(source.model)
+    candidate = first(source.runnable)
     assert candidate.args[0].shape == shape
     with torch.no_grad():
-        source.model.to("meta")(*candidate.args)
+        source.runnable.to("meta")(*candidate.args)
 
 
 def test_optical_flow_takes_two_frames() -> None:
-    left, right = first(resolve("torchvision:raft_small").model).args
+    left, right = first(resolve("torchvision:raft_small").runnable).args
     assert left.shape == right.shape == (1, 3, 520, 960)
 
 
 def test_detection_models_are_real_and_take_a_list_of_images(run: Callable[..., Any]) -> None:
-    model = resolve("torchvision:ssdlite320_mobilenet_v3_large").model
+    model = resolve("torchvision:ssdlite320_mobilenet_v3_large").runnable
     assert [tuple(image.shape) for image in first(model, batch=2).args[0]] == [(3, 320, 320)] * 2
     (output,) = run(model, first(model))
     assert sorted(output) == ["boxes", "labels", "scores"]
 
 
 def test_a_changed_first_layer_changes_the_channels() -> None:
-    model = resolve("torchvision:resnet18").model
+    model = resolve("torchvision:resnet18").runnable
     model.conv1 = nn.Conv2d(1, 64, 7, device="meta")
     assert first(model).args[0].shape == (1, 1, 224, 224)
 
@@ -71,13 +71,13 @@ def test_a_registry_model_can_be_built_again_with_real_weights() -> None:
 @pytest.mark.parametrize(("name", "size"), [("resnet10t", 176), ("test_vit", 160), ("vit_tiny_patch16_384", 384)])
 def test_a_timm_model_says_its_input_size(name: str, size: int) -> None:
     source = resolve(f"timm:{name}")
-    assert {parameter.device.type for parameter in source.model.parameters()} == {"meta"}
+    assert {parameter.device.type for parameter in source.runnable.parameters()} == {"meta"}
     assert (source.record.kind, source.record.format) == ("registry", "timm")
-    candidate = first(source.model, batch=2)
+    candidate = first(source.runnable, batch=2)
     assert candidate.args[0].shape == (2, 3, size, size)
     assert candidate.reason == f"x 2×3×{size}×{size}: input_size of the timm model"
     with torch.no_grad():
-        source.model(*candidate.args)
+        source.runnable(*candidate.args)
 
 
 def test_a_timm_model_built_for_another_size_and_channels_gets_those() -> None:
@@ -88,7 +88,7 @@ def test_a_timm_model_built_for_another_size_and_channels_gets_those() -> None:
 
 
 def test_a_tag_of_timms_weights_is_part_of_a_name() -> None:
-    assert resolve("timm:test_vit.r160_in1k").model.num_classes == 1000
+    assert resolve("timm:test_vit.r160_in1k").runnable.num_classes == 1000
 
 
 @pytest.mark.parametrize(

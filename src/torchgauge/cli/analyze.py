@@ -16,6 +16,8 @@ DESCRIPTION = """\
 Analyse a model without doing its arithmetic.
 
 TARGET is one of
+  a file                                       TorchScript, torch.export, state dict, training checkpoint, safetensors
+  a folder                                     Hugging Face, sharded or distributed weights
   path/to/file.py:Name, package.module:Name    a class, a factory or an instance
   timm:NAME, torchvision:NAME                  a model of these packages, without its weights
   hf:PATH_OR_CLASS                             a transformers configuration, model type or class
@@ -24,6 +26,13 @@ TARGET is one of
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET")
+    files = parser.add_argument_group("files", "nothing in a file is executed")
+    files.add_argument(
+        "--as", dest="code", metavar="TARGET", help="the code of a bare state dict: file.py:Name, timm:NAME, …"
+    )
+    files.add_argument(
+        "--allow-pickle", action="store_true", help="really unpickle a stored module, after printing what that will run"
+    )
     inputs = parser.add_argument_group("inputs", "inferred where the model says what it wants")
     inputs.add_argument(
         "--input",
@@ -72,5 +81,7 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
         dtype=parse_dtype(args.dtype) if args.dtype else None,
         device=args.device,
         mode=args.mode,
+        code=args.code,
+        allow_pickle=args.allow_pickle,
         progress=show_progress(args, sys.stderr),
     )

@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from itertools import takewhile
 
 from torchgauge import __version__
-from torchgauge.cli import analyze, demo, system
+from torchgauge.cli import analyze, demo, system, weights
 from torchgauge.errors import TorchgaugeError, UsageError
 
-COMMANDS = {"analyze": analyze, "system": system, "demo": demo}
+COMMANDS = {"analyze": analyze, "weights": weights, "system": system, "demo": demo}
 EPILOG = """\
 torchgauge TARGET is short for torchgauge analyze TARGET; see torchgauge analyze --help for the targets and options.
 
@@ -83,7 +83,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="repeatable; format by suffix: .json .txt, of an analysis also .csv (modules) .ops.csv",
+        help="repeatable; format by suffix: .json .txt, of an analysis also .csv (modules) .ops.csv .weights.csv",
     )
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 # Importing a renderer registers it.
-from torchgauge.report import document, fragment, modules_csv, ops_csv, text
+from torchgauge.report import document, fragment, modules_csv, ops_csv, text, weights_csv, weights_text
 from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
 from torchgauge.report.dataframe import to_dataframe
 from torchgauge.report.options import Options
 from torchgauge.report.registry import FORMATS, find_format, known_suffixes, render, renderer
-from torchgauge.report.saving import save
+from torchgauge.report.saving import save, save_weights
 
 __all__ = [
     "COLUMNS",
@@ -24,6 +24,9 @@ __all__ = [
     "render",
     "renderer",
     "save",
+    "save_weights",
     "text",
     "to_dataframe",
+    "weights_csv",
+    "weights_text",
 ]

@@ -27,10 +27,16 @@ def _cell(key: str, value: Any) -> Any:
         return ""
     if isinstance(value, str):
         return inert_cell(value)
+    if key == "shape":
+        return _dims(value)
     if key.endswith("_shapes"):
-        return " ".join("x".join(str(size) for size in shape) or "scalar" for shape in value)
+        return " ".join(map(_dims, value))
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return inert_cell(" ".join(value))
     if isinstance(value, list | dict):
         return json.dumps(json_value(value))
     return value
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return "x".join(str(size) for size in shape) or "scalar"

@@ -10,7 +10,7 @@ from torchgauge.view import View
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES = ("modules", "ops")
+TABLES = ("modules", "ops", "weights")
 
 
 def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
@@ -20,5 +20,5 @@ def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
         import pandas as pd
     except ImportError as error:
         raise MissingDependencyError("pandas", "a DataFrame") from error
-    rows = view.modules if table == "modules" else view.ops
+    rows = getattr(view, table)
     return pd.DataFrame.from_records([dict(row) for row in rows])

@@ -8,7 +8,7 @@ so that children still add up to their parent; parameters that members share cou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -84,7 +84,8 @@ class _Folding:
         for member in members:
             figures.add(member.total)
         params = {id(param): param for member in members for param in self.params.get(member.path, ())}.values()
-        summed = {name: getattr(figures, name) for name in Figures.__slots__ if name in first}
+        # Null where the model was not run.
+        summed = {name: getattr(figures, name) for name in Figures.__slots__ if first.get(name) is not None}
         return Row(
             first
             | summed
@@ -93,10 +94,14 @@ class _Folding:
                 "aliases": [],
                 "calls": sum(member.record.calls for member in members),
                 "params": sum(param.spec.numel for param in params),
-                "trainable_params": sum(param.spec.numel for param in params if param.trainable),
+                "trainable_params": _trainable(params) if first.trainable_params is not None else None,
                 "param_bytes": sum(param.spec.nbytes for param in params),
             }
         )
+
+
+def _trainable(params: Iterable[ParamRecord]) -> int:
+    return sum(param.spec.numel for param in params if param.trainable)
 
 
 def _appearance(node: Node) -> tuple[object, ...]:

@@ -8,8 +8,9 @@ from html import escape
 from torchgauge.report.columns import COLUMNS
 from torchgauge.report.coverage import coverage
 from torchgauge.report.escape import visible
-from torchgauge.report.headline import parameter_note, run_text
+from torchgauge.report.headline import model_kind, parameter_note, run_text
 from torchgauge.report.options import Options
+from torchgauge.report.origin import stored_facts
 from torchgauge.report.outline import OutlineLine, outline
 from torchgauge.report.peak import find_peak
 from torchgauge.report.registry import renderer
@@ -24,7 +25,7 @@ _FAINT = 'style="opacity:.65"'
 
 @renderer("fragment")
 def render_fragment(view: View, options: Options) -> str:
-    name = _html(view.tree.record.type)
+    name = _html(model_kind(view))
     parts = [
         f"<div><b>{name}</b> <span {_FAINT}>{_html(run_text(view))}</span>",
         _totals(view),
@@ -38,15 +39,19 @@ def _html(text: str) -> str:
 
 
 def _totals(view: View) -> str:
-    totals, peak = view.totals, find_peak(view)
-    note = parameter_note(view)
+    totals, note = view.totals, parameter_note(view)
     figures = [
         ("Parameters", format_exact(totals.params) + (f" ({note})" if note else "")),
-        ("MACs", format_count(totals.macs)),
-        ("FLOPs", format_count(totals.flops)),
         ("Parameter memory", format_bytes(totals.param_bytes)),
-        ("Peak activations", f"{format_bytes(peak.activation_bytes)} at {peak.place}"),
+        *((name, f"{value} ({remark})") for name, value, remark in stored_facts(view)),
     ]
+    if view.capture.has_code:
+        peak = find_peak(view)
+        figures += [
+            ("MACs", format_count(totals.macs)),
+            ("FLOPs", format_count(totals.flops)),
+            ("Peak activations", f"{format_bytes(peak.activation_bytes)} at {peak.place}"),
+        ]
     return _table([], [[(name, False), (value, False)] for name, value in figures])
 
 
@@ -66,7 +71,7 @@ def _cells(line: OutlineLine, options: Options) -> list[tuple[str, bool]]:
 
 
 def _warnings(view: View) -> list[str]:
-    uncounted = coverage(view).uncounted_ops
+    uncounted = coverage(view).uncounted_ops if view.capture.has_code else ()
     texts = list(view.capture.run.warnings)
     if uncounted:
         texts.append(f"Ops without a formula, counted as unknown: {', '.join(entry.op for entry in uncounted)}")

@@ -7,28 +7,34 @@ from collections import Counter
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, cell_width, wrap
 from torchgauge.report.options import Options
+from torchgauge.report.origin import Fact, origin_facts, stored_facts
 from torchgauge.report.peak import find_peak
 from torchgauge.units import format_bytes, format_count, format_exact, format_shape
 from torchgauge.view import View
 
-Fact = tuple[str, str, str]
-
 
 def title(view: View, options: Options) -> list[Line]:
-    capture, kind = view.capture, view.tree.record.type
+    capture, kind = view.capture, model_kind(view)
     named = f" · {visible(capture.target.name)}" if capture.target.name not in ("", kind) else ""
     lines: list[Line] = [(Span(visible(kind), "heading"), Span(named))]
-    return lines + _facts([("Run", run_text(view), ""), *_inputs(view)], options.width)
+    return lines + fact_lines([("Run", run_text(view), ""), *_inputs(view), *origin_facts(view)], options.width)
+
+
+def model_kind(view: View) -> str:
+    """The class of the model; of a file without code its format."""
+    return view.tree.record.type or view.capture.target.format or "Weights"
 
 
 def totals(view: View, options: Options) -> list[Line]:
+    if not view.capture.has_code:
+        return fact_lines([*_parameters(view), *stored_facts(view)], options.width)
     figures, moved = view.totals, view.totals.bytes_read + view.totals.bytes_written
     intensity = f"{format_count(figures.flops / moved)} FLOPs per byte" if moved else ""
     peak = find_peak(view)
-    return _facts(
+    return fact_lines(
         [
-            ("Parameters", format_exact(figures.params), parameter_note(view)),
-            ("Parameter memory", format_bytes(figures.param_bytes), _buffer_note(view)),
+            *_parameters(view),
+            *stored_facts(view),
             ("MACs", format_count(figures.macs), format_exact(figures.macs)),
             ("FLOPs", format_count(figures.flops), format_exact(figures.flops)),
             ("Bytes moved", format_bytes(moved), _moved_note(view, intensity)),
@@ -38,9 +44,19 @@ def totals(view: View, options: Options) -> list[Line]:
     )
 
 
+def _parameters(view: View) -> list[Fact]:
+    figures = view.totals
+    return [
+        ("Parameters", format_exact(figures.params), parameter_note(view)),
+        ("Parameter memory", format_bytes(figures.param_bytes), _buffer_note(view)),
+    ]
+
+
 def run_text(view: View) -> str:
     """`inference on cpu, float32 parameters, without arithmetic`."""
     run = view.capture.run
+    if run.mode is None:
+        return f"{run.reason}; {_dtypes(view)}"
     how = "run for real" if run.mode == "real" else "without arithmetic"
     return f"{'training' if run.train else 'inference'} on {run.device}, {_dtypes(view)}, {how}"
 
@@ -48,6 +64,8 @@ def run_text(view: View) -> str:
 def parameter_note(view: View) -> str:
     figures = view.totals
     notes = []
+    if not view.capture.has_code:
+        return ""
     if figures.trainable_params != figures.params:
         notes.append(f"{format_exact(figures.trainable_params)} trainable")
     if figures.active_params != figures.params:
@@ -84,7 +102,7 @@ def _moved_note(view: View, intensity: str) -> str:
     return f"{read} read, {written} written" + (f", {intensity}" if intensity else "")
 
 
-def _facts(facts: list[Fact], width: int) -> list[Line]:
+def fact_lines(facts: list[Fact], width: int) -> list[Line]:
     """Name, value and remark, the names and values aligned; a remark that does not fit goes below its value."""
     names = max(cell_width(name) for name, _, _ in facts) + 2
     values = max((cell_width(value) for _, value, note in facts if note), default=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torchgauge.report.columns import COLUMNS
+from dataclasses import replace
+
+from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
@@ -10,10 +12,13 @@ from torchgauge.report.outline import OutlineLine, outline
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.view import View
 
+STORED_COLUMNS = ("params", "param_bytes")
 FOLDED = "×n: n equal blocks in a row, shown once with the figures of all n together"
 
 
 def module_table(view: View, options: Options) -> list[Line]:
+    if not view.capture.has_code and options.columns == DEFAULT_COLUMNS:
+        options = replace(options, columns=STORED_COLUMNS)
     lines = outline(view, options)
     headings = [Heading("Module", is_figure=False)]
     headings += [Heading(COLUMNS[key].title, COLUMNS[key].is_figure) for key in options.columns]
@@ -25,7 +30,7 @@ def module_table(view: View, options: Options) -> list[Line]:
 def _name_cell(line: OutlineLine) -> Line:
     times = f" ×{line.count}" if line.count > 1 else ""
     if not line.name:
-        return (Span(visible(line.kind), "name"),)
+        return (Span(visible(line.kind) or "(root)", "name"),)
     return (
         Span(line.guide, "guide"),
         Span(visible(line.name), "name"),

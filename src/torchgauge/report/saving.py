@@ -6,15 +6,32 @@ import os
 import secrets
 from pathlib import Path
 
-from torchgauge.errors import TorchgaugeError
+from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.report.options import Options
-from torchgauge.report.registry import find_format
+from torchgauge.report.registry import find_format, render
 from torchgauge.view import View
 
 
 def save(view: View, path: str | Path, options: Options | None = None) -> None:
     """Write the report in the format that the suffix names."""
     write_whole(Path(path), find_format(path).render(view, options or Options()))
+
+
+# The list of a checkpoint's tensors: the suffix -> the format.
+WEIGHT_FORMATS = {".weights.csv": "weights.csv", ".csv": "weights.csv", ".json": "json", ".txt": "weights"}
+
+
+def weight_format(path: str | Path) -> str:
+    name = Path(path).name.lower()
+    found = next((format for suffix, format in WEIGHT_FORMATS.items() if name.endswith(suffix)), None)
+    if found is None:
+        raise UsageError(f"'{path}': the name must end in one of: {', '.join(sorted(WEIGHT_FORMATS))}")
+    return found
+
+
+def save_weights(view: View, path: str | Path, options: Options | None = None) -> None:
+    """Write the list of tensors in the format that the suffix names."""
+    write_whole(Path(path), render(view, weight_format(path), options))
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -109,6 +109,8 @@ def _slices(title: str, first: str, slices: Sequence[Slice], options: Options) -
 
 
 def layers(view: View, options: Options) -> list[Line]:
+    if not view.capture.has_code:
+        return _layer_counts(view, options)
     kinds = layer_kinds(view)
     headings = [Heading("Type", is_figure=False)]
     headings += [Heading(title) for title in ("Count", "Params", "share", "Param bytes")]
@@ -127,7 +129,17 @@ def layers(view: View, options: Options) -> list[Line]:
     return [heading("Layers and parameters by type"), *lay_out(headings, rows, options.width), *left_out]
 
 
+def _layer_counts(view: View, options: Options) -> list[Line]:
+    """Kinds that names and shapes resemble: their parameters are known by module only."""
+    headings = [Heading("Resembles", is_figure=False), Heading("Count")]
+    counts = list(view.architecture.layer_counts.items())[:LAYER_KINDS]
+    rows = [[text_cell(kind), figure(format_exact(count))] for kind, count in counts]
+    return [heading("Layers by kind, from names and shapes"), *lay_out(headings, rows, options.width)] if rows else []
+
+
 def covered(view: View, options: Options) -> list[Line]:
+    if not view.capture.has_code:
+        return []
     facts = coverage(view)
     every = format_exact(view.totals.ops)
     counts = f"{every} in all: {format_exact(facts.counted)} counted, {format_exact(facts.free)} free, "

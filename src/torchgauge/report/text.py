@@ -6,6 +6,7 @@ from torchgauge.report import headline, sections
 from torchgauge.report.layout import Line, plain
 from torchgauge.report.module_table import module_table
 from torchgauge.report.options import Options
+from torchgauge.report.pickled import pickled
 from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
@@ -19,6 +20,7 @@ SECTIONS = (
     sections.phases,
     sections.layers,
     sections.covered,
+    pickled,
     sections.notes,
 )
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from torchgauge.source.candidate import Candidate
+from torchgauge.source.exported import load_exported
 from torchgauge.source.inputs import candidate_inputs
+from torchgauge.source.opened import Source
 from torchgauge.source.specs import InputSpec, parse_dtype, parse_input
-from torchgauge.source.target import Source, resolve
+from torchgauge.source.target import resolve
+from torchgauge.source.torchscript import load_torchscript
 from torchgauge.source.torchvision_ops import ensure_torchvision_imports, torchvision_ops_are_stubs
 
 __all__ = [
@@ -14,6 +17,8 @@ __all__ = [
     "Source",
     "candidate_inputs",
     "ensure_torchvision_imports",
+    "load_exported",
+    "load_torchscript",
     "parse_dtype",
     "parse_input",
     "resolve",

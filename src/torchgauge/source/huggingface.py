@@ -59,7 +59,7 @@ def read(path: Path) -> Recipe:
         raise TargetError(f"'{path}' is no valid '{model_type}' config: {error}") from error
     if architecture is None:
         return _base_model(transformers, config, f"'{path}'")
-    return _recipe(f"{architecture} of '{path}'", _model_class(transformers, architecture)._from_config, config)
+    return recipe_of(f"{architecture} of '{path}'", _model_class(transformers, architecture)._from_config, config)
 
 
 def find(entry: str) -> Recipe:
@@ -73,7 +73,7 @@ def find(entry: str) -> Recipe:
     model_class = _model_class(transformers, entry)
     if model_class is None:
         raise TargetError(_why_not_found(transformers, entry))
-    return _recipe(entry, model_class._from_config, model_class.config_class())
+    return recipe_of(entry, model_class._from_config, model_class.config_class())
 
 
 def _transformers() -> ModuleType:
@@ -129,10 +129,15 @@ def _why_not_found(transformers: ModuleType, entry: str) -> str:
 def _base_model(transformers: ModuleType, config: Any, what: str) -> Recipe:
     if type(config) not in transformers.MODEL_MAPPING:
         raise TargetError(f"{what} has no base model of its own: give a model class, like hf:GPT2LMHeadModel")
-    return _recipe(f"the base model of {what}", transformers.AutoModel.from_config, config)
+    return recipe_of(f"the base model of {what}", transformers.AutoModel.from_config, config)
 
 
-def _recipe(name: str, constructor: Callable[[Any], nn.Module], config: Any) -> Recipe:
+def model_class(name: str) -> Any:
+    """The model class of transformers of that name, or None."""
+    return _model_class(_transformers(), name)
+
+
+def recipe_of(name: str, constructor: Callable[[Any], nn.Module], config: Any) -> Recipe:
     def build() -> nn.Module:
         with _hub_offline(), torchvision_importable():
             # A constructor writes its choices into its config: each build gets its own.

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from torchgauge.errors import InputError, UsageError
 from torchgauge.source.candidate import Assignment, Candidate, Defaults, explain, model_dtype
+from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.given import given_values, holds_tensor, parse_sizes, sized_candidates
 from torchgauge.source.huggingface_inputs import huggingface_assignments
 from torchgauge.source.layer_assignments import layer_assignments
@@ -49,6 +50,8 @@ def candidate_inputs(
         return islice(sized_candidates(model, signature, sizes, defaults, kwargs), MOST)
     if holds_tensor(kwargs) and not signature.required(kwargs):
         return iter([given_values(signature, None, kwargs)])
+    if isinstance(model, ExportedModel) and not kwargs and batch is None and seq is None:
+        return iter(model.candidates())
     signature.check_names(kwargs)
     return _inferred(model, signature, defaults, kwargs)
 

@@ -44,7 +44,7 @@ def build_from_file(path: Path, name: str) -> nn.Module:
         raise TargetError(f"there is no file '{path}'.{did_you_mean(path.name, names)}")
     _forget_neighbours_of_other(path.parent)
     known = set(sys.modules)
-    with _importable(path.parent), torchvision_importable(), rng_untouched():
+    with importable(path.parent), torchvision_importable(), rng_untouched():
         try:
             return _build(_load_file(path), name, str(path))
         finally:
@@ -53,12 +53,12 @@ def build_from_file(path: Path, name: str) -> nn.Module:
 
 def build_from_module(module: str, name: str) -> nn.Module:
     """The model `name` of an importable module; the current directory is importable, as for `python -m`."""
-    with _importable(Path.cwd()), torchvision_importable(), rng_untouched():
+    with importable(Path.cwd()), torchvision_importable(), rng_untouched():
         return _build(_import(module), name, module)
 
 
 @contextmanager
-def _importable(folder: Path) -> Iterator[None]:
+def importable(folder: Path) -> Iterator[None]:
     before = list(sys.path)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()

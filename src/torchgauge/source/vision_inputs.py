@@ -72,11 +72,17 @@ def _torchvision_size(model: nn.Module, area: str) -> tuple[tuple[int, ...], str
     return (224, 224), "the usual crop of torchvision's models"
 
 
+# Grey, RGB, RGB and depth, multispectral: more channels than this are no image's.
+_MOST_IMAGE_CHANNELS = 16
+
+
 def _timm(model: Any, channels: int | None, defaults: Defaults) -> Iterator[Guess]:
     config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
     size = config.get("input_size") if isinstance(config, dict) else None
     if not size:
         return
+    if channels is not None and channels > _MOST_IMAGE_CHANNELS:
+        channels = None  # the first convolution works on patches (space to depth, DCT): the config knows the image
     built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if isinstance(built_for, tuple) and built_for != tuple(size[1:]):
         tensor = defaults.floats(defaults.batch, channels or size[0], *built_for)

@@ -1,0 +1,64 @@
+"""Where the figures come from beside a run: the family of the model, and the files that hold it."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from torchgauge.report.escape import visible
+from torchgauge.units import format_bytes, format_exact
+from torchgauge.view import View
+
+# Name, value, remark.
+Fact = tuple[str, str, str]
+
+
+def origin_facts(view: View) -> list[Fact]:
+    facts: list[Fact] = []
+    family = view.architecture.family
+    if family:
+        facts.append(("Family", family, hyperparameter_text(view.architecture.hyperparameters)))
+    target = view.capture.target
+    if view.capture.stored is not None and target.format:
+        facts.append(("Format", visible(target.format), _files_text(target.files)))
+    return facts
+
+
+def hyperparameter_text(values: dict[str, Any]) -> str:
+    """`depth 12, width 768, heads 12?`: a question mark for what is assumed."""
+    assumed = values.get("assumed", [])
+    return ", ".join(
+        f"{name.replace('_', ' ')} {_value(value)}{'?' if name in assumed else ''}"
+        for name, value in values.items()
+        if name != "assumed"
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "+".join(str(item) for item in value) if isinstance(value, list) else str(value)
+
+
+def _files_text(files: tuple[str, ...]) -> str:
+    first = visible(PurePath(files[0]).name) if files else ""
+    return first if len(files) < 2 else f"{first} and {len(files) - 1:,} more files"
+
+
+def stored_facts(view: View) -> list[Fact]:
+    """What the files hold; nothing for a live module."""
+    figures = view.totals
+    if figures.stored_bytes is None:
+        return []
+    facts: list[Fact] = [("Stored", format_bytes(figures.stored_bytes), _stored_note(view))]
+    if figures.logical_params != figures.params:
+        facts.append(("Logical parameters", format_exact(figures.logical_params), "packed values unpacked"))
+    if figures.optimizer_elements:
+        facts.append(("Optimizer state", format_exact(figures.optimizer_elements), "elements"))
+    return facts
+
+
+def _stored_note(view: View) -> str:
+    tied = sum(row.duplicate_of is not None for row in view.weights)
+    note = f"{format_exact(view.totals.stored_elements)} elements in {format_exact(len(view.weights))} tensors"
+    return f"{note}, {format_exact(tied)} of them under a second name" if tied else note

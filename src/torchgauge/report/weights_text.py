@@ -1,0 +1,76 @@
+"""The list of a checkpoint's tensors as text: totals, then by folder of names, type and role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchgauge.report.escape import visible
+from torchgauge.report.headline import fact_lines
+from torchgauge.report.layout import Heading, Line, Span, lay_out, plain
+from torchgauge.report.options import Options
+from torchgauge.report.origin import origin_facts, stored_facts
+from torchgauge.report.pickled import pickled
+from torchgauge.report.registry import renderer
+from torchgauge.report.sections import figure, heading, notes, text_cell
+from torchgauge.report.weight_groups import Group, by_dtype, by_folder, by_role, tied
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent
+from torchgauge.view import View
+
+FOLDERS = 30
+TIED = 10
+
+
+@renderer("weights")
+def render_weights(view: View, options: Options) -> str:
+    return plain(weight_lines(view, options))
+
+
+def weight_lines(view: View, options: Options) -> list[Line]:
+    pieces = [
+        _title(view, options),
+        _groups("Tensors by name", "Folder", by_folder(view), options, limit=FOLDERS),
+        _groups("By type", "Type", by_dtype(view), options),
+        _groups("By role", "Role", by_role(view), options),
+        _tied(view, options),
+        pickled(view, options),
+        notes(view, options),
+    ]
+    lines: list[Line] = []
+    for piece in pieces:
+        if piece:
+            lines += [(), *piece] if lines else piece
+    return lines
+
+
+def _title(view: View, options: Options) -> list[Line]:
+    params = ("Parameters", format_exact(view.totals.params), "floating tensors that are no known buffers")
+    facts = [*origin_facts(view), params, *stored_facts(view)]
+    return [(Span(visible(view.capture.target.name), "heading"),), *fact_lines(facts, options.width)]
+
+
+def _groups(title: str, first: str, groups: Sequence[Group], options: Options, limit: int | None = None) -> list[Line]:
+    headings = [Heading(first, is_figure=False)]
+    headings += [Heading(name) for name in ("Tensors", "Elements", "Bytes", "share")]
+    rows = [
+        [
+            text_cell(group.name or "(top level)"),
+            figure(format_exact(group.tensors)),
+            figure(format_count(group.elements)),
+            figure(format_bytes(group.nbytes)),
+            figure(format_percent(group.share)),
+        ]
+        for group in groups[:limit]
+    ]
+    more = len(groups) - len(rows)
+    left_out = [(Span(f"and {more:,} more folders", "dim"),)] if more > 0 else []
+    return [heading(title), *lay_out(headings, rows, options.width), *left_out] if rows else []
+
+
+def _tied(view: View, options: Options) -> list[Line]:
+    pairs = tied(view)
+    if not pairs:
+        return []
+    headings = [Heading("Tensor", is_figure=False), Heading("has the bytes of", is_figure=False)]
+    rows = [[text_cell(name), text_cell(original)] for name, original in pairs[:TIED]]
+    more = [(Span(f"and {len(pairs) - TIED:,} more", "dim"),)] if len(pairs) > TIED else []
+    return [heading("Shared tensors"), *lay_out(headings, rows, options.width), *more]

@@ -1,0 +1,65 @@
+"""The shape of attention: heads, their size, and those of keys and values."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torchgauge.source.architecture.evidence import Evidence
+from torchgauge.source.architecture.layers import Layer
+
+_KEY = re.compile(r"k|k_?proj|key|to_k|k_lin|wk|key_proj", re.IGNORECASE)
+_SEPARATE_QUERY = re.compile(r"q|q_?proj|query|to_q|q_lin|wq|query_proj", re.IGNORECASE)
+_HEAD_NORM = re.compile(r"(q|k|query|key)_(layer)?norm|norm_(q|k)", re.IGNORECASE)
+# Tables with one column per head.
+_BIAS_TABLES = ("relative_position_bias_table", "relative_attention_bias.weight")
+# Nearly all models up to about 2,000 wide have heads of 64, the larger ones of 128.
+_USUAL, _USUAL_WIDE, _WIDE = 64, 128, 2048
+
+
+def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> dict[str, Any]:
+    """Heads and their size, those of keys where they are narrower; `assumed` names what the shapes leave open."""
+    queries = _rows(layers, _SEPARATE_QUERY) or width
+    keys = _rows(layers, _KEY) or queries
+    known = _stated(evidence, queries) or _from_norms(layers, queries) or _from_tables(evidence, layers, queries)
+    size = known or _usual(queries, keys, width)
+    if size is None:
+        return {}
+    found: dict[str, Any] = {"heads": queries // size, "head_size": size}
+    if keys != queries:
+        found["kv_heads"] = keys // size
+    return found if known else found | {"assumed": list(found)}
+
+
+def _rows(layers: list[Layer], name: re.Pattern[str]) -> int | None:
+    """The size of what a projection of its own makes; None where queries, keys and values come from one."""
+    return next((x.weight[0] for x in layers if len(x.weight) >= 2 and name.fullmatch(x.name)), None)
+
+
+def _stated(evidence: Evidence, queries: int) -> int | None:
+    size, heads = evidence.stated.get("head_size"), evidence.stated.get("heads")
+    if size:
+        return int(size)
+    return queries // heads if isinstance(heads, int) and heads and queries % heads == 0 else None
+
+
+def _from_norms(layers: list[Layer], queries: int) -> int | None:
+    sizes = [x.weight[0] for x in layers if len(x.weight) == 1 and _HEAD_NORM.fullmatch(x.name)]
+    return next((size for size in sizes if size < queries and queries % size == 0), None)
+
+
+def _from_tables(evidence: Evidence, layers: list[Layer], queries: int) -> int | None:
+    for name, shape in evidence.shapes.items():
+        if name.endswith("rotary_emb.inv_freq") and len(shape) == 1:
+            return 2 * shape[0]
+    own = {f"{layer.path}.{name}": shape for layer in layers for name, shape in layer.tensors.items()}
+    for name, shape in (own | dict(evidence.shapes)).items():
+        if name.endswith(_BIAS_TABLES) and len(shape) == 2 and queries % shape[1] == 0:
+            return queries // shape[1]
+    return None
+
+
+def _usual(queries: int, keys: int, width: int) -> int | None:
+    first = _USUAL_WIDE if width >= _WIDE else _USUAL
+    sizes = (first, _USUAL, 128, 80, 96, 32, 16, 8)
+    return next((size for size in sizes if size < queries and queries % size == 0 and keys % size == 0), None)

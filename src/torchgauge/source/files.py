@@ -1,0 +1,140 @@
+"""Files and folders as targets, known by their content: runnable archives, Hugging Face folders, bare weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
+from torchgauge.errors import TargetError, TorchgaugeError, UsageError
+from torchgauge.records import TargetRecord
+from torchgauge.source import huggingface
+from torchgauge.source.exported import load_exported
+from torchgauge.source.identify import identify
+from torchgauge.source.joining import check_fit
+from torchgauge.source.opened import Source
+from torchgauge.source.state_names import model_shapes
+from torchgauge.source.torchscript import load_torchscript
+from torchgauge.source.unpickling import can_unpickle, unpickle
+
+Progress = Callable[[int, int, str], None]
+_LOADERS = {"torchscript": load_torchscript, "exported": load_exported}
+_COMPUTING = ("float32", "float16", "bfloat16", "float64")
+# Tied and rounded sizes differ a little; code of another size differs a lot.
+_SAME_SIZE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a file is to be opened. `code` builds the model of bare weights: the model and its target text."""
+
+    name: str
+    code: Source | None = None
+    allow_pickle: bool = False
+    progress: Progress | None = None
+
+
+def open_weights(path: str, *, progress: Progress | None = None) -> Source:
+    """The weights alone, without a look for the code they belong to."""
+    if not Path(path).exists():
+        raise TargetError(f"there is no file '{path}'")
+    index = open_checkpoint(path, progress=progress)
+    return Source(None, _record(index, Opening(path)), index=index, warnings=index.warnings)
+
+
+def open_path(path: Path, opening: Opening) -> Source:
+    if path.suffix == ".py":
+        raise UsageError(f"'{path}' may hold several models: say which, as {path}:Name")
+    if opening.code is None and huggingface.is_config(path):
+        return _open_huggingface(path, opening)
+    index = open_checkpoint(path, progress=opening.progress)
+    found = _open_code(index, opening)
+    return replace(found, warnings=(*index.warnings, *found.warnings))
+
+
+def _open_code(index: Index, opening: Opening) -> Source:
+    if opening.code is not None:
+        return _join(index, opening, opening.code)
+    if index.format in _LOADERS:
+        return _open_archive(index, opening)
+    if opening.allow_pickle and can_unpickle(index):
+        return Source(unpickle(index), _record(index, opening, "unpickled"), index=index, is_unpickled=True)
+    return _identify(index, opening)
+
+
+def _record(index: Index, opening: Opening, remark: str = "") -> TargetRecord:
+    kind = index.format if index.format in _LOADERS else "folder" if Path(index.path).is_dir() else "checkpoint"
+    text = f"{index.format}, {remark}" if remark else index.format
+    return TargetRecord(opening.name, kind, text, index.files)
+
+
+def _join(index: Index, opening: Opening, code: Source) -> Source:
+    model = code.runnable
+    warnings = check_fit(model, model_shapes(index), code.record.name, opening.name)
+    return Source(model, _record(index, opening, f"code: {code.record.name}"), code.build_real, index, warnings)
+
+
+def _open_archive(index: Index, opening: Opening) -> Source:
+    """Code that may not run leaves the weights, which are worth a look all the same."""
+    try:
+        model = _LOADERS[index.format](index.path)
+    except TorchgaugeError as error:
+        return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
+    return Source(model, _record(index, opening), index=index)
+
+
+def _identify(index: Index, opening: Opening) -> Source:
+    matches = identify(model_shapes(index))
+    if not matches:
+        return Source(None, _record(index, opening), index=index)
+    first, names = matches[0], ", ".join(match.target for match in matches)
+    warning = f"the code is inferred: names and shapes of all tensors are those of {names}; analysed as {first.target}"
+    if first.assumed:
+        warning += f", with a usual value for what shapes leave open ({', '.join(first.assumed)})"
+    record = _record(index, opening, f"inferred: {first.target}")
+    model = in_stored_dtype(first.model, index)
+    return Source(model, record, first.recipe.build_real, index, (warning,), is_inferred=True, assumed=first.assumed)
+
+
+def _open_huggingface(path: Path, opening: Opening) -> Source:
+    """The architecture from the config, the weights beside it where there are any. Code of others is never run."""
+    config = path if path.is_file() else path / "config.json"
+    folder = path if path.is_dir() else path.parent
+    index = open_checkpoint(folder, progress=opening.progress) if path.is_dir() and sniff(folder) else None
+    record = TargetRecord(opening.name, "folder", "transformers", (str(config), *(index.files if index else ())))
+    try:
+        recipe = huggingface.read(config)
+        model = recipe.build()
+    except TargetError as error:
+        if index is None:
+            raise
+        found = _identify(index, opening)
+        return replace(found, warnings=(f"the config was not used: {error}", *found.warnings))
+    if index is None:
+        return Source(model, record, recipe.build_real)
+    warnings = (*index.warnings, *_size_warning(model, index))
+    return Source(in_stored_dtype(model, index), record, recipe.build_real, index, warnings)
+
+
+def _size_warning(model: nn.Module, index: Index) -> tuple[str, ...]:
+    """Names may differ where transformers converts them; the number of parameters may not."""
+    stored, built = index.logical_params, sum(p.numel() for p in model.parameters())
+    if abs(stored - built) <= _SAME_SIZE * max(stored, built):
+        return ()
+    return (f"the files hold {stored:,} parameters, the architecture of the config {built:,}",)
+
+
+def in_stored_dtype(model: nn.Module, index: Index) -> nn.Module:
+    """The model in the type that most of the stored parameters have: it is built for this analysis, without values."""
+    elements: Counter[str] = Counter()
+    for entry in index.unique:
+        if entry.role is Role.PARAMETER and entry.spec.dtype in _COMPUTING:
+            elements[entry.spec.dtype] += entry.elements
+    if not elements or not all(parameter.is_meta for parameter in model.parameters()):
+        return model
+    return model.to(getattr(torch, elements.most_common(1)[0][0]))

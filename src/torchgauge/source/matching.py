@@ -1,0 +1,84 @@
+"""A model's tensors against those of a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from torchgauge.source.state_names import Shape, variants
+from torchgauge.units import format_shape
+
+LISTED = 10
+# Written by some versions of a model and not by others; nothing is computed from their absence.
+_OPTIONAL = re.compile(
+    r"(.*\.)?(num_batches_tracked|position_ids|inv_freq|(attn|attention)\.(masked_)?bias|relative_position_index"
+    r"|attn_mask|relative_coords_table|_extra_state)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What keeps a checkpoint from being that of a model; empty where nothing does."""
+
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    mismatched: tuple[tuple[str, Shape, Shape], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.mismatched)
+
+    def __len__(self) -> int:
+        return len(self.missing) + len(self.unexpected) + len(self.mismatched)
+
+    def describe(self) -> str:
+        """One paragraph per kind: how many there are, and the first ones."""
+        shapes = [f"{name}: {format_shape(has)} in the file, {format_shape(wants)} in the code"
+                  for name, wants, has in self.mismatched]  # fmt: skip
+        kinds = (
+            ("missing in the file", self.missing),
+            ("unknown to the code", self.unexpected),
+            ("of another shape", shapes),
+        )
+        return "\n".join(_listing(what, names) for what, names in kinds if names)
+
+
+def _listing(what: str, names: Sequence[str]) -> str:
+    more = f"\n  … and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return f"{len(names):,} {what}:\n  " + "\n  ".join(names[:LISTED]) + more
+
+
+def state_shapes(model: nn.Module) -> dict[str, Shape]:
+    return {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def best_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Differences:
+    """The differences under the names, with or without containers around them, that fit best."""
+    expected, twins = state_shapes(model), _twins(model)
+    return min((compare(expected, found, twins) for found in variants(dict(stored))), key=len)
+
+
+def compare(
+    expected: Mapping[str, Shape], found: Mapping[str, Shape], twins: Mapping[str, frozenset[str]] | None = None
+) -> Differences:
+    """`twins` are the other names of tied tensors: one of them in the file is enough."""
+    twins = twins or {}
+    missing = [
+        name
+        for name in expected
+        if name not in found and not _OPTIONAL.fullmatch(name) and twins.get(name, frozenset()).isdisjoint(found)
+    ]
+    unexpected = [name for name in found if name not in expected and not _OPTIONAL.fullmatch(name)]
+    mismatched = [(name, shape, found[name]) for name, shape in expected.items() if found.get(name, shape) != shape]
+    return Differences(tuple(missing), tuple(unexpected), tuple(mismatched))
+
+
+def _twins(model: nn.Module) -> dict[str, frozenset[str]]:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    groups = [frozenset(group) for group in names.values() if len(group) > 1]
+    return {name: group - {name} for group in groups for name in group}

@@ -1,0 +1,47 @@
+"""What a target turned out to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from torchgauge.checkpoint import Index
+from torchgauge.errors import TargetError
+from torchgauge.records import TargetRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model, stored weights, or both, and where they came from.
+
+    `model` is None where a file holds weights and nothing says what computes with them. A registry model may have its
+    parameters on the meta device; `build_real` then builds it once more with real ones. None where the parameters are
+    what the user's own code made. `is_unpickled`: a file's own
+    code made the model. `is_inferred`: the model is a conclusion from the names and shapes of the weights,
+    which leave the hyperparameters in `assumed` open.
+    """
+
+    model: nn.Module | None
+    record: TargetRecord
+    build_real: Callable[[], nn.Module] | None = None
+    index: Index | None = None
+    warnings: tuple[str, ...] = ()
+    is_unpickled: bool = False
+    is_inferred: bool = False
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def runnable(self) -> nn.Module:
+        """The model; raises where there is none."""
+        if self.model is None:
+            raise TargetError(f"'{self.record.name}' holds weights without code: give the code with --as TARGET")
+        return self.model
+
+    @property
+    def stored(self) -> Index:
+        """The weights; raises where there are none."""
+        if self.index is None:
+            raise TargetError(f"'{self.record.name}' is no file or folder of weights")
+        return self.index
