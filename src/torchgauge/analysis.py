@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from torchgauge.errors import FormatError, ForwardError, InputError, UsageError
 from torchgauge.progress import stage
 from torchgauge.records import ArchitectureRecord, Capture, RunRecord
 from torchgauge.saved import capture_from_document
-from torchgauge.view import View
+from torchgauge.view import Row, View
 
 if TYPE_CHECKING:
     import pandas
@@ -36,7 +37,20 @@ SCAN_MEMBERS = (
 
 
 class Analysis(View):
-    """What was found out about a model: totals, modules, ops, and every way to look at them."""
+    """What was found out about a model: totals, modules, ops, and every way to look at them.
+
+    `describe` finds the architecture when it is first asked for; the capture holds it from then on.
+    """
+
+    def __init__(self, capture: Capture, describe: Callable[[], ArchitectureRecord] | None = None) -> None:
+        super().__init__(capture)
+        self._describe = describe
+
+    @cached_property
+    def architecture(self) -> Row:
+        if self._describe is not None:
+            self.capture = replace(self.capture, architecture=self._describe())
+        return super().architecture
 
     def to_dataframe(self, table: str = "modules") -> pandas.DataFrame:
         """The rows of "modules", "ops" or "weights" as a pandas DataFrame."""
@@ -123,22 +137,23 @@ def analyze(
         chosen = _dtype(dtype)
         given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq}
         request = {"device": _device(device), "dtype": chosen, "train": mode == "train"}
-        return Analysis(_run_capture(source, given | {"specs": specs, "dtype": chosen}, request))
+        return _run(source, given | {"specs": specs, "dtype": chosen}, request)
 
 
-def _run_capture(source: Source, given: dict[str, Any], request: dict[str, Any]) -> Capture:
+def _run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> Analysis:
     from torchgauge.capture import Request, see
     from torchgauge.source import candidate_inputs
 
     model = source.runnable
     try:
-        seen = see(model, candidate_inputs(model, **given), Request(**request))
+        seen = see(model, candidate_inputs(model, **given), Request(**request, build_real=source.build_real))
     except (ForwardError, InputError) as error:
         if not source.is_inferred:
             raise
         # The code was a conclusion of ours: that it fails is no fault of the file.
-        return _stored_capture(replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}")))
-    return Capture(
+        failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
+        return Analysis(_stored_capture(failed))
+    capture = Capture(
         **_circumstances(source),
         run=replace(seen.run, warnings=(*source.warnings, *seen.run.warnings)),
         inputs=seen.inputs,
@@ -146,8 +161,8 @@ def _run_capture(source: Source, given: dict[str, Any], request: dict[str, Any])
         params=seen.params,
         ops=seen.ops,
         input_bytes=seen.input_bytes,
-        architecture=_architecture(source, seen),
     )
+    return Analysis(capture, lambda: _architecture(source, seen))
 
 
 def _architecture(source: Source, seen: Seen) -> ArchitectureRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from torchgauge.cli.output import deliver, report_options, show_progress
@@ -72,7 +73,10 @@ def run(args: argparse.Namespace) -> int:
 def analyze_target(args: argparse.Namespace) -> Analysis:
     from torchgauge.analysis import analyze
     from torchgauge.source import parse_dtype, parse_input
+    from torchgauge.source.unpickling import UnpicklingWarning
 
+    # What a pickle will run must be told, whatever the user's own filters say.
+    warnings.simplefilter("always", UnpicklingWarning)
     return analyze(
         args.target,
         specs=[parse_input(text) for text in args.inputs],

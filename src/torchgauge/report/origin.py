@@ -59,6 +59,7 @@ def stored_facts(view: View) -> list[Fact]:
 
 
 def _stored_note(view: View) -> str:
-    tied = sum(row.duplicate_of is not None for row in view.weights)
-    note = f"{format_exact(view.totals.stored_elements)} elements in {format_exact(len(view.weights))} tensors"
+    tensors = view.capture.stored.tensors if view.capture.stored else ()
+    tied = sum(tensor.duplicate_of is not None for tensor in tensors)
+    note = f"{format_exact(view.totals.stored_elements)} elements in {format_exact(len(tensors))} tensors"
     return f"{note}, {format_exact(tied)} of them under a second name" if tied else note
