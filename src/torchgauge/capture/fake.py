@@ -12,10 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture import values
-from torchgauge.capture.ghost import Ghost, Spec, Specs, Storage, make_ghost
+from torchgauge.capture.ghost import Ghost, Spec, Storage, make_ghost
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
-from torchgauge.capture.plan import Output, Plan, Planner
+from torchgauge.capture.plan import Output, Plan, Planner, is_shareable, shared_plans, shared_specs
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent
 
@@ -23,6 +23,10 @@ from torchgauge.capture.signals import DataDependent
 _NUMBERS = frozenset((int, float, bool, complex))
 _ATOMS = frozenset((type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format))
 _SEQUENCES = frozenset((list, tuple, torch.Size))
+
+
+class _Id(int):
+    """The id of an object that has no equality to go by."""
 
 
 class _Stranger(Exception):  # noqa: N818 - a signal
@@ -46,8 +50,9 @@ class FakeRun(TorchDispatchMode):
         self.recorder = recorder
         self.device = device
         self.assume = assume
-        self.specs = Specs()
+        self.specs = shared_specs
         self._planner = Planner(self.specs, device)
+        self._shared = shared_plans()
         self._plans: dict[tuple[Any, ...], Plan] = {}
         # Adopted tensors are kept, so that an id stays theirs for the whole run.
         self._adopted: dict[int, tuple[torch.Tensor, Ghost]] = {}
@@ -101,9 +106,12 @@ class FakeRun(TorchDispatchMode):
             ids = list(map(id, tensors))
             if len(set(ids)) < len(ids):  # `x * x`: which arguments are one tensor
                 key.append(tuple(map(ids.index, ids)))
-        plan = self._plans.get(tuple(key))
+        elif not tensors:
+            key.append(self.device)  # where a tensor made from nothing is made
+        known = tuple(key)
+        plan = self._shared.get(known) or self._plans.get(known)
         if plan is None:
-            return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors), tuple(key))
+            return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors), known)
         built = self._replay(plan, tensors)
         if plan.follows or all(ghost.value is not None for ghost in tensors):
             values.follow(OpCall(func, plan.info, args, kwargs, tensors), built)
@@ -117,12 +125,15 @@ class FakeRun(TorchDispatchMode):
         if values.looks(call):
             return self._look(call)
         try:
-            self._plans[key] = self._planner.plan(call)
+            plan = self._planner.plan(call)
         except DataDependent:
             raise
         except Exception:
             self.recorder.failing_op = (call.info.name, [ghost.spec.record for ghost in call.tensors])
             raise
+        # A key with an id in it holds for this run alone.
+        plans = self._shared if is_shareable(plan) and not any(type(part) is _Id for part in key) else self._plans
+        plans[key] = plan
         return self.execute(call.func, *call.args, **call.kwargs)
 
     def _replay(self, plan: Plan, tensors: list[Ghost]) -> Any:
@@ -220,7 +231,7 @@ def _read(items: Any, key: list[Any], tensors: list[Ghost]) -> None:
         elif isinstance(value, torch.Tensor):
             raise _Stranger
         else:
-            key.append(id(value))  # generators, callables of higher-order ops
+            key.append(_Id(id(value)))  # generators, callables of higher-order ops
 
 
 def _names(tensors: list[Ghost]) -> tuple[str, ...]:

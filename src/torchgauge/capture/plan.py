@@ -13,6 +13,7 @@ from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import OpInfo, Relation, Return
 from torchgauge.capture.rules import find_rule
 from torchgauge.capture.signature import describe
+from torchgauge.cost.registry import find
 from torchgauge.records import Signature
 
 
@@ -37,6 +38,25 @@ class Plan:
 
 
 _NEW_MEMORY = (-1, False)
+_MOST_SHARED_PLANS = 1 << 16
+
+# Specs and plans outlive a run: the next model with a layer of the same shape, or the same model again, finds them.
+shared_specs = Specs()
+_shared_plans: dict[torch.dtype, dict[tuple[Any, ...], Plan]] = {}
+
+
+def shared_plans() -> dict[tuple[Any, ...], Plan]:
+    """The plans worked out so far in this process, for the default type in force: it decides what numbers become."""
+    plans = _shared_plans.setdefault(torch.get_default_dtype(), {})
+    if len(plans) > _MOST_SHARED_PLANS:
+        plans.clear()
+    return plans
+
+
+def is_shareable(plan: Plan) -> bool:
+    """Whether a plan holds for good: costs of other ops may still be given a formula by the user."""
+    known = plan.info.name.startswith("aten::")
+    return known and (find(plan.info.name) is not None or "view" in plan.info.tags)
 
 
 class Planner:
