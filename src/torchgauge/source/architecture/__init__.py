@@ -40,7 +40,6 @@ def describe_run(
     records, calls = list(modules), list(ops)
     evidence = Evidence(
         shapes={name: param.spec.shape for param in params for name in (param.name, *param.aliases)},
-        types=frozenset(record.type for record in records),
         categories=frozenset(op.category for op in calls),
         is_causal=any(op.signature.attributes.get("is_causal") is True for op in calls if op.category == "attention"),
         stated=stated,

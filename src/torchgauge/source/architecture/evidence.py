@@ -14,13 +14,12 @@ from torchgauge.source.architecture.layers import Layer, Shapes, layers_of
 
 @dataclass(frozen=True)
 class Evidence:
-    """The names and shapes of the tensors; of a model that was run also its classes and the categories of its ops.
+    """The names and shapes of the tensors; of a model that was run also the categories of its ops.
 
     `stated` are hyperparameters that the model itself states, in a config or in attributes of its layers.
     """
 
     shapes: Shapes
-    types: frozenset[str] = frozenset()
     categories: frozenset[str] = frozenset()
     is_causal: bool = False
     stated: Mapping[str, Any] = field(default_factory=dict)

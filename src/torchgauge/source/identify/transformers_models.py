@@ -23,8 +23,8 @@ from torchgauge.source.packages import import_optional
 from torchgauge.source.state_names import Shape
 
 _TAKEN = re.compile(r"^from \.\.(\w+)\.modeling_", re.MULTILINE)
-_TYPES = 8
-_CLASSES = 6
+_TYPES = 20
+_CLASSES = 4
 _TWINS = 4
 _CORRECTIONS = 4
 _ENOUGH_WORDS = 0.75
@@ -83,12 +83,13 @@ def _fit_type(model_type: str, features: Features) -> Match | None:
 
 
 def _likely_types(features: Features, transformers: Any) -> list[str]:
-    """Of those that spell the same words the one most copied from: it came first, and the others are its likes."""
+    """Of those that spell the same words first the most copied from (they came first, the others are their likes),
+    then those that spell little else."""
     ranked = rank_vocabularies(features.words, _vocabularies())
     likely = [(score, key) for score, key in ranked if score >= _ENOUGH_WORDS and key in transformers.CONFIG_MAPPING]
     copies = _copies()
-    likely.sort(key=lambda pair: (-round(min(pair[0], 1.0), 2), -copies.get(pair[1], 0)))
-    return [key for _, key in likely[:_TYPES]]
+    copied = sorted(likely, key=lambda pair: (-round(min(pair[0], 1.0), 2), -copies.get(pair[1], 0)))
+    return list(dict.fromkeys(key for _, key in (*copied[:_TYPES], *likely[:_TYPES])))
 
 
 @cache
@@ -115,14 +116,16 @@ def _is_plain(path: Path) -> bool:
 
 
 def _classes(model_type: str, shapes: Mapping[str, Shape]) -> list[str]:
-    """The model classes of a type, those whose head the names hint at first."""
+    """The model classes of a type whose head the names hint at; where they hint at none, the plain ones first."""
     auto = import_module("transformers.models.auto.modeling_auto")
     tables = [value for name, value in vars(auto).items() if name.endswith("_MAPPING_NAMES")]
     found: dict[str, None] = {}
     for table in tables:
         names = table.get(model_type, ())
         found |= dict.fromkeys((names,) if isinstance(names, str) else names)
-    return sorted((name for name in found if name), key=lambda name: _unlikeness(name, shapes))
+    ordered = sorted((name for name in found if name), key=lambda name: _unlikeness(name, shapes))
+    hinted = [name for name in ordered if _unlikeness(name, shapes) == 0]
+    return hinted or ordered
 
 
 def _unlikeness(name: str, shapes: Mapping[str, Shape]) -> int:
@@ -198,6 +201,7 @@ def _corrected(config: Any, differences: Differences) -> Any:
         return None
     try:
         return type(config)(**settings)
+    # As above: the corrected sizes need not go together.
     except Exception:
         return None
 

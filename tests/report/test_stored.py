@@ -1,0 +1,121 @@
+"""Reports of files: bare weights without a run, and the list of tensors."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.report.sample import HOSTILE
+from tests.report.stored_sample import FILE, MATRIX, PACKED_VALUES, stored_capture, stored_view
+from torchgauge.errors import UsageError
+from torchgauge.report import Options, render, to_dataframe
+from torchgauge.report.saving import weight_format
+from torchgauge.report.weight_groups import by_dtype, by_folder, by_role, tied
+from torchgauge.saved import capture_from_document
+from torchgauge.view import View
+
+
+def test_totals_count_shared_bytes_once_and_unpack_values() -> None:
+    totals = stored_view().totals
+    assert totals.stored_bytes == 2 * 128 + 16 + 32 + 40
+    assert totals.stored_elements == 2 * MATRIX.numel + 16 + 8 + 10
+    assert totals.logical_params == 2 * MATRIX.numel + PACKED_VALUES
+    assert totals.optimizer_elements == 10
+
+
+def test_what_only_a_run_tells_is_null() -> None:
+    view = stored_view()
+    for name in ("macs", "flops", "bytes_read", "activation_bytes", "peak_activation_bytes", "ops", "trainable_params"):
+        assert view.totals[name] is None
+        assert name not in view.modules[0] or view.modules[0][name] is None
+
+
+def test_a_live_module_has_no_stored_figures() -> None:
+    view = View(replace(stored_capture(), stored=None))
+    assert view.totals.stored_bytes is None
+    assert view.to_dict()["pickle"] is None
+    assert view.weights == []
+
+
+def test_the_document_of_a_file_reads_back_as_the_same_capture() -> None:
+    document = json.loads(render(stored_view(), "json"))
+    assert capture_from_document(document, "it") == stored_capture()
+    assert document["capture"]["mode"] is None
+
+
+def test_a_report_without_a_run_has_no_tables_of_ops() -> None:
+    text = render(stored_view(), "text")
+    assert "Run     no code: static figures need --as TARGET; float32 parameters" in text
+    assert "Family  MLP    width 8, heads 2?" in text
+    assert "Logical parameters  96" in text
+    assert "blocks" in text
+    for absent in ("MACs", "FLOPs", "Coverage", "Most expensive", "None"):
+        assert absent not in text
+
+
+def test_equal_folders_of_names_fold() -> None:
+    assert "└─ 0–1 ×2" in render(stored_view(), "text")
+
+
+def test_dangerous_imports_come_first_and_expected_ones_are_only_counted() -> None:
+    lines = render(stored_view(), "text").split("What its pickle would import\n")[1].splitlines()
+    assert lines[0] == "1 expected names, 2 others; nothing was executed"
+    assert [line.split()[0] for line in lines[2:4]] == ["dangerous", "unknown"]
+    assert "OrderedDict" not in "\n".join(lines)
+
+
+def test_a_pickle_that_ran_is_not_said_to_be_unexecuted() -> None:
+    capture = stored_capture()
+    assert capture.stored is not None
+    text = render(View(replace(capture, stored=replace(capture.stored, executed=True))), "text")
+    assert "What its pickle imported" in text
+    assert "nothing was executed" not in text
+
+
+@pytest.mark.parametrize("format", ["text", "weights", "fragment", "weights.csv"])
+def test_hostile_names_show_as_text(format: str) -> None:
+    rendered = render(stored_view(), format)
+    assert "\x1b" not in rendered
+    assert format != "fragment" or HOSTILE[5:] not in rendered
+
+
+def test_the_list_groups_by_folder_type_and_role_the_largest_first() -> None:
+    view = stored_view()
+    first, *_ = by_folder(view)
+    assert (first.name, first.tensors, first.nbytes) == ("blocks.*", 2, 256)
+    assert {group.name: group.elements for group in by_dtype(view)} == {"float32": 82, "uint8": 16}
+    assert [group.name for group in by_role(view)] == ["parameter", "optimizer", "buffer"]
+    assert sum(group.share for group in by_role(view)) == pytest.approx(1)
+    assert tied(view) == [("head.weight", "blocks.0.weight")]
+
+
+def test_the_list_as_text_has_every_part() -> None:
+    text = render(stored_view(), "weights", Options(width=100))
+    for part in (FILE, "Tensors by name", "By type", "By role", "Shared tensors", "What its pickle", "it has a flaw"):
+        assert part in text
+
+
+def test_the_list_as_csv_has_a_line_per_tensor() -> None:
+    rows = list(csv.DictReader(io.StringIO(render(stored_view(), "weights.csv"))))
+    assert len(rows) == 6
+    assert (rows[0]["name"], rows[0]["shape"], rows[0]["offset"]) == ("blocks.0.weight", "8x4", "64")
+    assert rows[3]["offset"] == ""
+
+
+def test_the_list_as_a_frame_has_a_row_per_tensor() -> None:
+    frame = to_dataframe(stored_view(), "weights")
+    assert frame["bytes"].sum() == 3 * 128 + 16 + 32 + 40
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("a.json", "json"), ("a.csv", "weights.csv"), ("a.weights.csv", "weights.csv"), ("a.txt", "weights")],
+)
+def test_a_list_of_tensors_has_its_own_suffixes(name: str, format: str) -> None:
+    assert weight_format(name) == format
+    with pytest.raises(UsageError, match="must end in one of"):
+        weight_format("a.ops")
