@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,3 +75,19 @@ def test_sizes_that_a_trace_computes_are_known() -> None:
 
     found = tg.analyze(trace(Folds(), torch.zeros(4, 6, 5)), input_size=(2, 4, 3))
     assert found.capture.modules[0].outputs.shape == (4, 6)
+
+
+def test_a_loaded_trace_that_starts_with_an_embedding_is_given_token_ids(tmp_path: Path) -> None:
+    class Embeds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(20, 8)
+            self.head = nn.Linear(8, 4)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.head(self.table(ids).view(1, 16, 8))  # the length is fixed, as in many traces
+
+    torch.jit.trace(Embeds(), torch.ones(1, 16, dtype=torch.int64)).save(str(tmp_path / "model.pt"))
+    found = tg.analyze(str(tmp_path / "model.pt"))
+    assert (found.totals.macs, found.capture.inputs[0].spec.shape) == (16 * 8 * 4, (1, 16))
+    assert "table of an embedding" in str(found.capture.inputs[0].inferred)

@@ -55,6 +55,7 @@ class ModulePaths:
         # Scripting and tracing copy a module that has two names; the copies still share their tensors.
         self._copies: dict[Any, Any] = {}
         self._owned: dict[int, Owned] = {}
+        self._scripted: set[str] = set()
         self._first_path: dict[str, str] = {}
         for path, module in _walk(self.root):
             self._add(path, module)
@@ -86,7 +87,10 @@ class ModulePaths:
             member.aliases.append(path)
             self._first_path[path] = member.path
         if isinstance(module, torch.jit.ScriptModule):
-            self._add_inlined(path, module)
+            self._scripted.add(path)
+            # Freezing leaves one module; constants in a part of a larger one are no weights.
+            if not path or path.rpartition(".")[0] not in self._scripted:
+                self._add_inlined(path, module)
         for registry, is_buffer in ((module._parameters, False), (module._buffers, True)):
             for name, tensor in registry.items():
                 if tensor is not None:

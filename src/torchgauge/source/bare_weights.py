@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from torchgauge.source.candidate import Defaults, Guess
 from torchgauge.source.layers import image_sizes
 
+_LENGTHS = (128, 16, 8, 32, 64, 512)
+
 
 def weight_guesses(model: nn.Module, defaults: Defaults) -> Iterator[Guess]:
     """What the first parameter suggests, as the weight of a convolution or of a matmul from either side."""
     name, weight = next(iter(model.named_parameters()), (None, None))
-    if weight is None or is_lazy(weight):
+    if name is None or weight is None or is_lazy(weight):
         return
     source = f"the shape of the parameter '{name}'"
+    if _is_table(model, name):
+        # A trace has the length it was made with in its graph: several are tried.
+        for length in (defaults.seq,) if defaults.seq else _LENGTHS:
+            yield Guess(torch.ones(defaults.batch, length, dtype=torch.int64), f"'{name}' is the table of an embedding")
     for tensor in _tensors(weight, defaults):
         yield Guess(tensor, source)
+
+
+def _is_table(model: nn.Module, name: str) -> bool:
+    """Whether a parameter is that of an embedding; a traced layer has kept only the name of its class."""
+    owner = dict(model.named_modules()).get(name.rpartition(".")[0])
+    return getattr(owner, "original_name", type(owner).__name__) == "Embedding"
 
 
 def _tensors(weight: Tensor, defaults: Defaults) -> Iterator[Tensor]:
