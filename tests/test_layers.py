@@ -35,7 +35,9 @@ LAYERS = (
     "cli",
     "__main__",
 )
-WITHOUT_TORCH = {"errors", "units", "records", "stored", "tree", "experts", "view", "saved", "cost", "report"}
+WITHOUT_TORCH = {
+    "errors", "units", "records", "stored", "tree", "experts", "view", "saved", "cost", "checkpoint", "report",
+}  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 

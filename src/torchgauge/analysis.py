@@ -247,4 +247,5 @@ def _device(device: torch.device | str | None) -> torch.device:
             f"this build of torch knows no '{device}' device, so tensors cannot pretend to be there; leave it out: "
             "parameters and MACs are the same on the CPU"
         )
-    return chosen
+    # Code that keeps something per device (cuDNN's RNNs) wants its number.
+    return torch.device("cuda", 0) if chosen.type == "cuda" and chosen.index is None else chosen

@@ -135,4 +135,4 @@ def test_tensors_pretend_to_be_on_the_device_asked_for() -> None:
             assert x.device.type == torch.arange(3, device=x.device).device.type == "cuda"
             return x + 1
 
-    assert tg.analyze(Asks(), input_size=(2, 8), device="cuda").capture.run.device == "cuda"
+    assert tg.analyze(Asks(), input_size=(2, 8), device="cuda").capture.run.device == "cuda:0"

@@ -120,10 +120,10 @@ class FakeRun(TorchDispatchMode):
         return built
 
     def _first_time(self, call: OpCall, key: tuple[Any, ...]) -> Any:
-        if call.info.changes_metadata:
-            return self._change_metadata(call)
         if values.looks(call):
             return self._look(call)
+        if call.info.changes_metadata:
+            return self._change_metadata(call)
         try:
             plan = self._planner.plan(call)
         except DataDependent:

@@ -174,6 +174,15 @@ def _pack(run: FakeRun, call: OpCall) -> Any:
     return data, sizes
 
 
+def _set_storage(run: FakeRun, call: OpCall) -> Any:
+    """cuDNN's RNNs ask whether their weights lie in one buffer, through an empty tensor set to the first one's memory;
+    left empty, it says no. Anything else that takes over memory needs a real run."""
+    target = call.tensors[0]
+    if call.info.overload != "source_Storage" or target.numel():
+        raise DataDependent(call.info.name)
+    return target
+
+
 def _not_aligned(run: FakeRun, call: OpCall) -> bool:
     """Padding is counted in full: the nested-tensor path, which skips it, is not taken."""
     return False
@@ -187,6 +196,7 @@ _LOOKS: dict[str, Callable[[FakeRun, OpCall], Any]] = {
     "aten::index": _index_by_mask,
     "torchvision::nms": _keep_boxes,
     "aten::_pack_padded_sequence": _pack,
+    "aten::set_": _set_storage,
     "aten::_nested_tensor_from_mask_left_aligned": _not_aligned,
     "aten::_assert_async": _no_check,
     "aten::_functional_assert_async": _no_check,

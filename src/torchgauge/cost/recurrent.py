@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from torchgauge.cost.registry import Call, Work, formula, read_bytes
-from torchgauge.cost.work import argument, arithmetic, products, rows, total_numel
+from torchgauge.cost.work import argument, arithmetic, products, rows, total_bytes, total_numel
 from torchgauge.records import TensorSpec, tensor_specs
 
 
@@ -34,7 +34,9 @@ _BY_GATES = {4: LSTM, 3: GRU, 1: RNN}
     "aten::miopen_rnn", category="recurrent",
 )  # fmt: skip
 def layers(call: Call) -> Work:
-    return _without_copy(call, _steps_work(call, rows(argument(call, "input", "data")), _weights(call)))
+    work = _without_copy(call, _steps_work(call, rows(argument(call, "input", "data")), _weights(call)))
+    # cuDNN's last output is the buffer of its weights, which it was given and does not write.
+    return work._replace(bytes_written=total_bytes(call.outputs[:4]))
 
 
 @formula("aten::mkldnn_rnn_layer", category="recurrent")

@@ -13,6 +13,7 @@ import torch
 
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign
+from torchgauge.source.archive_records import record_size
 from torchgauge.source.exported.document import read_program
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.stored_tensors import StoredTensors
@@ -69,7 +70,7 @@ def _config(reader: Any, records: list[str], record: str, name: str) -> dict[str
 
 
 def _json(reader: Any, record: str, name: str) -> dict[str, Any]:
-    if reader.get_record_size(record) > DOCUMENT_LIMIT:
+    if record_size(reader, record) > DOCUMENT_LIMIT:
         raise FormatError(f"'{name}': {record} is larger than {DOCUMENT_LIMIT >> 20} MiB")
     try:
         document = json.loads(reader.get_record(record))

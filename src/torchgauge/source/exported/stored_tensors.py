@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from torchgauge.source.archive_records import record_size
+
 # The numbers of the format, which are not those of torch.
 _DTYPES = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
@@ -60,6 +62,6 @@ class StoredTensors:
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
     def _content(self, record: str) -> bytes | None:
-        if not record or self._reader.get_record_size(record) > CONTENT_LIMIT:
+        if not record or record_size(self._reader, record) > CONTENT_LIMIT:
             return None
         return self._reader.get_record(record)

@@ -13,6 +13,7 @@ import torch
 
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign, require_allowed
+from torchgauge.source.archive_records import record_size
 from torchgauge.source.torchscript.code import require_harmless_reading, scan_code
 
 SOURCE_LIMIT = 64 << 20
@@ -48,7 +49,7 @@ def _scan(name: str) -> None:
         raise FormatError(f"'{name}' holds no TorchScript code")
     special: frozenset[str] = frozenset()
     for record in sources:
-        if reader.get_record_size(record) > SOURCE_LIMIT:
+        if record_size(reader, record) > SOURCE_LIMIT:
             raise FormatError(f"'{name}': the code in {record} is larger than {SOURCE_LIMIT >> 20} MiB")
         special |= scan_code(reader.get_record(record), f"'{name}' ({record})")
     require_harmless_reading(special, f"'{name}'")
