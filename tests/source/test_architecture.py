@@ -194,3 +194,10 @@ def test_attention_without_weights_of_its_own_is_seen_in_the_ops() -> None:
             return nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True)
 
     assert tg.analyze(Mixer(), input_size=(1, 2, 4, 16)).architecture.family == "decoder"
+
+
+def test_the_stem_is_found_where_a_file_has_sorted_the_names() -> None:
+    shapes = {"blocks.0.conv_dw.weight": (16, 1, 3, 3), "blocks.0.conv_pw.weight": (8, 16, 1, 1),
+              "conv_stem.weight": (16, 3, 3, 3)}  # fmt: skip
+    found = describe_shapes(shapes).hyperparameters
+    assert (found["image_channels"], found["stem_width"]) == (3, 16)

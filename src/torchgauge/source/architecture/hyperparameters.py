@@ -105,11 +105,15 @@ def _tokens(evidence: Evidence) -> dict[str, Any]:
     return found | ({"positions": max(places)} if places else {})
 
 
+_COLOURS = 3
+
+
 def _images(evidence: Evidence) -> dict[str, Any]:
-    # A depthwise convolution has one channel per group: the first layer that sees pixels has few channels and no group.
-    first = next((x for x in of_kind(evidence.layers, "Conv2d", "Conv3d") if x.weight[1] <= 16), None)
-    if first is None:
+    few = [layer for layer in of_kind(evidence.layers, "Conv2d", "Conv3d") if layer.weight[1] <= 16]
+    if not few:
         return {}
+    # A file may sort its names, so the first layer need not come first; and a depthwise convolution has one channel.
+    first = next((layer for layer in few if layer.weight[1] == _COLOURS), few[0])
     if is_patch_embedding(first) and evidence.has_attention:
         return {"patch_size": first.weight[-1], "image_channels": first.weight[1]}
     return {"image_channels": first.weight[1], "stem_kernel": first.weight[-1], "stem_width": first.weight[0]}
