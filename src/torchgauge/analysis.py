@@ -50,6 +50,7 @@ class Analysis(View):
     def architecture(self) -> Row:
         if self._describe is not None:
             self.capture = replace(self.capture, architecture=self._describe())
+            self._describe = None  # it holds the model
         return super().architecture
 
     def to_dataframe(self, table: str = "modules") -> pandas.DataFrame:

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import copy
-import gc
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchgauge import units
 from torchgauge.capture.assemble import module_records, param_records
 from torchgauge.capture.calls import watch_modules
+from torchgauge.capture.failures import call_model
 from torchgauge.capture.fake import FakeRun
 from torchgauge.capture.ghost import Storage, make_ghost
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.names import input_records
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
-from torchgauge.capture.recorder import Recorder, describe_call
+from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import map_tensors
+from torchgauge.capture.surroundings import no_collections, prepared
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import OPTIMIZER, train_step
-from torchgauge.capture.untouched import gradients_kept, untouched
+from torchgauge.capture.untouched import gradients_kept
 from torchgauge.errors import ForwardError, InputError
-from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, TensorSpec, tensor_specs
+from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign
 
@@ -67,7 +65,7 @@ def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> 
     """Run the model on the first candidate that works. The model is left as it was, whatever happens."""
     first: ForwardError | None = None
     tried = 0
-    with _one_at_a_time, _no_collections():
+    with _one_at_a_time, no_collections():
         subject = unwrap(model)
         for candidate in candidates:
             tried += 1
@@ -139,14 +137,14 @@ def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: b
     params = param_records(paths)
     recorder = Recorder(paths, train=request.train)
     run = FakeRun(recorder, request.device, assume=assume)
-    with _prepared(model, request):
+    with prepared(model, train=request.train):
         swap_tensors(paths, run, request.dtype)
         args, kwargs = map_tensors(
             (candidate.args, candidate.kwargs), lambda tensor: run.admit(tensor, dtype=request.dtype)
         )
         input_bytes = recorder.ledger.live
         with watch_modules(recorder, run.adopt), run:
-            output = _call(model, args, kwargs, recorder)
+            output = call_model(model, args, kwargs, recorder)
         if request.train:
             parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
             train_step(run, recorder, output, parameters, lambda root: _ghost_like(run, root))
@@ -161,13 +159,13 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
     params = param_records(paths)
     recorder = Recorder(paths, train=request.train)
     run = RealRun(recorder, paths)
-    with _prepared(model, request), gradients_kept(model):
+    with prepared(model, train=request.train), gradients_kept(model):
         args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: _materialise(tensor, request))
         map_tensors((args, kwargs), run.admit)
         input_bytes = recorder.ledger.live
         try:
             with watch_modules(recorder, lambda tensor: tensor), run:
-                output = _call(model, args, kwargs, recorder)
+                output = call_model(model, args, kwargs, recorder)
             if request.train:
                 parameters = list(model.parameters())
                 train_step(run, recorder, output, parameters, lambda root: run.admit(torch.ones_like(root)))
@@ -195,75 +193,6 @@ def _seen(
         ops=tuple(recorder.ops),
         input_bytes=input_bytes,
     )
-
-
-@contextmanager
-def _prepared(model: nn.Module, request: Request) -> Iterator[None]:
-    """The model in the mode asked for, eager, outside inference mode; everything back as it was at the end."""
-    with ExitStack() as stack:
-        stack.enter_context(untouched(model))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.set_grad_enabled(request.train))
-        stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
-        stack.enter_context(_eager())
-        model.train(request.train)
-        yield
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Keep the garbage collector from walking the whole process (0.2 s with transformers loaded) amid many small
-    allocations. What dies by its last reference dies as ever, so live memory is exact, and the same every time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def _eager() -> Iterator[None]:
-    """Compiled functions run as written. Only what is loaded can be compiled; loading it would cost a second."""
-    flex = sys.modules.get("torch.nn.attention.flex_attention")
-    with ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        if flex is not None:
-            name = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
-            stack.callback(setattr, flex, name, getattr(flex, name, False))
-            setattr(flex, name, True)
-        yield
-
-
-def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder) -> Any:
-    try:
-        return model(*args, **kwargs)
-    except (DataDependent, ForwardError):
-        raise
-    except Exception as error:  # whatever the user's code raises
-        raise _forward_error(error, recorder, args, kwargs) from error
-
-
-def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any) -> ForwardError:
-    failure = recorder.failure
-    path = failure.path if failure else ""
-    where = f"'{path}' ({failure.type})" if failure and path else "the model's own forward"
-    given = failure.inputs if failure else describe_call(args, kwargs)
-    text = str(error).strip().splitlines()
-    said = text[0] if text else type(error).__name__
-    if recorder.failing_op is not None:
-        op, specs = recorder.failing_op
-        said = f"{said.rstrip('.')} ({op} of {_describe(specs)})"
-    return ForwardError(f"the model failed in {where}, given {_describe(given)}: {said}", module=path)
-
-
-def _describe(structure: Any) -> str:
-    specs: list[TensorSpec] = list(tensor_specs(structure))
-    if not specs:
-        return "no tensors"
-    return ", ".join(f"{units.format_shape(spec.shape)} {spec.dtype}" for spec in specs[:6])
 
 
 def _warnings(recorder: Recorder, request: Request) -> tuple[str, ...]:

@@ -1,0 +1,42 @@
+"""Calls the model, and says where it failed: the module, what it was given, the op and its shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from torchgauge import units
+from torchgauge.capture.recorder import Recorder, describe_call
+from torchgauge.capture.signals import DataDependent
+from torchgauge.errors import ForwardError
+from torchgauge.records import TensorSpec, tensor_specs
+
+
+def call_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder) -> Any:
+    try:
+        return model(*args, **kwargs)
+    except (DataDependent, ForwardError):
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise _forward_error(error, recorder, args, kwargs) from error
+
+
+def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any) -> ForwardError:
+    failure = recorder.failure
+    path = failure.path if failure else ""
+    where = f"'{path}' ({failure.type})" if failure and path else "the model's own forward"
+    given = failure.inputs if failure else describe_call(args, kwargs)
+    text = str(error).strip().splitlines()
+    said = text[0] if text else type(error).__name__
+    if recorder.failing_op is not None:
+        op, specs = recorder.failing_op
+        said = f"{said.rstrip('.')} ({op} of {_describe(specs)})"
+    return ForwardError(f"the model failed in {where}, given {_describe(given)}: {said}", module=path)
+
+
+def _describe(structure: Any) -> str:
+    specs: list[TensorSpec] = list(tensor_specs(structure))
+    if not specs:
+        return "no tensors"
+    return ", ".join(f"{units.format_shape(spec.shape)} {spec.dtype}" for spec in specs[:6])
