@@ -105,3 +105,23 @@ def test_sizes_that_depend_on_unknown_data_take_their_upper_bound_on_meta() -> N
     bound = tg.analyze(Selects().to("meta"), input_size=(3, 4))
     assert (bound.capture.run.mode, bound.totals.macs) == ("fake", 3 * 32)
     assert "upper bound" in bound.capture.run.warnings[0]
+
+
+def test_only_what_an_op_writes_becomes_unknown() -> None:
+    def forward(x: Tensor) -> Tensor:
+        steps, sink = torch.arange(3), torch.zeros(3, dtype=torch.int64)
+        torch.add(x.long(), steps, out=sink)
+        return x if int(steps[1]) == 1 else x * 2
+
+    assert analyze(forward, torch.ones(3)).capture.run.mode == "fake"
+    assert analyze(lambda x: x * int(_written_by_a_list(x)), torch.ones(3)).capture.run.mode == "real"
+
+
+def _written_by_a_list(x: Tensor) -> Tensor:
+    first, second = torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    torch._foreach_add_([first, second], [x.long(), x.long()])
+    return second[0]
+
+
+def test_a_choice_along_another_dimension_stays_unknown() -> None:
+    assert analyze(lambda x: x * int(x.argmax(0)[1]), torch.ones(2, 50)).capture.run.mode == "real"

@@ -116,7 +116,7 @@ class FakeRun(TorchDispatchMode):
         if plan.follows or all(ghost.value is not None for ghost in tensors):
             values.follow(OpCall(func, plan.info, args, kwargs, tensors), built)
         elif plan.info.name in values.ROUTERS:
-            values.assume_balanced(plan.info, tensors[0], built)
+            values.assume_balanced(OpCall(func, plan.info, args, kwargs, tensors), built)
         return built
 
     def _first_time(self, call: OpCall, key: tuple[Any, ...]) -> Any:

@@ -73,11 +73,12 @@ def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> 
                 return _see(subject, candidate, request)
             except ForwardError as error:
                 first = first or error
-                if candidate.reason is None and tried > 1:
-                    break
     if first is None:
         raise InputError("no inputs were given and none could be inferred; pass input_size=, inputs= or --input")
-    raise first
+    if tried == 1:
+        raise first
+    advice = f"{tried} inputs were tried, this is the first; give yours with input_size=, inputs= or --input"
+    raise ForwardError(f"{first} ({advice})", module=first.module) from first
 
 
 def _see(model: nn.Module, candidate: Candidate, request: Request) -> Seen:

@@ -14,7 +14,6 @@ import torch
 
 from torchgauge.capture.ghost import Ghost
 from torchgauge.capture.opcall import OpCall
-from torchgauge.capture.opinfo import OpInfo
 from torchgauge.capture.signals import DataDependent
 
 if TYPE_CHECKING:
@@ -51,11 +50,7 @@ def follow(call: OpCall, built: Any) -> None:
     info, tensors = call.info, call.tensors
     random = "nondeterministic_seeded" in info.tags
     if info.written:
-        if not random and all(map(is_known, tensors)) and _all_small(built):
-            _compute(call)
-        else:
-            for ghost in tensors[: len(tensors) if "out" in info.tags else 1]:
-                ghost.storage_.known = False
+        _follow_write(call, computable=not random and _all_small(built))
         return
     if "view" not in info.tags and not _all_small(built):
         return
@@ -68,6 +63,18 @@ def follow(call: OpCall, built: Any) -> None:
     attach(built, real, assumed=assumed)
 
 
+def _follow_write(call: OpCall, *, computable: bool) -> None:
+    """What an op writes is known afterwards if all that it reads and writes was, else no longer."""
+    arguments = call.bind()
+    known = computable and all(map(is_known, call.tensors))
+    assumed = any(ghost.storage_.assumed for ghost in call.tensors)
+    if known:
+        _compute(call)
+    for ghost in _ghosts([arguments[name] for name in call.info.written]):
+        ghost.storage_.known &= known
+        ghost.storage_.assumed |= assumed
+
+
 def attach(built: Any, real: Any, *, assumed: bool) -> None:
     """Give the ghosts of a result their content."""
     for ghost, content in zip(_ghosts(built), _tensors(real), strict=True):
@@ -76,12 +83,14 @@ def attach(built: Any, real: Any, *, assumed: bool) -> None:
             ghost.storage_.assumed |= assumed
 
 
-def assume_balanced(info: OpInfo, scores: Ghost, built: Any) -> None:
+def assume_balanced(call: OpCall, built: Any) -> None:
     """Give the unknown choice of a router the content it has when every alternative is chosen equally often."""
-    chosen = built[1] if info.name == "aten::topk" else built
-    alternatives = scores.spec.shape[-1] if scores.spec.shape else 0
-    if chosen.numel() > LIMIT or alternatives == 0 or chosen.numel() == 0 or chosen.numel() == 1:
+    chosen = built[1] if call.info.name == "aten::topk" else built
+    shape, dim = call.tensors[0].spec.shape, call.bind()["dim"]
+    # A router chooses along the last dimension, and for more than one token.
+    if dim is None or dim % max(len(shape), 1) != len(shape) - 1 or not 1 < chosen.numel() <= LIMIT:
         return
+    alternatives = shape[-1]
     content = torch.arange(chosen.numel(), dtype=torch.int64) % alternatives
     chosen.value = content.reshape(chosen.spec.shape)
     chosen.storage_.assumed = True
