@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchgauge.source.identify.entrypoints import timm_entrypoints, torchvision_entrypoints
+from torchgauge.source.identify.cores import cores
 from torchgauge.source.identify.features import Features
-from torchgauge.source.identify.search import Budget, Match, search
-from torchgauge.source.identify.transformers_models import search_transformers
+from torchgauge.source.identify.listed import match_listed
+from torchgauge.source.identify.match import Match
+from torchgauge.source.identify.named import match_named
+from torchgauge.source.identify.unlisted import match_unlisted
 from torchgauge.source.state_names import Shape
 
 __all__ = ["Match", "identify"]
 
 # Registries hold no model of so many tensors; comparing them would take long.
-_MOST_TENSORS = 20_000
-_MOST_BUILDS = 60
+_MOST_TENSORS = 60_000
 # A plain sequence of layers has no words: nothing in a registry is called `0.weight`.
 _FEWEST_TENSORS, _FEWEST_WORDS = 8, 2
 
 
-def identify(shapes: Mapping[str, Shape]) -> list[Match]:
-    """All matches in torchvision, timm and transformers; none where nothing installed agrees."""
+def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
+    """The model of torchvision, timm or transformers with these tensors; None where nothing installed agrees.
+
+    `file` is the name of the file: it chooses between models whose tensors are the same.
+    """
     if not _FEWEST_TENSORS <= len(shapes) <= _MOST_TENSORS or len(Features(shapes).words) < _FEWEST_WORDS:
-        return []
-    found = search(shapes, torchvision_entrypoints(), Budget(builds=_MOST_BUILDS // 2))
-    # Where the code is known already, a few builds more may show that timm has it too.
-    found += search(shapes, timm_entrypoints(), Budget(builds=_MOST_BUILDS // 3 if found else _MOST_BUILDS))
-    return found or search_transformers(shapes)
+        return None
+    for core in cores(shapes):
+        found = match_listed(core, file) or match_named(core, file)
+        if found is not None:
+            return found
+    return match_unlisted(shapes)

@@ -7,16 +7,14 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from torch import nn
-
 from torchgauge.errors import TargetError
-from torchgauge.source.building import Recipe
 from torchgauge.source.identify.entrypoints import Entrypoint, file_vocabulary, shared_vocabulary
 from torchgauge.source.identify.features import Features, rank_vocabularies, score_definition
+from torchgauge.source.identify.match import Match
 from torchgauge.source.matching import Differences, best_fit, state_shapes
 from torchgauge.source.state_names import Shape
 
-MOST_SECONDS = 8.0  # a model on the meta device takes 0.1 to 0.3 s to build
+MOST_SECONDS = 4.0  # a model on the meta device takes 0.1 to 0.3 s to build
 _FILES = 15
 _TWINS = 8
 _ENOUGH_WORDS = 0.6
@@ -24,16 +22,6 @@ _UNTRIED = 0.8
 _PATIENCE = 0.03
 _GROUPS = 10
 _RELATED = 0.6
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A model of a registry with the same names and shapes; `assumed` names hyperparameters that these leave open."""
-
-    target: str
-    recipe: Recipe
-    model: nn.Module
-    assumed: tuple[str, ...] = ()
 
 
 @dataclass
