@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
+from tests.torchscript.archives import Doubles, rewritten, saved
 from tests.torchscript.models import Branching, Hybrid, Listed, figures
 from torchgauge.source import load_torchscript
 
@@ -76,17 +76,6 @@ class FromFile(nn.Module):
         return x + torch.from_file("/etc/hostname", size=1)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def saved(model: nn.Module, folder: Path) -> Path:
-    torch.jit.save(torch.jit.script(model), folder / "model.pt")
-    return folder / "model.pt"
-
-
 @pytest.mark.parametrize(
     "build", [InForward, InOther, InFunction, InFork, WhenRead, LoopsWhenRead, FromFile], ids=lambda kind: kind.__name__
 )
@@ -95,24 +84,6 @@ def test_an_archive_that_acts_outside_the_model_is_refused(build: Any, folder: P
     with pytest.raises(tg.FormatError, match=r"model\.pt.*(save|from_file|__setstate__)"):
         load_torchscript(path)
     assert list(folder.iterdir()) == [path]
-
-
-def rewritten(path: Path, change: Any) -> Path:
-    """The archive with the source of its main class changed, as someone with an editor would."""
-    target = path.with_name("changed.pt")
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            if name.endswith(".py"):
-                content = change(content.decode()).encode()
-            if not name.endswith(".debug_pkl"):
-                new.writestr(name, content)
-    return target
-
-
-class Doubles(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.mul(x, 2)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,20 @@ def test_the_result_does_not_change_from_run_to_run() -> None:
         ]
 
 
+@pytest.mark.parametrize("form", ["live", "loaded"])
+def test_real_runs_before_change_nothing(form: str, tmp_path: Any) -> None:
+    """The executor of torch rewrites what it runs after the first times."""
+    model = torch.jit.script(Branching().eval())
+    if form == "loaded":
+        torch.jit.save(model, tmp_path / "model.pt")
+        model = torch.jit.load(tmp_path / "model.pt")
+    before = tg.analyze(model, input_size=(3, 4))
+    for _ in range(4):
+        model(torch.randn(3, 4))
+    after = tg.analyze(model, input_size=(3, 4))
+    assert (after.ops, after.modules, after.totals) == (before.ops, before.modules, before.totals)
+
+
 def test_control_flow_runs_the_branches_that_are_taken() -> None:
     model = torch.jit.script(Branching())
     taken = {row.path: (row.calls, row.macs) for row in tg.analyze(model, input_size=(3, 4)).modules}

@@ -90,4 +90,4 @@ def test_a_loaded_trace_that_starts_with_an_embedding_is_given_token_ids(tmp_pat
     torch.jit.trace(Embeds(), torch.ones(1, 16, dtype=torch.int64)).save(str(tmp_path / "model.pt"))
     found = tg.analyze(str(tmp_path / "model.pt"))
     assert (found.totals.macs, found.capture.inputs[0].spec.shape) == (16 * 8 * 4, (1, 16))
-    assert "table of an embedding" in str(found.capture.inputs[0].inferred)
+    assert "looks up 20 ids" in str(found.capture.inputs[0].inferred)

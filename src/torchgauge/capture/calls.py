@@ -13,8 +13,10 @@ from typing import Any
 
 from torch import nn
 
+from torchgauge.capture.higher_order import branches_followed
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.script.interpreter import Adopt, ScriptInterpreter, can_interpret
+from torchgauge.source.exported import ExportedModel
 
 
 @contextmanager
@@ -24,10 +26,17 @@ def watch_modules(recorder: Recorder, adopt: Adopt) -> Iterator[None]:
     original = nn.Module.__call__
     owner = threading.get_ident()
 
+    def exported(module: Any, *args: Any, **kwargs: Any) -> Any:
+        before, module.engine.tell_line = recorder.source, recorder.note_line
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            recorder.source, module.engine.tell_line = before, None
+
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != owner:
             return original(module, *args, **kwargs)
-        run = interpreter.run if can_interpret(module) else original
+        run = interpreter.run if can_interpret(module) else exported if isinstance(module, ExportedModel) else original
         previous = recorder.enter(module, args, kwargs)
         try:
             output = run(module, *args, **kwargs)
@@ -39,6 +48,7 @@ def watch_modules(recorder: Recorder, adopt: Adopt) -> Iterator[None]:
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
     try:
-        yield
+        with branches_followed(recorder):
+            yield
     finally:
         nn.Module.__call__ = original  # type: ignore[method-assign]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from torch import nn
 
 from torchgauge.capture.recorder import describe_value
 from torchgauge.records import InputRecord, TensorSpec
+from torchgauge.source.signature import forward_signature
 
 
 def input_records(
@@ -35,9 +35,4 @@ def _named_specs(name: str, value: Any) -> list[tuple[str, TensorSpec]]:
 
 
 def _positional_names(model: nn.Module) -> list[str]:
-    try:
-        parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # scripted and built-in forwards
-        return []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [parameter.name for parameter in parameters if parameter.kind in kinds]
+    return [parameter.name for parameter in forward_signature(model).positional]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchgauge.source.torchscript.scopes import frozen_modules, frozen_tensors, is_flat
+from torchgauge.source.torchscript.scopes import frozen_modules, frozen_tensors, is_flat, is_frozen
 
 
 @dataclass(slots=True)
@@ -109,13 +110,17 @@ class ModulePaths:
         if not module._c._has_method("forward"):
             return
         graph = module._c._get_method("forward").graph
-        # A frozen module that was saved has lost its hierarchy, but still has its tensors in its graph.
-        if not is_flat(graph) and (module._modules or next(module.parameters(), None) is not None):
+        # A frozen module that was saved has lost its hierarchy, but still has its tensors in its graph: all of them,
+        # or those that no attribute kept.
+        if not is_flat(graph) and not is_frozen(module):
             return
         for inner, kind in frozen_modules(graph).items():
             self._members[path, inner] = Member(Inlined(kind), join(path, inner))
         for frozen in frozen_tensors(graph):
             self._own(join(path, frozen.name), frozen.tensor, is_buffer=frozen.is_buffer)
+        if not module._modules:
+            for name, tensor, is_buffer in _kept_tensors(module._c):
+                self._own(join(path, name), tensor, is_buffer=is_buffer)
 
     def _own(self, name: str, tensor: torch.Tensor, *, is_buffer: bool) -> None:
         owned = self._owned.get(id(tensor))
@@ -150,6 +155,15 @@ def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
         children = [(join(path, n), unwrap(c), inside) for n, c in module._modules.items() if c is not None]
         waiting.extend(reversed(children))
     return found
+
+
+def _kept_tensors(script: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """What freezing could not make a constant of stays in modules that Python is not shown."""
+    tables: Any = ((torch._C.ParameterDict, False), (torch._C.BufferDict, True))
+    for name, inner in torch._C.ModuleDict(script).items():
+        for kept, is_buffer in ((table(inner), is_buffer) for table, is_buffer in tables):
+            yield from ((join(join(path, name), leaf), tensor, is_buffer) for leaf, tensor in kept.items())
+        yield from _kept_tensors(inner, join(path, name))
 
 
 def join(path: str, name: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -48,6 +49,20 @@ class Recorder:
     def record(self, signature: Signature, weights: tuple[str, ...]) -> None:
         path = self._attribute(weights) if self._train else self.path
         self.ops.append(OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, self.source))
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[Callable[[], list[OpRecord]]]:
+        """Run something to see what it does: gives a way to its ops, and forgets them and the calls at the end."""
+        ops, calls, source = len(self.ops), {path: replace(calls) for path, calls in self.calls.items()}, self.source
+        try:
+            yield lambda: self.ops[ops:]
+        finally:
+            del self.ops[ops:]
+            self.calls, self.source = calls, source
+
+    def note_line(self, source: str | None) -> None:
+        """The line of code, `file:line`, that the ops to come are made from."""
+        self.source = source
 
     def warn(self, message: str) -> None:
         self.warnings[message] = None

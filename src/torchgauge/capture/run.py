@@ -22,7 +22,7 @@ from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent
-from torchgauge.capture.structure import map_tensors
+from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.surroundings import no_collections, prepared
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import OPTIMIZER, train_step
@@ -41,7 +41,7 @@ _one_at_a_time = threading.RLock()
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a pass saw of a model."""
+    """What a pass saw of a model; `candidate` is the input that ran."""
 
     run: RunRecord
     inputs: tuple[InputRecord, ...]
@@ -49,6 +49,7 @@ class Seen:
     params: tuple[ParamRecord, ...]
     ops: tuple[OpRecord, ...]
     input_bytes: int
+    candidate: Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,9 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
     recorder = Recorder(paths, train=request.train)
     run = RealRun(recorder, paths)
     with prepared(model, train=request.train), gradients_kept(model):
-        args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: _materialise(tensor, request))
+        args, kwargs = map_tensors(
+            (candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, request.device, request.dtype)
+        )
         map_tensors((args, kwargs), run.admit)
         input_bytes = recorder.ledger.live
         try:
@@ -193,6 +196,7 @@ def _seen(
         params=params,
         ops=tuple(recorder.ops),
         input_bytes=input_bytes,
+        candidate=candidate,
     )
 
 
@@ -204,11 +208,3 @@ def _warnings(recorder: Recorder, request: Request) -> tuple[str, ...]:
 
 def _ghost_like(run: FakeRun, root: Any) -> torch.Tensor:
     return make_ghost(root.spec, Storage(root.spec.nbytes, run.recorder.ledger))
-
-
-def _materialise(tensor: torch.Tensor, request: Request) -> torch.Tensor:
-    floating = tensor.dtype.is_floating_point
-    if tensor.is_meta:
-        generator = torch.Generator().manual_seed(0)
-        tensor = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
-    return tensor.to(request.device, request.dtype if floating else None)

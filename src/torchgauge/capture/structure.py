@@ -35,3 +35,12 @@ def _like(original: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     for key, item in items.items():
         changed[key] = item  # type: ignore[index]
     return changed
+
+
+def materialise(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None) -> torch.Tensor:
+    """An input with values on the device: random where it had none, the same ones every time."""
+    floating = tensor.dtype.is_floating_point
+    if tensor.is_meta:
+        generator = torch.Generator().manual_seed(0)
+        tensor = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+    return tensor.to(device, dtype if floating else None)

@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,11 +40,18 @@ def no_collections() -> Iterator[None]:
             gc.enable()
 
 
+def _uncompiled(model: Any = None, **_: Any) -> Any:
+    return _uncompiled if model is None else model
+
+
 @contextmanager
 def _eager() -> Iterator[None]:
     """Compiled functions run as written. Only what is loaded can be compiled; loading it would cost a second."""
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     with ExitStack() as stack:
+        # What compiles a function while the model runs (`torch.cond` does) gets the function.
+        stack.callback(setattr, torch, "compile", torch.compile)
+        torch.compile = _uncompiled
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         if flex is not None:

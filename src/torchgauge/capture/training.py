@@ -27,7 +27,7 @@ def train_step(
     gradient_of: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     """Run backward and optimizer step under `run`; the gradients to start from are made outside it."""
-    roots = _roots(output)
+    roots = gradient_roots(output)
     if not roots:
         raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
     gradients = [gradient_of(root) for root in roots]
@@ -44,7 +44,8 @@ def _optimize(parameters: list[torch.nn.Parameter]) -> None:
         torch.optim.AdamW(trained).step()
 
 
-def _roots(output: Any) -> list[torch.Tensor]:
+def gradient_roots(output: Any) -> list[torch.Tensor]:
+    """Where the backward pass starts: the model's own loss, else every output that needs a gradient."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     found = _tensors(loss) if isinstance(loss, torch.Tensor) else _tensors(output)
     return list({id(tensor): tensor for tensor in found if tensor.requires_grad}.values())

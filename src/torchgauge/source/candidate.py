@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchgauge.source.torchscript.scopes import frozen_tensors
 from torchgauge.units import format_shape
 
 
@@ -58,9 +59,16 @@ def make_tensor(shape: tuple[int, ...], dtype: torch.dtype, *, value: int = 1) -
 
 def model_dtype(model: nn.Module) -> torch.dtype:
     """The type of the model's first floating parameter, else of its first floating buffer, else torch's default."""
-    tensors = (*model.parameters(), *model.buffers())
+    tensors = (*model.parameters(), *model.buffers()) or _frozen(model)
     # Packed weights of 8 bits and less are storage: no one calls a model with inputs of their type.
     return next((t.dtype for t in tensors if t.is_floating_point() and t.dtype.itemsize > 1), torch.get_default_dtype())
+
+
+def _frozen(model: nn.Module) -> tuple[Tensor, ...]:
+    """What was a parameter before the model was frozen."""
+    if not isinstance(model, torch.jit.ScriptModule) or not model._c._has_method("forward"):
+        return ()
+    return tuple(frozen.tensor for frozen in frozen_tensors(model._c._get_method("forward").graph))
 
 
 def token_value(model: nn.Module) -> int:

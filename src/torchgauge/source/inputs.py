@@ -16,8 +16,10 @@ from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.given import given_values, holds_tensor, parse_sizes, sized_candidates
 from torchgauge.source.huggingface_inputs import huggingface_assignments
 from torchgauge.source.layer_assignments import layer_assignments
+from torchgauge.source.layers import class_names
 from torchgauge.source.signature import ForwardSignature, forward_signature
 from torchgauge.source.specs import InputSpec
+from torchgauge.source.torchscript_inputs import script_assignments
 from torchgauge.source.vision_inputs import vision_assignments
 
 MOST = 12
@@ -91,7 +93,7 @@ def _placed(
     """From those who know the model best to those who look at its layers."""
     for assignment in huggingface_assignments(model, signature, defaults, given):
         yield (), _values(assignment), assignment
-    for find in (vision_assignments, layer_assignments):
+    for find in (vision_assignments, script_assignments, layer_assignments):
         for assignment in find(model, signature, defaults, given):
             yield *signature.place(_values(assignment)), assignment
 
@@ -117,6 +119,6 @@ def _nothing_inferred(model: nn.Module, signature: ForwardSignature) -> str:
     needed = ", ".join(parameter.name for parameter in signature.required()) or ", ".join(signature.names[:1])
     takes = f", whose forward takes {needed}" if needed else ""
     return (
-        f"no input could be inferred for {type(model).__name__}{takes}: "
+        f"no input could be inferred for {class_names(model)[0]}{takes}: "
         f"give its size with input_size=(1, 3, 224, 224) or --input 1x3x224x224"
     )

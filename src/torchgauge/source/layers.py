@@ -80,6 +80,12 @@ def _rule(module: nn.Module) -> LayerRule | None:
     return rule if rule is not None and getattr(module, rule.attribute, None) else None
 
 
+def suggest(layer_type: str, layer: Any, defaults: Defaults) -> tuple[str, Iterator[Tensor]]:
+    """What a layer of this class says of its input, and the tensors it suggests; `layer` has what the rule asks for."""
+    rule = _RULES[layer_type]
+    return rule.says.format(getattr(layer, rule.attribute)), rule.tensors(layer, defaults)
+
+
 def image_sizes(channels: int) -> tuple[int, ...]:
     return GREY_IMAGE_SIZES if channels == 1 else IMAGE_SIZES
 

@@ -104,7 +104,7 @@ def _annotation(annotation: Any) -> str:
 
 def _scripted_signature(model: torch.jit.ScriptModule) -> ForwardSignature:
     forward: Any = model.forward
-    arguments = [argument for argument in forward.schema.arguments if argument.name != "self"]
+    _, *arguments = forward.schema.arguments  # the first is the module, whatever its name
     return ForwardSignature(
         tuple(
             Parameter(a.name, not a.has_default_value(), str(a.type), getattr(a, "kwarg_only", False))

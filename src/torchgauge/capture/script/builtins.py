@@ -15,15 +15,51 @@ LONGEST = 1 << 24  # elements of a list that a graph may make
 
 def _multiply(left: Any, right: Any) -> Any:
     for items, times in ((left, right), (right, left)):
-        if isinstance(items, list) and len(items) * times > LONGEST:
-            raise RuntimeError(f"the graph makes a list of {len(items) * times} elements")
-    return left * right
+        if isinstance(items, list | str):
+            _require_length(len(items) * times)
+    return _wrapped(left * right)
+
+
+def _add(left: Any, right: Any) -> Any:
+    if isinstance(left, list | str):
+        _require_length(len(left) + len(right))
+    return _wrapped(left + right)
+
+
+def _extend(items: list[Any], more: list[Any]) -> list[Any]:
+    _require_length(len(items) + len(more))
+    items += more
+    return items
+
+
+def _repeat(items: list[Any], times: int) -> list[Any]:
+    _require_length(len(items) * times)
+    items *= times
+    return items
 
 
 def _range(count: int) -> list[int]:
-    if count > LONGEST:
-        raise RuntimeError(f"the graph makes a list of {count} elements")
+    _require_length(count)
     return list(range(count))
+
+
+def _require_length(count: int) -> None:
+    if count > LONGEST:
+        raise RuntimeError(f"the graph makes a list or text of {count} elements")
+
+
+def _wrapped(value: Any) -> Any:
+    """An integer has 64 bits; without end, a loop could make one that fills the memory."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63) if type(value) is int else value
+
+
+def _format(text: str, *values: Any) -> str:
+    """Each `{}` is the next value. Python's own `format` would also look up attributes that a text names."""
+    parts = text.split("{}")
+    filled = [part + str(value) for part, value in zip(parts, values, strict=False)]
+    result = "".join(filled) + "{}".join(parts[len(filled) :])
+    _require_length(len(result))
+    return result
 
 
 def _changed(items: Any, _: None) -> Any:
@@ -31,7 +67,7 @@ def _changed(items: Any, _: None) -> Any:
 
 
 BUILTINS: dict[str, Callable[..., Any]] = {
-    "aten::add": operator.add,
+    "aten::add": _add,
     "aten::sub": operator.sub,
     "aten::mul": _multiply,
     "aten::neg": operator.neg,
@@ -57,10 +93,10 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "aten::Float": float,
     "aten::Bool": bool,
     "aten::str": str,
-    "aten::add_": operator.iadd,
-    "aten::mul_": operator.imul,
+    "aten::add_": _extend,
+    "aten::mul_": _repeat,
     "aten::append": lambda items, item: _changed(items, items.append(item)),
-    "aten::extend": lambda items, more: items.extend(more),
+    "aten::extend": _extend,
     "aten::insert": lambda items, index, item: items.insert(index, item),
     "aten::pop": lambda items, *where: items.pop(*where),
     "aten::popitem": lambda items: items.popitem(),
@@ -81,7 +117,7 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "aten::_set_item": lambda items, key, item: _changed(items, operator.setitem(items, key, item)),
     "aten::Delete": operator.delitem,
     "aten::slice": lambda items, start, stop, step: items[slice(start, stop, step)],
-    "aten::format": lambda text, *values: text.format(*values),
+    "aten::format": _format,
     "aten::__range_length": lambda start, stop, step: len(range(start, stop, step)),
     "aten::__derive_index": lambda index, start, step: start + index * step,
     "aten::ceil": math.ceil,
@@ -109,4 +145,5 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "prim::DictConstruct": lambda *items: dict(zip(items[::2], items[1::2], strict=True)),
     "prim::IfThenElse": lambda condition, yes, no: yes if condition else no,
     "prim::Uninitialized": lambda: None,
+    "prim::tolist": lambda tensor, dim, kind: tensor.tolist(),
 }

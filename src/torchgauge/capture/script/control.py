@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., Any]
 
-# A graph may loop for ever; no model of use repeats a loop so often.
+# A graph may loop for ever; no model of use repeats its loops so often, all of them together.
 LOOP_LIMIT = 1 << 20
 _GRAD_MODES = {
     "__torch__.torch.autograd.grad_mode.no_grad": False,
@@ -40,8 +40,9 @@ def loop(body: Block) -> Run:
             condition, *rest = frame.run(body, (count, *values))
             values = tuple(rest)
             count += 1
-            if count > LOOP_LIMIT:
-                raise RuntimeError(f"a loop of the graph ran {LOOP_LIMIT} times and did not end")
+            frame.interpreter.iterations += 1
+            if frame.interpreter.iterations > LOOP_LIMIT:
+                raise RuntimeError(f"the loops of the graph ran {LOOP_LIMIT} times and did not end")
         return _one_or_all(values)
 
     return run

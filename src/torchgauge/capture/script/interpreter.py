@@ -16,7 +16,9 @@ from torchgauge.capture.script.compiler import compile_graph
 from torchgauge.capture.script.program import Block, Step, Unsupported
 from torchgauge.capture.script.values import Instance
 from torchgauge.capture.structure import map_tensors
-from torchgauge.source.torchscript.lowering import module_types
+from torchgauge.errors import ForwardError
+from torchgauge.source.allowed_ops import is_foreign
+from torchgauge.source.torchscript.lowering import lower, module_types, nodes_of
 
 # A second call of a module is traced into `forward1`; overloads are compiled into `forward__0`.
 _FORWARD = re.compile(r"forward(__)?\d*")
@@ -73,11 +75,14 @@ class ScriptInterpreter:
         self._programs: dict[tuple[int, str], tuple[Any, Block]] = {}
         self._attributes: dict[tuple[Any, str], Any] = {}
         self._held: set[int] = set()
+        self._is_foreign = False
+        self.iterations = 0  # of all loops so far
 
     def run(self, module: Any, *args: Any, **kwargs: Any) -> Any:
         """What the module's forward returns. The caller tells the recorder of this call, the others are told here."""
         script = module._c
         self._types = module_types(script)
+        self._is_foreign = is_foreign(module)
         arguments = _bind(script._get_method("forward").schema, args, kwargs)
         return self._invoke(script, "forward", arguments)
 
@@ -119,6 +124,8 @@ class ScriptInterpreter:
         try:
             block = self._program(owner, name)
         except Unsupported as node:
+            if self._is_foreign:
+                _require_silent(owner, name)
             self.recorder.warn(_opaque(owner, node))
             return owner._get_method(name)(*args)
         source = self.recorder.source
@@ -133,6 +140,13 @@ class ScriptInterpreter:
             block = compile_graph(owner._get_method(name).graph, self._types)
             found = self._programs[id(kind), name] = (kind, block)
         return found[1]
+
+
+def _require_silent(owner: Any, name: str) -> None:
+    """In torch's own engine what a graph prints is really printed; a file has nothing to say on the user's terminal."""
+    kinds = {node.kind() for node in nodes_of(lower(owner._get_method(name).graph, frozenset()))}
+    if kinds & {"prim::Print", "aten::warn"}:
+        raise ForwardError(f"{owner._type().name()} needs torch's own engine, where it would print, so it is not run")
 
 
 def _opaque(owner: Any, node: Unsupported) -> str:

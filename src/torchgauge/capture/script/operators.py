@@ -25,7 +25,7 @@ _TENSORS = ("Tensor", "Optional[Tensor]")
 def operator_of(node: Any) -> Callable[..., Any]:
     kind = node.kind()
     text = node.schema()
-    if text.startswith("("):  # "(no schema)": the number of arguments varies
+    if text.startswith("(") or "(...)" in text:  # "(no schema)": the number of arguments varies
         found = BUILTINS.get(kind)
         if found is None:
             raise Unsupported(kind)

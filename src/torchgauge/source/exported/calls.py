@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._higher_order_ops.cond import cond_op
+from torch._higher_order_ops.while_loop import while_loop_op
 
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import require_allowed
-from torchgauge.source.exported.program import Graph, assign, resolve
 
 # Checks that the export added: the model itself does not make them.
 _CHECK_NAMES = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
@@ -23,12 +24,30 @@ CHECKS = frozenset(
     for overload in packet.overloads()
 )
 
+_LARGEST = 1 << 63  # sizes have 64 bits; Python's integers have no end, and a file could ask for a very long one
+
+
+def _multiply(left: Any, right: Any) -> Any:
+    product = left * right
+    if abs(product) > _LARGEST:
+        raise OverflowError("a size of the exported program does not fit into 64 bits")
+    return product
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if abs(base) > 1 and abs(exponent) > 64:
+        raise OverflowError("a size of the exported program does not fit into 64 bits")
+    return base**exponent
+
+
 # Arithmetic on sizes.
 _PYTHON: dict[str, Callable[..., Any]] = {
     f"_operator.{name}": getattr(operator, name)
-    for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "pow", "eq", "ne", "lt", "le", "gt",
+    for name in ("add", "sub", "floordiv", "truediv", "mod", "neg", "pos", "eq", "ne", "lt", "le", "gt",
                  "ge", "and_", "or_", "not_", "getitem")
 } | {
+    "_operator.mul": _multiply,
+    "_operator.pow": _power,
     "math.ceil": math.ceil,
     "math.floor": math.floor,
     "math.trunc": math.trunc,
@@ -64,31 +83,34 @@ def run_higher_order(name: str) -> Callable[..., Any]:
     return found
 
 
-def _run(graph: Graph, args: Any) -> tuple[Any, ...]:
-    values = dict(zip(graph.inputs, args, strict=True))
-    for call in graph.calls:
-        assign(call.outputs, call.function(*resolve(call.args, values), **resolve(call.kwargs, values)), values)
-    return tuple(resolve(graph.outputs, values))
+# What a graph is to a higher-order op: a function of its inputs that gives a tuple.
+Body = Callable[..., tuple[Any, ...]]
 
 
-def _with_grad_mode(enabled: bool, body: Graph, *args: Any) -> tuple[Any, ...]:
+def _with_grad_mode(enabled: bool, body: Body, *args: Any) -> tuple[Any, ...]:
     with torch.set_grad_enabled(enabled):
-        return _run(body, args)
+        return body(*args)
 
 
 def _with_autocast(
-    device: str, dtype: torch.dtype | None, enabled: bool, cache: bool | None, body: Graph, *args: Any
+    device: str, dtype: torch.dtype | None, enabled: bool, cache: bool | None, body: Body, *args: Any
 ) -> tuple[Any, ...]:
     with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=cache):
-        return _run(body, args)
+        return body(*args)
 
 
-def _cond(condition: Any, yes: Graph, no: Graph, operands: Any = ()) -> tuple[Any, ...]:
-    return _run(yes if bool(condition) else no, operands)
+def _cond(condition: Any, yes: Body, no: Body, operands: Any = ()) -> Any:
+    """Torch's own op, so that whoever follows the run sees a branch."""
+    return cond_op(condition, yes, no, operands)
+
+
+def _while_loop(condition: Body, body: Body, carried: Any, additional: Any = ()) -> Any:
+    return while_loop_op(lambda *args: condition(*args)[0], body, tuple(carried), tuple(additional))
 
 
 _HIGHER_ORDER: dict[str, Callable[..., Any]] = {
     "wrap_with_set_grad_enabled": _with_grad_mode,
     "wrap_with_autocast": _with_autocast,
     "cond": _cond,
+    "while_loop": _while_loop,
 }

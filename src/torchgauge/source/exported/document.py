@@ -8,8 +8,9 @@ import torch
 
 from torchgauge.errors import FormatError
 from torchgauge.source.exported.calls import function_named
-from torchgauge.source.exported.live import place
+from torchgauge.source.exported.live import place_of
 from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref
+from torchgauge.source.exported.stack_trace import last_line
 from torchgauge.source.exported.stored_tensors import StoredTensors, dtype_of, size_of
 
 _LAYOUTS = {1: torch.sparse_coo, 2: torch.sparse_csr, 3: torch.sparse_csc, 4: torch.sparse_bsr, 5: torch.sparse_bsc,
@@ -76,7 +77,8 @@ def _call(node: dict[str, Any], where: str) -> Call | None:
     kwargs = {entry["name"]: value for entry, value in arguments if _is_keyword(entry)}
     outputs = [_taken_apart(output) for output in node["outputs"]]
     is_whole = len(outputs) == 1 and (".higher_order." not in node["target"] or node.get("is_hop_single_tensor_return"))
-    return Call(function, args, kwargs, outputs[0] if is_whole else outputs, _places(node))
+    source = last_line(node["metadata"].get("stack_trace"))
+    return Call(function, args, kwargs, outputs[0] if is_whole else outputs, _places(node), source)
 
 
 def _is_keyword(entry: dict[str, Any]) -> bool:
@@ -112,7 +114,7 @@ def _root_type(graph: dict[str, Any]) -> str:
 def _places(node: dict[str, Any]) -> tuple[Place, ...]:
     stack = node["metadata"].get("nn_module_stack", "")
     parts = [entry.split(",") for entry in stack.split(";") if entry and not entry.startswith(_NO_MODULE)]
-    places = (place(part[0], part[1], part[2]) for part in parts if len(part) == 3)
+    places = (place_of(part[0], part[1], part[2]) for part in parts if len(part) == 3)
     return tuple(found for found in places if found.path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 from typing import Any
@@ -13,6 +14,7 @@ from torchgauge.errors import TargetError
 from torchgauge.source.exported.calls import CHECKS, run_higher_order
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref
+from torchgauge.source.exported.stack_trace import last_line
 
 _AGAIN = re.compile(r"@\d+")
 _STRICT = re.compile(r"^L\['self'\]\.?")
@@ -46,7 +48,7 @@ def from_program(program: Any) -> ExportedModel:
     )
 
 
-def place(key: str, path: str, kind: str) -> Place:
+def place_of(key: str, path: str, kind: str) -> Place:
     """A place from what a node says of its modules: paths of the strict mode are expressions, repeats are numbered."""
     plain = _KEY.sub(r".\1", _STRICT.sub("", path))
     return Place(key, _AGAIN.sub("", plain).lstrip("."), kind.rpartition(".")[2])
@@ -55,7 +57,7 @@ def place(key: str, path: str, kind: str) -> Place:
 def _root_type(program: Any) -> str:
     for node in program.graph.nodes:
         for path, kind in (node.meta.get("nn_module_stack") or {}).values():
-            if not place("", path, "").path:
+            if not place_of("", path, "").path:
                 return _type_name(kind).rpartition(".")[2]
     return "ExportedProgram"
 
@@ -106,10 +108,18 @@ def _call(node: Any, module: Any) -> Call:
     function = node.target
     if isinstance(function, torch._ops.HigherOrderOperator):
         function = run_higher_order(function.name())
-    stack = node.meta.get("nn_module_stack") or {}
-    places = tuple(place(key, path, _type_name(kind)) for key, (path, kind) in stack.items())
+    stack = _made_by(node).meta.get("nn_module_stack") or {}
+    places = [place_of(key, path, _type_name(kind)) for key, (path, kind) in stack.items()]
     kwargs = {name: _value(value, module) for name, value in node.kwargs.items()}
-    return Call(function, _value(tuple(node.args), module), kwargs, node.name, tuple(p for p in places if p.path))
+    args, inner = _value(tuple(node.args), module), tuple(place for place in places if place.path)
+    return Call(function, args, kwargs, node.name, inner, last_line(node.meta.get("stack_trace")))
+
+
+def _made_by(node: Any) -> Any:
+    """The node itself; for what is taken out of the result of a higher-order op, that op: it claims to be inside."""
+    source = node.args[0] if node.target is operator.getitem else None
+    is_inside = isinstance(getattr(source, "target", None), torch._ops.HigherOrderOperator)
+    return source if is_inside else node
 
 
 def _type_name(kind: Any) -> str:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from torchgauge.source.candidate import Candidate, make_tensor
-from torchgauge.source.exported.program import Call, Program, assign, resolve
+from torchgauge.source.exported.program import Call, Graph, Program, assign, resolve
 from torchgauge.source.exported.stages import Segment, segment_graph
 
 
@@ -35,19 +35,39 @@ class Engine:
         self._homes = {name: place for name, (place, _) in (program.parameters | program.buffers).items()}
         self._constants = program.constants
         self._next: Segment | None = None
+        self._bodies: dict[int, Segment] = {}  # by the id of their graph, which the program keeps
+        # Told the line of code of each node before it runs.
+        self.tell_line: Callable[[str | None], None] | None = None
 
     def run(self, segment: Segment, args: tuple[Any, ...]) -> dict[str, Any]:
         values = _Values(dict(zip(segment.inputs, args, strict=True)), self.tensor)
         for step, dead in zip(segment.steps, segment.dead, strict=True):
             if isinstance(step, Call):
-                result = step.function(*resolve(step.args, values), **resolve(step.kwargs, values))
+                if self.tell_line is not None:
+                    self.tell_line(step.source)
+                given = [self._body(arg, step) if isinstance(arg, Graph) else resolve(arg, values) for arg in step.args]
+                result = step.function(*given, **resolve(step.kwargs, values))
                 assign(step.outputs, result, values)
+                del given
             else:
                 assign(step.outputs, self._call(step, values), values)
             result = None
             for name in dead:
                 values.pop(name, None)
         return values
+
+    def _body(self, graph: Graph, call: Call) -> Callable[..., tuple[Any, ...]]:
+        """A graph that is given to a higher-order op, as a function."""
+        key = id(graph)
+        if key not in self._bodies:
+            self._bodies[key] = segment_graph(graph, depth=len(call.places))
+        segment = self._bodies[key]
+
+        def run(*args: Any) -> tuple[Any, ...]:
+            outputs = resolve(graph.outputs, self.run(segment, args))
+            return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
+
+        return run
 
     def _call(self, segment: Segment, values: dict[str, Any]) -> tuple[Any, ...]:
         self._next = segment

@@ -27,13 +27,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One node: `outputs` is a name, or a nested list of names that the result is taken apart into."""
+    """One node: `outputs` is a name, or a nested list of names that the result is taken apart into; `source` is the
+    `file:line` it was made from."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outputs: Any
     places: tuple[Place, ...] = ()
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

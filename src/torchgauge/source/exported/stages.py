@@ -23,9 +23,10 @@ class Segment:
     dead: tuple[tuple[str, ...], ...]
 
 
-def segment_graph(graph: Graph, held: frozenset[str]) -> Segment:
-    """The whole graph as one call of the root; `held` are the names of the model's own tensors."""
-    return _segment("", list(graph.calls), 0, held, frozenset(names_in(graph.outputs)), keep_order=graph.inputs)
+def segment_graph(graph: Graph, held: frozenset[str] = frozenset(), depth: int = 0) -> Segment:
+    """The whole graph as one call; `held` are the names of the model's own tensors, `depth` is the number of modules
+    that a node with this graph for an argument stands in."""
+    return _segment("", list(graph.calls), depth, held, frozenset(names_in(graph.outputs)), keep_order=graph.inputs)
 
 
 def _segment(

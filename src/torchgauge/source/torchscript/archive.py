@@ -14,7 +14,7 @@ import torch
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign, require_allowed
 from torchgauge.source.archive_records import record_size
-from torchgauge.source.torchscript.code import require_harmless_reading, scan_code
+from torchgauge.source.torchscript.code import require_harmless_reading, scan_code, scan_pickle
 
 SOURCE_LIMIT = 64 << 20
 # Up to this size tensors are read, because traces keep numbers in them; of a larger archive only their shapes.
@@ -49,10 +49,17 @@ def _scan(name: str) -> None:
         raise FormatError(f"'{name}' holds no TorchScript code")
     special: frozenset[str] = frozenset()
     for record in sources:
-        if record_size(reader, record) > SOURCE_LIMIT:
-            raise FormatError(f"'{name}': the code in {record} is larger than {SOURCE_LIMIT >> 20} MiB")
-        special |= scan_code(reader.get_record(record), f"'{name}' ({record})")
+        special |= scan_code(_record(reader, record, name), f"'{name}' ({record})")
     require_harmless_reading(special, f"'{name}'")
+    for record in records:
+        if record.lower().endswith(".pkl") and not record.startswith("extra/"):
+            scan_pickle(_record(reader, record, name), f"'{name}' ({record})")
+
+
+def _record(reader: Any, record: str, name: str) -> bytes:
+    if record_size(reader, record) > SOURCE_LIMIT:
+        raise FormatError(f"'{name}': {record} is larger than {SOURCE_LIMIT >> 20} MiB")
+    return bytes(reader.get_record(record))
 
 
 def _reader(name: str) -> Any:

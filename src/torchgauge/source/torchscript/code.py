@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import DENIED_NAMES, require_allowed
 
 # Classes of C++ whose objects an archive may hold: packed weights.
 _CLASSES = ("quantized", "xnnpack", "rnn")
+_CLASS_NAME = re.compile(rb"torch\.classes\.(\w+(?:\.\w+)*)")
 # What runs while an archive is read (`__setstate__`) may only unpack its weights.
 _UNPACKING = frozenset(("annotate", "unchecked_cast", "uninitialized"))
 _ROOTS = frozenset(("torch", "ops", "__torch__", "CONSTANTS"))
@@ -18,7 +20,8 @@ _HARMLESS_METHODS = frozenset(("__init__", "__getstate__", "__setstate__"))
 def scan_code(source: bytes, where: str) -> frozenset[str]:
     """The special methods that the source defines. Raises `FormatError` unless every op it can call is allowed."""
     try:
-        nodes = list(ast.walk(ast.parse(source)))
+        # From bytes Python would believe a line that names another encoding, which torch does not look at.
+        nodes = list(ast.walk(ast.parse(source.decode("utf-8"))))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise FormatError(f"the code of {where} cannot be read: {type(error).__name__}") from error
     special = set()
@@ -36,6 +39,14 @@ def scan_code(source: bytes, where: str) -> frozenset[str]:
     return frozenset(special)
 
 
+def scan_pickle(content: bytes, where: str) -> None:
+    """Refuse objects of C++ classes that are not known: making them runs code of theirs, whether the source names them
+    or not. A class stands in a pickle as plain text, its module in a line before it."""
+    for name in _CLASS_NAME.findall(content.replace(b"\n", b".")):
+        if name.split(b".")[0].decode() not in _CLASSES:
+            raise _unknown_class(name.decode(), where)
+
+
 def require_harmless_reading(special_methods: frozenset[str], where: str) -> None:
     """What unpacks weights has no calls in it, but operators may be methods too: together they are refused."""
     if "__setstate__" in special_methods and not special_methods <= _HARMLESS_METHODS:
@@ -50,6 +61,10 @@ def _runs(where: str) -> FormatError:
     return FormatError(f"{where} runs code of its own while it is read (__setstate__), so it is not read")
 
 
+def _unknown_class(name: str, where: str) -> FormatError:
+    return FormatError(f"{where} uses the class {name}, which torchgauge does not know, so it is not read")
+
+
 def _check_name(parts: tuple[str, ...], where: str) -> None:
     match parts:
         case ("torch", name, *_):
@@ -57,7 +72,7 @@ def _check_name(parts: tuple[str, ...], where: str) -> None:
         case ("ops", namespace, name, *_):
             require_allowed(f"{namespace}::{name}", where)
         case ("__torch__", "torch", "classes", namespace, *rest) if namespace not in _CLASSES:
-            raise FormatError(f"{where} uses the class {'.'.join((namespace, *rest))}, which torchgauge does not know")
+            raise _unknown_class(".".join((namespace, *rest)), where)
         case (*_, name) if name in DENIED_NAMES:
             raise _outside(name, where)
 

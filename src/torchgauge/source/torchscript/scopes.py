@@ -38,6 +38,11 @@ def is_flat(graph: Any) -> bool:
     return any(_names(node) for node in nodes_of(graph))
 
 
+def is_frozen(module: torch.jit.ScriptModule) -> bool:
+    """Freezing decides the mode for good, so what is frozen has none."""
+    return not module._c.hasattr("training")
+
+
 class Scopes:
     """The scope of every node of a flat graph."""
 
@@ -92,6 +97,8 @@ def frozen_tensors(graph: Any) -> Iterator[FrozenTensor]:
         tensor = _constant(node)
         if tensor is None or not tensor.is_floating_point() or not node.hasUses():
             continue
+        if not tensor.dim() and not _constant_name(node):  # a number that the code wrote
+            continue
         name = base = ".".join((*scopes.of(node.output().uses()[0].user)[-1:], _leaf(node)))
         while name in taken:
             name = f"{base}.{len(taken)}"
@@ -131,7 +138,7 @@ def _match(names: Names, owner: Names) -> list[int]:
 
 
 def _constant(node: Any) -> torch.Tensor | None:
-    if node.kind() != "prim::Constant" or node.output().type().kind() != "TensorType":
+    if node.kind() != "prim::Constant" or node.output().type().kind() not in ("TensorType", "OptionalType"):
         return None
     value = node.output().toIValue()
     return value if isinstance(value, torch.Tensor) else None  # a trace has numbers of this type

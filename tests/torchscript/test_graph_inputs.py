@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchgauge as tg
+from torchgauge.source.torchscript.first_use import first_uses
+
+
+class Waves(nn.Module):
+    """Takes sequences of features, as a convolution over time does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(12, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv((x * 2).transpose(1, 2))
+
+
+class Pictures(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x.to(torch.float32).permute(0, 3, 1, 2) / 255)
+
+
+class Grey(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x.unsqueeze(1))
+
+
+class Product(nn.Module):
+    """No layer at all, and the input is not the first operand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(6, 9))
+
+    def forward(this, x: Tensor) -> Tensor:  # noqa: N805 - the first parameter may have any name
+        return torch.addmm(torch.zeros(6), x, this.table.t())
+
+
+class Late(nn.Module):
+    """The layer that is registered first is called last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(5, 2)
+        self.body = nn.Linear(7, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Linear(7, 5)
+        self.right = nn.Embedding(11, 5)
+
+    def forward(self, b: Tensor, a: Tensor) -> Tensor:
+        return self.left(a).unsqueeze(1) + self.right(b)
+
+
+def forms(model: nn.Module, folder: Path) -> list[Any]:
+    """The live script, its archive, and the archive of it frozen."""
+    scripted = torch.jit.script(model.eval())
+    torch.jit.save(scripted, folder / "model.pt")
+    torch.jit.save(torch.jit.freeze(scripted), folder / "frozen.pt")
+    return [scripted, folder / "model.pt", folder / "frozen.pt"]
+
+
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [
+        (Waves, (1, 128, 12)),
+        (Pictures, (1, 224, 224, 3)),
+        (Grey, (1, 28, 28)),
+        (Product, (1, 9)),
+        (Late, (1, 7)),
+        (lambda: nn.Sequential(nn.ConvTranspose2d(10, 3, 4)), (1, 10, 1, 1)),
+        (lambda: nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 2)), (1, 16, 6)),
+    ],
+    ids=["transposed", "permuted", "unsqueezed", "product", "order", "generator", "norm"],
+)
+def test_the_input_is_what_the_first_weight_on_its_way_takes(build: Any, shape: Any, tmp_path: Path) -> None:
+    for target in forms(build(), tmp_path):
+        assert tg.analyze(target).capture.inputs[0].spec.shape == shape
+
+
+def test_each_parameter_is_followed_on_its_own_way(tmp_path: Path) -> None:
+    uses = first_uses(torch.jit.script(Pair()))
+    assert {name: (use.op, use.weight.name) for name, use in uses.items()} == {
+        "b": ("aten::embedding", "right.weight"),
+        "a": ("aten::linear", "left.weight"),
+    }
+    for target in forms(Pair(), tmp_path):
+        inputs = tg.analyze(target).capture.inputs
+        assert [(i.name, i.spec.dtype) for i in inputs] == [("b", "int64"), ("a", "float32")]
+        assert inputs[1].spec.shape == (1, 7)
+
+
+def test_a_live_trace_is_given_the_sizes_it_was_made_with() -> None:
+    traced = torch.jit.trace(nn.Sequential(nn.Conv2d(3, 4, 3)), torch.zeros(2, 3, 40, 30))
+    found = tg.analyze(traced).capture.inputs[0]
+    assert found.spec.shape == (2, 3, 40, 30)
+    assert "the example that the trace was made with" in str(found.inferred)
+    assert tg.analyze(traced, batch=5).capture.inputs[0].spec.shape[:2] == (5, 3)
+
+
+def test_a_frozen_model_is_given_numbers_of_its_type(tmp_path: Path) -> None:
+    frozen = torch.jit.freeze(torch.jit.script(nn.Sequential(nn.Linear(4, 4)).double().eval()))
+    torch.jit.save(frozen, tmp_path / "model.pt")
+    assert tg.analyze(tmp_path / "model.pt").capture.inputs[0].spec.dtype == "float64"
+
+
+def test_a_live_script_is_named_for_the_class_it_was_made_from() -> None:
+    target = tg.analyze(torch.jit.script(Late())).capture.target
+    assert (target.name, target.kind) == ("Late", "torchscript")
+
+
+def test_what_reaches_no_weight_is_said_to_be_unknown(tmp_path: Path) -> None:
+    class Adds(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 1
+
+    with pytest.raises(tg.InputError, match="no input could be inferred for Adds, whose forward takes x"):
+        tg.analyze(torch.jit.script(Adds()))

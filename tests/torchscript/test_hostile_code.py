@@ -1,0 +1,259 @@
+"""Tricks that aim past the scan of an archive's code: nothing runs, nothing is written or printed, by any command."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchgauge as tg
+from tests.torchscript.archives import Doubles, rewritten, saved
+from torchgauge.cli.main import main
+from torchgauge.source import load_torchscript
+from torchgauge.source.allowed_ops import require_allowed
+
+
+class HasState(nn.Module):
+    """Whatever its `__setstate__` holds runs when torch reads the archive."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+    @torch.jit.export
+    def __getstate__(self) -> tuple[bool, int]:
+        return self.training, 1
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[bool, int]) -> None:
+        self.training = state[0]
+
+
+def with_state(model: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 2), model)
+
+
+def hidden_in_a_branch(x: Tensor) -> Tensor:
+    if x.dim() == 99:
+        torch.save(x, "canary")
+    return x
+
+
+class InBranch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return hidden_in_a_branch(x) * 2
+
+
+class InLoop(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(x.dim() - 99):
+            torch.save(x, "canary")
+        return x
+
+
+@torch.jit.script
+class Writer:
+    def __init__(self) -> None:
+        self.name = "canary"
+
+    def write(self, x: Tensor) -> None:
+        torch.save(x, self.name)
+
+
+class InClass(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        Writer().write(x)
+        return x
+
+
+class InPart(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Sequential(InBranch())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+ENCODED = """
+    y = "+ACIAIgAi-"
+    torch.save(1, "canary")
+    z = "+ACIAIgAi-"
+"""
+
+
+def in_another_encoding(text: str) -> str:
+    """To a reader that believes the first line, the call stands between triple quotes."""
+    before, line, after = text.partition("    self.training = ")
+    return f"# coding: utf-7\n{before}{ENCODED.lstrip(chr(10))}{line}{after}" if line else text
+
+
+def act_when_read(text: str) -> str:
+    before, line, after = text.partition("    self.training = ")
+    return f'{before}    torch.save(1, "canary")\n{line}{after}' if line else text
+
+
+def unchanged(text: str) -> str:
+    return text
+
+
+ARCHIVES = [
+    pytest.param(InBranch, unchanged, id="branch"),
+    pytest.param(InLoop, unchanged, id="loop"),
+    pytest.param(InClass, unchanged, id="class"),
+    pytest.param(InPart, unchanged, id="uncalled-part"),
+    pytest.param(HasState, act_when_read, id="reading"),
+    pytest.param(lambda: with_state(HasState()), act_when_read, id="reading-a-part"),
+    pytest.param(HasState, in_another_encoding, id="encoding"),
+]
+
+
+@pytest.mark.parametrize(("build", "change"), ARCHIVES)
+@pytest.mark.parametrize("command", [["analyze"], ["weights"], []], ids=["analyze", "weights", "bare"])
+def test_no_command_lets_an_archive_write_a_file(
+    build: Callable[[], nn.Module], change: Callable[[str], str], command: list[str], folder: Path
+) -> None:
+    path = rewritten(saved(build(), folder), change)
+    before = set(folder.iterdir())
+    assert main([*command, str(path), "--no-progress"]) == 0
+    assert set(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(("build", "change"), ARCHIVES)
+def test_the_code_is_refused_before_torch_reads_the_archive(
+    build: Callable[[], nn.Module], change: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = rewritten(saved(build(), folder), change)
+    monkeypatch.setattr(torch.jit, "load", lambda *args, **kwargs: pytest.fail("torch read the archive"))
+    with pytest.raises(tg.FormatError, match=r"changed\.pt.*(save|__setstate__)"):
+        load_torchscript(path)
+
+
+def test_the_encoding_trick_would_work_on_torch_itself(folder: Path) -> None:
+    """Else the case above proves nothing."""
+    torch.jit.load(rewritten(saved(HasState(), folder), in_another_encoding))
+    assert (folder / "canary").exists()
+
+
+def test_an_object_of_an_unknown_class_is_refused_though_no_code_names_it(folder: Path) -> None:
+    path = saved(Doubles(), folder)
+    target = path.with_name("changed.pt")
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("/data.pkl"):
+                content = b"\x80\x02c__torch__.torch\nclasses.evil.Thing\n)\x81}b."
+            new.writestr(name, content)
+    with pytest.raises(tg.FormatError, match=r"the class evil\.Thing"):
+        load_torchscript(target)
+
+
+class Prints(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        print("from the file", x.dim())
+        return self.layer(x)
+
+
+@torch.jit.script
+class Manager:
+    def __init__(self) -> None:
+        self.entered = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.entered -= 1
+
+
+class PrintsInEngine(Prints):
+    """A context manager of its own is nothing that torchgauge runs itself."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        print("from the file", x.dim())
+        with Manager():
+            return self.layer(x)
+
+
+def test_what_a_file_prints_is_not_printed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tg.analyze(saved(Prints(), folder)).totals.macs == 4
+    with pytest.raises(tg.ForwardError, match="would print"):
+        tg.analyze(saved(PrintsInEngine(), folder))
+    assert "from the file" not in "".join(capfd.readouterr())
+
+
+class Formats(nn.Module):
+    """TorchScript fills in `{}` and nothing else."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, str]:
+        text = "{0.__class__} {} of {}"
+        return x, text.format(x.dim(), "two")
+
+
+def test_a_text_is_filled_in_without_looking_up_attributes(folder: Path) -> None:
+    outputs = tg.analyze(saved(Formats(), folder), input_size=(2, 3)).capture.modules[0].outputs
+    assert outputs[1] == "{0.__class__} 2 of two"
+
+
+class GrowsText(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        text = "0123456789"
+        for _ in range(60):
+            text = text + text
+        return len(text)
+
+
+class GrowsList(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        items = [1, 2, 3]
+        for _ in range(60):
+            items.extend(items)
+        return len(items)
+
+
+class NestedLoops(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        count = 0
+        for _ in range(1000000):
+            for _ in range(1000000):
+                count += 1
+        return count
+
+
+@pytest.mark.parametrize("build", [GrowsText, GrowsList, NestedLoops])
+def test_what_grows_without_end_is_given_up(
+    build: Callable[[], nn.Module], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchgauge.capture.script.control.LOOP_LIMIT", 2000)
+    with pytest.raises(tg.ForwardError, match=r"did not end|elements"):
+        tg.analyze(saved(build(), folder), input_size=(1,))
+
+
+class Squares(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        number = 3
+        for _ in range(200):
+            number = number * number
+        return number
+
+
+def test_integers_have_64_bits_as_in_torch(folder: Path) -> None:
+    expected = torch.jit.script(Squares())(torch.zeros(1))
+    assert tg.analyze(saved(Squares(), folder), input_size=(1,)).capture.modules[0].outputs == expected
+
+
+@pytest.mark.parametrize(
+    "op",
+    ["aten::_print", "aten::to_here", "prim::PythonOp", "prim::TensorExprGroup", "prim::no_such", "image::write_file"],
+)
+def test_ops_that_act_outside_or_are_unknown_are_refused(op: str) -> None:
+    with pytest.raises(tg.FormatError, match=op):
+        require_allowed(op, "a file")
