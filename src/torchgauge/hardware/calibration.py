@@ -1,0 +1,63 @@
+"""Rates measured on this machine, remembered between runs: what a device reaches, where its peak is not published."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torchgauge.errors import TorchgaugeError
+from torchgauge.hardware.devices import Peaks
+
+FILE = "calibration.json"
+
+
+def cache_folder() -> Path:
+    """Where things that can be made again are kept; TORCHGAUGE_CACHE overrides the platform's place."""
+    if given := os.environ.get("TORCHGAUGE_CACHE"):
+        return Path(given)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = str(Path.home() / "Library" / "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "torchgauge"
+
+
+def remembered(device: str) -> Peaks | None:
+    """The rates measured on a device of this name; None where `torchgauge system --calibrate` has not been run."""
+    row = _read().get(device)
+    if not isinstance(row, Mapping):
+        return None
+    try:
+        return Peaks(device, dict(row["flops_per_s"]), float(row["bytes_per_s"]), None, f"measured {row['measured']}")
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def remember(device: str, flops_per_s: Mapping[str, float], bytes_per_s: float, measured: str) -> Path:
+    """Keep the rates of a device; `measured` says when and with what. The file is written whole or not at all."""
+    rates = {"flops_per_s": dict(flops_per_s), "bytes_per_s": bytes_per_s, "measured": measured}
+    path = cache_folder() / FILE
+    draft = path.with_name(f".{FILE}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(_read() | {device: rates}, indent=1), encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        raise TorchgaugeError(f"the rates cannot be kept in '{path}': {error.strerror or error}") from error
+    return path
+
+
+def _read() -> dict[str, Any]:
+    """What is there; a file that is missing or spoilt counts as empty, since it can be made again."""
+    try:
+        found = json.loads((cache_folder() / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
