@@ -1,0 +1,118 @@
+"""How long one run takes: warmed up until stable, repeated until the median is known, nothing attached."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from torchgauge.measure.samples import relative_half_width, summarise
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When to stop: the median known to `precision`, or `seconds` spent. `least` runs are made in any case."""
+
+    seconds: float = 10.0
+    precision: float = 0.02
+    least: int = 10
+    most: int = 10_000
+    warmup_share: float = 0.25
+
+
+@dataclass(slots=True)
+class Timed:
+    """The runs of one measurement, in order. `failure` is what ended it early; the runs before it count."""
+
+    cold_s: float | None = None
+    warmup: int = 0
+    seconds: list[float] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    @property
+    def precision(self) -> float | None:
+        return relative_half_width(self.seconds) if self.seconds else None
+
+    def figures(self, items: int = 1) -> dict[str, Any] | None:
+        """The contract's `latency`, `items` being the samples of one run; None where no run was timed."""
+        if not self.seconds:
+            return None
+        found = summarise(self.seconds)
+        throughput = items / found["median_s"] if found["median_s"] > 0 else None
+        return found | {"cold_s": self.cold_s, "warmup_runs": self.warmup, "throughput_per_s": throughput}
+
+
+def time_runs(run: Callable[[], object], budget: Budget | None = None, *, clock: Clock = perf_counter) -> Timed:
+    """Time `run`, which returns when its work is done. What it raises ends the measurement and is kept."""
+    limits = budget or Budget()
+    timed = Timed()
+    with _collector_quiet():
+        try:
+            _measure(run, limits, timed, clock)
+        # The model's own code may raise anything; what was measured until then is kept.
+        except (Exception, KeyboardInterrupt) as error:
+            timed.failure = error
+    return timed
+
+
+def _measure(run: Callable[[], object], limits: Budget, timed: Timed, clock: Clock) -> None:
+    begin = clock()
+    timed.cold_s = _once(run, clock)
+    for _ in _warm_up(run, limits, begin, clock):
+        timed.warmup += 1
+    while not _is_enough(timed, limits, clock() - begin):
+        timed.seconds.append(_once(run, clock))
+
+
+def _warm_up(run: Callable[[], object], limits: Budget, begin: float, clock: Clock) -> Iterator[float]:
+    """Run until two neighbouring windows agree: caches, clocks and just-in-time compilers have settled then."""
+    seconds: list[float] = []
+    while clock() - begin < limits.warmup_share * limits.seconds:
+        seconds.append(_once(run, clock))
+        yield seconds[-1]
+        if len(seconds) >= 2 * _WINDOW and _agree(seconds[-2 * _WINDOW : -_WINDOW], seconds[-_WINDOW:]):
+            return
+
+
+_WINDOW = 5
+_STABLE = 0.05
+
+
+def _agree(before: list[float], after: list[float]) -> bool:
+    return abs(median(after) - median(before)) <= _STABLE * median(before)
+
+
+def _is_enough(timed: Timed, limits: Budget, spent: float) -> bool:
+    runs = len(timed.seconds)
+    if runs < limits.least:
+        # A run of minutes is not repeated ten times.
+        return runs >= 1 and spent > 2 * limits.seconds
+    if runs >= limits.most or spent >= limits.seconds:
+        return True
+    # The interval costs a sort: looked at ever more rarely.
+    return runs % max(1, runs // 10) == 0 and relative_half_width(timed.seconds) <= limits.precision / 2
+
+
+def _once(run: Callable[[], object], clock: Clock) -> float:
+    start = clock()
+    run()
+    return clock() - start
+
+
+@contextmanager
+def _collector_quiet() -> Iterator[None]:
+    """A collection amid a run would be charged to the model."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

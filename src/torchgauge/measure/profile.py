@@ -1,0 +1,155 @@
+"""Profiled runs, from torch.profiler (Kineto): the ops that ran with their kernels, inside the modules they ran in."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+RUN = "torchgauge::run"
+MODULE = "torchgauge::module "
+MEMORY = "[memory]"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Work on the device: a kernel, a copy or a fill; `idle_ns` is how long the device waited for it."""
+
+    name: str
+    start_ns: int
+    duration_ns: int
+    idle_ns: int = 0
+    stream: int = 0
+
+
+@dataclass(slots=True)
+class Event:
+    """A call seen on the CPU: an op, or the range of a module (`path`). `kernels` are those it launched itself."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int
+    path: str | None = None
+    kernels: list[Kernel] = field(default_factory=list)
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Bytes given (or, negative, taken back) by torch's allocator."""
+
+    at_ns: int
+    nbytes: int
+    on_device: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """One profiled run, in order of start; a caller comes before what it calls."""
+
+    start_ns: int
+    end_ns: int
+    events: tuple[Event, ...]
+    kernels: tuple[Kernel, ...]
+    allocations: tuple[Allocation, ...] = ()
+
+
+def profile_runs(
+    run: Callable[[], object], paths: Mapping[int, str], runs: int, *, device: torch.device, memory: bool = False
+) -> list[Profiled]:
+    """Profile `runs` runs; `paths` are the modules' paths by identity."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # its notes to stderr are not for the user
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    with _module_ranges(paths), profile(activities=activities, profile_memory=memory) as profiler:
+        for _ in range(runs):
+            with record_function(RUN):
+                run()
+    results: Any = profiler.profiler
+    return _split(results.kineto_results.events())
+
+
+@contextmanager
+def _module_ranges(paths: Mapping[int, str]) -> Iterator[None]:
+    original = nn.Module.__call__
+    owner = threading.get_ident()
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        path = paths.get(id(module))
+        if path is None or threading.get_ident() != owner:
+            return original(module, *args, **kwargs)
+        with record_function(MODULE + path):
+            return original(module, *args, **kwargs)
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]
+
+
+def _split(raw: Any) -> list[Profiled]:
+    """The events of every run; what lies between runs is dropped."""
+    on_cpu: dict[int, Event] = {}
+    launched: list[tuple[int, Kernel]] = []
+    allocations: list[Allocation] = []
+    for found in raw:
+        name = found.name()
+        if name == MEMORY:
+            device = found.device_type() != torch._C._autograd.DeviceType.CPU
+            allocations.append(Allocation(found.start_ns(), found.nbytes(), device))
+        elif found.device_type() == torch._C._autograd.DeviceType.CPU:
+            if found.linked_correlation_id() == 0:  # else a call of the runtime, made by an op that is listed itself
+                on_cpu[found.correlation_id()] = _event(found, name)
+        elif not name.startswith("torchgauge::"):  # the device's echo of our ranges
+            kernel = Kernel(name, found.start_ns(), found.duration_ns(), stream=found.device_resource_id())
+            launched.append((found.linked_correlation_id(), kernel))
+    launched = _with_idle_times(launched)
+    for correlation, kernel in launched:
+        if correlation in on_cpu:
+            on_cpu[correlation].kernels.append(kernel)
+    return _by_run(sorted(on_cpu.values(), key=_order), launched, sorted(allocations, key=lambda a: a.at_ns))
+
+
+def _with_idle_times(launched: list[tuple[int, Kernel]]) -> list[tuple[int, Kernel]]:
+    """In order of start, each with the time since the device last had something to do."""
+    until: int | None = None
+    waited = []
+    for correlation, kernel in sorted(launched, key=lambda pair: pair[1].start_ns):
+        idle = 0 if until is None else max(0, kernel.start_ns - until)
+        waited.append((correlation, replace(kernel, idle_ns=idle)))
+        until = max(until or 0, kernel.start_ns + kernel.duration_ns)
+    return waited
+
+
+def _event(found: Any, name: str) -> Event:
+    path = name.removeprefix(MODULE) if name.startswith(MODULE) else None
+    return Event(name, found.start_ns(), found.start_ns() + found.duration_ns(), found.start_thread_id(), path)
+
+
+def _order(event: Event) -> tuple[int, int]:
+    return event.start_ns, -event.end_ns
+
+
+def _by_run(events: list[Event], launched: list[tuple[int, Kernel]], allocations: list[Allocation]) -> list[Profiled]:
+    frames = [event for event in events if event.name == RUN]
+    return [
+        Profiled(
+            frame.start_ns,
+            frame.end_ns,
+            tuple(e for e in events if frame.start_ns <= e.start_ns < frame.end_ns and e is not frame),
+            tuple(k for _, k in launched if frame.start_ns <= k.start_ns < frame.end_ns),
+            tuple(a for a in allocations if frame.start_ns <= a.at_ns < frame.end_ns),
+        )
+        for frame in frames
+    ]

@@ -1,0 +1,101 @@
+"""A model that is ready to run for real: parameters and inputs on the device, mode and gradients set; no trace left."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.capture.structure import map_tensors, materialise
+from torchgauge.capture.untouched import gradients_kept, untouched
+from torchgauge.errors import InputError
+from torchgauge.source import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: `model(*args, **kwargs)`."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    device: torch.device
+    notes: tuple[str, ...] = ()
+
+    def __call__(self) -> Any:
+        return self.model(*self.args, **self.kwargs)
+
+    def run(self) -> None:
+        """One whole run: when this returns, the device has finished."""
+        self.model(*self.args, **self.kwargs)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
+
+
+@contextmanager
+def ready(
+    model: nn.Module,
+    candidate: Candidate,
+    *,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+    train: bool = False,
+    build_real: Callable[[], nn.Module] | None = None,
+) -> Iterator[Subject]:
+    """The model as it is asked for. What runs is the user's own where nothing has to change, else a copy."""
+    real, notes = _with_values(model, build_real)
+    subject = _on_device(real, device, dtype, train=train)
+    args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, device, dtype))
+    with ExitStack() as stack:
+        stack.enter_context(untouched(subject))
+        stack.enter_context(gradients_kept(subject))
+        stack.enter_context(_buffers_kept(subject))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(train))
+        subject.train(train)
+        yield Subject(subject, args, kwargs, device, notes)
+
+
+def _with_values(model: nn.Module, build_real: Callable[[], nn.Module] | None) -> tuple[nn.Module, tuple[str, ...]]:
+    tensors = (*model.parameters(), *model.buffers())
+    if not any(tensor.is_meta for tensor in tensors):
+        return model, ()
+    if build_real is None:
+        raise InputError(
+            "its parameters are on the meta device and have no values, so it cannot be run: "
+            "give it real ones (for example model.to_empty(device='cpu'))"
+        )
+    return build_real(), ("random weights",)
+
+
+def _on_device(model: nn.Module, device: torch.device, dtype: torch.dtype | None, *, train: bool) -> nn.Module:
+    """The model itself where it may be run as it is: a training step writes to the parameters, so it gets a copy."""
+    tensors = [*model.parameters(), *model.buffers()]
+    elsewhere = any(tensor.device != device for tensor in tensors)
+    retyped = dtype is not None and any(t.is_floating_point() and t.dtype != dtype for t in tensors)
+    if not (elsewhere or retyped or train):
+        return model
+    return copy.deepcopy(model).to(device=device, dtype=dtype)
+
+
+@contextmanager
+def _buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Put back what the model writes to its own buffers (running statistics, caches)."""
+    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, content in before:
+                if not torch.equal(buffer, content):
+                    buffer.copy_(content)

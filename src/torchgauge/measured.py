@@ -1,0 +1,62 @@
+"""What real runs took: joined to the rows of modules and ops, and its form in the JSON document and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchgauge.records import Measured, TraceRecord
+
+# The measured members of a row, null where nothing was measured.
+MODULE_MEMBERS = ("time_s", "self_time_s", "time_share")
+OP_MEMBERS = ("time_s", "cpu_time_s", "kernels", "flops_per_s", "bytes_per_s", "roof_share", "bound")
+_TRACE_ROWS = ("modules", "calls", "kernels", "memory")
+
+
+def module_members(measured: Measured | None, path: str) -> dict[str, Any]:
+    found = measured.modules.get(path, {}) if measured else {}
+    return {name: found.get(name) for name in MODULE_MEMBERS}
+
+
+def op_members(measured: Measured | None, index: int) -> dict[str, Any]:
+    found = measured.ops.get(index, {}) if measured else {}
+    return {name: found.get(name) for name in OP_MEMBERS}
+
+
+def total_time(measured: Measured | None) -> float | None:
+    """The median of the undisturbed runs; never a sum of parts."""
+    latency = measured.figures.get("latency") if measured else None
+    return latency["median_s"] if latency else None
+
+
+def measured_from_document(document: Mapping[str, Any]) -> Measured | None:
+    figures = document.get("measurements")
+    if figures is None:
+        return None
+    return Measured(
+        figures=figures,
+        modules={row["path"]: _members(row, MODULE_MEMBERS) for row in document["modules"] if _is_timed(row)},
+        ops={row["index"]: _members(row, OP_MEMBERS) for row in document["ops"] if _is_timed(row)},
+        trace=_trace(document.get("trace")),
+    )
+
+
+def trace_member(measured: Measured | None) -> dict[str, Any] | None:
+    """A profiled run as the document has it: the rows of its record."""
+    trace = measured.trace if measured else None
+    return {name: getattr(trace, name) for name in trace.__slots__} if trace else None
+
+
+def _trace(member: Mapping[str, Any] | None) -> TraceRecord | None:
+    if member is None:
+        return None
+    rows = {name: tuple(tuple(map(int, row)) for row in member[name]) for name in _TRACE_ROWS}
+    return TraceRecord(int(member["duration_ns"]), tuple(map(str, member["names"])), **rows)
+
+
+def _is_timed(row: Mapping[str, Any]) -> bool:
+    return row.get("time_s") is not None
+
+
+def _members(row: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: row.get(name) for name in names}

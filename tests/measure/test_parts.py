@@ -1,0 +1,181 @@
+"""Modules and ops of real runs on the CPU: who took the time, joined to the static ops."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchgauge as tg
+from torchgauge.measure import Budget, Subject, ready
+from torchgauge.measure.joining import join
+from torchgauge.measure.measuring import Order, measure, module_paths
+from torchgauge.measure.memory import allocation_peak
+from torchgauge.measure.module_times import time_modules
+from torchgauge.measure.profile import profile_runs
+from torchgauge.source import Candidate
+
+CPU = torch.device("cpu")
+QUICK = Budget(seconds=0.2, least=3)
+
+
+class Sleeper(nn.Module):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def forward(self, x: Any) -> Any:
+        time.sleep(self.seconds)
+        return x
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.short, self.long = Sleeper(0.01), Sleeper(0.03)
+
+    def forward(self, x: Any) -> Any:
+        time.sleep(0.02)
+        return self.long(self.short(self.short(x)))
+
+
+def small_net() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+
+
+def on_cpu(model: nn.Module, *args: Any) -> Subject:
+    return Subject(model, args, {}, CPU)
+
+
+def test_a_module_has_its_own_time_and_that_of_its_children() -> None:
+    model = Pair()
+    found = time_modules(on_cpu(model, 1).run, module_paths(model), runs=3)
+    assert found["short"].calls == 2
+    assert found["short"].self_s == pytest.approx(0.02, rel=0.5)
+    assert found["long"].self_s == pytest.approx(0.03, rel=0.5)
+    assert found[""].self_s == pytest.approx(0.02, rel=0.5)
+    assert found[""].inclusive_s == pytest.approx(sum(t.self_s for t in found.values()))
+
+
+def test_a_module_that_calls_itself_is_inside_its_own_time_once() -> None:
+    class Again(nn.Module):
+        def forward(self, depth: int) -> int:
+            time.sleep(0.005)
+            return self(depth - 1) if depth else 0
+
+    model = Again()
+    found = time_modules(on_cpu(model, 2).run, module_paths(model), runs=3)
+    assert found[""].calls == 3
+    assert found[""].inclusive_s == pytest.approx(found[""].self_s)
+
+
+def test_the_class_wide_call_is_put_back_after_a_failure() -> None:
+    before = nn.Module.__call__
+
+    class Failing(nn.Module):
+        def forward(self) -> None:
+            raise ValueError("no")
+
+    model = Failing()
+    for watch in (
+        lambda: time_modules(on_cpu(model).run, module_paths(model), runs=1),
+        lambda: profile_runs(on_cpu(model).run, module_paths(model), 1, device=CPU),
+    ):
+        with pytest.raises(ValueError, match="no"):
+            watch()
+        assert nn.Module.__call__ is before
+
+
+MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
+    "convolutions": (small_net().eval(), torch.randn(2, 3, 8, 8)),
+    "lstm": (nn.LSTM(8, 16, 2), torch.randn(5, 2, 8)),
+    "encoder": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval(), torch.randn(2, 5, 16)),
+    "attention": (nn.TransformerDecoderLayer(16, 2, 32).eval().self_attn.out_proj, torch.randn(5, 2, 16)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_static_op_is_found_in_the_profile_with_its_module(name: str) -> None:
+    model, x = MODELS[name]
+    ops = tg.analyze(model, inputs=x).capture.ops
+    with torch.no_grad():
+        run = profile_runs(on_cpu(model, x).run, module_paths(model), 1, device=CPU)[0]
+    joined = join(ops, run)
+    assert len(joined) == len(ops)
+    starts = [joined[op.index].event.start_ns for op in ops]
+    assert starts == sorted(starts)
+    for op in ops:
+        inside = [e.path for e in run.events if e.path is not None and _within(joined[op.index].event, e)]
+        assert inside[-1] == op.module
+
+
+def _within(inner: Any, outer: Any) -> bool:
+    return outer.start_ns <= inner.start_ns and inner.end_ns <= outer.end_ns
+
+
+def test_an_op_that_did_not_run_is_left_out_and_the_others_are_still_found() -> None:
+    model, x = MODELS["convolutions"]
+    ops = tg.analyze(model, inputs=x).capture.ops
+    other = nn.Sequential(*[layer for layer in model.children() if not isinstance(layer, nn.ReLU)]).eval()
+    with torch.no_grad():
+        run = profile_runs(on_cpu(other, x).run, module_paths(other), 1, device=CPU)[0]
+    missing = {op.signature.op for op in ops} - {ops[i].signature.op for i in join(ops, run)}
+    assert missing == {"aten::relu"}
+
+
+def test_the_allocations_of_a_run_reach_the_static_peak() -> None:
+    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 8)).eval()
+    x = torch.randn(32, 64)
+    a = tg.analyze(model, inputs=x)
+    with torch.no_grad():
+        run = profile_runs(on_cpu(model, x).run, module_paths(model), 1, device=CPU, memory=True)[0]
+    assert allocation_peak(run, on_device=False) == a.totals.peak_activation_bytes - x.nbytes
+
+
+def test_a_measurement_has_every_part_and_they_are_consistent() -> None:
+    model, x = MODELS["convolutions"]
+    ops = tg.analyze(model, inputs=x).capture.ops
+    with ready(model, Candidate((x,), {}, None), device=CPU) as subject:
+        found = measure(subject, ops, Order(profile=True, budget=QUICK))
+    assert found.figures["failure"] is None
+    assert found.figures["latency"]["throughput_per_s"] == pytest.approx(2 / found.figures["latency"]["median_s"])
+    assert set(found.modules) == {"", "0", "1", "2", "3", "4"}
+    assert sum(row["self_time_s"] for row in found.modules.values()) == pytest.approx(found.modules[""]["time_s"])
+    assert set(found.ops) == {op.index for op in ops}
+    explained = sum(row["time_s"] for row in found.ops.values())
+    assert found.figures["unexplained_s"] == pytest.approx(found.figures["latency"]["median_s"] - explained)
+
+
+def test_a_training_step_is_timed_by_phase_and_leaves_the_model_as_it_was() -> None:
+    model = small_net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    x = torch.randn(2, 3, 8, 8)
+    ops = tg.analyze(model, inputs=x, mode="train").capture.ops
+    with ready(model, Candidate((x,), {}, None), device=CPU, train=True) as subject:
+        found = measure(subject, ops, Order(profile=True, train=True, budget=QUICK))
+    assert found.figures["failure"] is None
+    assert set(found.figures["phases"]) == {"forward", "backward", "optimizer"}
+    assert all(seconds > 0 for seconds in found.figures["phases"].values())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_model_that_raises_in_a_later_run_keeps_what_was_measured() -> None:
+    class Fifth(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            if self.calls == 40:
+                raise RuntimeError("out of luck")
+            return x + 1
+
+    with ready(Fifth(), Candidate((torch.ones(2),), {}, None), device=CPU) as subject:
+        found = measure(subject, (), Order(budget=Budget(seconds=60, least=1000)))
+    assert found.figures["failure"] == "RuntimeError: out of luck"
+    assert found.figures["latency"]["runs"] > 1
