@@ -1,9 +1,10 @@
-"""Opening large checkpoints from their headers: seconds and peak memory, against the limits that must hold.
+"""Large checkpoints from their headers: seconds and peak memory, against the limits that must hold.
 
     python benchmarks/files.py
 
-The files are sparse: they take their declared size only on paper. Each is opened in a process of its own, so that its
-peak memory is that of the opening and of Python.
+The safetensors files are sparse: they take their declared size only on paper. Each is opened in a process of its own,
+so that its peak memory is that of the opening and of Python, without torch; the last case is the whole command. Seconds
+are those of the processor: the others at work on the machine do not matter.
 """
 
 from __future__ import annotations
@@ -22,25 +23,40 @@ MIB = 2**20
 ROW = 4096
 HUNDRED_GB = 100 * 10**9
 SHARDS, TENSORS_PER_SHARD = 100, 2000
+ARCHIVED = 50_000
 
 _OPEN = """
 import json, sys, time
 import psutil
-from torchgauge.checkpoint import open_checkpoint
 
 def peak_bytes():
     info = psutil.Process().memory_info()
     if hasattr(info, "peak_wset"):
         return info.peak_wset
+    if sys.platform == "linux":
+        # `ru_maxrss` would also count the process that started this one.
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
     import resource
     # Kilobytes, but bytes on macOS.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
-start = time.perf_counter()
-index = open_checkpoint(sys.argv[1])
-seconds = time.perf_counter() - start
-print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes(), "tensors": len(index.entries),
-                  "stored_bytes": index.stored_bytes, "torch": "torch" in sys.modules}))
+def open_index(path):
+    from torchgauge.checkpoint import open_checkpoint
+
+    return len(open_checkpoint(path).entries)
+
+def run_command(path):
+    from torchgauge.analysis import scan_weights
+
+    scan = scan_weights(path, weights=False)
+    str(scan)
+    return len(scan.capture.stored.tensors)
+
+start = time.process_time()
+tensors = {"open": open_index, "weights": run_command}[sys.argv[1]](sys.argv[2])
+seconds = time.process_time() - start
+print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes(), "tensors": tensors, "torch": "torch" in sys.modules}))
 """
 
 
@@ -50,6 +66,7 @@ class Case:
     build: Callable[[Path], Path]
     limit_s: float
     limit_bytes: int
+    step: str = "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +74,6 @@ class Figure:
     seconds: float
     peak_bytes: int
     tensors: int
-    stored_bytes: int
     torch: bool
 
 
@@ -96,31 +112,41 @@ def build_shards(folder: Path) -> Path:
     return folder
 
 
+def build_archive(folder: Path) -> Path:
+    """Many small tensors, as `torch.save` writes them."""
+    import torch
+
+    path = folder / "many.pt"
+    torch.save({f"model.layers.{n}.weight": torch.zeros(4, 3) for n in range(ARCHIVED)}, path)
+    return path
+
+
+_SHARDED = f"{SHARDS * TENSORS_PER_SHARD:,} tensors in {SHARDS} shards"
 CASES = (
     Case("100 GB in one file", build_hundred_gb, limit_s=1.0, limit_bytes=500 * MIB),
-    Case(
-        f"{SHARDS * TENSORS_PER_SHARD:,} tensors in {SHARDS} shards", build_shards, limit_s=60.0, limit_bytes=500 * MIB
-    ),
+    Case(f"{ARCHIVED:,} tensors in a torch archive", build_archive, limit_s=3.0, limit_bytes=500 * MIB),
+    Case(_SHARDED, build_shards, limit_s=5.0, limit_bytes=500 * MIB),
+    Case(f"{_SHARDED}, listed", build_shards, limit_s=30.0, limit_bytes=500 * MIB, step="weights"),
 )
 
 
 def measure(case: Case) -> Figure:
     with tempfile.TemporaryDirectory() as folder:
         target = case.build(Path(folder))
-        command = [sys.executable, "-c", _OPEN, os.fspath(target)]
+        command = [sys.executable, "-c", _OPEN, case.step, os.fspath(target)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     return Figure(**json.loads(done.stdout))
 
 
 def main() -> int:
     broken = 0
-    print(f"{'case':36}{'seconds':>9}{'limit':>8}{'peak MiB':>10}{'limit':>8}{'tensors':>10}")
+    print(f"{'case':40}{'seconds':>9}{'limit':>8}{'peak MiB':>10}{'limit':>8}{'tensors':>10}")
     for case in CASES:
         figure = measure(case)
         holds = figure.seconds <= case.limit_s and figure.peak_bytes <= case.limit_bytes and not figure.torch
         broken += not holds
         print(
-            f"{case.name:36}{figure.seconds:9.2f}{case.limit_s:8.0f}{figure.peak_bytes / MIB:10.0f}"
+            f"{case.name:40}{figure.seconds:9.2f}{case.limit_s:8.0f}{figure.peak_bytes / MIB:10.0f}"
             f"{case.limit_bytes / MIB:8.0f}{figure.tensors:10,}{'' if holds else '   BROKEN'}"
         )
     return 1 if broken else 0

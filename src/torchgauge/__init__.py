@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         MissingDependencyError,
         TargetError,
         TorchgaugeError,
+        UnpicklingWarning,
         UsageError,
     )
 
@@ -32,6 +33,7 @@ __all__ = [
     "MissingDependencyError",
     "TargetError",
     "TorchgaugeError",
+    "UnpicklingWarning",
     "UsageError",
     "WeightScan",
     "Work",
@@ -52,6 +54,7 @@ _HOMES = {
         "MissingDependencyError",
         "TargetError",
         "TorchgaugeError",
+        "UnpicklingWarning",
         "UsageError",
     ),
 }

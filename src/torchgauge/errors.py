@@ -58,3 +58,7 @@ class MissingDependencyError(TorchgaugeError):
     def __init__(self, package: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the package '{package}': install it with `pip install {package}`")
         self.package = package
+
+
+class UnpicklingWarning(UserWarning):
+    """What a pickle is about to run, because the user allows it; the command line never silences it."""

@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import gzip
 import io
+import pickle
 import tarfile
 import zipfile
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from torchgauge.checkpoint import describe_unknown, open_checkpoint, sniff
+from torchgauge.checkpoint.signatures import OLD_SCRIPT
 from torchgauge.errors import FormatError
 
 
@@ -45,6 +48,11 @@ LOOKS = {
     "a gzip stream; unpack it first": gzip.compress(b"content"),
     "a GGUF file (llama.cpp)": b"GGUF\x03\x00\x00\x00" + bytes(50),
     "an ONNX/protobuf file": b"\x08\x08\x12\x07pytorch" + bytes(50),
+    "a TensorFlow SavedModel": b"\x08\x01\x12\xd0\x03\n\x9e\x01" + bytes(50),
+    "a TensorFlow graph": b"\n\x30\n\x05input\x12\x0bPlaceholder*\x0b" + bytes(50),
+    "an ELF program or library": b"\x7fELF\x02\x01\x01" + bytes(50),
+    "a Keras archive": zip_of("model.weights.h5"),
+    OLD_SCRIPT: zip_of("net/model.json"),
     "a NumPy array": array(),
     "a text file": "Grüße aus der Datei\n".encode() * 500,
     "a JSON file": b'{"hidden_size": 768}',
@@ -74,3 +82,39 @@ def test_a_file_that_is_no_model_is_described(tmp_path: Path, words: str) -> Non
 def test_text_that_begins_like_an_old_pickle_is_text(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "notes").write_bytes(content)
     assert sniff(tmp_path / "notes") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"epoch": 3}, "a pickle of a dict, without tensors"),
+        ([1, 2], "a pickle of a list, without tensors"),
+        ("text", "a pickle of a text, without tensors"),
+        (7, "a pickle of a number, without tensors"),
+        (None, "a pickle of a single value, without tensors"),
+        (Fraction(1, 3), "a pickle of what fractions.Fraction makes, without tensors"),
+        (Fraction, "a pickle of the name fractions.Fraction, without tensors"),
+    ],
+)
+def test_a_pickle_without_tensors_is_no_model(tmp_path: Path, value: object, words: str) -> None:
+    (tmp_path / "model.pt").write_bytes(pickle.dumps(value))
+    with pytest.raises(FormatError, match=words):
+        open_checkpoint(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("saved_model.pb", "a folder with a TensorFlow SavedModel"),
+        ("llama-q4.gguf", "a folder with GGUF files"),
+        ("model.onnx", "a folder with ONNX models"),
+        ("notes.txt", "a folder without model weights"),
+        (None, "an empty folder"),
+    ],
+)
+def test_a_folder_without_weights_is_described(tmp_path: Path, name: str | None, words: str) -> None:
+    if name:
+        (tmp_path / name).write_bytes(b"content")
+    assert describe_unknown(tmp_path).startswith(words)
+    with pytest.raises(FormatError, match=words):
+        open_checkpoint(tmp_path)

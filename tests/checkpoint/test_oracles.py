@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoint.malicious import CORPUS
+from tests.checkpoint.malicious import CORPUS, legacy_file, torch_archive
 from torchgauge.checkpoint import Verdict, open_checkpoint
 from torchgauge.errors import FormatError
 
@@ -27,6 +27,26 @@ def test_whatever_picklescan_flags_is_flagged(tmp_path: Path, name: str) -> None
     (tmp_path / "m.pkl").write_bytes(body)
     theirs = scanner.scan_pickle_bytes(io.BytesIO(body), "m.pkl")
     assert is_flagged(tmp_path / "m.pkl") or theirs.issues_count == 0
+    assert not (tmp_path / "canary").exists()
+
+
+def files_with(body: bytes) -> dict[str, bytes]:
+    """The file formats that the scanner opens, with the pickle in them; the last under a suffix that lies."""
+    return {
+        "archive.pt": torch_archive(body),
+        "second.pt": torch_archive(b"\x80\x04}.", **{"more.pkl": body}),
+        "legacy.pth": legacy_file(body),
+        "photo.bin": body,
+    }
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_whatever_picklescan_flags_in_a_file_is_flagged(tmp_path: Path, name: str) -> None:
+    scanner = pytest.importorskip("picklescan.scanner")
+    for file, content in files_with(CORPUS[name](str(tmp_path / "canary"))).items():
+        (tmp_path / file).write_bytes(content)
+        theirs = scanner.scan_file_path(str(tmp_path / file))
+        assert is_flagged(tmp_path / file) or theirs.issues_count == 0, file
     assert not (tmp_path / "canary").exists()
 
 

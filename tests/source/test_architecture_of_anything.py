@@ -35,7 +35,7 @@ def test_any_names_make_a_tree_whose_root_has_all_parameters(shapes: dict[str, t
     entries = [Entry(name, TensorSpec(shape), "f", 0, 0) for name, shape in shapes.items()]
     index = Index("f", "torch", ("f",), tuple(entries))
     params = param_records(index)
-    modules = module_records(index, params)
+    modules = module_records(params, {})
     assert modules[0].path == ""
     assert modules[0].params == sum(param.spec.numel for param in params)
     paths = [record.path for record in modules]
@@ -47,5 +47,5 @@ def test_a_name_of_a_million_folders_makes_no_deep_tree() -> None:
     index = Index("f", "torch", ("f",), (entry,))
     (name,) = model_entries(index)
     assert name.count(".") == DEEPEST
-    assert len(module_records(index, param_records(index))) == DEEPEST + 1
+    assert len(module_records(param_records(index), {})) == DEEPEST + 1
     describe_shapes({name: (2,)})

@@ -14,9 +14,8 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 import torchgauge as tg
-from torchgauge.errors import TargetError, UsageError
+from torchgauge.errors import TargetError, UnpicklingWarning, UsageError
 from torchgauge.source import resolve
-from torchgauge.source.unpickling import UnpicklingWarning
 
 CODE = """
 import torch

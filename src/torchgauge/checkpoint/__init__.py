@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from torchgauge.checkpoint.index import Chunk, Entry, Import, Index, PickledModule, Role, Verdict
+from torchgauge.checkpoint.index import Chunk, Deflated, Entry, Import, Index, PickledModule, Role, Verdict
 from torchgauge.checkpoint.opening import describe_unknown, open_checkpoint, sniff
 
 __all__ = [
     "Chunk",
+    "Deflated",
     "Entry",
     "Import",
     "Index",

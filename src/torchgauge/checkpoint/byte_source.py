@@ -65,3 +65,8 @@ def opened(path: str) -> Iterator[ByteSource]:
             yield ByteSource(stream, path, os.path.basename(path), 0, size)
     except OSError as error:
         raise FormatError(f"{path} could not be read: {error.strerror or error}") from error
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a name from a file is that of something in the same folder, and not a way out of it."""
+    return os.path.basename(text) == text and text not in ("", ".", "..") and "\\" not in text and "\0" not in text

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchgauge.checkpoint.byte_source import ByteSource, opened
+from torchgauge.checkpoint.byte_source import ByteSource, is_file_name, opened
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import unpack_packed
 from torchgauge.checkpoint.import_log import ImportLog, printable
@@ -100,7 +100,7 @@ def _stored(value: Any) -> Iterator[_Stored]:
         name, file = index.get("fqn"), place.get("relative_path")
         if not isinstance(name, str) or not isinstance(file, str):
             raise FormatError("a piece of the checkpoint has no name or no file")
-        if os.path.basename(file) != file or file in ("", ".", "..") or "\\" in file or "\0" in file:
+        if not is_file_name(file):
             raise FormatError(f"the checkpoint names the file {printable(file)}, which is not in the folder")
         corner = index.get("offset")
         yield _Stored(

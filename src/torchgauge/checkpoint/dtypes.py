@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from torchgauge.records import ITEM_BITS, TensorSpec
 
@@ -54,5 +55,6 @@ NUMPY: Mapping[str, str] = {
 VALUES_PER_BYTE: Mapping[str, int] = {"quint4x2": 2, "quint2x4": 4}
 
 
+@lru_cache(maxsize=256)
 def item_bytes(dtype: str) -> int:
     return 1 if dtype.startswith("bits") and "x" in dtype else TensorSpec((), dtype).itemsize

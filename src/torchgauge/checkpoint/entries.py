@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from torchgauge.checkpoint.dtypes import VALUES_PER_BYTE, item_bytes
 from torchgauge.checkpoint.import_log import printable
-from torchgauge.checkpoint.index import Entry, Role
-from torchgauge.checkpoint.packing import unpack
+from torchgauge.checkpoint.index import Deflated, Entry, Role
+from torchgauge.checkpoint.packing import unpack, with_logical
 from torchgauge.checkpoint.pickle_values import Inline, Storage, Tensor
 from torchgauge.checkpoint.roles import classify, find_model_prefix
 from torchgauge.checkpoint.sharing import View, find_owners
@@ -24,6 +24,7 @@ class Place:
     file: str
     offset: int | None
     size: int
+    deflated: Deflated | None = None
 
 
 Locate = Callable[[Storage], Place]
@@ -38,24 +39,26 @@ class Listing:
 def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endian: bool = False,
                  is_module: bool = False) -> Listing:  # fmt: skip
     """The entries of all tensors; `locate` says where a storage's bytes are; `is_module`: the file is one module."""
-    names = _unique_names(found)
-    placed = [
-        _entry(name, item, _place(item.tensor, locate, file), big_endian)
-        for name, item in zip(names, found, strict=True)
-    ]
-    prefix = () if is_module else find_model_prefix([item.path for item in found])
-    is_optimizer = _is_optimizer_file([item.path for item in found])
-    entries = [
-        entry if item.role is not None and _keeps_role(item, prefix)
-        else replace(entry, role=classify(item.path, entry.spec, prefix, is_optimizer_file=is_optimizer))
-        for entry, item in zip(placed, found, strict=True)
-    ]  # fmt: skip
-    return Listing(tuple(_share(entries, found)), ".".join((*prefix, "")) if prefix else "")
+    paths = [item.path for item in found]
+    prefix = () if is_module else find_model_prefix(paths)
+    is_optimizer = _is_optimizer_file(paths)
+    entries, views = [], []
+    for name, item in zip(_unique_names(found), found, strict=True):
+        place = _place(item.tensor, locate, file)
+        view = None if place is None else _view(item.tensor, place)
+        spec = _spec(item.tensor)
+        role = _role(item, spec, prefix, is_optimizer_file=is_optimizer)
+        entry = _entry(name, spec, item.tensor, place, view, role, big_endian)
+        entries.append(entry if item.logical is None else with_logical(entry, item.logical))
+        views.append(view)
+    return Listing(tuple(_share(entries, views)), ".".join((*prefix, "")) if prefix else "")
 
 
-def _keeps_role(item: Found, prefix: Path) -> bool:
+def _role(item: Found, spec: TensorSpec, prefix: Path, *, is_optimizer_file: bool) -> Role:
     """A pickled module knows its parameters; beside the model it is a copy all the same."""
-    return item.path[: len(prefix)] == prefix
+    if item.role is not None and item.path[: len(prefix)] == prefix:
+        return item.role
+    return classify(item.path, spec, prefix, is_optimizer_file=is_optimizer_file)
 
 
 def _is_optimizer_file(paths: Sequence[Path]) -> bool:
@@ -82,29 +85,29 @@ def _place(tensor: Tensor, locate: Locate, file: str) -> Place | None:
     return locate(tensor.storage)
 
 
-def _entry(name: str, item: Found, place: Place | None, big_endian: bool) -> Entry:
-    tensor = item.tensor
-    spec = TensorSpec(tensor.shape, tensor.dtype, None if is_contiguous(tensor.shape, tensor.stride) else tensor.stride)
-    role = item.role or Role.PARAMETER
-    if place is None:
+def _spec(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(tensor.shape, tensor.dtype, None if is_contiguous(tensor.shape, tensor.stride) else tensor.stride)
+
+
+def _entry(name: str, spec: TensorSpec, tensor: Tensor, place: Place | None, view: View | None, role: Role,
+           big_endian: bool) -> Entry:  # fmt: skip
+    if place is None or view is None:
         return Entry(name, spec, "", None, 0, role)
-    _check_extent(name, tensor, place)
-    offset = None if place.offset is None else place.offset + _first(tensor) * item_bytes(tensor.dtype)
-    per_byte = VALUES_PER_BYTE.get(tensor.dtype)
-    nbytes = -(-spec.distinct_numel // per_byte) if per_byte else spec.distinct_numel * item_bytes(tensor.dtype)
-    return Entry(name, spec, place.file, offset, nbytes, role, big_endian=big_endian or tensor.is_big_endian)
-
-
-def _first(tensor: Tensor) -> int:
-    return tensor.offset + (tensor.storage.first if isinstance(tensor.storage, Storage) else 0)
-
-
-def _check_extent(name: str, tensor: Tensor, place: Place) -> None:
-    view = View(None, _first(tensor), tensor.shape, tensor.stride, item_bytes(tensor.dtype))
     per_byte = VALUES_PER_BYTE.get(tensor.dtype, 1)
-    if not view.is_empty and -(-view.span[1] // per_byte) > place.size:
+    _check_extent(name, view, place, per_byte)
+    start = view.offset * view.item
+    offset = None if place.offset is None else place.offset + start
+    deflated = None if place.deflated is None else replace(place.deflated, start=start)
+    nbytes = -(-spec.distinct_numel // per_byte) * view.item
+    is_big = big_endian or tensor.is_big_endian
+    return Entry(name, spec, place.file, offset, nbytes, role, big_endian=is_big, deflated=deflated)
+
+
+def _check_extent(name: str, view: View, place: Place, per_byte: int) -> None:
+    end = 0 if view.is_empty else -(-view.span[1] // per_byte)
+    if end > place.size:
         raise FormatError(
-            f"the tensor {printable(name)} reaches to byte {view.span[1]} of a storage of {place.size}; "
+            f"the tensor {printable(name)} reaches to byte {end} of a storage of {place.size}; "
             "the file is damaged or was made to deceive"
         )
 
@@ -121,8 +124,7 @@ def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     return True
 
 
-def _share(entries: list[Entry], found: Sequence[Found]) -> list[Entry]:
-    views = [_view(entry, item.tensor) for entry, item in zip(entries, found, strict=True)]
+def _share(entries: list[Entry], views: list[View | None]) -> list[Entry]:
     owners = find_owners(views)
     return [
         entry if owner is None else replace(entry, shared_with=entries[owner].name)
@@ -130,12 +132,12 @@ def _share(entries: list[Entry], found: Sequence[Found]) -> list[Entry]:
     ]
 
 
-def _view(entry: Entry, tensor: Tensor) -> View | None:
-    if tensor.storage is None:
-        return None
+def _view(tensor: Tensor, place: Place) -> View:
     storage = tensor.storage
-    key = (entry.file, storage.key) if isinstance(storage, Storage) else id(storage)
-    return View(key, _first(tensor), tensor.shape, tensor.stride, item_bytes(tensor.dtype))
+    if not isinstance(storage, Storage):
+        return View(id(storage), tensor.offset, tensor.shape, tensor.stride, item_bytes(tensor.dtype))
+    key, first = (place.file, storage.key), tensor.offset + storage.first
+    return View(key, first, tensor.shape, tensor.stride, item_bytes(tensor.dtype))
 
 
 SMALL_BYTES = 4096

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torchgauge.checkpoint.archive_metadata import archive_metadata
 from torchgauge.checkpoint.dtypes import EXPORT_SCALARS
 from torchgauge.checkpoint.entries import list_entries
 from torchgauge.checkpoint.import_log import ImportLog, printable
@@ -51,7 +52,12 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
         files=(archive.source.path,),
         entries=(*_with_roles(listing.entries, tensors), *pickled),
         imports=log.imports,
-        metadata={"model_prefix": "", "archive_version": facts.version, "models": _model_names(archive)},
+        metadata={
+            "model_prefix": "",
+            "archive_version": facts.version,
+            "archive": archive_metadata(archive, _program(archive)),
+            "models": _model_names(archive),
+        },
         warnings=tuple(archive.warnings),
     )
 
@@ -93,6 +99,11 @@ def _pickled_entries(archive: ZipArchive, item: _Payload, log: ImportLog) -> Ite
     for entry in index.entries:
         suffix = "" if entry.name == "tensor" else f".{entry.name}"
         yield replace(entry, name=".".join(item.path) + suffix, role=item.role)
+
+
+def _program(archive: ZipArchive) -> str | None:
+    names = _model_names(archive)
+    return f"{archive.root}models/{names[0]}.json" if len(names) == 1 else None
 
 
 def _model_names(archive: ZipArchive) -> list[str]:
@@ -160,7 +171,7 @@ def _open_old(archive: ZipArchive, progress: Progress) -> Index:
         files=(archive.source.path,),
         entries=tuple(replace(entry, role=signature.get(entry.name, Role.BUFFER)) for entry in entries),
         imports=tuple(found for part in parts for found in part.imports),
-        metadata={"model_prefix": "", "models": ["model"]},
+        metadata={"model_prefix": "", "archive": archive_metadata(archive, _PROGRAM), "models": ["model"]},
         warnings=(*archive.warnings, *(warning for part in parts for warning in part.warnings)),
     )
 

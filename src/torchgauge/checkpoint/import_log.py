@@ -15,6 +15,7 @@ class ImportLog:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Import] = {}
+        self._noted: set[tuple[str, str, str, bool]] = set()
 
     def __enter__(self) -> ImportLog:
         return self
@@ -24,12 +25,16 @@ class ImportLog:
             error.imports = tuple(dict.fromkeys((*error.imports, *self.imports)))
 
     def note(self, module: str, name: str, file: str, *, called: bool = False) -> None:
+        key = (module, name, file, called)
+        if key in self._noted:
+            return
         full = printable(f"{module}.{name}")
         known = self._found.get((full, file))
         if known is not None and (known.called or not called):
             return
         if len(self._found) >= limits.IMPORTS:
             raise FormatError(f"{file}: its pickle imports more than {limits.IMPORTS} names")
+        self._noted.add(key)
         verdict = judge(module, name) if known is None else known.verdict
         self._found[full, file] = Import(full, verdict, called, file)
 

@@ -36,13 +36,24 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Deflated:
+    """A compressed record: where its packed bytes are, how many it unpacks to, and where in those a tensor begins."""
+
+    offset: int
+    packed: int
+    size: int
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One tensor. `name` is the full path through the containers, joined by dots.
 
     `offset` is the byte in `file` where the tensor's first element is; None where the bytes do not lie plainly in one
-    file (compressed, meta, or spread over `chunks`). `shared_with` names the tensor whose bytes it overlaps: the
-    largest of the storage, then the first; disjoint views of a storage share nothing. `logical_elements` differs from
-    the stored ones where several values are packed into one, or where a tensor only serves a packing (0)."""
+    file (meta, spread over `chunks`, or compressed: `deflated`). `shared_with` names the tensor whose bytes it
+    overlaps: the largest of the storage, then the first; disjoint views of a storage share nothing. `logical_elements`
+    differs from the stored ones where several values are packed into one, or where a tensor only serves a packing (0).
+    """
 
     name: str
     spec: TensorSpec
@@ -54,6 +65,7 @@ class Entry:
     logical_elements: int | None = None
     big_endian: bool = False
     chunks: tuple[Chunk, ...] = ()
+    deflated: Deflated | None = None
 
     @property
     def elements(self) -> int:
@@ -81,7 +93,7 @@ class PickledModule:
 @dataclass(frozen=True, slots=True)
 class Index:
     """A checkpoint file or folder. `format` is one of: torch, torch-legacy, torch-tar, safetensors,
-    safetensors-sharded, torch-sharded, distributed, torchscript, exported."""
+    safetensors-sharded, torch-sharded, distributed, deepspeed, megatron, tensor-parallel, torchscript, exported."""
 
     path: str
     format: str

@@ -7,8 +7,10 @@ import os
 from torchgauge.checkpoint import (
     distributed_folder,
     exported_archive,
+    fsdp_folder,
     legacy_stream,
     plain_pickle,
+    ranked_folder,
     safetensors_file,
     sharded_folder,
     tar_file,
@@ -16,15 +18,16 @@ from torchgauge.checkpoint import (
     torchscript_archive,
 )
 from torchgauge.checkpoint.byte_source import opened
+from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import FOLDERS, Progress, find_format, silent
-from torchgauge.checkpoint.signatures import describe
+from torchgauge.checkpoint.signatures import describe, describe_folder
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.errors import FormatError
 
 FORMAT_MODULES = (
     safetensors_file, legacy_stream, tar_file, plain_pickle, exported_archive, torchscript_archive, torch_zip,
-    distributed_folder, sharded_folder,
+    distributed_folder, ranked_folder, sharded_folder, fsdp_folder,
 )  # fmt: skip
 
 
@@ -34,14 +37,17 @@ def open_checkpoint(path: str | os.PathLike[str], *, progress: Progress | None =
     `FormatError` says what is wrong with a file that cannot be read; its `imports` holds what its pickle would have
     imported until there. `progress` is called with the parts done, the parts in all and the current part's name.
     """
-    place = os.fspath(path)
-    report = progress or silent
+    with collector_paused():
+        return _open(os.fspath(path), progress or silent)
+
+
+def _open(place: str, report: Progress) -> Index:
     if not os.path.isdir(place):
         return open_file(place, report)
     try:
         found = find_format(FOLDERS, place)
         if found is None:
-            raise FormatError(f"{place} is a folder without model weights: none of its files is a checkpoint")
+            raise FormatError(f"{place} is {describe_folder(place)}: none of its files is a PyTorch checkpoint")
         return found.opens(place, report)
     except OSError as error:
         raise FormatError(f"{place} could not be read: {error.strerror or error}") from error
@@ -60,6 +66,6 @@ def describe_unknown(path: str | os.PathLike[str]) -> str:
     """What a file looks like, in words: "a PNG image"."""
     place = os.fspath(path)
     if os.path.isdir(place):
-        return "a folder without model weights"
+        return describe_folder(place)
     with opened(place) as source:
         return describe(source)

@@ -38,15 +38,18 @@ def unpack(entries: Iterable[Entry], read: Read) -> list[Entry]:
     listed = list(entries)
     names = {entry.name: entry for entry in listed}
     logical: Logical = {}
-    for entry in listed:
+    suffixes = tuple(RULES)
+    for name in [entry.name for entry in listed if entry.name.endswith(suffixes)]:
         for suffix, layout in RULES.items():
-            if entry.name.endswith(suffix):
-                logical.update(layout(names, entry.name.removesuffix(suffix), read))
-    return [_with_logical(entry, logical) if entry.name in logical else entry for entry in listed]
+            if name.endswith(suffix):
+                logical.update(layout(names, name.removesuffix(suffix), read))
+    if not logical:
+        return listed
+    return [with_logical(entry, logical[entry.name]) if entry.name in logical else entry for entry in listed]
 
 
-def _with_logical(entry: Entry, logical: Logical) -> Entry:
-    count = logical[entry.name]
+def with_logical(entry: Entry, count: int) -> Entry:
+    """What holds values is a parameter, whatever its type; what only serves is none."""
     own = entry.role in (Role.PARAMETER, Role.BUFFER)
     role = (Role.PARAMETER if count else Role.OTHER) if own else entry.role
     return replace(entry, role=role, logical_elements=count)

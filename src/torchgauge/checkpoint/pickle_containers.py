@@ -10,14 +10,14 @@ from torchgauge.checkpoint.pickle_values import Instance, as_key
 
 @opcode(b"(", cost=48)
 def mark(machine: PickleMachine) -> None:
-    machine.marks.append(len(machine.stack))
+    machine.set_mark()
 
 
 @opcode(b"0")
 def pop(machine: PickleMachine) -> None:
     # On an empty frame the opcode takes the mark itself.
-    if machine.marks and machine.marks[-1] == len(machine.stack):
-        machine.marks.pop()
+    if machine.marks and machine.floor == len(machine.stack):
+        machine.drop_mark()
     else:
         machine.pop()
 
@@ -34,29 +34,26 @@ def dup(machine: PickleMachine) -> None:
 
 @opcode(b"p", cost=100)
 def put(machine: PickleMachine) -> None:
-    _remember(machine, int(machine.stream.line()))
-
-
-@opcode(b"q", cost=100)
-def binput(machine: PickleMachine) -> None:
-    _remember(machine, machine.stream.byte())
-
-
-@opcode(b"r", cost=100)
-def long_binput(machine: PickleMachine) -> None:
-    _remember(machine, machine.stream.unsigned(4))
-
-
-@opcode(b"\x94", cost=100)
-def memoize(machine: PickleMachine) -> None:
-    _remember(machine, len(machine.memo))
-
-
-def _remember(machine: PickleMachine, index: int) -> None:
+    index = int(machine.stream.line())
     # Indices that hash alike would make the memo slow: beyond 32 bits there is no honest one.
     if not 0 <= index < 2**32:
         raise machine.broken(f"memo index {index}")
     machine.memo[index] = machine.top()
+
+
+@opcode(b"q", cost=100)
+def binput(machine: PickleMachine) -> None:
+    machine.memo[machine.stream.byte()] = machine.top()
+
+
+@opcode(b"r", cost=100)
+def long_binput(machine: PickleMachine) -> None:
+    machine.memo[int.from_bytes(machine.stream.read(4), "little")] = machine.top()
+
+
+@opcode(b"\x94", cost=100)
+def memoize(machine: PickleMachine) -> None:
+    machine.memo[len(machine.memo)] = machine.top()
 
 
 @opcode(b"g")
@@ -77,7 +74,7 @@ def long_binget(machine: PickleMachine) -> None:
 def _recall(machine: PickleMachine, index: int) -> None:
     if index not in machine.memo:
         raise machine.broken(f"nothing was stored under memo index {index}")
-    machine.push(machine.memo[index])
+    machine.stack.append(machine.memo[index])
 
 
 @opcode(b")")
@@ -87,19 +84,17 @@ def empty_tuple(machine: PickleMachine) -> None:
 
 @opcode(b"\x85", cost=48)
 def tuple1(machine: PickleMachine) -> None:
-    machine.push((machine.pop(),))
+    machine.stack.append(machine.pop_many(1))
 
 
 @opcode(b"\x86", cost=56)
 def tuple2(machine: PickleMachine) -> None:
-    second, first = machine.pop(), machine.pop()
-    machine.push((first, second))
+    machine.stack.append(machine.pop_many(2))
 
 
 @opcode(b"\x87", cost=64)
 def tuple3(machine: PickleMachine) -> None:
-    third, second, first = machine.pop(), machine.pop(), machine.pop()
-    machine.push((first, second, third))
+    machine.stack.append(machine.pop_many(3))
 
 
 @opcode(b"t", cost=56)

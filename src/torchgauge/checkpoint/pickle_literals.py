@@ -64,7 +64,7 @@ def binint(machine: PickleMachine) -> None:
 
 @opcode(b"K")
 def binint1(machine: PickleMachine) -> None:
-    machine.push(machine.stream.byte())
+    machine.stack.append(machine.stream.byte())
 
 
 @opcode(b"M", cost=48)

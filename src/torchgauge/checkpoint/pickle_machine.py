@@ -17,6 +17,8 @@ from torchgauge.errors import FormatError
 Opcode = Callable[["PickleMachine"], None]
 OPCODES: dict[int, tuple[Opcode, int]] = {}
 _REFERENCE_BYTES = 16
+# Opcodes between two looks at the limits: looking at each would cost more than most of them do.
+_BLOCK = 1024
 _STOP = ord(".")
 
 
@@ -55,7 +57,8 @@ class PickleMachine:
         self.depth = depth
         self.nested = 0
         self.stack: list[Any] = []
-        self.marks: list[int] = []
+        self.floor = 0  # the height of the stack at the last mark
+        self.marks: list[int] = []  # the floors below it
         self.memo: dict[int, Any] = {}
         self.memory_left = limits.PICKLE_MEMORY_BYTES
 
@@ -73,35 +76,68 @@ class PickleMachine:
             raise FormatError(f"{self._here()}: {error}") from error
 
     def _interpret(self) -> None:
-        stream, table = self.stream, OPCODES
-        left = limits.PICKLE_OPCODES
-        while (code := stream.byte()) != _STOP:
-            entry = table.get(code)
-            if entry is None:
+        for _ in range(limits.PICKLE_OPCODES // _BLOCK):
+            if self._interpret_block():
+                return
+        raise self.broken("it is too large to be interpreted safely")
+
+    def _interpret_block(self) -> bool:
+        """Run the next opcodes; True at the end of the pickle."""
+        stream, table, cost = self.stream, OPCODES, 0
+        for _ in range(_BLOCK):
+            at = stream.at
+            if at < len(stream.buffer):  # as `stream.byte` does, without a call for each opcode
+                code = stream.buffer[at]
+                stream.at = at + 1
+            else:
+                code = stream.byte()
+            if code == _STOP:
+                return True
+            if code not in table:
                 raise self.broken(f"0x{code:02x} is no pickle opcode")
-            self.memory_left -= entry[1]
-            left -= 1
-            if self.memory_left < 0 or left < 0:
-                raise self.broken("it is too large to be interpreted safely")
-            entry[0](self)
+            function, price = table[code]
+            cost += price
+            function(self)
+        self.charge(cost)
+        return False
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
 
     def pop(self) -> Any:
         """The top of the stack, which may not reach below the last mark."""
-        self.top()
+        if len(self.stack) <= self.floor:
+            raise self._no_value()
         return self.stack.pop()
 
     def top(self) -> Any:
-        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
-            raise self.broken("its stack is empty where a value is needed")
+        if len(self.stack) <= self.floor:
+            raise self._no_value()
         return self.stack[-1]
 
-    def pop_to_mark(self) -> list[Any]:
+    def _no_value(self) -> FormatError:
+        return self.broken("its stack is empty where a value is needed")
+
+    def pop_many(self, count: int) -> tuple[Any, ...]:
+        if len(self.stack) - count < self.floor:
+            raise self._no_value()
+        values = tuple(self.stack[-count:])
+        del self.stack[-count:]
+        return values
+
+    def set_mark(self) -> None:
+        self.marks.append(self.floor)
+        self.floor = len(self.stack)
+
+    def drop_mark(self) -> int:
+        """Where the values above the last mark begin."""
         if not self.marks:
             raise self.broken("a mark is missing")
-        start = self.marks.pop()
+        start, self.floor = self.floor, self.marks.pop()
+        return start
+
+    def pop_to_mark(self) -> list[Any]:
+        start = self.drop_mark()
         values = self.stack[start:]
         del self.stack[start:]
         return values

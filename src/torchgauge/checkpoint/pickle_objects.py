@@ -129,7 +129,11 @@ def call(machine: PickleMachine, function: Any, args: Any) -> Any:
     """What the call would return where that is known and harmless, else a stand-in."""
     arguments = args if isinstance(args, tuple) else (args,)
     # A rebuilder may look at every item: one long list must not be handed to a million calls.
-    machine.charge(sum(40 * len(value) for value in arguments if isinstance(value, list | dict | tuple)))
+    items = 0
+    for value in arguments:
+        if isinstance(value, (list, dict, tuple)):
+            items += len(value)
+    machine.charge(40 * items)
     if not isinstance(function, Global):
         return Instance(function, arguments)
     machine.log.note(function.module, function.name, machine.source.label, called=True)
@@ -141,7 +145,7 @@ def call(machine: PickleMachine, function: Any, args: Any) -> Any:
 def _scan_nested(machine: PickleMachine, arguments: tuple[Any, ...]) -> None:
     """Byte strings handed to a function may be pickles that it would load."""
     for value in arguments[:4]:
-        content = _bytes_of(machine, value)
+        content = _bytes_of(machine, value) if isinstance(value, (Data, Blob)) else None
         if content is None or not _may_be_pickle(content):
             continue
         machine.nested += 1

@@ -10,49 +10,51 @@ _BUFFER_BYTES = 2**18
 
 
 class PickleStream:
+    """`buffer` holds the bytes around the current one, which is at `at` in it."""
+
     def __init__(self, source: ByteSource, start: int = 0) -> None:
         self.source = source
         self._base = start
-        self._buffer = b""
-        self._at = 0
+        self.buffer = b""
+        self.at = 0
 
     @property
     def position(self) -> int:
-        return self._base + self._at
+        return self._base + self.at
 
     def byte(self) -> int:
-        at = self._at
-        if at >= len(self._buffer):
+        at = self.at
+        if at >= len(self.buffer):
             self._fill(1)
             at = 0
-        self._at = at + 1
-        return self._buffer[at]
+        self.at = at + 1
+        return self.buffer[at]
 
     def read(self, count: int) -> bytes:
-        at = self._at
-        if at + count > len(self._buffer):
+        at = self.at
+        if at + count > len(self.buffer):
             self._fill(count)
             at = 0
-        self._at = at + count
-        return self._buffer[at : at + count]
+        self.at = at + count
+        return self.buffer[at : at + count]
 
     def unsigned(self, width: int) -> int:
         return int.from_bytes(self.read(width), "little")
 
     def skip(self, count: int) -> None:
         self._require(count)
-        self._base, self._buffer, self._at = self.position + count, b"", 0
+        self._base, self.buffer, self.at = self.position + count, b"", 0
 
     def line(self) -> bytes:
         """Up to the next newline, which is read but not returned."""
-        end = self._buffer.find(b"\n", self._at)
+        end = self.buffer.find(b"\n", self.at)
         if end < 0:
             self._fill(min(limits.PICKLE_LINE_BYTES, self.source.size - self.position))
-            end = self._buffer.find(b"\n")
+            end = self.buffer.find(b"\n")
         if end < 0:
             raise FormatError(f"{self.source.label}: a line in the pickle at byte {self.position} does not end")
-        data = self._buffer[self._at : end]
-        self._at = end + 1
+        data = self.buffer[self.at : end]
+        self.at = end + 1
         return data
 
     def _require(self, count: int) -> None:
@@ -64,5 +66,5 @@ class PickleStream:
         self._require(count)
         start = self.position
         wanted = min(max(count, _BUFFER_BYTES), self.source.size - start)
-        self._buffer = self.source.read(start, wanted)
-        self._base, self._at = start, 0
+        self.buffer = self.source.read(start, wanted)
+        self._base, self.at = start, 0

@@ -90,7 +90,9 @@ class Key:
 
 
 def as_key(value: Any) -> Any:
-    if isinstance(value, str | bytes | bool | None) or (type(value) is int and abs(value) < 2**60):
+    if isinstance(value, str) or value is None or isinstance(value, (bytes, bool)):
+        return value
+    if type(value) is int and abs(value) < 2**60:
         return value
     return Key(value)
 

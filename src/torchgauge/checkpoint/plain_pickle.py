@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.entries import Place, list_entries
-from torchgauge.checkpoint.import_log import ImportLog
+from torchgauge.checkpoint.import_log import ImportLog, printable
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.legacy_stream import is_legacy
 from torchgauge.checkpoint.pickle_machine import OPCODES
-from torchgauge.checkpoint.pickle_values import Storage, any_storage
-from torchgauge.checkpoint.pickles import PickleMachine, scan_followers
+from torchgauge.checkpoint.pickle_values import Global, Instance, Storage, any_storage
+from torchgauge.checkpoint.pickles import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
 from torchgauge.checkpoint.registry import FILES, Progress, opens
 from torchgauge.checkpoint.safetensors_file import is_safetensors
 from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
 from torchgauge.checkpoint.walking import walk
 from torchgauge.errors import FormatError
 
-_PROTOCOLS = frozenset(b"\x80" + bytes([version]) for version in range(6))
+_KINDS = ((dict, "a dict"), ((list, tuple), "a list"), (str, "a text"), ((int, float), "a number"))
 _TRIED_BYTES = 2**20
-_GLOBAL_LINE = re.compile(rb"[ci][A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n")
 
 
 def is_pickle(source: ByteSource) -> bool:
@@ -28,7 +27,7 @@ def is_pickle(source: ByteSource) -> bool:
     head = source.head(2)
     if is_legacy(source) or is_safetensors(source):
         return False
-    if head in _PROTOCOLS:
+    if head in PROTOCOL_MARKS:
         return True
     if not head or head[0] not in OPCODES:
         return False
@@ -36,7 +35,7 @@ def is_pickle(source: ByteSource) -> bool:
     try:
         PickleMachine(source.part(0, min(source.size, _TRIED_BYTES), source.label), log, persistent=any_storage).run()
     except FormatError:
-        return bool(log.dangerous) and _GLOBAL_LINE.search(source.head(4096)) is not None
+        return bool(log.dangerous) and GLOBAL_LINE.search(source.head(4096)) is not None
     return True
 
 
@@ -51,6 +50,8 @@ def _read(source: ByteSource, log: ImportLog) -> Index:
     value = machine.run()
     warnings = scan_followers(source, log, machine.position)
     found = walk(value)
+    if not found.tensors and not found.modules:
+        raise FormatError(f"{source.label} is no model file: it looks like a pickle of {_kind(value)}, without tensors")
     listing = list_entries(found.tensors, _no_place, source.path, is_module=found.is_module)
     return Index(
         path=source.path,
@@ -62,6 +63,14 @@ def _read(source: ByteSource, log: ImportLog) -> Index:
         metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
         warnings=tuple(warnings),
     )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Instance):
+        return f"what {printable(value.type_path)} makes"
+    if isinstance(value, Global):
+        return f"the name {printable(value.path)}"
+    return next((words for kind, words in _KINDS if isinstance(value, kind)), "a single value")
 
 
 def _no_place(storage: Storage) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torchgauge.checkpoint import limits
@@ -33,9 +33,11 @@ def whole(value: Any) -> int:
 
 
 def sizes(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, tuple | list) or len(value) > limits.DIMENSIONS:
+    if not isinstance(value, (tuple, list)) or len(value) > limits.DIMENSIONS:
         raise FormatError("the shape or the stride of a tensor is no list of numbers")
-    return tuple(whole(size) for size in value)
+    for size in value:
+        whole(size)
+    return tuple(value)
 
 
 def dtype_name(value: Any) -> str:
@@ -114,13 +116,32 @@ def from_type(function: Global, args: tuple[Any, ...]) -> Any:
     return made
 
 
-@rebuilds("torch._utils._rebuild_sparse_tensor", "torch._utils._rebuild_nested_tensor")
-def composite(function: Global, args: tuple[Any, ...]) -> Any:
+@rebuilds("torch._utils._rebuild_sparse_tensor", "torch._utils._rebuild_sparse_csr_tensor")
+def sparse(function: Global, args: tuple[Any, ...]) -> Any:
     """A tensor made of others: they are listed instead."""
-    values = args[1] if function.name == "_rebuild_sparse_tensor" and len(args) > 1 else args
+    values = args[1] if len(args) > 1 else ()
     parts = [value for value in values if isinstance(value, Tensor)] if isinstance(values, tuple | list) else []
-    names = ("indices", "values") if len(parts) == 2 else ("crow_indices", "col_indices", "values")
-    return Instance(function, (), dict(zip(names, parts, strict=False)))
+    return _composite(function, ("indices", "values") if len(parts) == 2 else _COMPRESSED, parts)
+
+
+@rebuilds("torch._utils._rebuild_nested_tensor")
+def nested(function: Global, args: tuple[Any, ...]) -> Any:
+    return _composite(function, ("values", "sizes", "strides", "offsets"), args)
+
+
+@rebuilds("torch.nested._internal.nested_tensor._rebuild_njt")
+def jagged(function: Global, args: tuple[Any, ...]) -> Any:
+    parts = args[0] if args and isinstance(args[0], dict) else {}
+    names = ("values", "offsets", "lengths")
+    return _composite(function, names, [parts.get(name) for name in names])
+
+
+_COMPRESSED = ("crow_indices", "col_indices", "values")
+
+
+def _composite(function: Global, names: tuple[str, ...], parts: Iterable[Any]) -> Instance:
+    state = {name: part for name, part in zip(names, parts, strict=False) if isinstance(part, Tensor)}
+    return Instance(function, (), state)
 
 
 @rebuilds("torch._utils._rebuild_device_tensor_from_cpu_tensor", "torch._utils._rebuild_device_tensor_from_numpy")
@@ -150,7 +171,9 @@ def passed_on(function: Global, args: tuple[Any, ...]) -> Any:
 
 @rebuilds("torch.jit._pickle.build_tensor_from_id")
 def tensor_by_number(function: Global, args: tuple[Any, ...]) -> Any:
-    raise FormatError("a TorchScript archive from before PyTorch 1.4: load and save it anew with a newer PyTorch")
+    raise FormatError(
+        "a TorchScript archive from before PyTorch 1.4: if you trust it, torch.jit.load it and torch.jit.save it anew"
+    )
 
 
 @rebuilds("_codecs.encode")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from torchgauge.checkpoint.index import Role
 from torchgauge.checkpoint.walking import Path
@@ -63,10 +64,14 @@ def classify(path: Path, spec: TensorSpec, prefix: Path, *, is_optimizer_file: b
     return Role.BUFFER if is_buffer(".".join(own), spec) else Role.PARAMETER
 
 
+@lru_cache(maxsize=1024)
+def _is_buffer_name(last: str) -> bool:
+    return _BUFFER_NAMES.fullmatch(last) is not None
+
+
 def is_buffer(name: str, spec: TensorSpec) -> bool:
     """A tensor that no optimizer would train: known by its name, or because its type has no gradients."""
-    last = name.rpartition(".")[2]
-    if _BUFFER_NAMES.fullmatch(last):
+    if _is_buffer_name(name.rpartition(".")[2]):
         return True
     if name.endswith("attn.bias") and len(spec.shape) == 4:
         return True  # GPT-2's causal mask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -10,11 +10,11 @@ from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import SAFETENSORS
 from torchgauge.checkpoint.entries import unpack_packed
 from torchgauge.checkpoint.import_log import printable
-from torchgauge.checkpoint.index import Entry, Index
+from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import DIMENSIONS, INTEGER, SAFETENSORS_HEADER_BYTES
 from torchgauge.checkpoint.registry import FILES, Progress, opens
-from torchgauge.checkpoint.roles import classify
+from torchgauge.checkpoint.roles import is_buffer
 from torchgauge.errors import FormatError
 from torchgauge.records import TensorSpec
 
@@ -54,41 +54,49 @@ def _named(metadata: Any) -> dict[str, Any]:
 
 
 def _entry(source: ByteSource, start: int, name: str, described: Any) -> Entry:
-    where = f"{source.label}: the tensor {printable(name)}"
-    code, shape, begin, end = _fields(where, described)
-    if code not in SAFETENSORS:
-        raise FormatError(f"{where} has the type {printable(code)}, which is not known")
+    try:
+        code, shape, begin, end = _fields(described)
+    except FormatError as error:
+        raise FormatError(f"{source.label}: the tensor {printable(name)} {error}") from error
     dtype, bits = SAFETENSORS[code]
     elements = prod(shape)
     if elements * bits != 8 * (end - begin):
-        raise FormatError(f"{where} needs {elements * bits // 8} bytes but has {end - begin}")
+        needed = elements * bits // 8
+        raise FormatError(f"{source.label}: the tensor {printable(name)} needs {needed} bytes but has {end - begin}")
     spec = _spec(shape, dtype)
-    role = classify((name,), spec, ())
-    entry = Entry(name, spec, source.path, source.position(start + begin), end - begin, role)
-    return entry if spec.numel == elements else replace(entry, logical_elements=elements)
+    role = Role.BUFFER if is_buffer(name, spec) else Role.PARAMETER
+    logical = None if spec.shape == shape else elements
+    return Entry(name, spec, source.path, source.position(start + begin), end - begin, role, logical_elements=logical)
 
 
+@lru_cache(maxsize=4096)
 def _spec(shape: tuple[int, ...], dtype: str) -> TensorSpec:
-    """The file counts 4-bit values one by one; torch's type holds two, so the last dimension halves."""
+    """One for all tensors alike. The file counts 4-bit values one by one; torch's type holds two, so the last
+    dimension halves."""
     if dtype == "float4_e2m1fn_x2" and shape:
         shape = (*shape[:-1], shape[-1] // 2)
     return TensorSpec(shape, dtype)
 
 
-def _fields(where: str, described: Any) -> tuple[str, tuple[int, ...], int, int]:
+def _fields(described: Any) -> tuple[str, tuple[int, ...], int, int]:
     fields = described if isinstance(described, dict) else {}
     code, shape, offsets = fields.get("dtype"), _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
     if not isinstance(code, str) or shape is None or offsets is None or len(offsets) != 2:
-        raise FormatError(f"{where} is not described as the format demands")
+        raise FormatError("is not described as the format demands")
+    if code not in SAFETENSORS:
+        raise FormatError(f"has the type {printable(code)}, which is not known")
     if offsets[0] > offsets[1]:
-        raise FormatError(f"{where} ends before it begins")
+        raise FormatError("ends before it begins")
     return code, shape, offsets[0], offsets[1]
 
 
 def _sizes(value: Any) -> tuple[int, ...] | None:
     if not isinstance(value, list) or len(value) > DIMENSIONS:
         return None
-    return tuple(value) if all(type(size) is int and 0 <= size <= INTEGER for size in value) else None
+    for size in value:
+        if type(size) is not int or not 0 <= size <= INTEGER:
+            return None
+    return tuple(value)
 
 
 def _check_coverage(source: ByteSource, start: int, entries: list[Entry]) -> None:

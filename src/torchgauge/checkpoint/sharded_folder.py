@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from torchgauge.checkpoint.byte_source import opened
+from torchgauge.checkpoint.byte_source import is_file_name, opened
 from torchgauge.checkpoint.distributed_folder import is_distributed
 from torchgauge.checkpoint.entries import unpack_packed
 from torchgauge.checkpoint.import_log import printable
 from torchgauge.checkpoint.index import Entry, Index
 from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import JSON_BYTES
+from torchgauge.checkpoint.ranked_folder import is_ranked
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
 from torchgauge.checkpoint.single_file import open_file
 from torchgauge.errors import FormatError
@@ -40,7 +41,8 @@ def is_sharded(folder: str) -> bool:
 
 
 def is_plain_folder(folder: str) -> bool:
-    return not is_distributed(folder) and not index_files(folder) and bool(weight_files(folder))
+    is_special = is_distributed(folder) or is_ranked(folder) or bool(index_files(folder))
+    return not is_special and bool(weight_files(folder))
 
 
 @opens(FOLDERS, "sharded", is_sharded)
@@ -64,7 +66,7 @@ def _weight_map(name: str, weight_map: Any) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise FormatError(f"{name}: it has no weight_map of tensor names to files")
     for shard in set(weight_map.values()):
-        if os.path.basename(shard) != shard or shard in ("", ".", "..") or "\\" in shard or "\0" in shard:
+        if not is_file_name(shard):
             raise FormatError(f"{name}: it names the file {printable(shard)}, which is not in the folder")
     return weight_map
 

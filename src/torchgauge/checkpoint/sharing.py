@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class View:
     """A tensor's elements in its storage: `offset` and `stride` in elements of `item` bytes."""
 
@@ -27,7 +27,10 @@ class View:
         """Elements from the first to the last, both included."""
         if self.is_empty:
             return 0
-        return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        last = 0
+        for size, step in zip(self.shape, self.stride, strict=True):
+            last += (size - 1) * step
+        return last + 1
 
     @property
     def span(self) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.checkpoint.zip_directory import has_directory
@@ -35,6 +37,9 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"OggS", "an Ogg audio file"),
     (4, b"ftyp", "an MP4 video"),
 )
+OLD_SCRIPT = (
+    "a TorchScript archive from before PyTorch 1.4: if you trust it, torch.jit.load it and torch.jit.save it anew"
+)
 _LFS = b"version https://git-lfs.github.com/spec"
 _HTML = (b"<!doctype html", b"<html")
 _HEAD_BYTES = 4096
@@ -52,6 +57,26 @@ def describe(source: ByteSource) -> str:
     return _describe_text(head) or _describe_binary(head)
 
 
+# What marks a folder of another framework's model.
+_FOLDERS = (
+    ("saved_model.pb", "a TensorFlow SavedModel"),
+    (".gguf", "GGUF files (llama.cpp)"),
+    (".onnx", "ONNX models"),
+    (".h5", "HDF5 files (Keras weights, perhaps)"),
+    (".keras", "Keras archives"),
+    (".msgpack", "Flax weights"),
+    (".tflite", "TensorFlow Lite models"),
+)
+
+
+def describe_folder(folder: str) -> str:
+    names = os.listdir(folder)
+    if not names:
+        return "an empty folder"
+    found = next((what for mark, what in _FOLDERS if any(name.endswith(mark) for name in names)), None)
+    return "a folder without model weights" if found is None else f"a folder with {found}"
+
+
 def _describe_zip(source: ByteSource) -> str:
     try:
         names = ZipArchive(source).names()
@@ -62,7 +87,7 @@ def _describe_zip(source: ByteSource) -> str:
     if any(name in ("metadata.json", "config.json", "model.weights.h5") for name in names):
         return "a Keras archive"
     if any(name.endswith("/model.json") for name in names):
-        return "a TorchScript archive from before PyTorch 1.4: load and save it anew with a newer PyTorch"
+        return OLD_SCRIPT
     return "a zip archive with no PyTorch content"
 
 
@@ -86,6 +111,12 @@ def _describe_text(head: bytes) -> str | None:
 def _describe_binary(head: bytes) -> str:
     if not any(head):
         return "a file of zeros"
+    # A SavedModel has version 1 and then its graphs; ONNX never wrote that version.
+    if head[:3] == b"\x08\x01\x12":
+        return "a TensorFlow SavedModel"
+    # A graph is a list of nodes, which begin with their name and their op.
+    if head[:1] == b"\n" and any(op in head for op in (b"\x12\x0bPlaceholder", b"\x12\x05Const")):
+        return "a TensorFlow graph"
     # ONNX begins with field 1 (the version, a small number) and then field 2 or 7 or 8 of its protocol buffer.
     if head[:1] == b"\x08" and head[1:2] < b"\x20" and head[2:3] in (b"\x12", b"\x3a", b"\x42"):
         return "an ONNX/protobuf file"

@@ -10,9 +10,9 @@ from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, UNTYPED_STORAGE_CLASSES
 from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
 from torchgauge.checkpoint.import_log import ImportLog, printable
-from torchgauge.checkpoint.index import Index
+from torchgauge.checkpoint.index import Deflated, Index
 from torchgauge.checkpoint.pickle_values import Data, Global, Storage, any_storage
-from torchgauge.checkpoint.pickles import PickleMachine, scan_followers
+from torchgauge.checkpoint.pickles import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
 from torchgauge.checkpoint.rebuild import whole
 from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens
 from torchgauge.checkpoint.walking import walk
@@ -22,6 +22,8 @@ from torchgauge.errors import FormatError
 
 _CHECKED_BYTES = 2**26
 _PICKLE_SUFFIXES = (".pkl", ".pickle", ".pt", ".joblib")
+_OTHER_FOLDERS = ("data", "constants", "tensors", "code")
+_HEAD_BYTES = 4096
 
 
 def is_torch_archive(archive: ZipArchive) -> bool:
@@ -135,21 +137,34 @@ def storage_places(archive: ZipArchive, folder: str) -> Callable[[Storage], Plac
 
 def record_place(archive: ZipArchive, record: Record) -> Place:
     if record.method:
-        return Place(archive.source.path, None, record.size)
-    part = archive.open(record)
-    return Place(archive.source.path, part.position(0), part.size)
+        packed = archive.source.position(archive.data_offset(record))
+        deflated = None if packed is None else Deflated(packed, record.packed_size, record.size)
+        return Place(archive.source.path, None, record.size, deflated)
+    return Place(archive.source.path, archive.source.position(archive.plain_offset(record)), record.size)
 
 
 def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -> None:
     """Pickles that loading may reach besides the main one: what they import is reported, broken or not."""
     done = {name.lower() for name in read}
     for lowered, record in list(archive.records.items()):
-        if lowered in done or not lowered.endswith(_PICKLE_SUFFIXES):
+        is_named = lowered.endswith(_PICKLE_SUFFIXES)
+        if lowered in done or not (is_named or _begins_like_pickle(archive, lowered, record)):
             continue
         try:
             _scan(archive.open(record), log)
         except FormatError as error:
-            archive.warnings.append(f"{printable(record.name)} could not be read as a pickle: {error}")
+            # Text and bytes of any kind may begin like a pickle; what they would import is in the log all the same.
+            if is_named:
+                archive.warnings.append(f"{printable(record.name)} could not be read as a pickle: {error}")
+
+
+def _begins_like_pickle(archive: ZipArchive, lowered: str, record: Record) -> bool:
+    """A loader can be told to take any record. Those of tensors may begin in any way, and code is full of words."""
+    folder = lowered.removeprefix(archive.root.lower()).partition("/")[0]
+    if folder in _OTHER_FOLDERS or record.method or not 2 < record.size <= _CHECKED_BYTES:
+        return False
+    head = archive.open(record).head(_HEAD_BYTES)
+    return head[:2] in PROTOCOL_MARKS or (head[:1] in b"(ci" and GLOBAL_LINE.search(head) is not None)
 
 
 def _scan(source: ByteSource, log: ImportLog) -> None:
@@ -164,4 +179,6 @@ def _scan(source: ByteSource, log: ImportLog) -> None:
 
 
 def _scan_pickle(source: ByteSource, log: ImportLog) -> None:
-    PickleMachine(source, log, persistent=any_storage).run()
+    machine = PickleMachine(source, log, persistent=any_storage)
+    machine.run()
+    scan_followers(source, log, machine.position)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from torchgauge.checkpoint.archive_metadata import archive_metadata
 from torchgauge.checkpoint.entries import list_entries
 from torchgauge.checkpoint.import_log import ImportLog, printable
 from torchgauge.checkpoint.index import Entry, Index, PickledModule, Role
@@ -57,7 +58,12 @@ def _read(archive: ZipArchive, log: ImportLog) -> Index:
         entries=(*entries, *constants),
         imports=log.imports,
         modules=tuple(found.modules),
-        metadata={"model_prefix": "", "archive_version": facts.version, **_contents(archive)},
+        metadata={
+            "model_prefix": "",
+            "archive_version": facts.version,
+            "archive": archive_metadata(archive),
+            **_contents(archive),
+        },
         warnings=tuple(archive.warnings),
     )
 

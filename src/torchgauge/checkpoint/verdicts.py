@@ -44,14 +44,15 @@ EXPECTED = frozenset(
         "torch.Size", "torch.Tensor", "torch.device", "torch.strided", "torch.Generator",
         "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer", "torch._tensor._rebuild_from_type_v2",
         "torch._tensor._rebuild_from_type", "torch.serialization._get_layout", "torch._C._nn.Parameter",
-        "torch._C.DisableTorchFunctionSubclass",
+        "torch._C.DisableTorchFunctionSubclass", "torch.nested._internal.nested_tensor._rebuild_njt",
+        "torch.nested._internal.nested_tensor.NestedTensor", "torch._dynamo.decorators._DimRange",
     }
 )  # fmt: skip
 # Classes only: a name with a dot in it could reach anything that the module itself imports.
 _EXPECTED_CLASSES = re.compile(
     r"(torch\.nn\.(modules|parameter|quantized|intrinsic|qat)(\.\w+)*|torch\.ao\.nn(\.\w+)*|torch\.optim(\.\w+)?"
     r"|torch\.distributed\.checkpoint\.(metadata|filesystem|planner)|torch\.distributed\._shard(\.\w+)*"
-    r"|torch\.distributed\.(_tensor|tensor)(\.\w+)*|torch\.jit\._pickle|torch\.torch_version):_?[A-Z]\w*"
+    r"|torch\.distributed\.(_tensor|tensor)(\.\w+)*|torch\.distributed\.(device_mesh|_mesh_layout)|torch\.jit\._pickle|torch\.torch_version):_?[A-Z]\w*"
 )
 _EXPECTED_SCRIPT = re.compile(r"__torch__(\.\w+)*:\w+|torch\.jit\._pickle:(build_\w+|restore_type_tag)")
 

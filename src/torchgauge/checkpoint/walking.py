@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, TypeGuard
 
 from torchgauge.checkpoint import limits
+from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.import_log import printable
 from torchgauge.checkpoint.index import PickledModule, Role
 from torchgauge.checkpoint.pickle_values import Instance, Key, Tensor
 from torchgauge.errors import FormatError
 
 Path = tuple[str, ...]
+_LOCAL = "_local_tensor"  # of a DTensor, beside the description of its mesh
+_VALUES_PER_BYTE = 16  # more than any packing has: a wrapper that claims so lies
+_CONTAINERS = (dict, list, tuple, Instance, Tensor)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Found:
-    """A tensor, the path to it, and its role where the file tells."""
+    """A tensor, the path to it, and its role where the file tells.
+
+    `logical` is for the parts of a wrapper (a quantized weight beside its scales): the values of the whole for its
+    largest part, 0 for those that serve it.
+    """
 
     path: Path
     tensor: Tensor
     role: Role | None = None
+    logical: int | None = None
 
 
 @dataclass(slots=True)
@@ -38,7 +48,7 @@ class Walk:
         return bool(self.modules) and self.modules[0].path == ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Child:
     keys: Path
     value: Any
@@ -65,9 +75,10 @@ def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found:
     found.characters_left -= sum(map(len, path))
     if len(above) > limits.WALK_DEPTH or found.characters_left < 0:
         raise FormatError("its values are nested too deeply, or their names are too long")
-    if isinstance(value, Tensor) and value.parts is None:
+    if _is_leaf(value):
         found.tensors.append(Found(path, value, child.role or (Role.PARAMETER if value.is_parameter else None)))
         return
+    first = len(found.tensors)
     if isinstance(value, Instance) and is_module(value):
         found.modules.append(PickledModule(".".join(path), printable(value.type_path)))
     for inner in children(value):
@@ -75,8 +86,25 @@ def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found:
         if found.steps_left < 0:
             raise FormatError("its values refer to each other so often that listing them would not end")
         if id(inner.value) in fertile and id(inner.value) not in above:
-            inner = _inherit(inner, child, value)
-            _visit(inner, path, fertile, above | {id(inner.value)}, found)
+            below = above if _is_leaf(inner.value) else above | {id(inner.value)}
+            _visit(_inherit(inner, child, value), path, fertile, below, found)
+    if isinstance(value, Tensor):
+        _count_whole(value, found.tensors[first:])
+
+
+def _count_whole(wrapper: Tensor, parts: list[Found]) -> None:
+    """The outer of two wrappers has the last word."""
+    sizes = [prod(part.tensor.shape) * item_bytes(part.tensor.dtype) for part in parts]
+    values = prod(wrapper.shape)
+    if len(parts) < 2 or values > _VALUES_PER_BYTE * sum(sizes):
+        return
+    largest = sizes.index(max(sizes))
+    for number, part in enumerate(parts):
+        part.logical = values if number == largest else 0
+
+
+def _is_leaf(value: Any) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.parts is None
 
 
 def _inherit(inner: _Child, outer: _Child, container: Any) -> _Child:
@@ -98,7 +126,7 @@ def _fertile_containers(root: Any, found: Walk) -> set[int]:
             if found.values_left < 0:
                 raise FormatError("it holds too many values")
             inner = child.value
-            if not isinstance(inner, dict | list | tuple | Instance | Tensor):
+            if not isinstance(inner, _CONTAINERS):
                 continue
             if id(inner) not in parents:
                 parents[id(inner)] = []
@@ -129,12 +157,15 @@ def is_module(value: Instance) -> bool:
 
 
 def attributes(value: Instance) -> dict[Any, Any]:
-    """The attributes that the state would set: a dict, or one beside a dict of slots."""
-    if isinstance(value.state, dict):
-        return value.state
-    if isinstance(value.state, tuple):
-        dicts = [part for part in value.state if isinstance(part, dict)]
-        return {key: item for part in dicts for key, item in part.items()} if dicts else {}
+    return state_attributes(value.state)
+
+
+def state_attributes(state: Any) -> dict[Any, Any]:
+    """The attributes that a state would set: a dict, or one beside a dict of slots."""
+    if isinstance(state, dict):
+        return state
+    if isinstance(state, tuple):
+        return {key: item for part in state if isinstance(part, dict) for key, item in part.items()}
     return {}
 
 
@@ -150,8 +181,10 @@ def children(value: Any) -> Iterator[_Child]:
 
 
 def _parts(value: Tensor) -> Iterator[_Child]:
-    """What a wrapper holds goes by the wrapper's own name if it is one tensor."""
-    inner = [] if isinstance(value.parts, Tensor) else list(children(value.parts))
+    """What a wrapper holds goes by the wrapper's own name if it is one tensor, as does the local part of a DTensor."""
+    state = state_attributes(value.parts)
+    held = state or ([] if isinstance(value.parts, Tensor) else value.parts)
+    inner = list(children({_LOCAL: state[_LOCAL]} if _LOCAL in state else held))
     tensors = [child for child in inner if isinstance(child.value, Tensor)]
     role = Role.PARAMETER if value.is_parameter else None
     if len(tensors) == 1:
@@ -184,6 +217,8 @@ def _module_children(value: Instance) -> Iterator[_Child]:
 
 
 def _text(key: Any) -> str:
+    if isinstance(key, str) and key.isascii():
+        return key
     if isinstance(key, Key):
         value = key.value
         simple = isinstance(value, tuple) and all(_is_short(part) for part in value)

@@ -20,6 +20,8 @@ from torchgauge.errors import FormatError
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 0x1
+_WINDOW_BYTES = 2**16
+_SMALL_BYTES = 2**13
 
 
 class ZipArchive:
@@ -29,6 +31,7 @@ class ZipArchive:
         self.shift = directory.shift
         self.records: dict[str, Record] = {}
         self.warnings: list[str] = []
+        self._window = (0, b"")
         for record in directory.records:
             # PyTorch compares names without case, so two that differ only in case are one to it.
             if self.records.setdefault(record.name.lower(), record) is not record:
@@ -51,10 +54,26 @@ class ZipArchive:
     def data_offset(self, record: Record) -> int:
         """Where the record's bytes begin in the source: the local header may be longer than the central one says."""
         at = record.header_offset + self.shift
-        header = _LOCAL.unpack(self.source.read(at, _LOCAL.size))
+        header = _LOCAL.unpack(self._local_header(at, record.packed_size))
         if header[0] != b"PK\x03\x04":
             raise FormatError(f"{self.source.label}: the record {printable(record.name)} has no header at byte {at}")
         return at + _LOCAL.size + header[9] + header[10]
+
+    def _local_header(self, at: int, packed_size: int) -> bytes:
+        """Small records follow one another closely: one read serves the headers of many."""
+        start, window = self._window
+        if not start <= at <= start + len(window) - _LOCAL.size:
+            wanted = _WINDOW_BYTES if packed_size < _SMALL_BYTES else _LOCAL.size
+            start, window = at, self.source.read(at, max(_LOCAL.size, min(wanted, self.source.size - at)))
+            self._window = start, window
+        return window[at - start : at - start + _LOCAL.size]
+
+    def plain_offset(self, record: Record) -> int:
+        """Where the bytes of an uncompressed record begin in the source; all of them are there."""
+        offset = self.data_offset(record)
+        if record.packed_size != record.size or offset + record.size > self.source.size:
+            self.open(record)  # says what is wrong
+        return offset
 
     def open(self, record: Record) -> ByteSource:
         """The record as a file of its own; unpacked in memory where it is compressed."""

@@ -1,15 +1,22 @@
-"""TARGET -> a runnable model, and the inputs to run it with."""
+"""TARGET -> a runnable model, and the inputs to run it with.
+
+The names below load on first use: what reads stored weights alone does not import torch.
+"""
 
 from __future__ import annotations
 
-from torchgauge.source.candidate import Candidate
-from torchgauge.source.exported import load_exported
-from torchgauge.source.inputs import candidate_inputs
-from torchgauge.source.opened import Source
-from torchgauge.source.specs import InputSpec, parse_dtype, parse_input
-from torchgauge.source.target import resolve
-from torchgauge.source.torchscript import load_torchscript
-from torchgauge.source.torchvision_ops import ensure_torchvision_imports, torchvision_ops_are_stubs
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchgauge.source.candidate import Candidate
+    from torchgauge.source.exported import load_exported
+    from torchgauge.source.inputs import candidate_inputs
+    from torchgauge.source.opened import Source
+    from torchgauge.source.specs import InputSpec, parse_dtype, parse_input
+    from torchgauge.source.target import resolve
+    from torchgauge.source.torchscript import load_torchscript
+    from torchgauge.source.torchvision_ops import ensure_torchvision_imports, torchvision_ops_are_stubs
 
 __all__ = [
     "Candidate",
@@ -24,3 +31,24 @@ __all__ = [
     "resolve",
     "torchvision_ops_are_stubs",
 ]
+
+_HOMES = {
+    "candidate": ("Candidate",),
+    "exported": ("load_exported",),
+    "inputs": ("candidate_inputs",),
+    "opened": ("Source",),
+    "specs": ("InputSpec", "parse_dtype", "parse_input"),
+    "target": ("resolve",),
+    "torchscript": ("load_torchscript",),
+    "torchvision_ops": ("ensure_torchvision_imports", "torchvision_ops_are_stubs"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'torchgauge.source' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"torchgauge.source.{home}"), name)
+    globals()[name] = value
+    return value

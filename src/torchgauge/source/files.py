@@ -16,9 +16,9 @@ from torchgauge.records import TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.exported import load_exported
 from torchgauge.source.identify import identify
-from torchgauge.source.joining import check_fit
-from torchgauge.source.opened import Source
-from torchgauge.source.state_names import model_shapes
+from torchgauge.source.joining import join, with_roles_of
+from torchgauge.source.opened import Source, stored_target
+from torchgauge.source.state_names import model_entries, model_shapes
 from torchgauge.source.torchscript import load_torchscript
 from torchgauge.source.unpickling import can_unpickle, unpickle
 
@@ -39,12 +39,13 @@ class Opening:
     progress: Progress | None = None
 
 
-def open_weights(path: str, *, progress: Progress | None = None) -> Source:
-    """The weights alone, without a look for the code they belong to."""
+def open_weights(path: str, opening: Opening) -> Source:
+    """The weights, with the code that is given or that may be unpickled; no other is looked for."""
     if not Path(path).exists():
         raise TargetError(f"there is no file '{path}'")
-    index = open_checkpoint(path, progress=progress)
-    return Source(None, _record(index, Opening(path)), index=index, warnings=index.warnings)
+    index = open_checkpoint(path, progress=opening.progress)
+    found = _open_given_code(index, opening) or Source(None, _record(index, opening), index=index)
+    return replace(found, warnings=(*index.warnings, *found.warnings))
 
 
 def open_path(path: Path, opening: Opening) -> Source:
@@ -58,25 +59,29 @@ def open_path(path: Path, opening: Opening) -> Source:
 
 
 def _open_code(index: Index, opening: Opening) -> Source:
+    if opening.code is None and index.format in _LOADERS:
+        return _open_archive(index, opening)
+    return _open_given_code(index, opening) or _identify(index, opening)
+
+
+def _open_given_code(index: Index, opening: Opening) -> Source | None:
     if opening.code is not None:
         return _join(index, opening, opening.code)
-    if index.format in _LOADERS:
-        return _open_archive(index, opening)
-    if opening.allow_pickle and can_unpickle(index):
-        return Source(unpickle(index), _record(index, opening, "unpickled"), index=index, is_unpickled=True)
-    return _identify(index, opening)
+    if not (opening.allow_pickle and can_unpickle(index)):
+        return None
+    model = unpickle(index)
+    known = with_roles_of(model, index)
+    return Source(model, _record(index, opening, "unpickled"), index=known, is_unpickled=True)
 
 
 def _record(index: Index, opening: Opening, remark: str = "") -> TargetRecord:
-    kind = index.format if index.format in _LOADERS else "folder" if Path(index.path).is_dir() else "checkpoint"
-    text = f"{index.format}, {remark}" if remark else index.format
-    return TargetRecord(opening.name, kind, text, index.files)
+    return stored_target(index, opening.name, remark)
 
 
 def _join(index: Index, opening: Opening, code: Source) -> Source:
     model = code.runnable
-    warnings = check_fit(model, model_shapes(index), code.record.name, opening.name)
-    return Source(model, _record(index, opening, f"code: {code.record.name}"), code.build_real, index, warnings)
+    joined, warnings = join(index, model, code.record.name, opening.name)
+    return Source(model, _record(index, opening, f"code: {code.record.name}"), code.build_real, joined, warnings)
 
 
 def _open_archive(index: Index, opening: Opening) -> Source:
@@ -89,16 +94,17 @@ def _open_archive(index: Index, opening: Opening) -> Source:
 
 
 def _identify(index: Index, opening: Opening) -> Source:
-    matches = identify(model_shapes(index))
-    if not matches:
+    shapes = model_shapes(index)
+    # A tensor that is another's storage is tied: without it the names tell so.
+    shared = {name for name, entry in model_entries(index).items() if entry.shared_with is not None}
+    own = {name: shape for name, shape in shapes.items() if name not in shared}
+    match = identify(own, opening.name) or (identify(shapes, opening.name) if shared else None)
+    if match is None:
         return Source(None, _record(index, opening), index=index)
-    first, names = matches[0], ", ".join(match.target for match in matches)
-    warning = f"the code is inferred: names and shapes of all tensors are those of {names}; analysed as {first.target}"
-    if first.assumed:
-        warning += f", with a usual value for what shapes leave open ({', '.join(first.assumed)})"
-    record = _record(index, opening, f"inferred: {first.target}")
-    model = in_stored_dtype(first.model, index)
-    return Source(model, record, first.recipe.build_real, index, (warning,), is_inferred=True, assumed=first.assumed)
+    record = _record(index, opening, f"inferred: {match.target}")
+    model = in_stored_dtype(match.model, index)
+    warnings = (match.describe(),)
+    return Source(model, record, match.recipe.build_real, index, warnings, is_inferred=True, assumed=match.assumed)
 
 
 def _open_huggingface(path: Path, opening: Opening) -> Source:

@@ -51,14 +51,35 @@ def _listing(what: str, names: Sequence[str]) -> str:
     return f"{len(names):,} {what}:\n  " + "\n  ".join(names[:LISTED]) + more
 
 
+def is_optional(name: str) -> bool:
+    return _OPTIONAL.fullmatch(name) is not None
+
+
 def state_shapes(model: nn.Module) -> dict[str, Shape]:
     return {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
 
 
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`lead` stands before the model's own names in the file."""
+
+    differences: Differences
+    lead: str
+
+
+def find_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Fit:
+    """How the file fits under the names, with or without containers around them, that fit best."""
+    expected, twins = state_shapes(model), tied_twins(model)
+    first = next(iter(stored), "")
+    fits = (
+        Fit(compare(expected, found, twins), first.removesuffix(next(iter(found), "")))
+        for found in variants(dict(stored))
+    )
+    return min(fits, key=lambda fit: len(fit.differences))
+
+
 def best_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Differences:
-    """The differences under the names, with or without containers around them, that fit best."""
-    expected, twins = state_shapes(model), _twins(model)
-    return min((compare(expected, found, twins) for found in variants(dict(stored))), key=len)
+    return find_fit(model, stored).differences
 
 
 def compare(
@@ -76,7 +97,7 @@ def compare(
     return Differences(tuple(missing), tuple(unexpected), tuple(mismatched))
 
 
-def _twins(model: nn.Module) -> dict[str, frozenset[str]]:
+def tied_twins(model: nn.Module) -> dict[str, frozenset[str]]:
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)

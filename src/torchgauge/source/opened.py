@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from torch import nn
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint import Index
 from torchgauge.errors import TargetError
 from torchgauge.records import TargetRecord
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+# Formats whose files hold code as well.
+PROGRAMS = ("torchscript", "exported")
+
+
+def stored_target(index: Index, name: str, remark: str = "") -> TargetRecord:
+    """What a file or folder of weights is; `remark` says where the code came from."""
+    kind = index.format if index.format in PROGRAMS else "folder" if Path(index.path).is_dir() else "checkpoint"
+    text = f"{index.format}, {remark}" if remark else index.format
+    return TargetRecord(name, kind, text, index.files, index.metadata.get("archive") or {})
 
 
 @dataclass(frozen=True, slots=True)

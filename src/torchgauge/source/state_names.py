@@ -29,6 +29,8 @@ def model_entries(index: Index) -> dict[str, Entry]:
 
 def _shallow(name: str) -> str:
     """No model nests this deep; a file that does must not make a tree of a million levels."""
+    if name.count(".") < DEEPEST:
+        return name
     *folders, last = name.split(".", DEEPEST)
     return ".".join([*folders, last.replace(".", "/")]) if len(folders) == DEEPEST else name
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 from torch.export import ExportedProgram
+from torch.jit import ScriptModule
 
 from torchgauge.errors import TargetError, UsageError
 from torchgauge.records import TargetRecord
@@ -14,6 +15,7 @@ from torchgauge.source import huggingface, python_code, timm_models, torchvision
 from torchgauge.source.building import Recipe
 from torchgauge.source.exported import from_program, is_program
 from torchgauge.source.files import Opening, Progress, open_path
+from torchgauge.source.layers import class_names
 from torchgauge.source.opened import Source
 
 _FORMS = (
@@ -41,7 +43,8 @@ def resolve(
     if is_program(target):
         return Source(from_program(target), TargetRecord(name or "ExportedProgram", "exported"))
     if isinstance(target, nn.Module):
-        return Source(target, TargetRecord(name or type(target).__name__))
+        kind = "torchscript" if isinstance(target, ScriptModule) else "module"
+        return Source(target, TargetRecord(name or class_names(target)[0], kind))
     if not isinstance(target, str):
         raise UsageError(f"a target is a model or a text, not {_describe(target)}; the forms are: {_FORMS}")
     joined = None if code is None else resolve(code)

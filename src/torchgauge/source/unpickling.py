@@ -11,17 +11,13 @@ import torch
 from torch import nn
 
 from torchgauge.checkpoint import Index
-from torchgauge.errors import TargetError
+from torchgauge.errors import TargetError, UnpicklingWarning
 from torchgauge.source.building import rng_untouched
 from torchgauge.source.python_code import importable
 from torchgauge.source.torchvision_ops import torchvision_importable
 
 # Where trainers keep the module itself; a moving average is what they deploy.
 _HOLDERS = ("model", "ema", "module", "net", "network")
-
-
-class UnpicklingWarning(UserWarning):
-    """What a pickle is about to run."""
 
 
 def can_unpickle(index: Index) -> bool:

@@ -1,28 +1,34 @@
-"""The module tree of a file without code: a folder of names for each module."""
+"""The module tree of a file: a folder of names for each module; the classes where code or a pickle tells."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torchgauge.checkpoint import Entry, Index, Role
+from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.records import ModuleRecord, ParamRecord, PickleImport, StoredRecord, StoredTensor
+from torchgauge.source.opened import Source
 from torchgauge.source.state_names import model_entries
 
 _VERDICTS = ("dangerous", "unknown", "expected")
 
 
-def stored_record(index: Index, *, executed: bool = False) -> StoredRecord:
+@collector_paused()
+def stored_record(source: Source) -> StoredRecord:
     """The files as facts of a capture; of what a pickle would import, the dangerous comes first."""
+    index, types = source.stored, module_types(source)
     imports = {(i.name, i.verdict.value, i.called) for i in index.imports}
+    modules = {entry.name: name.rpartition(".")[0] for name, entry in model_entries(index).items()}
     return StoredRecord(
-        tensors=tuple(_stored_tensor(entry) for entry in index.entries),
+        tensors=tuple(_stored_tensor(entry, modules.get(entry.name), types) for entry in index.entries),
         imports=tuple(PickleImport(*i) for i in sorted(imports, key=lambda i: (_VERDICTS.index(i[1]), i))),
         modules=tuple((module.path, module.type) for module in index.modules),
-        executed=executed,
+        executed=source.is_unpickled,
     )
 
 
-def _stored_tensor(entry: Entry) -> StoredTensor:
+def _stored_tensor(entry: Entry, module: str | None, types: Mapping[str, str]) -> StoredTensor:
     return StoredTensor(
         name=entry.name,
         spec=entry.spec,
@@ -30,11 +36,14 @@ def _stored_tensor(entry: Entry) -> StoredTensor:
         file=entry.file,
         offset=entry.offset,
         role=entry.role.value,
-        duplicate_of=entry.shared_with,
+        shared_with=entry.shared_with,
         logical_elements=entry.logical_elements,
+        module=module,
+        module_type=None if module is None else types.get(module),
     )
 
 
+@collector_paused()
 def param_records(index: Index) -> tuple[ParamRecord, ...]:
     """The model's tensors; floating ones that are no known buffers are its parameters."""
     entries = model_entries(index)
@@ -55,28 +64,62 @@ def _is_parameter(entry: Entry) -> bool:
     return entry.role is Role.PARAMETER and entry.spec.is_arithmetic
 
 
-def module_records(index: Index, params: tuple[ParamRecord, ...]) -> tuple[ModuleRecord, ...]:
-    """The root and every folder of names, in the order of the names; the class is known where a pickle names it."""
-    types = _types(index)
-    elements: dict[str, int] = {"": 0}
-    nbytes: dict[str, int] = {"": 0}
+@collector_paused()
+def module_records(params: tuple[ParamRecord, ...], types: Mapping[str, str]) -> tuple[ModuleRecord, ...]:
+    """The root and every folder of names, in the order of the names; `types` are the classes that are known."""
+    folders: dict[str, _Folder] = {"": _Folder("")}
     for param in params:
-        numel, size = (0, 0) if param.is_buffer else (param.spec.numel, param.spec.nbytes)
-        for path in dict.fromkeys(path for name in (param.name, *param.aliases) for path in _folders(name)):
-            elements[path] = elements.get(path, 0) + numel
-            nbytes[path] = nbytes.get(path, 0) + size
+        owners = _chain(folders, param.module)
+        for alias in param.aliases:
+            owners = list(dict.fromkeys([*owners, *_chain(folders, alias.rpartition(".")[0])]))
+        if not param.is_buffer:
+            numel, size = param.spec.numel, param.spec.nbytes
+            for owner in owners:
+                owner.params += numel
+                owner.nbytes += size
     return tuple(
-        ModuleRecord(path, types.get(path, ""), params=elements[path], param_bytes=nbytes[path]) for path in elements
+        ModuleRecord(path, types.get(path, ""), params=folder.params, param_bytes=folder.nbytes)
+        for path, folder in folders.items()
     )
 
 
-def _folders(name: str) -> Iterator[str]:
-    """From the root down: a parent comes before its children."""
-    parts = name.split(".")[:-1]
-    return (".".join(parts[:depth]) for depth in range(len(parts) + 1))
+@dataclass(slots=True, eq=False)
+class _Folder:
+    path: str
+    above: _Folder | None = None
+    params: int = 0
+    nbytes: int = 0
 
 
-def _types(index: Index) -> Mapping[str, str]:
+def _chain(folders: dict[str, _Folder], path: str) -> list[_Folder]:
+    """The folder of a path and all above it; those that are new are made from the root down."""
+    missing: list[str] = []
+    while path not in folders:
+        missing.append(path)
+        path = path.rpartition(".")[0]
+    folder: _Folder | None = folders[path]
+    for new in reversed(missing):
+        folders[new] = folder = _Folder(new, folder)
+    chain = []
+    while folder is not None:
+        chain.append(folder)
+        folder = folder.above
+    return chain
+
+
+def module_types(source: Source) -> Mapping[str, str]:
+    """The class of each module, by its path in the model: from the code, else from the pickle, where there is one."""
+    if source.model is not None and not source.is_inferred:
+        return {path: _class_name(module) for path, module in source.model.named_modules(remove_duplicate=False)}
+    return {} if source.index is None else _pickled_types(source.index)
+
+
+def _class_name(module: object) -> str:
+    """Of a scripted module, the name it was scripted from."""
+    return str(getattr(module, "original_name", type(module).__name__))
+
+
+def _pickled_types(index: Index) -> Mapping[str, str]:
     prefix = str(index.metadata.get("model_prefix", "")).rstrip(".")
     types: dict[str, str] = {}
     for module in index.modules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.records import ArchitectureRecord, ModuleRecord, OpRecord, ParamRecord
 from torchgauge.source.architecture.evidence import Evidence
 from torchgauge.source.architecture.family import RULES, family, family_rule
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 
+@collector_paused()
 def describe_shapes(shapes: Shapes) -> ArchitectureRecord:
     """The architecture of a bare state dict."""
     evidence = Evidence(shapes)

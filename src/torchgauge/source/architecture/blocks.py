@@ -25,64 +25,75 @@ class Blocks:
     tensors: Shapes
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Branch:
-    own: dict[str, Shape]
-    children: dict[str, _Branch]
+    """The tensors under one path, which takes `depth` characters of their names: a list of names is all it holds, since
+    a file may have hundreds of thousands."""
 
-    def flat(self, prefix: str = "") -> dict[str, Shape]:
-        found = {prefix + name: shape for name, shape in self.own.items()}
-        for name, child in self.children.items():
-            found |= child.flat(f"{prefix}{name}.")
+    names: list[str]
+    depth: int
+
+    def children(self) -> dict[str, _Branch]:
+        """Without the tensors that the path holds itself."""
+        found: dict[str, _Branch] = {}
+        for name in self.names:
+            end = name.find(".", self.depth)
+            if end < 0:
+                continue
+            part = name[self.depth : end]
+            if part not in found:
+                found[part] = _Branch([], end + 1)
+            found[part].names.append(name)
         return found
+
+    def flat(self, shapes: Shapes) -> dict[str, Shape]:
+        return {name[self.depth :]: shapes[name] for name in self.names}
 
     @property
     def layers(self) -> int:
-        return bool(self.own) + sum(child.layers for child in self.children.values())
+        return len({name.rpartition(".")[0] for name in self.names})
 
 
 def find_blocks(shapes: Shapes) -> list[Blocks]:
     """The topmost repetitions: the experts within a repeated layer are part of it."""
-    root = _Branch({}, {})
-    for name, shape in shapes.items():
-        branch = root
-        *path, own = name.split(".")
-        for part in path:
-            below = branch.children.get(part)
-            if below is None:
-                below = branch.children[part] = _Branch({}, {})
-            branch = below
-        branch.own[own] = shape
-    return list(_blocks(root, ""))
+    return list(_blocks(_Branch(list(shapes), 0), "", shapes))
 
 
-def _blocks(branch: _Branch, prefix: str) -> Iterator[Blocks]:
+def _blocks(branch: _Branch, prefix: str, shapes: Shapes) -> Iterator[Blocks]:
+    children = branch.children()
     series: dict[str, list[str]] = {}
-    for name in branch.children:
+    for name in children:
         match = _NUMBERED.fullmatch(name)
         series.setdefault(match[1] if match else f"{name}.", []).append(name)
     for stem, names in series.items():
-        members = [branch.children[name].flat() for name in names]
-        if _is_numbered(stem) and _are_repetitions(branch, names, members):
-            yield Blocks((prefix + stem).rstrip("."), len(names), members[-1])
+        if _is_numbered(stem) and _are_repetitions({name: children[name] for name in names}, shapes):
+            yield Blocks((prefix + stem).rstrip("."), len(names), children[names[-1]].flat(shapes))
             continue
         for name in names:
-            yield from _blocks(branch.children[name], f"{prefix}{name}.")
+            yield from _blocks(children[name], f"{prefix}{name}.", shapes)
 
 
 def _is_numbered(stem: str) -> bool:
     return not stem.endswith(".")
 
 
-def _are_repetitions(branch: _Branch, names: list[str], members: list[dict[str, Shape]]) -> bool:
-    if any(branch.children[name].layers < 2 for name in names):
+def _are_repetitions(members: dict[str, _Branch], shapes: Shapes) -> bool:
+    if any(member.layers < 2 for member in members.values()):
         return False
-    if len(names) == 1:
+    if len(members) == 1:
         # A single block: only a plain index says that it is one of a list, and only size that it is a block.
-        return names[0] == "0" and branch.children["0"].layers >= 4
-    # The next but one too: blocks of two kinds may alternate.
-    following = [(left, members[index + 1 : index + 3]) for index, left in enumerate(members[:-1])]
-    return median(max(_likeness(left, right) for right in rights) for left, rights in following) >= _ALIKE
+        return "0" in members and members["0"].layers >= 4
+    return median(_likenesses([*members.values()], shapes)) >= _ALIKE
+
+
+def _likenesses(members: list[_Branch], shapes: Shapes) -> Iterator[float]:
+    """How much each block is like the next or the next but one: blocks of two kinds may alternate."""
+    near = [member.flat(shapes) for member in members[:2]]
+    for later in (*members[2:], None):
+        near += [later.flat(shapes)] if later is not None else []
+        left, *rights = near
+        yield max(_likeness(left, right) for right in rights)
+        near = rights
 
 
 def _likeness(left: dict[str, Shape], right: dict[str, Shape]) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
 _CONFIG = {
     "heads": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"),

@@ -1,0 +1,148 @@
+"""Folders with a file for each process that trained: DeepSpeed, Megatron, and weights split over tensor-parallel ranks.
+
+What the ranks hold is listed side by side, not joined: how a tensor was cut is not written in the files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from torchgauge.checkpoint.byte_source import is_file_name, opened
+from torchgauge.checkpoint.index import Entry, Index, Role
+from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
+from torchgauge.checkpoint.single_file import open_file
+
+# Text files that name the folder of the last step.
+_POINTERS = {"latest": "{}", "latest_checkpointed_iteration.txt": "iter_{:0>7}"}
+_POINTER_BYTES = 256
+_RANK = r"mp_rank_\d+(?:_\d+)*"
+_DEEPSPEED_MODEL = re.compile(rf"(?:zero_pp_rank_\d+_)?{_RANK}_model_states\.pt|layer_\d+-model_(?:\d+-)?.*states\.pt")
+_DEEPSPEED_OPTIMIZER = re.compile(rf"(?:bf16_|fp16_)?(?:zero_pp_rank_\d+_)?{_RANK}_optim_states\.pt")
+_MEGATRON_RANK = re.compile(_RANK)
+_MEGATRON_MODEL = ("model_optim_rng.pt", "model_rng.pt")
+_MEGATRON_OPTIMIZER = ("distrib_optim.pt", "optim.pt")
+_PARALLEL = re.compile(r"consolidated\.\d+\.pth|.*[._-]rank[_-]?\d+\.(?:bin|pt|pth)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file of the folder; `label` stands before its tensors' names where there is more than one of its kind."""
+
+    path: str
+    label: str
+    is_optimizer: bool = False
+
+
+def _current(folder: str) -> str:
+    """The folder of the last step, where a text file names one in this folder."""
+    for pointer, form in _POINTERS.items():
+        path = os.path.join(folder, pointer)
+        if not os.path.isfile(path) or os.path.getsize(path) > _POINTER_BYTES:
+            continue
+        with opened(path) as source:
+            name = source.read(0, source.size).decode("utf-8", "replace").strip()
+        for step in (form.format(name), name):
+            if is_file_name(step) and os.path.isdir(os.path.join(folder, step)):
+                return os.path.join(folder, step)
+    return folder
+
+
+def _deepspeed_parts(folder: str) -> Iterator[_Part]:
+    for name in sorted(os.listdir(folder)):
+        is_optimizer = _DEEPSPEED_OPTIMIZER.fullmatch(name) is not None
+        if is_optimizer or _DEEPSPEED_MODEL.fullmatch(name):
+            label = name.removesuffix(".pt").removesuffix("_model_states")
+            yield _Part(os.path.join(folder, name), label, is_optimizer)
+
+
+def _megatron_parts(folder: str) -> Iterator[_Part]:
+    for rank in sorted(name for name in os.listdir(folder) if _MEGATRON_RANK.fullmatch(name)):
+        for name in (*_MEGATRON_MODEL, *_MEGATRON_OPTIMIZER):
+            path, is_optimizer = os.path.join(folder, rank, name), name in _MEGATRON_OPTIMIZER
+            if os.path.isfile(path):
+                yield _Part(path, f"{rank}.{name.removesuffix('.pt')}" if is_optimizer else rank, is_optimizer)
+
+
+def _parallel_parts(folder: str) -> Iterator[_Part]:
+    names = sorted(name for name in os.listdir(folder) if _PARALLEL.fullmatch(name))
+    if len(names) > 1:
+        yield from (_Part(os.path.join(folder, name), name.rpartition(".")[0]) for name in names)
+
+
+_LAYOUTS = {"deepspeed": _deepspeed_parts, "megatron": _megatron_parts, "tensor-parallel": _parallel_parts}
+
+
+def find_parts(folder: str) -> tuple[str, list[_Part]]:
+    """The layout of a folder and its files; no files where it is none of these."""
+    current = _current(folder)
+    for layout, parts_of in _LAYOUTS.items():
+        parts = list(parts_of(current))
+        if any(not part.is_optimizer for part in parts):
+            return layout, parts
+    return "", []
+
+
+def is_ranked(folder: str) -> bool:
+    """An index of shards or the metadata of a distributed checkpoint says more than the names of files."""
+    names = os.listdir(folder)
+    has_index = ".metadata" in names or any(name.endswith(".index.json") for name in names)
+    return not has_index and bool(find_parts(folder)[1])
+
+
+@opens(FOLDERS, "ranked", is_ranked)
+def open_ranked(folder: str, progress: Progress) -> Index:
+    layout, parts = find_parts(folder)
+    indexes = []
+    for number, part in enumerate(parts):
+        progress(number, len(parts), os.path.relpath(part.path, folder))
+        indexes.append(open_file(part.path, progress))
+    progress(len(parts), len(parts), "")
+    return _joined(folder, layout, parts, indexes)
+
+
+def _joined(folder: str, layout: str, parts: list[_Part], indexes: list[Index]) -> Index:
+    models = [index for part, index in zip(parts, indexes, strict=True) if not part.is_optimizer]
+    is_one = len(models) == 1
+    entries = [
+        entry
+        for part, index in zip(parts, indexes, strict=True)
+        for entry in _labelled(part, index.entries, keeps_names=is_one and not part.is_optimizer)
+    ]
+    return Index(
+        path=folder,
+        format=layout,
+        files=tuple(part.path for part in parts),
+        entries=tuple(entries),
+        imports=tuple(found for index in indexes for found in index.imports),
+        modules=tuple(module for index in models for module in index.modules) if is_one else (),
+        metadata={"model_prefix": models[0].metadata.get("model_prefix", "") if is_one else ""},
+        warnings=(*_remarks(models, entries), *(warning for index in indexes for warning in index.warnings)),
+    )
+
+
+def _labelled(part: _Part, entries: Iterable[Entry], *, keeps_names: bool) -> Iterator[Entry]:
+    for entry in entries:
+        found = replace(entry, role=Role.OPTIMIZER) if part.is_optimizer else entry
+        yield found if keeps_names else with_label(found, part.label)
+
+
+def with_label(entry: Entry, label: str) -> Entry:
+    owner = None if entry.shared_with is None else f"{label}.{entry.shared_with}"
+    return replace(entry, name=f"{label}.{entry.name}", shared_with=owner)
+
+
+def _remarks(models: list[Index], entries: list[Entry]) -> Iterator[str]:
+    if len(models) > 1:
+        yield (
+            f"{len(models)} ranks hold a part of the model each; they are listed side by side, so that what every rank "
+            "has a copy of counts once for each"
+        )
+    parameters = [entry for entry in entries if entry.role is Role.PARAMETER]
+    if parameters and not any(entry.elements for entry in parameters):
+        yield (
+            "its parameters are empty: ZeRO stage 3 keeps them in the optimizer's files; join them with the "
+            "zero_to_fp32.py beside the checkpoint, then open what it writes"
+        )
