@@ -14,6 +14,8 @@ LAYERS = (
     "units",
     "records",
     "stored",
+    "statistics",
+    "measured",
     "environment",
     "tree",
     "experts",
@@ -36,7 +38,8 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "errors", "units", "records", "stored", "tree", "experts", "view", "saved", "cost", "checkpoint", "report",
+    "errors", "units", "records", "stored", "statistics", "measured", "tree", "experts", "view", "saved", "cost",
+    "hardware", "checkpoint", "report",
 }  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

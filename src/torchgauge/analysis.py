@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from html import escape
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge import report
-from torchgauge.errors import FormatError, ForwardError, InputError, UsageError
-from torchgauge.progress import stage
-from torchgauge.records import ArchitectureRecord, Capture, RunRecord
+from torchgauge.errors import FormatError, ForwardError, InputError, TargetError, UsageError
+from torchgauge.progress import Tell, stage, transfer
+from torchgauge.records import ArchitectureRecord, Capture, RunRecord, WeightStatistics
 from torchgauge.saved import capture_from_document
 from torchgauge.view import Row, View
 
@@ -27,12 +28,19 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.capture import Seen
+    from torchgauge.checkpoint import Index
     from torchgauge.source import InputSpec, Source
+    from torchgauge.weights.scan import ScanRequest
 
 MODES = ("inference", "train")
 NO_CODE = "no code: static figures need --as TARGET"
+NOT_RUN = "the weights alone: the code was not run"
+# What is looked at without being asked for: a reflex, not a task.
+WEIGHTS_BYTES = 4 << 30
+DEEP_BYTES = 2 << 30
 SCAN_MEMBERS = (
-    "schema_version", "tool", "created", "environment", "target", "architecture", "totals", "weights", "pickle",
+    "schema_version", "tool", "created", "environment", "target", "architecture", "totals", "weights",
+    "weight_summary", "against", "pickle",
 )  # fmt: skip
 
 
@@ -52,6 +60,12 @@ class Analysis(View):
             self.capture = replace(self.capture, architecture=self._describe())
             self._describe = None  # it holds the model
         return super().architecture
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of the contract; `weight_ops` has what weights' values tell of the ops that use them."""
+        from torchgauge.weights.per_op import weight_ops
+
+        return {**super().to_dict(), "weight_ops": weight_ops(self.capture.ops, self.weights, self.capture.params)}
 
     def to_dataframe(self, table: str = "modules") -> pandas.DataFrame:
         """The rows of "modules", "ops" or "weights" as a pandas DataFrame."""
@@ -110,6 +124,9 @@ def analyze(
     batch: int | None = None,
     seq: int | None = None,
     specs: Sequence[InputSpec] = (),
+    weights: bool | str = "auto",
+    deep: bool | str = "auto",
+    spectrum: bool = False,
     code: str | torch.nn.Module | None = None,
     allow_pickle: bool = False,
     progress: bool | None = None,
@@ -119,11 +136,13 @@ def analyze(
     `target` is a module, a target string or the path of a file or folder; `code` is the target that builds the model of
     bare weights. Nothing in a file is executed unless `allow_pickle`. `inputs` is a tensor, a tuple of positional
     arguments or a dict of keywords, `input_size` one shape or several; without either they are inferred. `dtype` is the
-    type of the floating parameters and inputs, `device` where tensors pretend to be. `progress` None shows progress on
-    a terminal.
+    type of the floating parameters and inputs, `device` where tensors pretend to be. `weights` reads the values of the
+    parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep` adds what needs more than one
+    pass ("auto": up to 2 GiB), `spectrum` all singular values. `progress` None shows progress on a terminal.
     """
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
+    depth = _Depth.of(deep, spectrum)
     from torch.nn import Module
 
     from torchgauge.capture import unwrap
@@ -134,11 +153,66 @@ def analyze(
         subject = unwrap(subject) if isinstance(subject, Module) else subject
         source = resolve(subject, code=code, allow_pickle=allow_pickle, progress=tell)
         if source.model is None:
-            return Analysis(_stored_capture(source))
-        chosen = _dtype(dtype)
-        given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq}
-        request = {"device": _device(device), "dtype": chosen, "train": mode == "train"}
-        return _run(source, given | {"specs": specs, "dtype": chosen}, request)
+            found = Analysis(_stored_capture(source))
+        else:
+            chosen = _dtype(dtype)
+            given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq}
+            request = {"device": _device(device), "dtype": chosen, "train": mode == "train"}
+            found = _run(source, given | {"specs": specs, "dtype": chosen}, request)
+    if _reads_weights(source, _switch(weights, "weights")):
+        _add_statistics(found, source, depth, progress)
+    return found
+
+
+def _reads_weights(source: Source, weights: bool | None) -> bool:
+    if weights is not None:
+        return weights
+    return source.index is not None and source.index.stored_bytes <= WEIGHTS_BYTES
+
+
+def _add_statistics(found: Analysis, source: Source, depth: _Depth, progress: bool | None) -> None:
+    """The values of the stored weights; without files, of the model's own parameters."""
+    from torchgauge.weights.gathering import weight_statistics
+    from torchgauge.weights.live import LiveTensors
+
+    live = None if source.index is not None else LiveTensors(source.runnable)
+    index = source.stored if live is None else live.index
+    request = depth.request(index.stored_bytes)
+    if request.deep:
+        request = replace(request, heads=_heads(found))
+    with transfer("reading the weights", shown=progress) as tell:
+        statistics = weight_statistics(index, request, tell=tell, reader=live)
+    found.capture = replace(found.capture, statistics=statistics)
+
+
+def _switch(value: bool | str, name: str) -> bool | None:
+    """None for "auto"."""
+    if value == "auto":
+        return None
+    if not isinstance(value, bool):
+        raise UsageError(f'{name} is True, False or "auto", not {value!r}')
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Depth:
+    """How far the values are looked into; `deep` None leaves it to the size."""
+
+    deep: bool | None
+    spectrum: bool
+
+    @classmethod
+    def of(cls, deep: bool | str, spectrum: bool) -> _Depth:
+        chosen = _switch(deep, "deep")
+        if spectrum and chosen is False:
+            raise UsageError("singular values are deep figures: leave out --no-deep (deep=False) or --spectrum")
+        return cls(True if spectrum else chosen, spectrum)
+
+    def request(self, nbytes: int) -> ScanRequest:
+        from torchgauge.weights.scan import ScanRequest
+
+        deep = nbytes <= DEEP_BYTES if self.deep is None else self.deep
+        return ScanRequest(deep=deep, spectrum=self.spectrum)
 
 
 def _run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> Analysis:
@@ -182,18 +256,20 @@ def _stored_capture(source: Source) -> Capture:
     """What names and shapes tell where there is no code to run."""
     from torchgauge.source.architecture import describe_shapes
     from torchgauge.source.state_names import model_shapes
-    from torchgauge.source.weight_tree import module_records, param_records
+    from torchgauge.source.weight_tree import module_records, module_types, param_records
 
     index = source.stored
+    # First: what it takes for a while is free again for the records, which stay.
+    architecture = describe_shapes(model_shapes(index))
     params = param_records(index)
     return Capture(
         **_circumstances(source),
-        run=RunRecord(None, NO_CODE, "cpu", False, source.warnings),
+        run=RunRecord(None, NO_CODE if source.model is None else NOT_RUN, "cpu", False, source.warnings),
         inputs=(),
-        modules=module_records(index, params),
+        modules=module_records(params, module_types(source)),
         params=params,
         ops=(),
-        architecture=describe_shapes(model_shapes(index)),
+        architecture=architecture,
     )
 
 
@@ -204,19 +280,107 @@ def _circumstances(source: Source) -> dict[str, Any]:
 
     return {
         "target": source.record,
-        "environment": collect_environment(),
+        "environment": collect_environment(import_torch=sys.modules.get("torch") is not None),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
-        "stored": None if source.index is None else stored_record(source.index, executed=source.is_unpickled),
+        "stored": None if source.index is None else stored_record(source),
     }
 
 
-def scan_weights(path: str | os.PathLike[str], *, progress: bool | None = None) -> WeightScan:
-    """The tensors of a checkpoint file or folder, from its headers; nothing in it is executed."""
-    from torchgauge.source.files import open_weights
+def scan_weights(
+    path: str | os.PathLike[str],
+    *,
+    weights: bool | str = "auto",
+    deep: bool | str = "auto",
+    spectrum: bool = False,
+    threads: int | None = None,
+    dask: str | None = None,
+    resume: bool = False,
+    against: str | os.PathLike[str] | None = None,
+    code: str | torch.nn.Module | None = None,
+    allow_pickle: bool = False,
+    on_row: Callable[[Mapping[str, Any]], None] | None = None,
+    progress: bool | None = None,
+) -> WeightScan:
+    """The tensors of a checkpoint file or folder and what their values tell; nothing in it is executed unless
+    `allow_pickle`.
 
+    `weights` False reads the headers alone; "auto" reads the values, unless `against` names a checkpoint to compare
+    with. `deep` adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `dask` is the
+    address of a cluster, or `local:N` for N processes; `resume` goes on with a scan that was interrupted. `code` is the
+    target that builds the model: names and shapes are checked, and it tells modules and roles. `on_row` gets each row
+    as it is finished, in the order of the files.
+    """
+    place, depth = os.fspath(path), _Depth.of(deep, spectrum)
+    reads = _switch(weights, "weights")
     with stage("reading", shown=progress) as tell:
-        return WeightScan(_stored_capture(open_weights(os.fspath(path), progress=tell)))
+        source = _open_weights(place, code, allow_pickle, tell)
+        found = WeightScan(_stored_capture(source))
+        other = None if against is None else _open_index(os.fspath(against), tell)
+    statistics = WeightStatistics({})
+    if reads or (reads is None and other is None):
+        request = depth.request(source.stored.stored_bytes)
+        request = replace(request, heads=_heads(found), threads=threads, dask=dask, resume=resume, journal=True)
+        statistics = _scanned(found, source.stored, request, on_row, progress)
+    if other is not None:
+        statistics = replace(statistics, against=_compared(source.stored, other, threads, progress))
+    if statistics.scan or other is not None:
+        found.capture = replace(found.capture, statistics=statistics)
+    return found
+
+
+def _scanned(
+    found: WeightScan, index: Index, request: ScanRequest, on_row: Callable[[Mapping[str, Any]], None] | None,
+    progress: bool | None,
+) -> WeightStatistics:  # fmt: skip
+    from torchgauge.weights.gathering import weight_statistics
+
+    rows = {row.name: row for row in found.weights} if on_row is not None else {}
+
+    def pass_on(name: str, figures: dict[str, Any]) -> None:
+        if on_row is not None:
+            on_row(rows[name] | figures)
+
+    with transfer("scanning", shown=progress) as tell:
+        statistics = weight_statistics(index, request, tell=tell, on_row=pass_on)
+    for name, _ in statistics.failures:
+        pass_on(name, {})
+    found.__dict__.pop("weights", None)  # rows without figures
+    return statistics
+
+
+def _compared(index: Index, other: Index, threads: int | None, progress: bool | None) -> dict[str, Any]:
+    from torchgauge.weights.against import compare
+
+    with transfer("comparing", shown=progress) as tell:
+        return compare(index, other, threads=threads, tell=tell)
+
+
+def _heads(found: Analysis) -> int | None:
+    heads = found.architecture.hyperparameters.get("heads")
+    return heads if isinstance(heads, int) else None
+
+
+def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Tell) -> Source:
+    """Without code there is no need for torch."""
+    if code is None and not allow_pickle:
+        from torchgauge.source.opened import Source, stored_target
+
+        index = _open_index(place, tell)
+        return Source(None, stored_target(index, place), index=index, warnings=index.warnings)
+    from torchgauge.source import resolve
+    from torchgauge.source.files import Opening, open_weights
+
+    joined = None if code is None else resolve(code)
+    return open_weights(place, Opening(place, joined, allow_pickle, tell))
+
+
+def _open_index(place: str, tell: Tell) -> Index:
+    from torchgauge.checkpoint import open_checkpoint
+
+    if not Path(place).exists():
+        raise TargetError(f"there is no file '{place}'")
+    return open_checkpoint(place, progress=tell)
 
 
 def load(path: str | Path) -> Analysis:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +46,32 @@ class System:
     devices: tuple[Device, ...] = ()
 
 
-def collect_environment() -> Environment:
-    import torch
-
+def collect_environment(*, import_torch: bool = True) -> Environment:
+    """Reading files needs no torch: then its version is what is installed, and the threads are ours."""
+    version, threads = _torch_facts() if import_torch else (_installed_torch(), usable_cores() or 1)
     return Environment(
         python=platform.python_version(),
-        torch=str(torch.__version__),
+        torch=version,
         platform=platform_name(),
         cpu=cpu_name(),
         cpu_cores=usable_cores(),
         memory_bytes=total_memory(),
-        threads=torch.get_num_threads(),
+        threads=threads,
         packages=loaded_packages(),
     )
+
+
+def _torch_facts() -> tuple[str, int]:
+    import torch
+
+    return str(torch.__version__), torch.get_num_threads()
+
+
+def _installed_torch() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def collect_system() -> System:
@@ -175,6 +189,15 @@ def _cuda_device(index: int, properties: Any) -> Device:
         compute_capability=f"{properties.major}.{properties.minor}",
         multiprocessors=properties.multi_processor_count,
     )
+
+
+def device_name(kind: str, index: int | None = None) -> str:
+    """The name under which a device's peaks are known: what its driver calls it."""
+    if kind == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name(index)
+    return cpu_name()
 
 
 def _mps_devices() -> list[Device]:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-PATIENCE_S = 1.0
+from torchgauge.units import format_bytes, format_percent
 
+PATIENCE_S = 1.0
+# A scan tells of every piece; nobody reads faster than this.
+REFRESH_S = 0.2
 
 Tell = Callable[[int, int, str], None]
 
 
 @contextmanager
-def stage(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
+def stage(
+    name: str, *, shown: bool | None = None, describe: Callable[[int, int, str], str] | None = None
+) -> Iterator[Tell]:
     """Show a spinner while the block runs, from `PATIENCE_S` on; `shown` None leaves it to the terminal.
 
-    The block is given a function that tells the parts done, the parts in all and the name of the current one.
+    The block is given a function that tells the parts done, the parts in all and the name of the current one;
+    `describe` makes a line of them.
     """
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda done, total, part: None
@@ -30,8 +37,13 @@ def stage(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
 
     status = Status(f"{name} …", console=Console(stderr=True, markup=False))
 
+    told = [0.0]
+
     def tell(done: int, total: int, part: str) -> None:
-        status.update(Text(f"{name}: {visible(part)} ({done:,} of {total:,}) …"))
+        if time.monotonic() - told[0] >= REFRESH_S or done == total:
+            told[0] = time.monotonic()
+            line = describe or (lambda done, total, part: f"{name}: {part} ({done:,} of {total:,}) …")
+            status.update(Text(line(done, total, visible(part))))
 
     timer = Timer(PATIENCE_S, status.start)
     timer.start()
@@ -41,3 +53,32 @@ def stage(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
         timer.cancel()
         timer.join()
         status.stop()
+
+
+@contextmanager
+def transfer(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
+    """As `stage`, for bytes: how many of how many, how fast, and for how long still."""
+    with stage(name, shown=shown, describe=Transfer(name).line) as tell:
+        yield tell
+
+
+class Transfer:
+    """The line of a running transfer; `clock` gives seconds."""
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._clock, self._began = name, clock, clock()
+
+    def line(self, done: int, total: int, part: str) -> str:
+        seconds = self._clock() - self._began
+        facts = [f"{format_bytes(done)} of {format_bytes(total)} ({format_percent(done / total if total else 1.0)})"]
+        if done and seconds > 0:
+            facts += [f"{done / seconds / 1e9:.2f} GB/s", f"{format_left(seconds * (total - done) / done)} left"]
+        return f"{self._name}: {', '.join(facts)}; {part}"
+
+
+def format_left(seconds: float) -> str:
+    """`42 s`, `12 min`, `1 h 5 min`: no more than anyone wants to know."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

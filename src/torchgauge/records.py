@@ -199,10 +199,13 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
+    """`metadata` is what an archive says of itself: versions, byte order, identity."""
+
     name: str
     kind: str = "module"
     format: str | None = None
     files: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +235,9 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in a file; `duplicate_of` names the first tensor of the same bytes, `logical_elements` is None unless
-    several values are packed into one element."""
+    """A tensor in a file; `shared_with` names the tensor whose bytes it shares, `logical_elements` is None unless
+    several values are packed into one element. `module` is the path of the model's module that holds it, None for what
+    is not the model's; `module_type` is None where neither code nor a pickle names the class."""
 
     name: str
     spec: TensorSpec
@@ -241,8 +245,10 @@ class StoredTensor:
     file: str
     offset: int | None
     role: str = "parameter"
-    duplicate_of: str | None = None
+    shared_with: str | None = None
     logical_elements: int | None = None
+    module: str | None = None
+    module_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +281,48 @@ class ArchitectureRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightStatistics:
+    """What the values of the weights tell: by tensor name the figures of its row, and figures of the whole.
+
+    `failures` are tensors that could not be read, with the reason; `scan` says how the values were read; `against` is
+    the comparison with another checkpoint."""
+
+    tensors: Mapping[str, Mapping[str, Any]]
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    failures: tuple[tuple[str, str], ...] = ()
+    scan: Mapping[str, Any] = field(default_factory=dict)
+    against: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """One profiled run of `duration_ns`, as rows of whole numbers; times are nanoseconds since its start, names are
+    indices into `names`, and an op is the index of a static one, -1 where there is none.
+
+    `modules`: start, duration, path, thread. `calls`: start, duration, name, thread, op. `kernels`: start, duration,
+    name, stream, op. `memory`: time, bytes given (negative: taken back), whether on the device (0 or 1).
+    """
+
+    duration_ns: int
+    names: tuple[str, ...]
+    modules: tuple[tuple[int, int, int, int], ...] = ()
+    calls: tuple[tuple[int, int, int, int, int], ...] = ()
+    kernels: tuple[tuple[int, int, int, int, int], ...] = ()
+    memory: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What real runs took. `figures` is the document's `measurements`; `modules` (by path) and `ops` (by index) are the
+    measured members of their rows; `trace` is one profiled run, None where none was kept."""
+
+    figures: Mapping[str, Any]
+    modules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ops: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    trace: TraceRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
     """All that was seen. Every view derives from this. `stored` is None for a live module."""
 
@@ -290,6 +338,8 @@ class Capture:
     input_bytes: int = 0
     stored: StoredRecord | None = None
     architecture: ArchitectureRecord | None = None
+    statistics: WeightStatistics | None = None
+    measured: Measured | None = None
 
     @property
     def has_code(self) -> bool:

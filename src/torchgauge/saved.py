@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchgauge.errors import FormatError
+from torchgauge.measured import measured_from_document
 from torchgauge.records import (
     SCHEMA_VERSION,
     ArchitectureRecord,
@@ -21,6 +22,7 @@ from torchgauge.records import (
     TargetRecord,
     TensorSpec,
 )
+from torchgauge.statistics import statistics_from_document
 from torchgauge.stored import stored_from_document
 
 
@@ -38,9 +40,9 @@ def capture_from_document(document: Any, name: str) -> Capture:
 
 
 def _capture(document: Mapping[str, Any]) -> Capture:
-    run, target = document["capture"], document["target"]
+    run = document["capture"]
     return Capture(
-        target=TargetRecord(target["name"], target["kind"], target["format"], tuple(target["files"])),
+        target=_target(document["target"]),
         environment=Environment(**document["environment"]),
         created=document["created"],
         version=document["tool"]["version"],
@@ -52,7 +54,14 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         input_bytes=run["input_bytes"],
         stored=stored_from_document(document),
         architecture=ArchitectureRecord(**document["architecture"]),
+        statistics=statistics_from_document(document),
+        measured=measured_from_document(document),
     )
+
+
+def _target(row: Mapping[str, Any]) -> TargetRecord:
+    metadata = {str(name): str(value) for name, value in row.get("metadata", {}).items()}
+    return TargetRecord(row["name"], row["kind"], row["format"], tuple(row["files"]), metadata)
 
 
 def _module(row: Mapping[str, Any]) -> ModuleRecord:

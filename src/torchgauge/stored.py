@@ -14,7 +14,7 @@ def stored_totals(stored: StoredRecord | None) -> dict[str, int | None]:
     """The figures of the files: null for a live module. Bytes that several names share count once."""
     if stored is None:
         return dict.fromkeys(TOTALS)
-    unique = [tensor for tensor in stored.tensors if tensor.duplicate_of is None]
+    unique = [tensor for tensor in stored.tensors if tensor.shared_with is None]
     return {
         "stored_elements": sum(tensor.spec.numel for tensor in unique),
         "logical_params": sum(_logical(tensor) for tensor in unique if tensor.role == "parameter"),
@@ -39,7 +39,11 @@ def weight_row(tensor: StoredTensor) -> dict[str, Any]:
         "offset": tensor.offset,
         "stride": None if spec.stride is None else list(spec.stride),
         "role": tensor.role,
-        "duplicate_of": tensor.duplicate_of,
+        "module": tensor.module,
+        "module_type": tensor.module_type,
+        "shared_with": tensor.shared_with,
+        # The same content; a scan of the values also finds copies.
+        "duplicate_of": tensor.shared_with,
         "logical_elements": tensor.logical_elements,
     }
 
@@ -77,6 +81,8 @@ def _tensor(row: Mapping[str, Any]) -> StoredTensor:
         file=row["file"],
         offset=row["offset"],
         role=row["role"],
-        duplicate_of=row["duplicate_of"],
+        shared_with=row["shared_with"],
         logical_elements=row["logical_elements"],
+        module=row.get("module"),
+        module_type=row.get("module_type"),
     )

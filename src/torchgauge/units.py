@@ -74,6 +74,16 @@ def format_percent(share: float | None) -> str:
     return "-" if share is None else f"{share * 100:.1f} %"
 
 
+def format_value(value: float | None) -> str:
+    """`0.0213`, `-1.5e-07`: three significant digits of a number without a unit."""
+    return "-" if value is None else f"{value:.3g}"
+
+
+def format_decibels(value: float | None) -> str:
+    """`41.2 dB`."""
+    return "-" if value is None else f"{value:.1f} dB"
+
+
 def format_shape(shape: tuple[int, ...] | list[int]) -> str:
     """`1×3×224×224`; a scalar is `scalar`."""
     return "×".join(str(size) for size in shape) if len(shape) else "scalar"

@@ -7,16 +7,19 @@ from functools import cached_property
 from typing import Any
 
 from torchgauge.experts import active_params
+from torchgauge.measured import module_members, op_members, total_time, trace_member
 from torchgauge.records import (
     SCHEMA_VERSION,
     Capture,
+    Measured,
     OpRecord,
     ParamRecord,
     TensorSpec,
     tensor_specs,
 )
-from torchgauge.stored import pickle_member, stored_totals, weight_row
-from torchgauge.tree import Node, build_tree
+from torchgauge.statistics import against_member, summary_member, weight_rows
+from torchgauge.stored import pickle_member, stored_totals
+from torchgauge.tree import Figures, Node, build_tree
 
 ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
 
@@ -45,23 +48,34 @@ class View:
 
     @cached_property
     def totals(self) -> Row:
-        return _totals(self.capture, self.tree)
+        # Without code no op adds anything up: the tree of a file's hundred thousand modules is not needed.
+        return _totals(self.capture, self.tree.total if self.capture.has_code else Figures())
 
     @cached_property
     def modules(self) -> list[Row]:
         """One row per module, preorder."""
-        return [_module_row(node, has_code=self.capture.has_code) for node in self.tree.walk()]
+        return [_module_row(node, self.capture) for node in self.tree.walk()]
 
     @cached_property
     def ops(self) -> list[Row]:
         """One row per op call, in order."""
-        return [_op_row(op) for op in self.capture.ops]
+        return [_op_row(op, self.capture.measured) for op in self.capture.ops]
 
     @cached_property
     def weights(self) -> list[Row]:
-        """One row per stored tensor; none for a live module."""
-        stored = self.capture.stored
-        return [Row(weight_row(tensor)) for tensor in stored.tensors] if stored else []
+        """One row per stored tensor; for a live module one per parameter and buffer whose values were read."""
+        return [Row(row) for row in weight_rows(self.capture)]
+
+    @cached_property
+    def weight_summary(self) -> Row | None:
+        """The figures of all weights together; None where no values were read."""
+        summary = summary_member(self.capture.statistics)
+        return None if summary is None else Row(summary)
+
+    @cached_property
+    def measurements(self) -> Row | None:
+        """What real runs took; None where nothing was measured."""
+        return Row(self.capture.measured.figures) if self.capture.measured else None
 
     @cached_property
     def architecture(self) -> Row:
@@ -86,6 +100,7 @@ class View:
                 "kind": capture.target.kind,
                 "format": capture.target.format,
                 "files": list(capture.target.files),
+                "metadata": dict(capture.target.metadata),
             },
             "inputs": [
                 {"name": i.name, "shape": list(i.spec.shape), "dtype": i.spec.dtype, "inferred": i.inferred}
@@ -105,8 +120,11 @@ class View:
             "ops": [dict(row) for row in self.ops],
             "parameters": [_param_row(param) for param in capture.params],
             "weights": [dict(row) for row in self.weights],
+            "weight_summary": self.weight_summary and dict(self.weight_summary),
+            "against": against_member(capture.statistics),
             "pickle": pickle_member(capture.stored),
-            "measurements": None,
+            "measurements": self.measurements and dict(self.measurements),
+            "trace": trace_member(capture.measured),
             "energy": None,
             "advice": [],
         }
@@ -117,8 +135,9 @@ def _environment(capture: Capture) -> dict[str, Any]:
     return {name: getattr(env, name) for name in env.__slots__} | {"packages": dict(env.packages)}
 
 
-def _totals(capture: Capture, tree: Node) -> Row:
-    total, root, has_code = tree.total, tree.record, capture.has_code
+def _totals(capture: Capture, total: Figures) -> Row:
+    root = next(record for record in capture.modules if record.path == "")
+    has_code = capture.has_code
     return Row(
         params=root.params,
         # A file does not say which parameters are trained, nor how many of its experts a token uses.
@@ -135,7 +154,7 @@ def _totals(capture: Capture, tree: Node) -> Row:
         peak_activation_bytes=_peak_bytes(capture) if has_code else None,
         ops=total.ops if has_code else None,
         uncounted_ops=total.uncounted_ops if has_code else None,
-        time_s=None,
+        time_s=total_time(capture.measured),
         energy_j=None,
     )
 
@@ -144,8 +163,8 @@ def _peak_bytes(capture: Capture) -> int:
     return max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0)
 
 
-def _module_row(node: Node, *, has_code: bool) -> Row:
-    record, total = node.record, node.total
+def _module_row(node: Node, capture: Capture) -> Row:
+    record, total, has_code = node.record, node.total, capture.has_code
     return Row(
         path=record.path,
         aliases=list(record.aliases),
@@ -158,7 +177,7 @@ def _module_row(node: Node, *, has_code: bool) -> Row:
         input_shapes=_shapes(tensor_specs(record.inputs)),
         output_shapes=_shapes(tensor_specs(record.outputs)),
         **{name: getattr(total, name) if has_code else None for name in ADDITIVE},
-        time_s=None,
+        **module_members(capture.measured, record.path),
         energy_j=None,
         estimated_energy_j=None,
         inputs=_plain(record.inputs),
@@ -166,7 +185,7 @@ def _module_row(node: Node, *, has_code: bool) -> Row:
     )
 
 
-def _op_row(op: OpRecord) -> Row:
+def _op_row(op: OpRecord, measured: Measured | None) -> Row:
     signature, cost = op.signature, op.signature.cost
     moved = cost.bytes_read + cost.bytes_written
     return Row(
@@ -187,9 +206,7 @@ def _op_row(op: OpRecord) -> Row:
         activation_bytes=signature.activation_bytes,
         arithmetic_intensity=cost.flops / moved if moved else None,
         live_bytes=op.live_bytes,
-        time_s=None,
-        kernels=None,
-        bound=None,
+        **op_members(measured, op.index),
         energy_j=None,
         estimated_energy_j=None,
         weights=list(op.weights),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from tests.report.sample import ENVIRONMENT
 from torchgauge.cli import main
-from torchgauge.cli.system import system_text
+from torchgauge.cli.system import offer_text, peaks_text, system_text
 from torchgauge.environment import Device, System, collect_environment, cpu_name, parse_cpuinfo
 
 
@@ -40,11 +41,59 @@ def test_the_files_follow_their_suffix(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_devices_show_memory_and_capability() -> None:
     device = Device("A GPU", "cuda", 1, 80 * 2**30, "9.0", 132)
-    text = system_text(System(ENVIRONMENT, 4, 8, 2**33, {"mkldnn": True, "cuda": "13.0", "mps": False}, (device,)))
+    text = system_text(System(ENVIRONMENT, 4, 8, 2**33, {"mkldnn": True, "cuda": "13.0", "mps": False}, (device,)), {})
     assert "Device    cuda:1 A GPU, 80.0 GiB, compute capability 9.0, 132 multiprocessors\n" in text
     assert "Backends  mkldnn yes, cuda 13.0, mps no\n" in text
     assert "Cores     4 physical, 8 logical, 8 usable\n" in text
     assert "Memory    16.0 GiB, 8.00 GiB available\n" in text
+
+
+def test_sensors_and_counters_are_there_or_say_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["system", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    sensors = {row["name"]: row for row in document["sensors"]}
+    assert sensors["rss_bytes"]["available"] is True
+    assert sensors["rss_bytes"]["resolution_unit"] == "B"
+    for row in (*document["sensors"], *document["counters"]):
+        assert row["available"] is (row["reason"] is None)
+    assert document["calibration"] == []
+
+
+def test_a_sensor_shows_what_it_resolves_and_an_absent_one_why() -> None:
+    sensor = {
+        "name": "cuda_power_w", "device": "cuda:0", "available": True, "reason": None, "source": "NVML",
+        "update_period_s": 1.0, "resolution": 0.001, "resolution_unit": "W",
+    }  # fmt: skip
+    assert offer_text(sensor).split(maxsplit=2)[2] == "every 1.00 s, in steps of 0.001 W, from NVML"
+    absent = {"name": "cycles", "available": False, "reason": "no such event"}
+    assert offer_text(absent).split(maxsplit=1) == ["cycles", "absent: no such event"]
+
+
+def test_peaks_are_shown_with_their_source_or_as_unknown() -> None:
+    peaks = {"flops_per_s": {"float32": 67e12, "int8": 2e15}, "bytes_per_s": 4.8e12, "source": "a datasheet"}
+    row = {"device": "cuda:0", "name": "A GPU", "published": peaks, "measured": None}
+    assert peaks_text(row) == "cuda:0: float32 67.0 TFLOP/s, int8 2.00 POP/s, memory 4.80 TB/s (a datasheet)"
+    assert "unknown; torchgauge system --calibrate" in peaks_text(row | {"published": None})
+
+
+def test_calibrating_measures_remembers_and_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def probe(device: str, parts: Sequence[str]) -> Iterator[str]:
+        for part in parts:
+            yield json.dumps({"begin": part})
+            yield json.dumps({"end": part} | ({"reason": "not here"} if part == "tf32" else {"rate": 5e9}))
+
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
+    monkeypatch.setattr("torchgauge.measure.calibrate.run_probe", probe)
+    assert main(["system", "--calibrate"]) == 0
+    out = capsys.readouterr().out
+    assert "Peaks     cpu: float32 5.00 GFLOP/s, " in out
+    assert "Missing   cpu tf32: not here\n" in out
+    assert main(["system"]) == 0
+    again = capsys.readouterr().out
+    assert "Peaks     cpu: float32 5.00 GFLOP/s, " in again
+    assert "Missing" not in again
 
 
 def test_the_environment_follows_the_threads_of_torch() -> None:

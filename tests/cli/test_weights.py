@@ -72,7 +72,7 @@ def test_a_missing_file_is_an_error_of_the_request(command: list[str], capsys: p
 
 def test_a_wrong_suffix_is_told_before_the_file_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["weights", "no/such/model.pt", "-o", "w.docx"]) == 2
-    assert "'w.docx': the name must end in one of: .csv, .json, .txt, .weights.csv" in capsys.readouterr().err
+    assert "'w.docx': the name must end in one of: .against.csv, .csv, .json, .jsonl, " in capsys.readouterr().err
 
 
 def test_code_is_joined_on_the_command_line(
@@ -85,6 +85,38 @@ def test_code_is_joined_on_the_command_line(
     (tmp_path / "nets.py").write_text(code.format(5))
     assert main([str(checkpoint), "--as", f"{tmp_path / 'nets.py'}:build"]) == 1
     assert "1.weight: 2×4 in the file, 5×4 in the code" in capsys.readouterr().err
+
+
+def test_code_is_joined_with_the_list_of_weights(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, {}))\n"
+    (tmp_path / "nets.py").write_text(code.format(2))
+    assert main(["weights", str(checkpoint), "--as", f"{tmp_path / 'nets.py'}:build", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["weights"]
+    assert [(row["module"], row["module_type"]) for row in rows] == [("0", "Linear")] * 2 + [("1", "Linear")] * 2
+    (tmp_path / "nets.py").write_text(code.format(5))
+    assert main(["weights", str(checkpoint), "--as", f"{tmp_path / 'nets.py'}:build"]) == 1
+    assert "1.weight: 2×4 in the file, 5×4 in the code" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["analyze"], ["weights"]])
+def test_what_a_pickle_will_run_is_told_even_when_quiet(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(nn.Sequential(nn.Linear(3, 4)), tmp_path / "whole.pt")
+    assert main([*command, str(tmp_path / "whole.pt"), "--allow-pickle", "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "which imports and calls:\n  expected: torch.nn.modules.container.Sequential()" in err
+    assert main([*command, str(tmp_path / "whole.pt"), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("argv", [["system", "--allow-pickle"], ["--allow-pickle", "system"]])
+def test_every_command_takes_the_permission_to_unpickle(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*argv, "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_pickled_module_runs_only_when_allowed_and_says_so(

@@ -30,7 +30,7 @@ def stored_record() -> StoredRecord:
         tensors=(
             StoredTensor("blocks.0.weight", MATRIX, 128, FILE, 64),
             StoredTensor("blocks.1.weight", MATRIX, 128, FILE, 192),
-            StoredTensor("head.weight", MATRIX, 128, FILE, 64, duplicate_of="blocks.0.weight"),
+            StoredTensor("head.weight", MATRIX, 128, FILE, 64, shared_with="blocks.0.weight"),
             StoredTensor("packed.weight", PACKED, 16, FILE, None, logical_elements=PACKED_VALUES),
             StoredTensor("norm.running_mean", TensorSpec((8,)), 32, FILE, 320, "buffer"),
             StoredTensor(f"optimizer.{HOSTILE}", TensorSpec((10,)), 40, FILE, 352, "optimizer"),

@@ -131,13 +131,15 @@ def test_the_longest_suffix_names_the_format(path: str, name: str) -> None:
 
 @pytest.mark.parametrize("path", ["run", "run.docx", "json", "run.json.gz"])
 def test_an_unknown_suffix_is_a_usage_error_that_lists_the_known_ones(path: str) -> None:
-    with pytest.raises(UsageError, match=r"must end in one of: \.csv, \.json, \.ops\.csv, \.txt"):
+    with pytest.raises(UsageError, match=r"must end in one of: \.") as caught:
         find_format(path)
+    assert {".csv", ".json", ".jsonl", ".ops.csv", ".txt"} < set(str(caught.value).split(": ")[-1].split(", "))
 
 
 def test_an_unknown_format_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"no format 'word'; choose from: csv, fragment, json, ops\.csv, text"):
+    with pytest.raises(UsageError, match=r"no format 'word'; choose from: ") as caught:
         render(sample_view(), "word")
+    assert {"csv", "fragment", "json", "ops.csv", "text"} < set(str(caught.value).split(": ")[-1].split(", "))
 
 
 @pytest.mark.parametrize(("name", "suffix"), [("json", ".other"), ("other", ".json")])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import warnings
 from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import deliver, report_options, show_progress
+from torchgauge.cli.output import deliver, report_options, show_progress, tell_failures
+from torchgauge.cli.weights import add_depth_options, depth_arguments
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis
@@ -27,12 +27,9 @@ TARGET is one of
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET")
-    files = parser.add_argument_group("files", "nothing in a file is executed")
+    files = parser.add_argument_group("files")
     files.add_argument(
         "--as", dest="code", metavar="TARGET", help="the code of a bare state dict: file.py:Name, timm:NAME, …"
-    )
-    files.add_argument(
-        "--allow-pickle", action="store_true", help="really unpickle a stored module, after printing what that will run"
     )
     inputs = parser.add_argument_group("inputs", "inferred where the model says what it wants")
     inputs.add_argument(
@@ -51,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--mode", choices=("inference", "train"), default="inference", help="train: forward, backward, optimizer step"
     )
+    add_depth_options(parser, "on for files and folders up to 4 GiB")
     table = parser.add_argument_group("report")
     table.add_argument("--depth", type=int, metavar="N", help="levels of the module tree (default: what fits a page)")
     table.add_argument("--columns", metavar="A,B", help="columns of the module tree, such as params,macs,calls")
@@ -66,17 +64,15 @@ def positive(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     options = report_options(args)
-    deliver(analyze_target(args), args, options)
-    return 0
+    found = analyze_target(args)
+    deliver(found, args, options)
+    return tell_failures(found)
 
 
 def analyze_target(args: argparse.Namespace) -> Analysis:
     from torchgauge.analysis import analyze
     from torchgauge.source import parse_dtype, parse_input
-    from torchgauge.source.unpickling import UnpicklingWarning
 
-    # What a pickle will run must be told, whatever the user's own filters say.
-    warnings.simplefilter("always", UnpicklingWarning)
     return analyze(
         args.target,
         specs=[parse_input(text) for text in args.inputs],
@@ -85,6 +81,7 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
         dtype=parse_dtype(args.dtype) if args.dtype else None,
         device=args.device,
         mode=args.mode,
+        **depth_arguments(args),
         code=args.code,
         allow_pickle=args.allow_pickle,
         progress=show_progress(args, sys.stderr),

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from torchgauge import __version__
 from torchgauge.cli import analyze, demo, system, weights
-from torchgauge.errors import TorchgaugeError, UsageError
+from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError
 
 COMMANDS = {"analyze": analyze, "weights": weights, "system": system, "demo": demo}
 EPILOG = """\
@@ -22,7 +22,7 @@ torchgauge TARGET is short for torchgauge analyze TARGET; see torchgauge analyze
 exit status: 0 done; 1 the request could not be met; 2 wrong usage
 """
 # Options without a value that every command takes: they may stand before the command too.
-COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json")
+COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     make_encodable()
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = silent_warning if args.quiet else show_warning
+            # What a pickle will run must be told, whatever the user's own filters say.
+            warnings.simplefilter("always", UnpicklingWarning)
+            warnings.showwarning = show_announcement if args.quiet else show_warning
             status: int = COMMANDS[args.command].run(args)
         sys.stdout.flush()
         return status
@@ -76,6 +78,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument_group("safety", "nothing in a file is executed").add_argument(
+        "--allow-pickle", action="store_true", help="really unpickle a stored module, after printing what that will run"
+    )
     group = parser.add_argument_group("output")
     group.add_argument(
         "-o",
@@ -86,7 +91,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         help="repeatable; format by suffix: .json .txt, of an analysis also .csv (modules) .ops.csv .weights.csv",
     )
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
-    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("--quiet", action="store_true", help="print nothing but errors and what a pickle will run")
     group.add_argument("--no-progress", action="store_true", help="do not show how far the work is")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -112,8 +117,10 @@ def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     complain("warning", str(message))
 
 
-def silent_warning(*_: object, **__: object) -> None:
-    """Under --quiet only errors are printed."""
+def show_announcement(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Under --quiet only errors are printed, and what a pickle is about to run."""
+    if issubclass(category, UnpicklingWarning):
+        complain("warning", str(message))
 
 
 def complain(kind: str, message: str) -> None:

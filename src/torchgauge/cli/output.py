@@ -72,3 +72,17 @@ def print_report(view: View, options: Options, stream: TextIO) -> None:
 
 def show_progress(args: argparse.Namespace, stream: TextIO) -> bool:
     return stream.isatty() and not (args.quiet or args.no_progress)
+
+
+def tell_failures(view: View) -> int:
+    """The tensors that could not be read, on stderr; the exit status."""
+    from torchgauge.errors import TorchgaugeError
+    from torchgauge.report.escape import visible
+
+    statistics = view.capture.statistics
+    failures = list(statistics.failures) if statistics else []
+    if statistics and statistics.against:
+        failures += [(row["name"], row["reason"]) for row in statistics.against["failures"]]
+    for name, reason in failures:
+        print(f"torchgauge: error: {visible(name)} could not be read: {visible(reason)}", file=sys.stderr)
+    return TorchgaugeError.exit_status if failures else 0

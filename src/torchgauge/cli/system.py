@@ -5,59 +5,88 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import write_file
+from torchgauge.cli.output import show_progress, write_file
 from torchgauge.errors import UsageError
 
 if TYPE_CHECKING:
     from torchgauge.environment import Device, System
+    from torchgauge.measure.calibrate import Calibrated
 
-SUMMARY = "what this machine offers: processor, memory, torch and its backends, devices"
-DESCRIPTION = "Show what this machine offers to torch."
+SUMMARY = "what this machine offers: processor, memory, torch and its backends, devices, sensors, counters"
+DESCRIPTION = "Show what this machine offers to torch, and what can be measured on it."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="measure and remember every device's matmul rate by dtype and its copy bandwidth (some seconds)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     from torchgauge.environment import collect_system
+    from torchgauge.measure.offers import offers
 
-    forms = {".json": system_json, ".txt": system_text}
     for path in args.outputs:
-        if Path(path).suffix not in forms:
-            raise UsageError(f"'{path}': the name must end in one of: {', '.join(forms)}")
+        if Path(path).suffix not in FORMS:
+            raise UsageError(f"'{path}': the name must end in one of: {', '.join(FORMS)}")
     system = collect_system()
+    calibrated = calibrate_all(system, args) if args.calibrate else []
+    found = offers(system) | {"calibration": [asdict(one) for one in calibrated]}
     for path in args.outputs:
-        write_file(Path(path), forms[Path(path).suffix](system), quiet=args.quiet)
+        write_file(Path(path), FORMS[Path(path).suffix](system, found), quiet=args.quiet)
     if args.json:
-        sys.stdout.write(system_json(system))
+        sys.stdout.write(system_json(system, found))
     elif not args.quiet:
-        sys.stdout.write(system_text(system))
+        sys.stdout.write(system_text(system, found))
     return 0
 
 
-def system_json(system: System) -> str:
-    return json.dumps(system_document(system), indent=1) + "\n"
+def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
+    from torchgauge.measure.calibrate import calibrate
+    from torchgauge.progress import stage
+
+    env = system.environment
+    devices = [("cpu", env.cpu, f"with torch {env.torch}, {env.threads} threads")]
+    devices += [(f"cuda:{d.index}", d.name, f"with torch {env.torch}") for d in system.devices if d.kind == "cuda"]
+    with stage("Calibrating", shown=show_progress(args, sys.stderr)) as tell:
+        return [calibrate(device, name, how, tell) for device, name, how in devices]
 
 
-def system_document(system: System) -> dict[str, Any]:
+def system_json(system: System, found: Mapping[str, Any]) -> str:
+    return json.dumps(system_document(system, found), indent=1) + "\n"
+
+
+def system_document(system: System, found: Mapping[str, Any]) -> dict[str, Any]:
     from torchgauge import __version__
     from torchgauge.records import SCHEMA_VERSION
 
-    return {"schema_version": SCHEMA_VERSION, "tool": {"name": "torchgauge", "version": __version__}} | asdict(system)
+    tool = {"name": "torchgauge", "version": __version__}
+    return {"schema_version": SCHEMA_VERSION, "tool": tool} | asdict(system) | dict(found)
 
 
-def system_text(system: System) -> str:
+def system_text(system: System, found: Mapping[str, Any]) -> str:
     from torchgauge.report.escape import visible
 
     facts = [*_machine(system), *_torch(system), *(("Device", device_text(device)) for device in system.devices)]
     if not system.devices:
         facts.append(("Devices", "none besides the CPU"))
-    return "".join(f"{name:<10}{visible(value)}\n" for name, value in facts)
+    facts += [("Peaks", peaks_text(row)) for row in found.get("peaks", ())]
+    for row in found.get("calibration", ()):
+        facts += [("Missing", text) for text in missing_texts(row)] + [("Note", note) for note in row["notes"]]
+    lines = [f"{name:<10}{visible(value)}" for name, value in facts]
+    for title, rows in (("Sensors", found.get("sensors", ())), ("Counters", found.get("counters", ()))):
+        lines += ["", title, *(f"  {visible(offer_text(row))}" for row in rows)] if rows else []
+    return "\n".join(lines) + "\n"
+
+
+FORMS = {".json": system_json, ".txt": system_text}
 
 
 def _machine(system: System) -> list[tuple[str, str]]:
@@ -89,3 +118,51 @@ def device_text(device: Device) -> str:
     if device.compute_capability:
         text += f", compute capability {device.compute_capability}, {device.multiprocessors} multiprocessors"
     return text
+
+
+def peaks_text(row: Mapping[str, Any]) -> str:
+    known = [rates_text(row[origin]) for origin in ("published", "measured") if row[origin]]
+    return f"{row['device']}: {'; '.join(known) or 'unknown; torchgauge system --calibrate measures them'}"
+
+
+def rates_text(peaks: Mapping[str, Any]) -> str:
+    from torchgauge.units import format_count
+
+    rates = [
+        f"{dtype} {format_count(rate)}{'OP' if dtype == 'int8' else 'FLOP'}/s"
+        for dtype, rate in peaks["flops_per_s"].items()
+    ]
+    rates += [f"memory {format_count(peaks['bytes_per_s'])}B/s"] if peaks["bytes_per_s"] else []
+    return f"{', '.join(rates)} ({peaks['source']})"
+
+
+def missing_texts(row: Mapping[str, Any]) -> list[str]:
+    return [f"{row['device']} {part}: {reason}" for part, reason in row["absent"].items()]
+
+
+def offer_text(row: Mapping[str, Any]) -> str:
+    """A sensor or a counter in one line: what it resolves, or why it is missing."""
+    name = f"{row['name']} ({row['device']})" if row.get("device") else row["name"]
+    return f"{name:<34}{_resolves(row) if row['available'] else 'absent: ' + row['reason']}"
+
+
+def _resolves(row: Mapping[str, Any]) -> str:
+    from torchgauge.units import format_seconds
+
+    parts = []
+    if row.get("update_period_s"):
+        parts.append(f"every {format_seconds(row['update_period_s'])}")
+    if row.get("resolution"):
+        parts.append(f"in steps of {_step(row['resolution'], row['resolution_unit'])}")
+    if row.get("source"):
+        parts.append(f"from {row['source']}")
+    return ", ".join(parts) or "available"
+
+
+def _step(value: float, unit: str) -> str:
+    from torchgauge.units import format_bytes, format_count, format_seconds, format_value
+
+    forms = {"s": format_seconds, "B": format_bytes}
+    if unit in forms:
+        return forms[unit](value)
+    return f"{format_count(value)}Hz" if unit == "Hz" else f"{format_value(value)} {unit}".rstrip()

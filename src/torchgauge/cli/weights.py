@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import show_progress, tell_written
+from torchgauge.cli.output import show_progress, tell_failures, tell_written
+from torchgauge.errors import UsageError
 
 if TYPE_CHECKING:
     from torchgauge.analysis import WeightScan
 
-SUMMARY = "the tensors of a checkpoint file or folder, from its headers"
+SUMMARY = "statistics of every tensor of a checkpoint file or folder, or what changed against another"
 DESCRIPTION = """\
-List the tensors of a checkpoint: names, shapes, types, bytes and where they lie. Nothing in the file is executed.
+Read every tensor of a checkpoint once: distribution, norms, entropy, and what pruning and quantization would cost.
+Nothing in the file is executed, and a file larger than memory is no trouble.
 
 PATH is a state dict or training checkpoint (torch.save), safetensors, TorchScript or exported program, known by its
 content, or a folder of sharded or distributed weights.
@@ -23,26 +27,95 @@ content, or a folder of sharded or distributed weights.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH")
+    parser.add_argument(
+        "--as", dest="code", metavar="TARGET", help="the code of the weights: file.py:Name, timm:NAME, …"
+    )
+    add_depth_options(parser, "on; with --against off")
+    work = parser.add_argument_group("work")
+    work.add_argument("--threads", type=positive, metavar="N", help="threads that read and count (default: all cores)")
+    work.add_argument("--dask", metavar="ADDRESS|local:N", help="a Dask scheduler, or N processes of this machine")
+    work.add_argument("--resume", action="store_true", help="go on with a scan that was interrupted")
+    parser.add_argument("--against", metavar="B", help="compare with the checkpoint B: the largest change first")
+
+
+def add_depth_options(parser: argparse.ArgumentParser, default: str) -> None:
+    group = parser.add_argument_group("values of the weights")
+    group.add_argument("--weights", action=argparse.BooleanOptionalAction, help=f"read the values (default: {default})")
+    group.add_argument(
+        "--deep",
+        action=argparse.BooleanOptionalAction,
+        help="spectral norms, quantization by channel and group, structured pruning (default: up to 2 GiB)",
+    )
+    group.add_argument("--spectrum", action="store_true", help="all singular values: rank, low-rank potential")
+
+
+def depth_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "weights": "auto" if args.weights is None else args.weights,
+        "deep": "auto" if args.deep is None else args.deep,
+        "spectrum": args.spectrum,
+    }
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return value
 
 
 def run(args: argparse.Namespace) -> int:
     from torchgauge.report.saving import weight_format
 
-    for output in args.outputs:
-        weight_format(output)
+    formats = {output: weight_format(output) for output in args.outputs}
+    if args.against is None and "against.csv" in formats.values():
+        raise UsageError("there is nothing to compare with: --against B names the other checkpoint")
+    reads_values = args.against is None if args.weights is None else args.weights
+    streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
+    with ExitStack() as stack:
+        scan = scan_target(args, open_streams(streamed, stack))
+    deliver(scan, args, written=streamed)
+    return tell_failures(scan)
+
+
+def scan_target(args: argparse.Namespace, on_row: Callable[[Mapping[str, Any]], None] | None) -> WeightScan:
     from torchgauge.analysis import scan_weights
 
-    deliver(scan_weights(args.path, progress=show_progress(args, sys.stderr)), args)
-    return 0
+    return scan_weights(
+        args.path,
+        **depth_arguments(args),
+        threads=args.threads,
+        dask=args.dask,
+        resume=args.resume,
+        against=args.against,
+        code=args.code,
+        allow_pickle=args.allow_pickle,
+        on_row=on_row,
+        progress=show_progress(args, sys.stderr),
+    )
 
 
-def deliver(scan: WeightScan, args: argparse.Namespace) -> None:
+def open_streams(outputs: list[str], stack: ExitStack) -> Callable[[Mapping[str, Any]], None] | None:
+    """JSON lines are written as the rows come: a long scan leaves nothing to wait for."""
+    from torchgauge.report.streaming import RowStream
+
+    streams = [stack.enter_context(RowStream(output)) for output in outputs]
+
+    def write(row: Mapping[str, Any]) -> None:
+        for stream in streams:
+            stream.write(row)
+
+    return write if streams else None
+
+
+def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -> None:
     from torchgauge.report import Options, render
     from torchgauge.report.terminal import terminal_width, write_lines
     from torchgauge.report.weights_text import weight_lines
 
     for output in args.outputs:
-        scan.save(output)
+        if output not in written:
+            scan.save(output)
         tell_written(Path(output), quiet=args.quiet)
     if args.json:
         sys.stdout.write(render(scan, "json"))

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 # Importing a renderer registers it.
-from torchgauge.report import document, fragment, modules_csv, ops_csv, text, weights_csv, weights_text
+from torchgauge.report import (
+    document,
+    fragment,
+    modules_csv,
+    ops_csv,
+    text,
+    trace,
+    weights_csv,
+    weights_jsonl,
+    weights_text,
+)
 from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
 from torchgauge.report.dataframe import to_dataframe
 from torchgauge.report.options import Options
@@ -27,6 +37,8 @@ __all__ = [
     "save_weights",
     "text",
     "to_dataframe",
+    "trace",
     "weights_csv",
+    "weights_jsonl",
     "weights_text",
 ]

@@ -1,4 +1,4 @@
-"""The columns a module table can show: the keys of a module row, less those that only a measurement fills."""
+"""The columns a module table can show: the keys of a module row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.report.escape import visible
-from torchgauge.units import format_bytes, format_count, format_exact, format_shape
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_shape
+from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,22 @@ COLUMNS: dict[str, Column] = {
     "bytes_written": Column("Bytes written", format_bytes),
     "activation_bytes": Column("Activations", format_bytes),
     "ops": Column("Ops", format_exact),
+    "time_s": Column("Time", format_seconds),
+    "self_time_s": Column("Self", format_seconds),
+    "time_share": Column("share", format_percent),
     "inputs": Column("Inputs", _structure, is_figure=False),
     "outputs": Column("Outputs", _structure, is_figure=False),
 }
 
 DEFAULT_COLUMNS = ("output_shapes", "params", "macs", "flops")
+STORED_COLUMNS = ("params", "param_bytes")
+MEASURED_COLUMNS = ("params", "macs", "flops", "time_s", "self_time_s", "time_share")
+
+
+def columns_of(view: View, chosen: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns chosen; of the default ones those that the capture can fill."""
+    if chosen != DEFAULT_COLUMNS:
+        return chosen
+    if not view.capture.has_code:
+        return STORED_COLUMNS
+    return MEASURED_COLUMNS if view.capture.measured and view.capture.measured.modules else chosen

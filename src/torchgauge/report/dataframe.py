@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchgauge.errors import MissingDependencyError, UsageError
+from torchgauge.report.weight_columns import flat_rows
 from torchgauge.view import View
 
 if TYPE_CHECKING:
@@ -20,5 +21,5 @@ def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
         import pandas as pd
     except ImportError as error:
         raise MissingDependencyError("pandas", "a DataFrame") from error
-    rows = getattr(view, table)
+    rows = flat_rows(view.weights) if table == "weights" else getattr(view, table)
     return pd.DataFrame.from_records([dict(row) for row in rows])

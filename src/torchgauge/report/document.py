@@ -20,11 +20,12 @@ def render_document(view: View, options: Options) -> str:
 
 def _member(value: Any) -> str:
     if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"  {_compact(item)}" for item in value) + "\n ]"
-    return _compact(value)
+        return "[\n" + ",\n".join(f"  {json_line(item)}" for item in value) + "\n ]"
+    return json_line(value)
 
 
-def _compact(value: Any) -> str:
+def json_line(value: Any) -> str:
+    """JSON on one line that any reader takes."""
     # Escaped beyond ASCII: a name may hold half a surrogate pair, which no encoding can write.
     try:
         return json.dumps(value, allow_nan=False, default=str)

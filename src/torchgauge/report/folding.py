@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from torchgauge.measured import MODULE_MEMBERS
 from torchgauge.records import Capture, ParamRecord, TensorSpec, tensor_specs
 from torchgauge.tree import Figures, Node
 from torchgauge.view import Row, View
@@ -97,7 +98,14 @@ class _Folding:
                 "trainable_params": _trainable(params) if first.trainable_params is not None else None,
                 "param_bytes": sum(param.spec.nbytes for param in params),
             }
+            | {name: _together(self.rows[member.path][name] for member in members) for name in MODULE_MEMBERS}
         )
+
+
+def _together(values: Iterable[float | None]) -> float | None:
+    """Null where nothing was measured."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _trainable(params: Iterable[ParamRecord]) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
-from torchgauge.report.columns import COLUMNS
+from torchgauge.report.columns import COLUMNS, columns_of
 from torchgauge.report.coverage import coverage
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind, parameter_note, run_text
@@ -14,7 +15,7 @@ from torchgauge.report.origin import stored_facts
 from torchgauge.report.outline import OutlineLine, outline
 from torchgauge.report.peak import find_peak
 from torchgauge.report.registry import renderer
-from torchgauge.units import format_bytes, format_count, format_exact
+from torchgauge.units import format_bytes, format_count, format_exact, format_seconds
 from torchgauge.view import View
 
 _TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
@@ -52,10 +53,13 @@ def _totals(view: View) -> str:
             ("FLOPs", format_count(totals.flops)),
             ("Peak activations", f"{format_bytes(peak.activation_bytes)} at {peak.place}"),
         ]
+    if totals.time_s is not None:
+        figures.append(("Measured latency", f"{format_seconds(totals.time_s)}, the median of undisturbed runs"))
     return _table([], [[(name, False), (value, False)] for name, value in figures])
 
 
 def _modules(view: View, options: Options) -> str:
+    options = replace(options, columns=columns_of(view, options.columns))
     headings = [("Module", False), *((COLUMNS[key].title, COLUMNS[key].is_figure) for key in options.columns)]
     rows = [[(_label(line), False), *_cells(line, options)] for line in outline(view, options)]
     return _table(headings, rows)

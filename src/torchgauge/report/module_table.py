@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
+from torchgauge.measured import MODULE_MEMBERS
+from torchgauge.report.columns import COLUMNS, columns_of
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
@@ -12,19 +13,33 @@ from torchgauge.report.outline import OutlineLine, outline
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.view import View
 
-STORED_COLUMNS = ("params", "param_bytes")
 FOLDED = "×n: n equal blocks in a row, shown once with the figures of all n together"
+ON_HOST = (
+    "Time: measured on the CPU in runs of their own, with (Self: without) the modules below; share: of the median run"
+)
+ON_DEVICE = (
+    "Time: of the device's work in profiled runs, with (Self: without) the modules below; share: of the median run"
+)
 
 
 def module_table(view: View, options: Options) -> list[Line]:
-    if not view.capture.has_code and options.columns == DEFAULT_COLUMNS:
-        options = replace(options, columns=STORED_COLUMNS)
+    options = replace(options, columns=columns_of(view, options.columns))
     lines = outline(view, options)
     headings = [Heading("Module", is_figure=False)]
     headings += [Heading(COLUMNS[key].title, COLUMNS[key].is_figure) for key in options.columns]
     rows = [[_name_cell(line), *_cells(line, options)] for line in lines]
-    note = wrap(FOLDED, options.width, style="dim") if any(line.count > 1 for line in lines) else []
-    return [heading("Modules"), *lay_out(headings, rows, options.width), *note]
+    notes = [FOLDED] if any(line.count > 1 for line in lines) else []
+    notes += _time_notes(view, options)
+    told = [line for note in notes for line in wrap(note, options.width, style="dim")]
+    return [heading("Modules"), *lay_out(headings, rows, options.width), *told]
+
+
+def _time_notes(view: View, options: Options) -> list[str]:
+    figures = view.measurements
+    if figures is None or not set(options.columns) & set(MODULE_MEMBERS):
+        return []
+    profile = figures.get("profile") or {}
+    return [ON_HOST if profile.get("device_s") is None else ON_DEVICE]
 
 
 def _name_cell(line: OutlineLine) -> Line:

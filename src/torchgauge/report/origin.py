@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
 from torchgauge.report.escape import visible
 from torchgauge.units import format_bytes, format_exact
 from torchgauge.view import View
+
+_LONGEST = 80  # of a value in the metadata
 
 # Name, value, remark.
 Fact = tuple[str, str, str]
@@ -21,7 +24,19 @@ def origin_facts(view: View) -> list[Fact]:
     target = view.capture.target
     if view.capture.stored is not None and target.format:
         facts.append(("Format", visible(target.format), _files_text(target.files)))
+    if target.metadata:
+        facts.append(("Archive", "", _metadata_text(target.metadata)))
     return facts
+
+
+def _metadata_text(metadata: Mapping[str, str]) -> str:
+    """`file version 3, byteorder little, extra files notes.txt`: what a reader may want, without the identity."""
+    shown = {name: value for name, value in metadata.items() if name != "serialization_id"}
+    return ", ".join(f"{visible(name.replace('_', ' '))} {visible(_short(value))}" for name, value in shown.items())
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def hyperparameter_text(values: dict[str, Any]) -> str:
@@ -60,6 +75,6 @@ def stored_facts(view: View) -> list[Fact]:
 
 def _stored_note(view: View) -> str:
     tensors = view.capture.stored.tensors if view.capture.stored else ()
-    tied = sum(tensor.duplicate_of is not None for tensor in tensors)
+    tied = sum(tensor.shared_with is not None for tensor in tensors)
     note = f"{format_exact(view.totals.stored_elements)} elements in {format_exact(len(tensors))} tensors"
     return f"{note}, {format_exact(tied)} of them under a second name" if tied else note

@@ -18,7 +18,14 @@ def save(view: View, path: str | Path, options: Options | None = None) -> None:
 
 
 # The list of a checkpoint's tensors: the suffix -> the format.
-WEIGHT_FORMATS = {".weights.csv": "weights.csv", ".csv": "weights.csv", ".json": "json", ".txt": "weights"}
+WEIGHT_FORMATS = {
+    ".against.csv": "against.csv",
+    ".weights.csv": "weights.csv",
+    ".csv": "weights.csv",
+    ".json": "json",
+    ".jsonl": "weights.jsonl",
+    ".txt": "weights",
+}
 
 
 def weight_format(path: str | Path) -> str:

@@ -64,7 +64,7 @@ def expensive_ops(view: View, options: Options) -> list[Line]:
     rows = [
         [
             text_cell(entry.op),
-            text_cell(_shapes_text(entry.input_shapes, entry.output_shapes), "dim"),
+            text_cell(shapes_text(entry.input_shapes, entry.output_shapes), "dim"),
             figure(format_exact(entry.calls)),
             work(format_count(entry.macs), entry.is_counted),
             work(format_count(entry.flops), entry.is_counted),
@@ -75,7 +75,7 @@ def expensive_ops(view: View, options: Options) -> list[Line]:
     return [heading("Most expensive ops, equal calls together"), *lay_out(headings, rows, options.width)]
 
 
-def _shapes_text(inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]) -> str:
+def shapes_text(inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]) -> str:
     taken = ", ".join(format_shapes([list(shape)]) for shape in inputs[:3]) + (", …" if len(inputs) > 3 else "")
     return f"{taken} → {format_shapes([list(shape) for shape in outputs])}"
 

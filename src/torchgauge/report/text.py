@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from torchgauge.report import headline, sections
+from torchgauge.report import (
+    headline,
+    measured_text,
+    memory_text,
+    sections,
+    sweep_text,
+    system_text,
+    weight_findings,
+    weight_sections,
+)
 from torchgauge.report.layout import Line, plain
 from torchgauge.report.module_table import module_table
 from torchgauge.report.options import Options
@@ -13,12 +22,28 @@ from torchgauge.view import View
 SECTIONS = (
     headline.title,
     headline.totals,
+    measured_text.latency,
+    memory_text.memory,
     module_table,
+    measured_text.slow_modules,
+    measured_text.slow_ops,
+    measured_text.residue,
+    sweep_text.sweeps,
+    sweep_text.thread_scaling,
+    system_text.system,
+    system_text.counters,
     sections.expensive_modules,
     sections.expensive_ops,
     sections.categories,
     sections.phases,
     sections.layers,
+    weight_sections.weight_totals,
+    weight_sections.weight_kinds,
+    weight_findings.weight_outliers,
+    weight_findings.weight_heat_maps,
+    weight_findings.weight_operations,
+    weight_findings.weight_advice,
+    weight_findings.weight_failures,
     sections.covered,
     pickled,
     sections.notes,

@@ -36,7 +36,7 @@ def by_role(view: View) -> list[Group]:
 
 def tied(view: View) -> list[tuple[str, str]]:
     """The tensors that share the bytes of another, and whose."""
-    return [(tensor.name, tensor.duplicate_of) for tensor in _tensors(view) if tensor.duplicate_of is not None]
+    return [(tensor.name, tensor.shared_with) for tensor in _tensors(view) if tensor.shared_with is not None]
 
 
 def _tensors(view: View) -> tuple[StoredTensor, ...]:
@@ -54,7 +54,7 @@ def _grouped(view: View, key: Callable[[StoredTensor], str]) -> list[Group]:
 
 def _group(name: str, members: Iterable[StoredTensor], whole: int) -> Group:
     tensors = list(members)
-    unique = [tensor for tensor in tensors if tensor.duplicate_of is None]
+    unique = [tensor for tensor in tensors if tensor.shared_with is None]
     nbytes = sum(tensor.nbytes for tensor in unique)
     elements = sum(tensor.spec.numel for tensor in unique)
     return Group(name, len(tensors), elements, nbytes, share_of(nbytes, whole))

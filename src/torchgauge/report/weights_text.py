@@ -12,7 +12,16 @@ from torchgauge.report.origin import origin_facts, stored_facts
 from torchgauge.report.pickled import pickled
 from torchgauge.report.registry import renderer
 from torchgauge.report.sections import figure, heading, notes, text_cell
+from torchgauge.report.weight_findings import (
+    weight_advice,
+    weight_failures,
+    weight_heat_maps,
+    weight_outliers,
+    weight_packings,
+)
 from torchgauge.report.weight_groups import Group, by_dtype, by_folder, by_role, tied
+from torchgauge.report.weight_sections import weight_hardest, weight_kinds, weight_places, weight_totals
+from torchgauge.report.weights_against import against_lines
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 from torchgauge.view import View
 
@@ -28,6 +37,16 @@ def render_weights(view: View, options: Options) -> str:
 def weight_lines(view: View, options: Options) -> list[Line]:
     pieces = [
         _title(view, options),
+        against_lines(view, options),
+        weight_failures(view, options),
+        weight_totals(view, options),
+        weight_kinds(view, options),
+        weight_places(view, options),
+        weight_hardest(view, options),
+        weight_packings(view, options),
+        weight_outliers(view, options),
+        weight_heat_maps(view, options),
+        weight_advice(view, options),
         _groups("Tensors by name", "Folder", by_folder(view), options, limit=FOLDERS),
         _groups("By type", "Type", by_dtype(view), options),
         _groups("By role", "Role", by_role(view), options),

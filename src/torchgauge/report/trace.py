@@ -1,0 +1,142 @@
+"""One profiled run in the trace event format of Chrome, which Perfetto opens too.
+
+The host is process 1: modules as nested slices, the calls of ops below them, a track for each thread. The device is
+process 2: its kernels by stream. The memory that torch held beyond what it held before the run is a counter of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torchgauge.errors import UsageError
+from torchgauge.records import OpRecord, TraceRecord
+from torchgauge.report.document import json_line
+from torchgauge.report.module_ranges import ModuleRange, module_ranges
+from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
+from torchgauge.units import format_shape
+from torchgauge.view import View
+
+HOST, DEVICE = 1, 2
+Event = dict[str, Any]
+
+
+@renderer("trace", suffix=".trace.json")
+def render_trace(view: View, options: Options) -> str:
+    trace = view.capture.measured.trace if view.capture.measured else None
+    if trace is None:
+        raise UsageError(
+            "there is no profiled run to write as a trace: measure the model (--inference, inference=True)"
+        )
+    events = ",\n".join(json_line(event) for event in trace_events(view, trace))
+    other = json_line(_circumstances(view, trace))
+    return f'{{"displayTimeUnit": "ms",\n"otherData": {other},\n"traceEvents": [\n{events}\n]}}\n'
+
+
+def trace_events(view: View, trace: TraceRecord) -> Iterator[Event]:
+    """Names of the tracks first, then slices and counters; a slice comes before those inside it."""
+    ranges = module_ranges(trace, view.capture.ops)
+    lanes = _lanes(trace)
+    yield from _track_names(view, trace, ranges, lanes)
+    yield from _host_slices(view, trace, ranges)
+    yield from _kernels(view, trace, lanes)
+    yield from _memory(trace)
+
+
+def _circumstances(view: View, trace: TraceRecord) -> Event:
+    return {
+        "tool": f"torchgauge {view.capture.version}",
+        "model": view.capture.target.name,
+        "created": view.capture.created,
+        "run": "one profiled run, with the profiler's overhead",
+        "profiled_run_s": trace.duration_ns / 1e9,
+        "undisturbed_median_s": view.totals.time_s,
+    }
+
+
+def _track_names(view: View, trace: TraceRecord, ranges: list[ModuleRange], lanes: list[int]) -> Iterator[Event]:
+    yield _named("process_name", HOST, 0, f"host: {view.capture.target.name}")
+    for thread in sorted({row[3] for row in (*trace.calls, *trace.modules)}):
+        yield _named("thread_name", HOST, thread, "modules and ops" if thread == 0 else f"thread {thread}")
+    inferred = {found.thread for found in ranges if found.inferred}
+    for thread in inferred:
+        yield _named("thread_name", HOST, thread, "modules, from the ops that ran in them")
+    if trace.kernels:
+        device = view.measurements.get("device") if view.measurements else None
+        yield _named("process_name", DEVICE, 0, f"device: {device or view.capture.run.device}")
+        streams = dict(zip(lanes, (row[3] for row in trace.kernels), strict=True))
+        for lane, stream in sorted(streams.items()):
+            yield _named("thread_name", DEVICE, lane, f"stream {stream}")
+
+
+def _named(what: str, process: int, thread: int, name: str) -> Event:
+    return {"ph": "M", "name": what, "ts": 0, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _host_slices(view: View, trace: TraceRecord, ranges: list[ModuleRange]) -> list[Event]:
+    ops = {op.index: op for op in view.capture.ops}
+    kinds = {record.path: record.type for record in view.capture.modules}
+    modules = [
+        _slice(_module_name(found.path, kinds), "module", found.start_ns, found.duration_ns, HOST, found.thread, {})
+        for found in ranges
+    ]
+    calls = [
+        _slice(trace.names[name], "op", start, duration, HOST, thread, _op_facts(ops.get(index)))
+        for start, duration, name, thread, index in trace.calls
+    ]
+    # Of two that start together the longer one is the outer one; the sort is stable: a module is around its op.
+    return sorted([*modules, *calls], key=lambda event: (event["ts"], -event["dur"]))
+
+
+def _module_name(path: str, kinds: dict[str, str]) -> str:
+    return f"{path} {kinds.get(path, '')}".strip() or "model"
+
+
+def _slice(name: str, category: str, start: int, duration: int, process: int, thread: int, facts: Event) -> Event:
+    """Times are in microseconds there."""
+    event = {"ph": "X", "name": name, "cat": category, "ts": start / 1000, "dur": duration / 1000}
+    return event | {"pid": process, "tid": thread} | ({"args": facts} if facts else {})
+
+
+def _op_facts(op: OpRecord | None) -> Event:
+    if op is None:
+        return {}
+    signature = op.signature
+    facts = {
+        "op": op.index,
+        "module": op.module,
+        "inputs": ", ".join(format_shape(spec.shape) for spec in signature.inputs),
+        "flops": signature.cost.flops,
+        "bytes": signature.cost.bytes_read + signature.cost.bytes_written,
+    }
+    return facts if signature.status == "counted" else {key: facts[key] for key in ("op", "module", "inputs")}
+
+
+def _lanes(trace: TraceRecord) -> list[int]:
+    """A track for each kernel, in their order: those of a stream share one, unless they overlap."""
+    free_from: list[tuple[int, int]] = []
+    lanes = []
+    for start, duration, _, stream, _ in trace.kernels:
+        fitting = (lane for lane, (owner, until) in enumerate(free_from) if owner == stream and until <= start)
+        lane = next(fitting, len(free_from))
+        free_from[lane : lane + 1] = [(stream, start + duration)]
+        lanes.append(lane)
+    return lanes
+
+
+def _kernels(view: View, trace: TraceRecord, lanes: list[int]) -> Iterator[Event]:
+    ops = {op.index: op for op in view.capture.ops}
+    for (start, duration, name, _, index), lane in zip(trace.kernels, lanes, strict=True):
+        op = ops.get(index)
+        facts = {"op": op.index, "launched by": op.op, "module": op.module} if op else {}
+        yield _slice(trace.names[name], "kernel", start, duration, DEVICE, lane, facts)
+
+
+def _memory(trace: TraceRecord) -> Iterator[Event]:
+    held = {HOST: 0, DEVICE: 0}
+    for at, nbytes, on_device in trace.memory:
+        process = DEVICE if on_device else HOST
+        held[process] += nbytes
+        name = "device memory held" if on_device else "memory held"
+        yield {"ph": "C", "name": name, "ts": at / 1000, "pid": process, "tid": 0, "args": {"bytes": held[process]}}

@@ -1,0 +1,130 @@
+"""A figure of the weights by layer, as shades: a row for each place in the repeated block, a column for each layer.
+
+A shade says how the value compares with the median of its row, on a scale that is the same for every map.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite
+from statistics import median
+
+from torchgauge.view import Row, View
+from torchgauge.weights.siblings import Stem, by_pattern, layer_of, stem_of
+from torchgauge.weights.value_figures import value_figures
+
+# Up to this many times the row's median; above the last it is solid.
+SHADES = ((0.5, "·"), (0.8, "░"), (1.25, "▒"), (2.0, "▓"))
+SOLID, UNKNOWN, ABSENT = "█", "?", " "
+LEGEND = "· to 0.5, ░ to 0.8, ▒ to 1.25, ▓ to 2, █ above 2 times the row's median; ? no finite value"
+MIN_LAYERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """`cells` has a value for each column: None where the layer has no such weight, NaN where the value is unknown."""
+
+    label: str
+    nbytes: int
+    cells: tuple[float | None, ...]
+    median: float
+    largest: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """The layers of one `stem`, such as `blocks.*`; `columns` are their indices."""
+
+    figure: str
+    stem: str
+    columns: tuple[tuple[int, ...], ...]
+    rows: tuple[HeatRow, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(row.nbytes for row in self.rows)
+
+
+def heat_maps(view: View, figure: str = "std") -> list[HeatMap]:
+    """One map for each list of repeated blocks, the largest first; matrices alone, and only where layers are many."""
+    rows = {row["name"]: Row(value_figures(row)) for row in view.weights if _is_shown(row, figure)}
+    patterns = {pattern: [rows[name] for name in names] for pattern, names in by_pattern(rows).items()}
+    maps = [_heat_map(figure, stem, members) for stem, members in _by_stem(patterns).items()]
+    return sorted((found for found in maps if len(found.columns) >= MIN_LAYERS), key=lambda found: -found.nbytes)
+
+
+def _is_shown(row: Row, figure: str) -> bool:
+    return figure in row and row["role"] == "parameter" and row["shared_with"] is None and len(row["shape"]) > 1
+
+
+def _by_stem(patterns: dict[str, list[Row]]) -> dict[Stem, dict[str, list[Row]]]:
+    """Each pattern with the largest stem that it begins with: what a few layers have goes with what all have."""
+    own = {pattern: stem_of(pattern, [row["name"] for row in rows]) for pattern, rows in patterns.items()}
+    sizes: Counter[Stem] = Counter()
+    for pattern, rows in patterns.items():
+        sizes[own[pattern]] += sum(row["bytes"] for row in rows)
+    ranked = [stem for stem, _ in sizes.most_common()]
+    groups: dict[Stem, dict[str, list[Row]]] = {}
+    for pattern, rows in patterns.items():
+        fitting = (stem for stem in ranked if f"{pattern}.".startswith(f"{stem.path}."))
+        groups.setdefault(next(fitting), {})[pattern] = rows
+    return groups
+
+
+def _heat_map(figure: str, stem: Stem, patterns: dict[str, list[Row]]) -> HeatMap:
+    layers = {layer_of(row["name"])[: stem.depth] for rows in patterns.values() for row in rows}
+    columns = tuple(sorted(layers))
+    found = [_heat_row(pattern, rows, figure, stem, columns) for pattern, rows in patterns.items()]
+    kept = sorted((row for row in found if row is not None), key=lambda row: -row.nbytes)
+    return HeatMap(figure, stem.path, columns, tuple(kept))
+
+
+def _heat_row(
+    pattern: str, rows: Sequence[Row], figure: str, stem: Stem, columns: Sequence[tuple[int, ...]]
+) -> HeatRow | None:
+    by_layer: dict[tuple[int, ...], list[float]] = {}
+    for row in rows:
+        value = row[figure]
+        known = value is not None and isfinite(value)
+        by_layer.setdefault(layer_of(row["name"])[: stem.depth], []).append(float(value) if known else float("nan"))
+    values = [value for members in by_layer.values() for value in members if isfinite(value)]
+    if not values:
+        return None
+    middle = median(values)
+    cells = tuple(farthest(by_layer[layer], middle) if layer in by_layer else None for layer in columns)
+    label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
+    return HeatRow(label, sum(row["bytes"] for row in rows), cells, middle, max(values))
+
+
+def farthest(values: Iterable[float], middle: float) -> float:
+    """Of several weights in one cell the one that differs most: what stands out must not hide. Unknown wins."""
+    listed = list(values)
+    unknown = [value for value in listed if not isfinite(value)]
+    return unknown[0] if unknown else max(listed, key=lambda value: abs(value - middle))
+
+
+def shade(value: float | None, middle: float) -> str:
+    if value is None:
+        return ABSENT
+    if not isfinite(value):
+        return UNKNOWN
+    if not middle:
+        return SHADES[2][1] if not value else SOLID
+    return next((mark for limit, mark in SHADES if value / middle <= limit), SOLID)
+
+
+def narrowed(cells: Sequence[float | None], middle: float, width: int) -> list[float | None]:
+    """Neighbouring cells together, so that at most `width` are left; each shows the one that differs most."""
+    count = len(cells)
+    if count <= width:
+        return list(cells)
+    cuts = [index * count // width for index in range(width + 1)]
+    return [_together(cells[start:stop], middle) for start, stop in pairwise(cuts)]
+
+
+def _together(cells: Sequence[float | None], middle: float) -> float | None:
+    present = [cell for cell in cells if cell is not None]
+    return farthest(present, middle) if present else None

@@ -1,0 +1,166 @@
+"""What the values of the weights tell, as data: places of repeated blocks, the hardest to quantize, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from torchgauge.report.ranking import path_pattern
+from torchgauge.view import Row, View
+from torchgauge.weights.per_op import weight_ops
+from torchgauge.weights.siblings import place_of
+from torchgauge.weights.value_figures import quantization_of, removable, value_figures
+
+_NUMBER = re.compile(r"[\d.,]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Siblings together: the typical spread, the largest magnitude, the worst signal-to-noise ratio."""
+
+    pattern: str
+    count: int
+    elements: int
+    nbytes: int
+    std: float | None
+    abs_max: float | None
+    sparsity: float | None
+    removable: float | None
+    int8_db: float | None
+    smallest_30db: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What is recommended for a tensor, and how many of its siblings are told the same."""
+
+    name: str
+    text: str
+    siblings: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpShare:
+    """Equal ops at one place of repeated blocks."""
+
+    op: str
+    module: str
+    calls: int
+    nbytes: int
+    removable: float | None
+    smallest_30db: str
+    bytes_after: int
+
+
+def summary_part(view: View, key: str) -> Any:
+    """A member of the summary of all weights; None where no values were read."""
+    return None if view.weight_summary is None else view.weight_summary.get(key)
+
+
+def examined(view: View) -> list[Row]:
+    """The model's parameters whose values were read; bytes that several names share are told once."""
+    return [
+        Row(value_figures(row))
+        for row in view.weights
+        if row["role"] == "parameter" and row["shared_with"] is None and row.get("quantization") is not None
+    ]
+
+
+def places(view: View) -> list[Place]:
+    """The largest first; matrices alone, where there are any."""
+    rows = examined(view)
+    groups: dict[str, list[Row]] = {}
+    for row in [row for row in rows if len(row["shape"]) > 1] or rows:
+        groups.setdefault(place_of(row["name"]).pattern, []).append(row)
+    return sorted((_place(pattern, rows) for pattern, rows in groups.items()), key=lambda place: -place.nbytes)
+
+
+def _place(pattern: str, rows: Sequence[Row]) -> Place:
+    return Place(
+        pattern=pattern if len(rows) > 1 else rows[0]["name"],
+        count=len(rows),
+        elements=sum(row["elements"] for row in rows),
+        nbytes=sum(row["bytes"] for row in rows),
+        std=_median(_known(row["std"] for row in rows)),
+        abs_max=max(_known(row["abs_max"] for row in rows), default=None),
+        sparsity=weighted((row["sparsity"], row["elements"]) for row in rows),
+        removable=weighted((removable(row), row["elements"]) for row in rows),
+        int8_db=min(_known(sqnr_db(row, "int8") for row in rows), default=None),
+        smallest_30db=formats_text(quantization_of(row).get("smallest_30db") for row in rows),
+    )
+
+
+def sqnr_db(row: Mapping[str, Any], format: str, granularity: str = "per_tensor") -> float | None:
+    """None where nothing is lost, and where it was not computed."""
+    figure = (quantization_of(row).get(format) or {}).get(granularity) or {}
+    found: float | None = figure.get("sqnr_db")
+    return found
+
+
+def formats_text(formats: Iterable[str | None]) -> str:
+    """`int8`, or `int8, int4` where siblings differ, the most common first; a dash where none is small enough."""
+    names = [name or "-" for name, _ in Counter(formats).most_common(2)]
+    return ", ".join(names) or "-"
+
+
+def weighted(pairs: Iterable[tuple[float | None, int]]) -> float | None:
+    """The share of all elements together."""
+    known = [(share, count) for share, count in pairs if share is not None]
+    total = sum(count for _, count in known)
+    return sum(share * count for share, count in known) / total if total else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _median(values: list[float]) -> float | None:
+    return median(values) if values else None
+
+
+def hardest(view: View, limit: int) -> list[Row]:
+    """The matrices that int8 with one scale hurts most."""
+    matrices = [row for row in examined(view) if len(row["shape"]) > 1 and sqnr_db(row, "int8") is not None]
+    return sorted(matrices, key=lambda row: sqnr_db(row, "int8") or 0.0)[:limit]
+
+
+def advice(view: View) -> list[Advice]:
+    """Unusable values first, then the largest tensors; siblings that are told the same but for the figures once."""
+    rows = [row for row in view.weights if row.get("recommendations") and _is_own(row)]
+    rows.sort(key=lambda row: (not (row.get("nan") or row.get("inf")), -row["bytes"]))
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for row in rows:
+        for text in row["recommendations"]:
+            key = place_of(row["name"]).pattern, _NUMBER.sub("#", text)
+            groups.setdefault(key, []).append((row["name"], text))
+    return [Advice(*members[0], len(members) - 1) for members in groups.values()]
+
+
+def _is_own(row: Row) -> bool:
+    """Under its first name, and no mere part of a packing."""
+    return row["shared_with"] is None and row["logical_elements"] != 0
+
+
+def by_operation(view: View) -> list[OpShare]:
+    """Those that use the most weight bytes first; a weight used twice counts for both."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in weight_ops(view.capture.ops, view.weights, view.capture.params):
+        groups.setdefault((row["op"], path_pattern(row["module"])), []).append(row)
+    shares = [_op_share(op, module, rows) for (op, module), rows in groups.items()]
+    return sorted(shares, key=lambda share: -share.nbytes)
+
+
+def _op_share(op: str, module: str, rows: Sequence[dict[str, Any]]) -> OpShare:
+    return OpShare(
+        op=op,
+        module=module if len(rows) > 1 else rows[0]["module"],
+        calls=len(rows),
+        nbytes=sum(row["bytes"] for row in rows),
+        removable=weighted((row["removable"]["0.01"], row["elements"]) for row in rows),
+        smallest_30db=formats_text(row["smallest_30db"] for row in rows),
+        bytes_after=sum(row["bytes_after"]["30db"] for row in rows),
+    )

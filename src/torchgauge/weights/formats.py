@@ -1,0 +1,107 @@
+"""The number formats weights are quantized to, and what becomes of a value: q = round(v · limit/absmax) · absmax/limit.
+
+Rounding is to the nearest, ties to even (in nf4, to the lower level). The arithmetic is that of the values' own type,
+float32 or float64, as where models are really quantized. `kernels.rounding` does the same, fused; the tests hold the
+two together bit for bit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[Any]
+
+# Consecutive values of a row that share a scale.
+GROUP = 128
+
+# The levels of 4-bit NormalFloat: quantiles of a normal distribution, with 0, scaled to [−1, 1].
+# Dettmers, Pagnoni, Holtzman, Zettlemoyer: QLoRA: Efficient Finetuning of Quantized LLMs, 2023, appendix E.
+NF4_LEVELS = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+    -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Format(ABC):
+    """`limit` is what the largest magnitude is scaled to."""
+
+    name: str
+    bits: int
+    limit: float
+
+    @abstractmethod
+    def round(self, scaled: Values) -> Values:
+        """The nearest number of the format; `scaled` is within ±limit but for its last bit."""
+
+    def quantize(self, values: Values, absmax: float) -> Values:
+        """Quantized with this absmax and brought back; exact scaling by a power of two keeps extremes in range."""
+        power, peak = normalized(absmax, values.dtype)
+        if not peak:
+            return np.zeros_like(values)
+        limit = values.dtype.type(self.limit)
+        return self.round(values * power * (limit / peak)) * (peak / limit) / power
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Format):
+    """Integers from −limit to limit."""
+
+    def round(self, scaled: Values) -> Values:
+        return np.rint(scaled)
+
+
+@dataclass(frozen=True, slots=True)
+class Float8(Format):
+    """Below 2**least_exponent the numbers are evenly spaced: subnormal."""
+
+    mantissa_bits: int
+    least_exponent: int
+
+    def round(self, scaled: Values) -> Values:
+        exponents = np.maximum(np.frexp(scaled)[1] - 1, self.least_exponent) - self.mantissa_bits
+        return np.ldexp(np.rint(np.ldexp(scaled, -exponents)), exponents)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels(Format):
+    """The nearest of a list of levels, ascending."""
+
+    levels: tuple[float, ...]
+
+    def round(self, scaled: Values) -> Values:
+        table = np.array(self.levels, scaled.dtype)
+        return table[np.searchsorted(self.middles(scaled.dtype), scaled, side="left")]
+
+    def middles(self, dtype: Any) -> Values:
+        """Where one level gives way to the next; a value in the middle takes the lower."""
+        exact = np.array(self.levels)
+        return ((exact[1:] + exact[:-1]) / 2).astype(dtype)
+
+
+INT8 = Whole("int8", 8, 127.0)
+INT4 = Whole("int4", 4, 7.0)
+FP8_E4M3 = Float8("fp8_e4m3", 8, 448.0, mantissa_bits=3, least_exponent=-6)
+FP8_E5M2 = Float8("fp8_e5m2", 8, 57344.0, mantissa_bits=2, least_exponent=-14)
+NF4 = Levels("nf4", 4, 1.0, NF4_LEVELS)
+FORMATS: tuple[Format, ...] = (INT8, INT4, FP8_E4M3, FP8_E5M2, NF4)
+
+
+def normalized(absmax: float, dtype: Any) -> tuple[Any, Any]:
+    """A power of two, and absmax times it: between ½ and 1 unless that power leaves the type's normal range."""
+    kind = np.dtype(dtype).type
+    reach = exponent_reach(dtype)
+    power = kind(2.0 ** -int(np.clip(np.frexp(np.float64(absmax))[1], -reach, reach)))
+    return power, kind(absmax) * power
+
+
+def exponent_reach(dtype: Any) -> int:
+    """Powers of two up to this exponent, and their inverses, are normal numbers."""
+    return -int(np.finfo(dtype).minexp)

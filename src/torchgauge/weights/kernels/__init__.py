@@ -1,0 +1,13 @@
+"""Bytes to tallies, in one pass at the speed of the memory. Needs numba; imported when a scan begins.
+
+tallying    what each type needs: views of the bytes, a workspace of the thread, a tally
+counting    16-bit symbols: counters, and gathering what they hold
+single      float32: moments and counts by blocks
+double      float64, and whole numbers as float64
+powers      sums of a block
+jit         how kernels are compiled
+"""
+
+from torchgauge.weights.kernels.tallying import tally_bytes
+
+__all__ = ["tally_bytes"]

@@ -1,0 +1,111 @@
+"""Counters of 16-bit symbols."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import uint32, uint64
+from numpy.typing import NDArray
+
+from torchgauge.weights.kernels.jit import compiled
+from torchgauge.weights.kernels.lanes import prefetch
+
+U8 = NDArray[np.uint8]
+U16 = NDArray[np.uint16]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+
+# Equal symbols in a row would wait for each other's counter: each of four neighbours has a table of its own.
+TABLES = 4
+BYTE_TABLES = 8
+# Words of 64 bits ahead of the one being counted.
+AHEAD = 256
+LINE = 8
+
+
+@compiled
+def count_halves(halves: U16, words: U64, tables: U32) -> None:
+    """Count 16-bit symbols; `words` are the same memory, and hold all but the last few. One table is enough for little
+    data, and sooner gathered."""
+    one, low = uint32(1), uint64(0xFFFF)
+    if tables.shape[0] < TABLES:
+        only = tables[0]
+        for index in range(halves.size):
+            only[halves[index]] += one
+        return
+    first, second, third, fourth = tables[0], tables[1], tables[2], tables[3]
+    lines = words.size // LINE
+    for line in range(lines):
+        start = line * LINE
+        prefetch(words, start + AHEAD)
+        for index in range(start, start + LINE):
+            word = words[index]
+            first[word & low] += one
+            second[(word >> uint64(16)) & low] += one
+            third[(word >> uint64(32)) & low] += one
+            fourth[word >> uint64(48)] += one
+    for index in range(lines * LINE * 4, halves.size):
+        first[halves[index]] += one
+
+
+@compiled
+def count_bytes(content: U8, words: U64, tables: U32) -> None:
+    """As `count_halves`, for symbols of 8 bits; each of the eight bytes of a word has a table of its own."""
+    one, low = uint32(1), uint64(0xFF)
+    whole = words.size if tables.shape[0] == BYTE_TABLES else 0
+    for index in range(whole):
+        if index % LINE == 0:
+            prefetch(words, index + AHEAD)
+        word = words[index]
+        for place in range(BYTE_TABLES):
+            tables[place, (word >> uint64(8 * place)) & low] += one
+    for index in range(8 * whole, content.size):
+        tables[0, content[index]] += one
+
+
+@compiled
+def gather(tables: U32, codes: U32, counts: I64) -> int:
+    """Move the counters that are not 0 to `codes` and `counts`, ascending; the tables are 0 afterwards."""
+    found = 0
+    for start in range(0, tables.shape[1], 16):
+        touched = uint32(0)
+        for table in range(tables.shape[0]):
+            prefetch(tables, table * tables.shape[1] + start + AHEAD)
+            for code in range(start, start + 16):
+                touched |= tables[table, code]
+        if touched:
+            for code in range(start, start + 16):
+                total = 0
+                for table in range(tables.shape[0]):
+                    total += int(tables[table, code])
+                    tables[table, code] = uint32(0)
+                codes[found] = code
+                counts[found] = total
+                found += total > 0
+    return found
+
+
+@compiled
+def count_codes(codes: U32, table: U32, touched: U32, group_bits: int) -> None:
+    """Count codes in a table too large to be searched; `touched` marks the groups of 2**group_bits counters in use."""
+    for index in range(codes.size):
+        code = codes[index]
+        table[code] += uint32(1)
+        touched[code >> uint32(group_bits)] = uint32(1)
+
+
+@compiled
+def gather_touched(table: U32, touched: U32, group_bits: int, codes: U32, counts: I64) -> int:
+    """As `gather`; the outputs have room for every code that occurs."""
+    found = 0
+    for group in range(touched.size):
+        if touched[group]:
+            touched[group] = uint32(0)
+            for code in range(group << group_bits, (group + 1) << group_bits):
+                count = table[code]
+                if count:
+                    codes[found] = code
+                    counts[found] = count
+                    found += 1
+                    table[code] = uint32(0)
+    return found

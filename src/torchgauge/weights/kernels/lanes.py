@@ -1,0 +1,198 @@
+"""Short vectors for kernels whose loops the compiler cannot make vectors of: those that also count.
+
+Counting waits for memory and stores while sums want arithmetic: in one loop they cost little more than counting alone.
+A vector is eight float64 or eight patterns of 32 bits; any processor can compute with it, in parts if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, register_model
+
+LANES = 8
+
+_FLOATS = ir.VectorType(ir.DoubleType(), LANES)
+_PATTERNS = ir.VectorType(ir.IntType(32), LANES)
+_INDEX = ir.IntType(32)
+# Products and sums may become one instruction.
+_FUSED = ("contract",)
+
+
+class FloatLanes(types.Type):
+    def __init__(self) -> None:
+        super().__init__("FloatLanes")
+
+
+class PatternLanes(types.Type):
+    def __init__(self) -> None:
+        super().__init__("PatternLanes")
+
+
+@register_model(FloatLanes)
+class _FloatModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _FLOATS)
+
+
+@register_model(PatternLanes)
+class _PatternModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _PATTERNS)
+
+
+_floats, _patterns = FloatLanes(), PatternLanes()
+
+Emit = Callable[..., Any]
+Operation = Callable[[Any, Any, Any], Any]
+
+
+def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """The address of element arguments[1] of the array arguments[0]."""
+    data = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
+    return builder.gep(data, [arguments[1]])
+
+
+def _prefetch(_context: Any, array: Any, _index: Any) -> Any:
+    """prefetch(array, index): ask for a cache line that is needed soon; an index past the end is harmless.
+
+    Without it a core waits: counting keeps its out-of-order window too full to see the next line early enough."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        call = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        place = builder.bitcast(_place(context, builder, signature, arguments), byte)
+        # For reading, into all levels of the cache, of data.
+        builder.call(call, [place, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), emit
+
+
+def _load_floats(_context: Any, array: Any, _index: Any) -> Any:
+    """load_floats(array of float32, index): eight from there, widened."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(ir.FloatType(), LANES)
+        place = builder.bitcast(_place(context, builder, signature, arguments), kind.as_pointer())
+        return builder.fpext(builder.load(place, align=4), _FLOATS)
+
+    return _floats(array, types.intp), emit
+
+
+def _load_patterns(_context: Any, array: Any, _index: Any) -> Any:
+    """load_patterns(array of 32 bits, index): eight from there."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.bitcast(_place(context, builder, signature, arguments), _PATTERNS.as_pointer())
+        return builder.load(place, align=4)
+
+    return _patterns(array, types.intp), emit
+
+
+def _spread(kind: Any, vector: Any, scalar: Any) -> Emit:
+    """One number in every lane."""
+
+    def typed(_context: Any, _value: Any) -> Any:
+        def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            lanes = ir.Constant(vector, ir.Undefined)
+            for lane in range(LANES):
+                lanes = builder.insert_element(lanes, arguments[0], ir.Constant(_INDEX, lane))
+            return lanes
+
+        return kind(scalar), emit
+
+    return typed
+
+
+def _binary(kind: Any, operation: Operation) -> Emit:
+    def typed(_context: Any, _first: Any, _second: Any) -> Any:
+        def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return operation(builder, *arguments)
+
+        return kind(kind, kind), emit
+
+    return typed
+
+
+def _folded(kind: Any, scalar: Any, operation: Operation) -> Emit:
+    """All lanes to one number."""
+
+    def typed(_context: Any, _value: Any) -> Any:
+        def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            lanes = [builder.extract_element(arguments[0], ir.Constant(_INDEX, lane)) for lane in range(LANES)]
+            return reduce(lambda first, second: operation(builder, first, second), lanes)
+
+        return scalar(kind), emit
+
+    return typed
+
+
+def _from_pattern(kind: Any, float_type: Any, pattern: Any) -> Emit:
+    """The float that has this bit pattern."""
+
+    def typed(_context: Any, _pattern: Any) -> Any:
+        def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.bitcast(arguments[0], float_type)
+
+        return kind(pattern), emit
+
+    return typed
+
+
+def _magnitudes(_context: Any, _value: Any) -> Any:
+    def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(_FLOATS, [_FLOATS])
+        call = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fabs.v{LANES}f64")
+        return builder.call(call, arguments)
+
+    return _floats(_floats), emit
+
+
+def _add(builder: Any, first: Any, second: Any) -> Any:
+    return builder.fadd(first, second, flags=_FUSED)
+
+
+def _subtract(builder: Any, first: Any, second: Any) -> Any:
+    return builder.fsub(first, second, flags=_FUSED)
+
+
+def _multiply(builder: Any, first: Any, second: Any) -> Any:
+    return builder.fmul(first, second, flags=_FUSED)
+
+
+def _lesser(builder: Any, first: Any, second: Any) -> Any:
+    return builder.select(builder.icmp_signed("<", first, second), first, second)
+
+
+def _greater(builder: Any, first: Any, second: Any) -> Any:
+    return builder.select(builder.icmp_signed(">", first, second), first, second)
+
+
+def _greater_unsigned(builder: Any, first: Any, second: Any) -> Any:
+    return builder.select(builder.icmp_unsigned(">", first, second), first, second)
+
+
+prefetch: Emit = intrinsic(_prefetch)
+single_from: Emit = intrinsic(_from_pattern(types.float32, ir.FloatType(), types.int32))
+double_from: Emit = intrinsic(_from_pattern(types.float64, ir.DoubleType(), types.int64))
+load_floats: Emit = intrinsic(_load_floats)
+load_patterns: Emit = intrinsic(_load_patterns)
+spread_float: Emit = intrinsic(_spread(_floats, _FLOATS, types.float64))
+spread_pattern: Emit = intrinsic(_spread(_patterns, _PATTERNS, types.int32))
+magnitudes: Emit = intrinsic(_magnitudes)
+plus: Emit = intrinsic(_binary(_floats, _add))
+minus: Emit = intrinsic(_binary(_floats, _subtract))
+product: Emit = intrinsic(_binary(_floats, _multiply))
+total: Emit = intrinsic(_folded(_floats, types.float64, _add))
+lesser: Emit = intrinsic(_binary(_patterns, _lesser))
+greater: Emit = intrinsic(_binary(_patterns, _greater))
+greater_unsigned: Emit = intrinsic(_binary(_patterns, _greater_unsigned))
+least: Emit = intrinsic(_folded(_patterns, types.int32, _lesser))
+greatest: Emit = intrinsic(_folded(_patterns, types.int32, _greater))
+greatest_unsigned: Emit = intrinsic(_folded(_patterns, types.uint32, _greater_unsigned))

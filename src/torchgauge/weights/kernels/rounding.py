@@ -1,0 +1,168 @@
+"""What quantization takes from a run of values: the arithmetic of `formats` in loops that become vector instructions.
+
+Adding 1.5 · 2**m and taking it away again rounds to a multiple of the unit in the sum's last place, ties to even. That
+does not survive fast-math, which numba hands down to a function's callees unless they refuse it, as `compiled` does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchgauge.weights.formats import FORMATS, NF4, Float8, Format, Whole
+from torchgauge.weights.kernels.jit import compiled, compiled_sums
+
+Values = NDArray[Any]
+
+WHOLE, FLOAT8, LEVELS = 0, 1, 2
+
+
+# Plain tuples: numba's cache would otherwise hold on to the name of their class, and fail when it changes.
+#
+# Constants of the formats, in their order and in the type of the values: kinds; limits, magic numbers and smallest
+# normal numbers; nf4's levels and their middles; masks of the exponent and of the magnitude.
+Grids = tuple[NDArray[np.int64], Values, Values, Values]
+# Groups of values, one to a row and filled up with zeros, which stay zeros in every format: loops of even length from 0
+# become vector instructions. Values, residuals and spare room; the patterns of the same memory; the magnitude of each
+# group that is scaled to a format's limit; the unit of each group, in which its values are about 1 at most; room for a
+# sum of each.
+Room = tuple[Values, Values, Values, NDArray[np.float64], NDArray[np.float64]]
+VALUES, RESIDUALS, SPARE = 0, 1, 2
+LIMIT, MAGIC, SMALLEST = 0, 1, 2
+EXPONENT, MAGNITUDE = 0, 1
+
+
+@cache
+def grids(dtype: np.dtype[Any]) -> Grids:
+    mantissa, all_bits = np.finfo(dtype).nmant, np.iinfo(integers_of(dtype)).max
+    limits = [format.limit for format in FORMATS]
+    magic = [1.5 * 2.0 ** (mantissa - _mantissa_bits(format)) for format in FORMATS]
+    smallest = [2.0**format.least_exponent if isinstance(format, Float8) else 0.0 for format in FORMATS]
+    return (
+        np.array([_kind(format) for format in FORMATS]),
+        np.array([limits, magic, smallest], dtype),
+        np.array([NF4.levels, [*NF4.middles(dtype), np.inf]], dtype),
+        np.array([all_bits >> mantissa << mantissa, all_bits], integers_of(dtype)),
+    )
+
+
+def room(groups: int, width: int, dtype: np.dtype[Any]) -> Room:
+    floats = np.zeros((3, groups, width), dtype)
+    return floats, floats.view(integers_of(dtype)), np.ones(groups, dtype), np.ones(groups), np.zeros(groups)
+
+
+def integers_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"i{dtype.itemsize}")
+
+
+def _kind(format: Format) -> int:
+    return WHOLE if isinstance(format, Whole) else FLOAT8 if isinstance(format, Float8) else LEVELS
+
+
+def _mantissa_bits(format: Format) -> int:
+    """A float8's magic number is for values in [1, 2); it grows with their power of two."""
+    return format.mantissa_bits if isinstance(format, Float8) else 0
+
+
+@compiled
+def leave_residuals(number: int, count: int, grids: Grids, room: Room) -> None:
+    """v − q for the first `count` groups, in the format with that number."""
+    kinds, constants, levels, masks = grids
+    floats, bits, peaks, _, _ = room
+    limit, magic = constants[LIMIT, number], constants[MAGIC, number]
+    values, residuals = floats[VALUES], floats[RESIDUALS]
+    if kinds[number] == WHOLE:
+        _round_whole(values, peaks, count, limit, magic, residuals)
+    elif kinds[number] == FLOAT8:
+        _scale(values, peaks, count, limit, residuals)
+        _keep_bits(bits[RESIDUALS], count, masks[EXPONENT], bits[SPARE])
+        _round_float8(values, peaks, count, limit, magic, constants[SMALLEST, number], floats[SPARE], residuals)
+    else:
+        _round_levels(values, peaks, count, levels[0], levels[1], residuals)
+
+
+@compiled
+def _round_whole(values: Values, peaks: Values, count: int, limit: Any, magic: Any, out: Values) -> None:
+    for group in range(count):
+        inverse, step = limit / peaks[group], peaks[group] / limit
+        for index in range(values.shape[1]):
+            value = values[group, index]
+            out[group, index] = value - ((value * inverse + magic) - magic) * step
+
+
+@compiled
+def _scale(values: Values, peaks: Values, count: int, limit: Any, out: Values) -> None:
+    for group in range(count):
+        inverse = limit / peaks[group]
+        for index in range(values.shape[1]):
+            out[group, index] = values[group, index] * inverse
+
+
+@compiled
+def _keep_bits(bits: Values, count: int, mask: Any, out: Values) -> None:
+    for group in range(count):
+        for index in range(bits.shape[1]):
+            out[group, index] = bits[group, index] & mask
+
+
+@compiled
+def _round_float8(
+    values: Values, peaks: Values, count: int, limit: Any, magic: Any, smallest: Any, powers: Values, out: Values
+) -> None:
+    """`out` holds the scaled values, and `powers` the powers of two below them."""
+    for group in range(count):
+        step = peaks[group] / limit
+        for index in range(values.shape[1]):
+            scaled, below = out[group, index], powers[group, index]
+            unit = (below if below > smallest else smallest) * magic
+            out[group, index] = values[group, index] - ((scaled + unit) - unit) * step
+
+
+@compiled
+def _round_levels(values: Values, peaks: Values, count: int, levels: Values, middles: Values, out: Values) -> None:
+    for group in range(count):
+        step = peaks[group]
+        inverse = levels[15] / step
+        for index in range(values.shape[1]):
+            value = values[group, index]
+            scaled = value * inverse
+            nearest = levels[0]
+            # A chain of selections: the constant bound lets it be unrolled, and then vectorised.
+            for level in range(15):
+                above = levels[level + 1]
+                nearest = above if scaled > middles[level] else nearest
+            out[group, index] = value - nearest * step
+
+
+@compiled
+def leave_peaks(bits: Values, count: int, mask: Any, out: Values) -> None:
+    """The pattern of each group's largest magnitude: a maximum of integers becomes vector instructions, that of floats,
+    which might be NaN, does not."""
+    for group in range(count):
+        largest = bits[group, 0] & mask
+        for index in range(bits.shape[1]):
+            magnitude = bits[group, index] & mask
+            largest = magnitude if magnitude > largest else largest
+        out[group, 0] = largest
+
+
+@compiled_sums
+def leave_squares(values: Values, count: int, out: NDArray[np.float64]) -> None:
+    """Σv² of each group."""
+    for group in range(count):
+        total = 0.0
+        for index in range(values.shape[1]):
+            value = np.float64(values[group, index])
+            total += value * value
+        out[group] = total
+
+
+@compiled_sums
+def weighted_sum_of_squares(values: Values, weights: NDArray[np.float64]) -> float:
+    total = 0.0
+    for index in range(values.size):
+        total += values[index] * values[index] * weights[index]
+    return total

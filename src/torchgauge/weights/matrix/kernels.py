@@ -1,0 +1,52 @@
+"""One look at every element of a block of rows: squares of its rows, hashes of rows and columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+# An odd multiplier and a fold turn the stored bits into all 64 bits, so that types whose low bits are always zero
+# (bfloat16 read as float32) hash as well as others. Zero stays zero.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_FOLD = np.uint64(32)
+_NOTHING = np.uint64(0)
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nnan", "ninf", "nsz"})  # type: ignore[untyped-decorator,unused-ignore]
+def screen(
+    block: NDArray[Any],
+    bits: NDArray[Any],
+    row_keys: NDArray[np.uint64],
+    column_keys: NDArray[np.uint64],
+    row_hash: NDArray[np.uint64],
+    column_hash: NDArray[np.uint64],
+    inverse_units: NDArray[np.float64],
+    squares: NDArray[np.float64],
+) -> None:
+    """`bits` is the same memory as `block`. `squares` are sums of squares, each row in a unit of its own; the hashes
+    of columns carry over from block to block."""
+    rows, columns = block.shape
+    column_key1, column_key2 = column_keys[0], column_keys[1]
+    column_hash1, column_hash2 = column_hash[0], column_hash[1]
+    for i in range(rows):
+        values, words = block[i], bits[i]
+        key1, key2 = row_keys[i, 0], row_keys[i, 1]
+        hash1, hash2 = _NOTHING, _NOTHING
+        for j in range(columns):
+            # −0 equals 0, so it must hash like it.
+            word = np.uint64(words[j]) if values[j] != 0 else _NOTHING
+            word *= _SPREAD
+            word ^= word >> _FOLD
+            hash1 += word * column_key1[j]
+            hash2 += word * column_key2[j]
+            column_hash1[j] += word * key1
+            column_hash2[j] += word * key2
+        row_hash[i, 0], row_hash[i, 1] = hash1, hash2
+        inverse, total = inverse_units[i], 0.0
+        for j in range(columns):
+            relative = np.float64(values[j]) * inverse
+            total += relative * relative
+        squares[i] = total

@@ -1,0 +1,118 @@
+"""The measured sections of the text report."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.measured_sample import COUNTERS, SWEEP, SYSTEM, THREADS, figures, latency, measured_view
+from tests.report.sample import sample_capture, sample_view
+from torchgauge.records import Measured
+from torchgauge.report import Options, render
+from torchgauge.report.layout import line_width
+from torchgauge.report.text import report_lines
+from torchgauge.view import View
+
+GOLDEN = Path(__file__).parent / "golden" / "measured.txt"
+EVERYTHING: dict[str, Any] = {"sweep": SWEEP, "threads": THREADS, "system": SYSTEM, "counters": COUNTERS}
+
+
+def test_the_text_equals_the_golden_file(request: pytest.FixtureRequest) -> None:
+    text = render(measured_view(**EVERYTHING), "text", Options(width=80))
+    if request.config.getoption("--regenerate"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 200])
+def test_no_line_is_wider_than_asked(width: int) -> None:
+    assert max(line_width(line) for line in report_lines(measured_view(**EVERYTHING), Options(width=width))) <= width
+
+
+def test_without_a_measurement_the_report_says_nothing_of_time() -> None:
+    text = render(sample_view())
+    assert "Measured" not in text
+    assert "Self" not in text
+
+
+def test_one_run_does_not_pass_for_certainty() -> None:
+    text = render(measured_view(latency=latency(runs=1)))
+    assert "80.0 ms  one undisturbed run: how much it varies is not known" in text
+    assert "±" not in text
+
+
+def test_a_failure_is_told_with_what_was_measured_before_it() -> None:
+    known = figures(sample_capture())
+    kept = {name: known[name] for name in ("latency", "device", "threads", "surroundings", "notes")}
+    measured = Measured(kept | {"failure": "RuntimeError: out of \x1b[31mluck"})
+    text = render(View(dataclasses.replace(sample_capture(), measured=measured)))
+    assert "median of 40 undisturbed runs" in text
+    assert r"- The measurement ended early: RuntimeError: out of \x1b[31mluck" in text
+    assert "Measured memory" not in text
+
+
+def test_a_run_that_never_ended_has_only_its_failure() -> None:
+    measured = Measured({"latency": None, "device": "cuda:0", "failure": "the device ran out of memory"})
+    text = render(View(dataclasses.replace(sample_capture(), measured=measured)))
+    assert "Measured on cuda:0\n- The measurement ended early: the device ran out of memory\n" in text
+
+
+def test_ops_that_take_longer_under_the_profiler_are_not_explained_away() -> None:
+    text = render(measured_view(unexplained_s=-0.005))
+    assert "In no op     -5.00 ms  under the profiler the ops take longer" in text
+
+
+def test_an_idle_device_has_its_own_line() -> None:
+    profile = figures(sample_capture())["profile"] | {"device_s": 0.05, "device_idle_s": 0.03, "kernels": 3}
+    text = render(measured_view(profile=profile, device="cuda:0"))
+    assert "Device idle  30.0 ms  37.5 %: no kernel ran" in text
+    assert "Time: of the device's work in profiled runs" in text
+
+
+def test_cuda_memory_is_told_by_tensors_and_by_what_the_driver_gave() -> None:
+    cuda = {"cuda_before_bytes": 2**20, "cuda_allocated_peak_bytes": 2**21, "cuda_reserved_peak_bytes": 2**22}
+    text = render(measured_view(memory={"allocated_peak_bytes": 2**20, **cuda}))
+    assert "CUDA allocated     2.00 MiB  in tensors at most; 1.00 MiB before the run" in text
+    assert "CUDA reserved      4.00 MiB  taken from the driver" in text
+
+
+def test_phases_and_settings_are_stated() -> None:
+    phases = {"forward": 0.001, "backward": 0.002, "optimizer": 0.0005}
+    text = render(measured_view(phases=phases, settings={"threads": 2, "memory_fraction": None, "budget_s": 10.0}))
+    assert "Phases      forward 1.00 ms, backward 2.00 ms, optimizer 500 µs" in text
+    assert "Settings    threads 2, budget s 10.0" in text
+
+
+def test_a_device_without_known_limits_says_how_to_measure_them() -> None:
+    view = measured_view()
+    assert view.capture.measured is not None
+    ops = {index: {**row, "roof_share": None} for index, row in view.capture.measured.ops.items()}
+    unknown = dataclasses.replace(view.capture.measured, ops=ops)
+    text = render(View(dataclasses.replace(view.capture, measured=unknown)))
+    assert "torchgauge system --calibrate" in text
+    assert "of roof" not in text
+
+
+def test_a_sweep_has_a_bar_for_every_point_that_ran() -> None:
+    lines = render(measured_view(sweep=SWEEP), "text", Options(width=80)).splitlines()
+    start = lines.index("Sweep over batch")
+    bars = [line.count("█") for line in lines[start + 2 : start + 6]]
+    assert bars[1] == pytest.approx(2 * bars[0], abs=1)
+    assert bars[2] == pytest.approx(4 * bars[0], abs=3)
+    assert bars[3] == 0
+    assert lines[start + 6] == "- batch 8: the device ran out of memory"
+
+
+def test_the_notebook_shows_latency_and_times() -> None:
+    html = render(measured_view(), "fragment")
+    assert "Measured latency" in html
+    assert ">Self<" in html
+
+
+def test_times_can_be_columns_and_order() -> None:
+    text = render(measured_view(), "text", Options(columns=("time_s",), sort="time_s", depth=1))
+    assert text.index("├─ blocks ModuleList") < text.index("├─ stem Sequential")
+    assert "36.0 ms" in text

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.weights.checkpoints import exact, write_varied
+from torchgauge.checkpoint import open_checkpoint
+from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
+from torchgauge.weights import cluster, plan
+from torchgauge.weights.cluster import Cluster
+from torchgauge.weights.live import LiveTensors
+from torchgauge.weights.reading import Files, stamp_files
+from torchgauge.weights.scan import ScanRequest, scan
+
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Any]:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as running:
+        yield running
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_varied(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_two_workers_give_the_same_bits_as_threads(
+    local: Any, checkpoint: Path, deep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "PIECE_BYTES", 16_384)
+    index = open_checkpoint(checkpoint)
+    found = scan(index, ScanRequest(deep=deep, dask=local.scheduler_address))
+    assert exact(found) == exact(scan(index, ScanRequest(deep=deep, threads=2)))
+    assert found.threads == 2
+
+
+def test_a_failure_on_a_worker_is_one_of_the_tensor(local: Any, checkpoint: Path) -> None:
+    index = open_checkpoint(checkpoint)
+    last = max(index.entries, key=lambda entry: entry.offset or 0)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    found = scan(index, ScanRequest(dask=local.scheduler_address))
+    assert [name for name, _ in found.failures] == [last.name]
+    assert len(found.rows) == len(index.entries) - 1
+
+
+def test_a_killed_worker_costs_time_only(local: Any, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "PIECE_BYTES", 2048)
+    monkeypatch.setattr(plan, "BATCH_PIECES", 1)
+    index = open_checkpoint(checkpoint)
+    killed: list[int] = []
+
+    def kill_one(done: int, total: int, part: str) -> None:
+        if not killed and done > total // 4:
+            killed.append(next(iter(local.workers.values())).pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    found = scan(index, ScanRequest(dask=local.scheduler_address), tell=kill_one)
+    assert killed
+    assert exact(found) == exact(scan(index, ScanRequest()))
+
+
+def test_a_file_that_workers_do_not_see_is_told_before_the_work(local: Any, checkpoint: Path) -> None:
+    stamps = stamp_files([str(checkpoint)])
+    checkpoint.unlink()
+    unseen = pytest.raises(TorchgaugeError, match=r"does not see .*model\.safetensors.* same path on all machines")
+    with unseen, Cluster(local.scheduler_address, Files(stamps)):
+        pass
+
+
+def test_an_address_where_nobody_answers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_S", 0.3)
+    silent = pytest.raises(TorchgaugeError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:1'")
+    with silent, Cluster("tcp://127.0.0.1:1", Files({})):
+        pass
+
+
+@pytest.mark.parametrize("address", ["local:", "local:0", "local:many", "ftp://host:1"])
+def test_a_malformed_address_is_wrong_usage(address: str) -> None:
+    with pytest.raises(UsageError), Cluster(address, Files({})):
+        pass
+
+
+def test_the_weights_of_a_live_model_are_not_sent_to_a_cluster() -> None:
+    import torch
+
+    with pytest.raises(UsageError, match="a cluster reads files"):
+        Cluster("local:2", LiveTensors(torch.nn.Linear(2, 2)))
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingDependencyError, match="pip install distributed"), Cluster("local:2", Files({})):
+        pass

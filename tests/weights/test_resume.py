@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.weights.checkpoints import exact, write_varied
+from torchgauge.checkpoint import Index, open_checkpoint
+from torchgauge.weights import journal, plan, scan
+from torchgauge.weights.journal import Journal, journal_path
+from torchgauge.weights.reading import stamp_files
+from torchgauge.weights.scan import ScanRequest
+from torchgauge.weights.tensors import tally_unit
+
+KEPT = ScanRequest(journal=True)
+RESUMED = ScanRequest(journal=True, resume=True)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(journal, "PATIENCE_S", 0.0)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    return open_checkpoint(write_varied(tmp_path / "model.safetensors"))
+
+
+class InterruptedScanError(Exception):
+    pass
+
+
+def scan_until(index: Index, count: int, request: ScanRequest = KEPT) -> None:
+    """A scan that breaks off after so many rows."""
+    came: list[str] = []
+
+    def on_row(name: str, row: dict[str, Any]) -> None:
+        came.append(name)
+        if len(came) == count:
+            raise InterruptedScanError
+
+    with pytest.raises(InterruptedScanError):
+        scan.scan(index, request, on_row=on_row)
+
+
+def journals(cache: Path) -> list[Path]:
+    return list((cache / "scans").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_broken_scan_goes_on_and_ends_with_the_same_bits(index: Index, count: int, deep: bool, cache: Path) -> None:
+    undisturbed = scan.scan(index, ScanRequest(deep=deep))
+    scan_until(index, count, ScanRequest(journal=True, deep=deep))
+    (path,) = journals(cache)
+    assert len(path.read_text().splitlines()) == count
+    resumed = scan.scan(index, ScanRequest(journal=True, resume=True, deep=deep))
+    assert exact(resumed) == exact(undisturbed)
+    assert resumed.resumed == count
+    assert journals(cache) == []
+
+
+def test_finished_tensors_are_not_read_again(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan_until(index, 5)
+    read: list[str] = []
+    original = tally_unit
+
+    def watched(reader: Any, unit: plan.Unit) -> Any:
+        read.extend(piece.tensor for piece in unit.pieces)
+        return original(reader, unit)
+
+    monkeypatch.setattr(scan, "tally_unit", watched)
+    found = scan.scan(index, RESUMED)
+    assert len(found.rows) == len(index.entries)
+    assert len(set(read)) == len([entry for entry in index.entries if entry.elements]) - 5
+
+
+def test_without_resume_a_leftover_is_discarded(index: Index, cache: Path) -> None:
+    scan_until(index, 5)
+    assert scan.scan(index, KEPT).resumed == 0
+    assert journals(cache) == []
+
+
+def test_a_torn_line_is_ignored(index: Index, cache: Path) -> None:
+    scan_until(index, 4)
+    (path,) = journals(cache)
+    path.write_bytes(path.read_bytes()[:-30])
+    resumed = scan.scan(index, RESUMED)
+    assert resumed.resumed == 3
+    assert exact(resumed) == exact(scan.scan(index, ScanRequest()))
+
+
+def test_a_scan_that_breaks_again_after_a_torn_line_loses_nothing_more(index: Index, cache: Path) -> None:
+    scan_until(index, 4)
+    (path,) = journals(cache)
+    path.write_bytes(path.read_bytes()[:-30])
+    scan_until(index, 7, RESUMED)
+    assert scan.scan(index, RESUMED).resumed == 7
+
+
+def test_a_changed_file_or_another_option_is_scanned_anew(index: Index) -> None:
+    scan_until(index, 5)
+    assert scan.scan(index, ScanRequest(journal=True, resume=True, deep=True)).resumed == 0
+    os.utime(index.path, ns=(1, 1))
+    assert scan.scan(index, RESUMED).resumed == 0
+
+
+def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setattr(plan, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(scan, "_NOTED_PIECES", 3)
+    save_file({"large": torch.randn(20_000)}, tmp_path / "m.safetensors")
+    index = open_checkpoint(tmp_path / "m.safetensors")
+    undisturbed = scan.scan(index, ScanRequest())
+
+    def stop(done: int, total: int, part: str) -> None:
+        if done >= 20_000:
+            raise InterruptedScanError
+
+    with pytest.raises(InterruptedScanError):
+        scan.scan(index, KEPT, tell=stop)
+    (path,) = journals(cache)
+    assert [json.loads(line)["pieces"] for line in path.read_text().splitlines()] == [3, 6, 9, 12, 15, 18]
+    resumed = scan.scan(index, RESUMED)
+    assert resumed.resumed == 1
+    assert exact(resumed) == exact(undisturbed)
+
+
+def test_a_folder_that_cannot_be_written_to_costs_only_the_journal(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path / "file"))
+    assert scan.scan(index, RESUMED).failures == []
+
+
+def test_short_scans_keep_no_journal(index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "PATIENCE_S", 3600.0)
+    scan_until(index, 5)
+    assert journals(cache) == []
+
+
+def test_old_leftovers_are_removed(index: Index, cache: Path) -> None:
+    leftover = cache / "scans" / "old.jsonl"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_text("{}")
+    os.utime(leftover, (0, 0))
+    with Journal(journal_path(index.path, stamp_files(index.files), ())):
+        assert not leftover.exists()
+
+
+SLOWED = """
+import sys, time
+from torchgauge.cli import main
+from torchgauge.weights import collecting, journal
+journal.PATIENCE_S = 0.0
+original = collecting.recommendations
+def slow(row):
+    print(row["name"], flush=True)
+    time.sleep(0.2)
+    return original(row)
+collecting.recommendations = slow
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_a_killed_process_leaves_no_half_file_and_can_be_resumed(index: Index, tmp_path: Path, rows: int) -> None:
+    target = tmp_path / "out.jsonl"
+    target.write_text("before\n")
+    command = [sys.executable, "-c", SLOWED, "weights", index.path, "--no-deep", "--quiet", "-o", str(target)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(rows):
+            process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+    assert target.read_text() == "before\n"
+    from torchgauge.cli import main
+
+    assert main(["weights", index.path, "--no-deep", "--quiet", "--resume", "-o", str(target)]) == 0
+    undisturbed = scan.scan(index, ScanRequest()).rows
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    assert {line["name"] for line in lines} == undisturbed.keys()
+    for line in lines:
+        kept = {key: value for key, value in line.items() if key in undisturbed[line["name"]]}
+        assert json.dumps(kept, sort_keys=True) == json.dumps(undisturbed[line["name"]], sort_keys=True)
