@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from subjects import SEQUENCE, of_torchvision, of_transformers
 from subjects import Subject as Model
 from tables import table, verdicts
 from torch import Tensor, nn
-from turns import Turns, take_turns
+from turns import Effort, take_turns
 
 import torchgauge as tg
 from torchgauge.environment import collect_environment
@@ -69,7 +69,7 @@ ON_CUDA = (RESNET, VIT, GPT2, LLAMA_1B)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Shares are of the undisturbed median (`modules`, on the CPU) or of the time of all kernels (`modules`, on CUDA)."""
+    """`modules`: the sum of their own times, of the undisturbed median (CPU) or of the time of all kernels (CUDA)."""
 
     model: str
     device: str
@@ -105,7 +105,7 @@ def measure_one(model: Model, device: torch.device, options: argparse.Namespace)
     on_cpu = device.type == "cpu"
     dtype = torch.bfloat16 if model is LLAMA_1B else None
     with built(model, device, dtype) as (subject, ops):
-        turns = take_turns(subject, options.turns, options.seconds, on_cpu=on_cpu)
+        turns = take_turns(subject, Effort(options.turns, options.seconds, options.budget), on_cpu=on_cpu)
         whole = measure(subject, ops, Order(profile=True, budget=Budget(seconds=3.0)))
     if whole.figures["failure"]:
         raise RuntimeError(f"{model.name}: {whole.figures['failure']}")
@@ -190,6 +190,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=Path, help="write the results as JSON")
     parser.add_argument("--turns", type=int, default=9, help="turns of all ways")
     parser.add_argument("--seconds", type=float, default=0.3, help="about how long each way runs in a turn")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds after which a model gets no more turns")
     parser.add_argument("--only", action="append", choices=("cpu", "cuda"), help="a part; may be repeated")
     return parser.parse_args()
 

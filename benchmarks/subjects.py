@@ -46,8 +46,8 @@ def of_torchvision(name: str, side: int = 224) -> Subject:
 
 
 def of_timm(name: str) -> Subject:
-    side = timm.get_pretrained_cfg(name).input_size[-1]
-    return Subject(name, partial(timm.create_model, name), partial(image, side))
+    """Its side is looked up when it is needed: another version of timm may not have the model."""
+    return Subject(name, partial(timm.create_model, name), lambda: image(timm.get_pretrained_cfg(name).input_size[-1]))
 
 
 class FirstOutput(nn.Module):

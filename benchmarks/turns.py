@@ -14,7 +14,17 @@ from torchgauge.measure.measuring import module_paths
 from torchgauge.measure.module_times import time_modules
 from torchgauge.measure.sampler import sampling
 
-FEWEST_RUNS = 5
+FEWEST_RUNS = 3
+FEWEST_TURNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """At most `turns`, each way for about `seconds` in a turn, and no more turns once `budget_s` is spent."""
+
+    turns: int
+    seconds: float
+    budget_s: float
 
 
 @dataclass(slots=True)
@@ -61,11 +71,11 @@ def _excess(those: list[list[float]], these: list[list[float]]) -> float:
     return median(fmean(a) / fmean(b) for a, b in zip(those, these, strict=True)) - 1
 
 
-def take_turns(subject: Subject, turns: int, seconds: float, *, on_cpu: bool) -> Turns:
-    """Each way for about `seconds` in every turn, beginning with another one each time."""
+def take_turns(subject: Subject, effort: Effort, *, on_cpu: bool) -> Turns:
+    """Every turn begins with another way."""
     found = Turns()
     _plain_loop(subject, FEWEST_RUNS)
-    runs = max(FEWEST_RUNS, round(seconds / median(_plain_loop(subject, FEWEST_RUNS))))
+    runs = max(FEWEST_RUNS, round(effort.seconds / median(_plain_loop(subject, FEWEST_RUNS))))
     ways: list[Callable[[], None]] = [
         lambda: found.headline.append(_headline(subject, runs)),
         lambda: found.plain.append(_plain_loop(subject, runs)),
@@ -74,9 +84,11 @@ def take_turns(subject: Subject, turns: int, seconds: float, *, on_cpu: bool) ->
     ]
     if on_cpu:
         ways.append(lambda: found.own_s.append(_modules_own(subject, runs)))
-    for turn in range(turns):
+    begin, turn = perf_counter(), 0
+    while turn < effort.turns and (turn < FEWEST_TURNS or perf_counter() - begin < effort.budget_s):
         for way in ways[turn % len(ways) :] + ways[: turn % len(ways)]:
             way()
+        turn += 1
     return found
 
 

@@ -6,14 +6,15 @@ The file should be larger than the machine's memory: then neither finds it in th
 from __future__ import annotations
 
 import json
-import resource
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
+import psutil
 import torch
 from judging import Verdict
 from tables import table
@@ -27,14 +28,12 @@ def measure_file(gigabytes: float, folder: Path) -> dict[str, Any]:
     path = folder / "torchgauge-benchmark.safetensors"
     try:
         nbytes = write_random(path, int(gigabytes * 1e9))
-        first = _rate(["cat", str(path)], nbytes)
-        scan = _rate([sys.executable, "-m", "torchgauge", "weights", str(path), "--no-deep", "--json"], nbytes)
-        second = _rate(["cat", str(path)], nbytes)
+        first, _ = _run(["cat", str(path)])
+        scan, peak = _run([sys.executable, "-m", "torchgauge", "weights", str(path), "--no-deep", "--json"])
+        second, _ = _run(["cat", str(path)])
     finally:
         path.unlink(missing_ok=True)
-    # Kilobytes on Linux, bytes on macOS; `cat` needs next to nothing, so the largest child is the scan.
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return {"bytes": nbytes, "cat": max(first, second), "scan": scan, "peak_bytes": peak}
+    return {"bytes": nbytes, "cat": nbytes / min(first, second), "scan": nbytes / scan, "peak_bytes": peak}
 
 
 def write_random(path: Path, nbytes: int) -> int:
@@ -74,7 +73,15 @@ def judge_file(found: dict[str, Any]) -> list[Verdict]:
     ]
 
 
-def _rate(command: list[str], nbytes: int) -> float:
-    start = perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    return nbytes / (perf_counter() - start)
+def _run(command: list[str]) -> tuple[float, int]:
+    """Seconds and peak memory, sampled: what the system says of a child includes this process's, which started it."""
+    start, peak = perf_counter(), 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        process = psutil.Process(child.pid)
+        while child.poll() is None:
+            with suppress(psutil.NoSuchProcess):
+                peak = max(peak, process.memory_info().rss)
+            sleep(0.005)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    return perf_counter() - start, peak

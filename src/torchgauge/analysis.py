@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge import report
 from torchgauge.errors import FormatError, ForwardError, InputError, TargetError, UsageError
-from torchgauge.progress import Tell, stage, transfer
+from torchgauge.progress import Tell, stage, steps, transfer
 from torchgauge.records import ArchitectureRecord, Capture, RunRecord, WeightStatistics
 from torchgauge.saved import capture_from_document
 from torchgauge.view import Row, View
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from torchgauge.capture import Seen
     from torchgauge.checkpoint import Index
+    from torchgauge.measure.target import Asked
     from torchgauge.source import InputSpec, Source
-    from torchgauge.weights.scan import ScanRequest
+    from torchgauge.weights.scanning.scan import ScanRequest
 
 MODES = ("inference", "train")
 NO_CODE = "no code: static figures need --as TARGET"
@@ -63,7 +64,7 @@ class Analysis(View):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of the contract; `weight_ops` has what weights' values tell of the ops that use them."""
-        from torchgauge.weights.per_op import weight_ops
+        from torchgauge.weights.whole.per_op import weight_ops
 
         return {**super().to_dict(), "weight_ops": weight_ops(self.capture.ops, self.weights, self.capture.params)}
 
@@ -124,6 +125,13 @@ def analyze(
     batch: int | None = None,
     seq: int | None = None,
     specs: Sequence[InputSpec] = (),
+    inference: bool = False,
+    profile: bool = False,
+    sweep: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    threads: int | None = None,
+    budget_s: float | None = None,
+    memory_fraction: float | None = None,
+    profile_level: str | None = None,
     weights: bool | str = "auto",
     deep: bool | str = "auto",
     spectrum: bool = False,
@@ -136,13 +144,25 @@ def analyze(
     `target` is a module, a target string or the path of a file or folder; `code` is the target that builds the model of
     bare weights. Nothing in a file is executed unless `allow_pickle`. `inputs` is a tensor, a tuple of positional
     arguments or a dict of keywords, `input_size` one shape or several; without either they are inferred. `dtype` is the
-    type of the floating parameters and inputs, `device` where tensors pretend to be. `weights` reads the values of the
+    type of the floating parameters and inputs, `device` where tensors pretend to be and where runs are measured.
+
+    `inference` measures time and memory of real runs; `profile` besides every op, the system and thread scaling;
+    `sweep` repeats it over a quantity ({"batch": [1, 2, 4]}; seq, dtype, threads). What fails there is said in
+    `measurements["failure"]`, and what was found until then is kept. `threads`, `budget_s` (seconds for the undisturbed
+    runs), `memory_fraction` (of a CUDA device) and `profile_level` ("latency", "modules", "ops") are its settings;
+    TORCHGAUGE_THREADS and the like stand for those not given.
+
+    `weights` reads the values of the
     parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep` adds what needs more than one
     pass ("auto": up to 2 GiB), `spectrum` all singular values. `progress` None shows progress on a terminal.
     """
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = _Depth.of(deep, spectrum)
+    asked: Asked | None = None
+    if inference or profile or sweep is not None:
+        settings = {"threads": threads, "budget_s": budget_s, "memory_fraction": memory_fraction}
+        asked = _asked(target, profile, sweep, settings | {"profile_level": profile_level})
     from torch.nn import Module
 
     from torchgauge.capture import unwrap
@@ -153,15 +173,61 @@ def analyze(
         subject = unwrap(subject) if isinstance(subject, Module) else subject
         source = resolve(subject, code=code, allow_pickle=allow_pickle, progress=tell)
         if source.model is None:
-            found = Analysis(_stored_capture(source))
+            found, seen = Analysis(_stored_capture(source)), None
         else:
             chosen = _dtype(dtype)
             given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq}
-            request = {"device": _device(device), "dtype": chosen, "train": mode == "train"}
-            found = _run(source, given | {"specs": specs, "dtype": chosen}, request)
+            given |= {"specs": specs, "dtype": chosen}
+            place = device or (_home(subject) if asked else None)
+            request = {"device": _device(place), "dtype": chosen, "train": mode == "train"}
+            found, seen = _run(source, given, request)
+    if asked is not None:
+        _add_measurements(found, source, asked, progress, *((seen, request, given) if seen else ()))
     if _reads_weights(source, _switch(weights, "weights")):
         _add_statistics(found, source, depth, progress)
     return found
+
+
+def _asked(target: Any, profile: bool, sweep: Any, settings: Mapping[str, Any]) -> Asked:
+    from torch.nn import Module
+
+    from torchgauge.capture import unwrap
+    from torchgauge.measure.settings import read_settings
+    from torchgauge.measure.sweep import parse_sweeps
+    from torchgauge.measure.target import Asked
+
+    is_wrapped = isinstance(target, Module) and unwrap(target) is not target
+    notes = (f"measured without its {type(target).__name__} around it",) if is_wrapped else ()
+    return Asked(profile, parse_sweeps(sweep), read_settings(**settings), notes)
+
+
+def _home(subject: Any) -> torch.device | None:
+    """Where a live model is: there it is measured, unless told otherwise."""
+    from torch.nn import Module
+
+    tensors = [*subject.parameters(), *subject.buffers()] if isinstance(subject, Module) else []
+    return next((tensor.device for tensor in tensors if not tensor.is_meta), None)
+
+
+def _add_measurements(
+    found: Analysis,
+    source: Source,
+    asked: Asked,
+    progress: bool | None,
+    seen: Seen | None = None,
+    request: Mapping[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> None:
+    from torchgauge.capture import Request
+    from torchgauge.measure.target import measure_target, refused
+
+    if seen is None:
+        measured = refused("there is no code to run: give it with code= (--as TARGET)", asked)
+    else:
+        wanted = Request(**request or {}, build_real=source.build_real)
+        with steps("measuring", shown=progress) as tell:
+            measured = measure_target(source, seen, wanted, given or {}, asked, tell)
+    found.capture = replace(found.capture, measured=measured)
 
 
 def _reads_weights(source: Source, weights: bool | None) -> bool:
@@ -172,8 +238,8 @@ def _reads_weights(source: Source, weights: bool | None) -> bool:
 
 def _add_statistics(found: Analysis, source: Source, depth: _Depth, progress: bool | None) -> None:
     """The values of the stored weights; without files, of the model's own parameters."""
-    from torchgauge.weights.gathering import weight_statistics
-    from torchgauge.weights.live import LiveTensors
+    from torchgauge.weights.scanning.gathering import weight_statistics
+    from torchgauge.weights.stream.live import LiveTensors
 
     live = None if source.index is not None else LiveTensors(source.runnable)
     index = source.stored if live is None else live.index
@@ -209,13 +275,13 @@ class _Depth:
         return cls(True if spectrum else chosen, spectrum)
 
     def request(self, nbytes: int) -> ScanRequest:
-        from torchgauge.weights.scan import ScanRequest
+        from torchgauge.weights.scanning.scan import ScanRequest
 
         deep = nbytes <= DEEP_BYTES if self.deep is None else self.deep
         return ScanRequest(deep=deep, spectrum=self.spectrum)
 
 
-def _run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> Analysis:
+def _run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Analysis, Seen | None]:
     from torchgauge.capture import Request, see
     from torchgauge.source import candidate_inputs
 
@@ -227,7 +293,7 @@ def _run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> Anal
             raise
         # The code was a conclusion of ours: that it fails is no fault of the file.
         failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
-        return Analysis(_stored_capture(failed))
+        return Analysis(_stored_capture(failed)), None
     capture = Capture(
         **_circumstances(source),
         run=replace(seen.run, warnings=(*source.warnings, *seen.run.warnings)),
@@ -237,7 +303,7 @@ def _run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> Anal
         ops=seen.ops,
         input_bytes=seen.input_bytes,
     )
-    return Analysis(capture, lambda: _architecture(source, seen))
+    return Analysis(capture, lambda: _architecture(source, seen)), seen
 
 
 def _architecture(source: Source, seen: Seen) -> ArchitectureRecord:
@@ -333,7 +399,7 @@ def _scanned(
     found: WeightScan, index: Index, request: ScanRequest, on_row: Callable[[Mapping[str, Any]], None] | None,
     progress: bool | None,
 ) -> WeightStatistics:  # fmt: skip
-    from torchgauge.weights.gathering import weight_statistics
+    from torchgauge.weights.scanning.gathering import weight_statistics
 
     rows = {row.name: row for row in found.weights} if on_row is not None else {}
 
@@ -350,7 +416,7 @@ def _scanned(
 
 
 def _compared(index: Index, other: Index, threads: int | None, progress: bool | None) -> dict[str, Any]:
-    from torchgauge.weights.against import compare
+    from torchgauge.weights.comparing.against import compare
 
     with transfer("comparing", shown=progress) as tell:
         return compare(index, other, threads=threads, tell=tell)

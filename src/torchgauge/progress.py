@@ -13,6 +13,8 @@ from torchgauge.units import format_bytes, format_percent
 PATIENCE_S = 1.0
 # A scan tells of every piece; nobody reads faster than this.
 REFRESH_S = 0.2
+# To the start of the line, and nothing on it.
+_CLEAR = "\r\x1b[2K"
 
 Tell = Callable[[int, int, str], None]
 
@@ -53,6 +55,25 @@ def stage(
         timer.cancel()
         timer.join()
         status.stop()
+
+
+@contextmanager
+def steps(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
+    """As `stage`, one line that is written when a part begins: nothing moves while something is measured."""
+    if not (sys.stderr.isatty() if shown is None else shown):
+        yield lambda done, total, part: None
+        return
+    from torchgauge.report.escape import visible
+
+    def tell(done: int, total: int, part: str) -> None:
+        sys.stderr.write(f"{_CLEAR}{name}: {visible(part)} ({done + 1:,} of {total:,}) …")
+        sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        sys.stderr.write(_CLEAR)
+        sys.stderr.flush()
 
 
 @contextmanager

@@ -80,8 +80,8 @@ def test_a_cut_file_gives_the_rest_and_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_varied(tmp_path / "m.safetensors")
-    from torchgauge.weights import scan
-    from torchgauge.weights.plan import make_plan as original
+    from torchgauge.weights.scanning import scan
+    from torchgauge.weights.stream.plan import make_plan as original
 
     def cut_meanwhile(index: object) -> object:
         path.write_bytes(path.read_bytes()[:-1])

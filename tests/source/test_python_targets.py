@@ -185,7 +185,7 @@ def test_a_module_that_misses_another_says_so(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_file_or_folder_that_holds_no_model_says_what_it_is(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="a folder without model weights"):
+    with pytest.raises(FormatError, match="an empty folder: none of its files is a PyTorch checkpoint"):
         resolve(str(tmp_path))
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"")

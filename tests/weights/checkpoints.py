@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
-from torchgauge.weights.collecting import ScanResult
+from torchgauge.weights.scanning.collecting import ScanResult
 
 
 def varied_tensors(seed: int = 0) -> dict[str, torch.Tensor]:
@@ -40,5 +41,25 @@ def write_varied(path: Path, seed: int = 0) -> Path:
 
 def exact(result: ScanResult) -> str:
     """The result to the last bit, apart from the time it took."""
-    facts: dict[str, Any] = {"rows": result.rows, "summary": result.summary, "failures": result.failures}
-    return json.dumps(facts)
+    return json.dumps(facts(result))
+
+
+def facts(result: ScanResult) -> dict[str, Any]:
+    return {"rows": result.rows, "summary": result.summary, "failures": result.failures}
+
+
+def assert_same(found: Any, expected: Any, place: str = "") -> None:
+    """Equal to the last integer, and numbers with fractions to 1e-12 of their size: the process that compiles a kernel
+    may run other instructions than one that finds it compiled."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected), place
+        for key, value in expected.items():
+            assert_same(found[key], value, f"{place}.{key}")
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), place
+        for index, (one, other) in enumerate(zip(found, expected, strict=True)):
+            assert_same(one, other, f"{place}[{index}]")
+    elif isinstance(expected, float) and isinstance(found, float):
+        assert math.isclose(found, expected, rel_tol=1e-12, abs_tol=1e-300), (place, found, expected)
+    else:
+        assert found == expected, place

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from torchgauge.checkpoint import Index, open_checkpoint
-from torchgauge.weights import file_rows
-from torchgauge.weights.against import compare
+from torchgauge.weights.comparing.against import compare
+from torchgauge.weights.stream import file_rows
 
 
 def stored(path: Path, tensors: dict[str, torch.Tensor]) -> Index:

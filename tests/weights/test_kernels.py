@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from torchgauge.weights.decoding import decode
+from torchgauge.weights.counting.symbols import SYMBOLS, stored_symbols, value_bounds
+from torchgauge.weights.counting.tally import Tally
 from torchgauge.weights.kernels import tally_bytes, tallying
-from torchgauge.weights.symbols import SYMBOLS, stored_symbols, value_bounds
-from torchgauge.weights.tally import Tally
+from torchgauge.weights.stream.decoding import decode
 
 RNG = np.random.default_rng(7)
 FLOATS = (
@@ -209,10 +208,43 @@ def assert_same(found: Tally, expected: Tally) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float64"])
 def test_large_and_small_pieces_count_alike(dtype: str) -> None:
-    """More than the size at which several tables of counters are used, and not a multiple of anything."""
+    """More than the size from which several tables of counters are used, and not a multiple of anything."""
     item = SYMBOLS[dtype].item_bits // 8
     tensor = tensor_of(RNG.standard_normal(tallying.LITTLE_BYTES // item + 13) * 9, dtype)
     check(tally_bytes(as_bytes(tensor), dtype), tensor.to(torch.float64).numpy())
+
+
+def with_one(value: float) -> NDArray[np.float64]:
+    values = RNG.standard_normal(70_000)
+    values[-9000] = value
+    return values
+
+
+LARGE = {
+    "negative": -RNG.random(70_001) - 0.1,
+    "positive": RNG.random(70_005) + 0.1,
+    "constant": np.full(70_003, -0.3),
+    "offset": 1e4 + RNG.standard_normal(70_000),
+    "steps": np.repeat([1e30, 1e-3, -5.0, 0.0, 7e7], 15_000) * (1 + 0.1 * RNG.standard_normal(75_000)),
+    "half zeros": np.where(RNG.random(70_000) < 0.5, 0.0, RNG.standard_normal(70_000)),
+    "subnormal": RNG.standard_normal(70_000) * 1e-41,
+    "one NaN": with_one(np.nan),
+    "one negative NaN": with_one(-np.nan),
+    "one inf": with_one(np.inf),
+    "one −inf": with_one(-np.inf),
+    "one −0": with_one(-0.0),
+    "nothing finite": np.full(70_000, np.nan),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_large_pieces_of_float32_are_counted_and_summed_in_one_go(case: str) -> None:
+    values = LARGE[case].astype(np.float32)
+    tally = tally_bytes(values.view(np.uint8), "float32")
+    check(tally, values.astype(np.float64))
+    upper_halves, counts = np.unique(values.view(np.uint32) >> 16, return_counts=True)
+    np.testing.assert_array_equal(tally.codes, upper_halves)
+    np.testing.assert_array_equal(tally.counts, counts)
 
 
 def test_more_than_the_counters_hold_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,14 +299,14 @@ def test_a_pass_that_was_interrupted_leaves_no_counts_behind(monkeypatch: pytest
 
 def test_tallies_need_no_numba_until_bytes_are_counted() -> None:
     program = (
-        "import sys, torchgauge.weights.tally, torchgauge.weights.statistics; "
+        "import sys, torchgauge.weights.counting.tally, torchgauge.weights.counting.statistics; "
         "assert not {'numba', 'torch', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.slow
-def test_kernels_work_where_nothing_can_be_kept_on_disk(tmp_path: os.PathLike[str]) -> None:
+def test_kernels_work_where_nothing_can_be_kept_on_disk() -> None:
     """numba finds no folder for its cache: they are compiled for the process alone."""
     program = """
 import numba.core.caching as caching

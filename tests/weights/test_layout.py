@@ -10,8 +10,8 @@ import torch
 
 from torchgauge.checkpoint.index import Entry
 from torchgauge.records import TensorSpec
-from torchgauge.weights import layout
-from torchgauge.weights.layout import alignment, stride_class, zstd
+from torchgauge.weights.potential import layout
+from torchgauge.weights.potential.layout import alignment, stride_class, zstd
 
 
 def entry(tensor: torch.Tensor, offset: int | None = 0) -> Entry:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torchgauge.weights import matrix
 from torchgauge.weights.matrix import examine, gram, norms, operand
 from torchgauge.weights.matrix.operand import read
-from torchgauge.weights.rows import ArrayRows
+from torchgauge.weights.stream.rows import ArrayRows
 
 RNG = np.random.default_rng(7)
 

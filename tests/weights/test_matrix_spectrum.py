@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from torchgauge.weights.matrix import examine, power_law, spectrum
-from torchgauge.weights.rows import ArrayRows
+from torchgauge.weights.stream.rows import ArrayRows
 
 RNG = np.random.default_rng(3)
 

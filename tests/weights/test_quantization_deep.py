@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchgauge.weights.formats import FORMATS, Format
 from torchgauge.weights.kernels import rounding, tally_bytes
-from torchgauge.weights.quantization import deep, per_tensor
-from torchgauge.weights.rows import ArrayRows
+from torchgauge.weights.potential.formats import FORMATS, Format
+from torchgauge.weights.potential.quantization import deep, per_tensor
+from torchgauge.weights.stream.rows import ArrayRows
 
 NAMES = [format.name for format in FORMATS]
 Matrix = NDArray[Any]

@@ -12,11 +12,11 @@ from torchgauge.checkpoint import Entry, open_checkpoint
 from torchgauge.checkpoint.index import Chunk
 from torchgauge.errors import FormatError
 from torchgauge.records import TensorSpec
-from torchgauge.weights import file_rows, pieces, reading
-from torchgauge.weights.file_rows import FileRows
-from torchgauge.weights.plan import make_plan, plan_tensor
-from torchgauge.weights.reading import Files, piece_parts, stamp_files
-from torchgauge.weights.row_values import row_values
+from torchgauge.weights.stream import file_rows, pieces, reading
+from torchgauge.weights.stream.file_rows import FileRows
+from torchgauge.weights.stream.plan import make_plan, plan_tensor
+from torchgauge.weights.stream.reading import Files, piece_parts, stamp_files
+from torchgauge.weights.stream.row_values import row_values
 
 
 @pytest.fixture

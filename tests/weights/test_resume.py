@@ -12,13 +12,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.weights.checkpoints import exact, write_varied
+from tests.weights.checkpoints import assert_same, exact, write_varied
 from torchgauge.checkpoint import Index, open_checkpoint
-from torchgauge.weights import journal, plan, scan
-from torchgauge.weights.journal import Journal, journal_path
-from torchgauge.weights.reading import stamp_files
-from torchgauge.weights.scan import ScanRequest
-from torchgauge.weights.tensors import tally_unit
+from torchgauge.weights.scanning import journal, scan
+from torchgauge.weights.scanning.journal import Journal, journal_path
+from torchgauge.weights.scanning.scan import ScanRequest
+from torchgauge.weights.scanning.tensors import tally_unit
+from torchgauge.weights.stream import plan
+from torchgauge.weights.stream.reading import stamp_files
 
 KEPT = ScanRequest(journal=True)
 RESUMED = ScanRequest(journal=True, resume=True)
@@ -161,7 +162,7 @@ def test_old_leftovers_are_removed(index: Index, cache: Path) -> None:
 SLOWED = """
 import sys, time
 from torchgauge.cli import main
-from torchgauge.weights import collecting, journal
+from torchgauge.weights.scanning import collecting, journal
 journal.PATIENCE_S = 0.0
 original = collecting.recommendations
 def slow(row):
@@ -192,4 +193,5 @@ def test_a_killed_process_leaves_no_half_file_and_can_be_resumed(index: Index, t
     assert {line["name"] for line in lines} == undisturbed.keys()
     for line in lines:
         kept = {key: value for key, value in line.items() if key in undisturbed[line["name"]]}
-        assert json.dumps(kept, sort_keys=True) == json.dumps(undisturbed[line["name"]], sort_keys=True)
+        assert_same(kept, {key: undisturbed[line["name"]][key] for key in kept})
+        assert kept.keys() == undisturbed[line["name"]].keys()

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from tests.weights.checkpoints import exact, varied_tensors, write_varied
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
 from torchgauge.records import TensorSpec
-from torchgauge.weights import file_rows, plan
-from torchgauge.weights.scan import ScanRequest, scan
-from torchgauge.weights.threads import Threads, in_order
+from torchgauge.weights.scanning.scan import ScanRequest, scan
+from torchgauge.weights.scanning.threads import Threads, in_order
+from torchgauge.weights.stream import file_rows, plan
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from torchgauge.errors import FormatError
+from torchgauge.weights.counting.moments import Moments, combine, of_counts
+from torchgauge.weights.counting.symbols import SYMBOLS, value_bounds
+from torchgauge.weights.counting.tally import Tally, empty, from_json, merge, regrid, to_json
 from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.moments import Moments, combine, of_counts
-from torchgauge.weights.symbols import SYMBOLS, value_bounds
-from torchgauge.weights.tally import Tally, empty, from_json, merge, regrid, to_json
 
 RNG = np.random.default_rng(11)
 TYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8", "int32", "int64", "uint64", "quint4x2")

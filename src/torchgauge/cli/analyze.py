@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import deliver, report_options, show_progress, tell_failures
+from torchgauge.cli.output import deliver, report_options, show_progress, tell_failures, tell_measuring_failures
 from torchgauge.cli.weights import add_depth_options, depth_arguments
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis
 
-SUMMARY = "static analysis of a model: parameters, MACs, FLOPs, memory, per module and per op"
+SUMMARY = "parameters, MACs, FLOPs, memory of a model, per module and per op; its measured time on request"
 DESCRIPTION = """\
-Analyse a model without doing its arithmetic.
+Analyse a model without doing its arithmetic; with --inference run it as well, and measure.
 
 TARGET is one of
   a file                                       TorchScript, torch.export, state dict, training checkpoint, safetensors
@@ -44,15 +44,57 @@ def configure(parser: argparse.ArgumentParser) -> None:
     inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
     inputs.add_argument("--dtype", metavar="T", help="type of floating inputs: float32, bfloat16, …")
     run = parser.add_argument_group("run")
-    run.add_argument("--device", metavar="D", help="device the tensors pretend to be on (default: cpu)")
+    run.add_argument(
+        "--device", metavar="D", help="device the tensors pretend to be on, and runs are measured on (default: cpu)"
+    )
     run.add_argument(
         "--mode", choices=("inference", "train"), default="inference", help="train: forward, backward, optimizer step"
     )
+    add_measuring_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
     table = parser.add_argument_group("report")
     table.add_argument("--depth", type=int, metavar="N", help="levels of the module tree (default: what fits a page)")
     table.add_argument("--columns", metavar="A,B", help="columns of the module tree, such as params,macs,calls")
     table.add_argument("--sort", metavar="KEY", help="order siblings by this column, the largest first")
+
+
+def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("measuring", "real runs; the values in files are read, their code is run")
+    group.add_argument("--inference", action="store_true", help="measure time and memory, per module")
+    group.add_argument("--profile", action="store_true", help="and per op, with system, counters, thread scaling")
+    group.add_argument(
+        "--sweep",
+        action="append",
+        metavar="KEY=A,B,C",
+        help="repeatable; measure over batch, seq, dtype or threads: batch=1,2,4,8",
+    )
+    group.add_argument("--threads", type=positive, metavar="N", help="torch's threads (TORCHGAUGE_THREADS)")
+    group.add_argument(
+        "--budget", type=float, metavar="S", help="seconds for the undisturbed runs (TORCHGAUGE_BUDGET; default: 10)"
+    )
+    group.add_argument(
+        "--memory-fraction",
+        type=float,
+        metavar="F",
+        help="of a CUDA device's memory that may be used, 0 to 1 (TORCHGAUGE_MEMORY_FRACTION)",
+    )
+    group.add_argument(
+        "--profile-level",
+        choices=("latency", "modules", "ops"),
+        help="how far down time is told (TORCHGAUGE_PROFILE_LEVEL; default: modules, with --profile ops)",
+    )
+
+
+def measuring_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "inference": args.inference,
+        "profile": args.profile,
+        "sweep": args.sweep,
+        "threads": args.threads,
+        "budget_s": args.budget,
+        "memory_fraction": args.memory_fraction,
+        "profile_level": args.profile_level,
+    }
 
 
 def positive(text: str) -> int:
@@ -66,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     options = report_options(args)
     found = analyze_target(args)
     deliver(found, args, options)
-    return tell_failures(found)
+    return max(tell_failures(found), tell_measuring_failures(found))
 
 
 def analyze_target(args: argparse.Namespace) -> Analysis:
@@ -81,6 +123,7 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
         dtype=parse_dtype(args.dtype) if args.dtype else None,
         device=args.device,
         mode=args.mode,
+        **measuring_arguments(args),
         **depth_arguments(args),
         code=args.code,
         allow_pickle=args.allow_pickle,

@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+# As shells tell that a program was ended by Ctrl-C.
+INTERRUPTED_STATUS = 130
+INTERRUPTED = "interrupted"
+
 if TYPE_CHECKING:
     from torchgauge.report import Options
     from torchgauge.view import View
@@ -85,4 +89,21 @@ def tell_failures(view: View) -> int:
         failures += [(row["name"], row["reason"]) for row in statistics.against["failures"]]
     for name, reason in failures:
         print(f"torchgauge: error: {visible(name)} could not be read: {visible(reason)}", file=sys.stderr)
+    return TorchgaugeError.exit_status if failures else 0
+
+
+def tell_measuring_failures(view: View) -> int:
+    """What kept the measurement from its end, on stderr; the exit status."""
+    from torchgauge.errors import TorchgaugeError
+    from torchgauge.report.escape import visible
+
+    figures = view.measurements or {}
+    failures = [f"sweep, {row['key']} {row['value']}: {row['failure']}" for row in figures.get("sweep") or ()
+                if row["failure"] and row["failure"] != INTERRUPTED]  # fmt: skip
+    if figures.get("failure") == INTERRUPTED:
+        print("torchgauge: interrupted: what was measured until then is above", file=sys.stderr)
+        return INTERRUPTED_STATUS
+    failures += [figures["failure"]] if figures.get("failure") else []
+    for failure in failures:
+        print(f"torchgauge: error: measuring failed: {visible(failure)}", file=sys.stderr)
     return TorchgaugeError.exit_status if failures else 0

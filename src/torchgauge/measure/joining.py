@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchgauge.measure.alignment import align
 from torchgauge.measure.profile import Event, Kernel, Profiled
 from torchgauge.records import OpRecord
 
@@ -33,17 +34,41 @@ class Joined:
 def join(ops: Sequence[OpRecord], run: Profiled) -> dict[int, Joined]:
     """By the static op's index. An op without a counterpart (another kernel was chosen) is left out."""
     calls = [event for event in run.events if event.path is None]
-    found: dict[int, Joined] = {}
+    found = _in_turn(ops, calls)
+    if len(found) < len(ops):
+        # One that is looked for in vain may have been found far ahead, beyond those of the ops after it.
+        found = max(_aligned(ops, calls), found, key=len)
+    return {op: _joined(op, calls, at) for op, at in found.items()}
+
+
+def _in_turn(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
+    """Each op at the first call of its name after the one before; what a call calls itself is passed over."""
+    found: dict[int, int] = {}
     place = 0
     for op in ops:
         at = _find(calls, op.signature.op, place)
-        if at is None:
-            continue
-        after = _after(calls, at)
-        kernels = tuple(kernel for event in calls[at:after] for kernel in event.kernels)
-        found[op.index] = Joined(op.index, calls[at], kernels)
-        place = after
+        if at is not None:
+            found[op.index] = at
+            place = _after(calls, at)
     return found
+
+
+def _aligned(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
+    """The ops against the outermost calls that have a name of theirs, as many as agree in order."""
+    names = {op.signature.op for op in ops}
+    outermost: list[int] = []
+    end = 0
+    for at, event in enumerate(calls):
+        if event.name in names and event.start_ns >= end:
+            outermost.append(at)
+            end = event.end_ns
+    pairs = align([op.signature.op for op in ops], [calls[at].name for at in outermost])
+    return {ops[i].index: outermost[j] for i, j in pairs.items()}
+
+
+def _joined(op: int, calls: list[Event], at: int) -> Joined:
+    kernels = tuple(kernel for event in calls[at : _after(calls, at)] for kernel in event.kernels)
+    return Joined(op, calls[at], kernels)
 
 
 def _find(calls: list[Event], name: str, place: int) -> int | None:

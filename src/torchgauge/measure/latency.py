@@ -28,12 +28,21 @@ class Budget:
 
 @dataclass(slots=True)
 class Timed:
-    """The runs of one measurement, in order. `failure` is what ended it early; the runs before it count."""
+    """The runs of one measurement, in order: those that warmed up, then those that count. `failure` is what ended it
+    early; the runs before it count, those that warmed up where there are no others."""
 
     cold_s: float | None = None
-    warmup: int = 0
+    warm: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     failure: BaseException | None = None
+
+    @property
+    def warmup(self) -> int:
+        return len(self.warm)
+
+    @property
+    def is_warmup_only(self) -> bool:
+        return bool(self.warm) and not self.seconds
 
     @property
     def precision(self) -> float | None:
@@ -41,9 +50,10 @@ class Timed:
 
     def figures(self, items: int = 1) -> dict[str, Any] | None:
         """The contract's `latency`, `items` being the samples of one run; None where no run was timed."""
-        if not self.seconds:
+        counted = self.seconds or self.warm
+        if not counted:
             return None
-        found = summarise(self.seconds)
+        found = summarise(counted)
         throughput = items / found["median_s"] if found["median_s"] > 0 else None
         return found | {"cold_s": self.cold_s, "warmup_runs": self.warmup, "throughput_per_s": throughput}
 
@@ -64,8 +74,8 @@ def time_runs(run: Callable[[], object], budget: Budget | None = None, *, clock:
 def _measure(run: Callable[[], object], limits: Budget, timed: Timed, clock: Clock) -> None:
     begin = clock()
     timed.cold_s = _once(run, clock)
-    for _ in _warm_up(run, limits, begin, clock):
-        timed.warmup += 1
+    for seconds in _warm_up(run, limits, begin, clock):
+        timed.warm.append(seconds)
     while not _is_enough(timed, limits, clock() - begin):
         timed.seconds.append(_once(run, clock))
 

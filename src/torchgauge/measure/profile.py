@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 RUN = "torchgauge::run"
 MODULE = "torchgauge::module "
 MEMORY = "[memory]"
+# Calls of CUDA's and HIP's runtime are no ops; most are linked to the op that made them.
+_RUNTIME = re.compile(r"(cuda|cu|hip)[A-Z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,9 @@ def profile_runs(
     """Profile `runs` runs; `paths` are the modules' paths by identity."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # its notes to stderr are not for the user
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with _module_ranges(paths), profile(activities=activities, profile_memory=memory) as profiler:
+    # Without `acc_events` some versions warn that another cycle would drop the events of this one.
+    session = profile(activities=activities, profile_memory=memory, acc_events=True)
+    with _module_ranges(paths), session as profiler:
         for _ in range(runs):
             with record_function(RUN):
                 run()
@@ -109,8 +114,8 @@ def _split(raw: Any) -> list[Profiled]:
             device = found.device_type() != torch._C._autograd.DeviceType.CPU
             allocations.append(Allocation(found.start_ns(), found.nbytes(), device))
         elif found.device_type() == torch._C._autograd.DeviceType.CPU:
-            if found.linked_correlation_id() == 0:  # else a call of the runtime, made by an op that is listed itself
-                on_cpu[found.correlation_id()] = _event(found, name)
+            if found.linked_correlation_id() == 0 and not _RUNTIME.match(name):
+                _keep_outer(on_cpu, found.correlation_id(), _event(found, name))
         elif not name.startswith("torchgauge::"):  # the device's echo of our ranges
             kernel = Kernel(name, found.start_ns(), found.duration_ns(), stream=found.device_resource_id())
             launched.append((found.linked_correlation_id(), kernel))
@@ -119,6 +124,14 @@ def _split(raw: Any) -> list[Profiled]:
         if correlation in on_cpu:
             on_cpu[correlation].kernels.append(kernel)
     return _by_run(sorted(on_cpu.values(), key=_order), launched, sorted(allocations, key=lambda a: a.at_ns))
+
+
+def _keep_outer(events: dict[int, Event], correlation: int, event: Event) -> None:
+    """The profiler's own work (`Activity Buffer Request`, `Lazy Function Loading`) goes by the number of the op it
+    interrupts."""
+    known = events.get(correlation)
+    if known is None or event.start_ns < known.start_ns:
+        events[correlation] = event
 
 
 def _with_idle_times(launched: list[tuple[int, Kernel]]) -> list[tuple[int, Kernel]]:

@@ -11,21 +11,24 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchgauge.capture.lazy import is_lazy
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import InputError
 from torchgauge.source import Candidate
+from torchgauge.source.building import rng_untouched
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: `model(*args, **kwargs)`."""
+    """What is measured: `model(*args, **kwargs)`; `dtype` is the type of floating tensors that was asked for."""
 
     model: nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     device: torch.device
     notes: tuple[str, ...] = ()
+    dtype: torch.dtype | None = None
 
     def __call__(self) -> Any:
         return self.model(*self.args, **self.kwargs)
@@ -51,10 +54,16 @@ def ready(
     dtype: torch.dtype | None = None,
     train: bool = False,
     build_real: Callable[[], nn.Module] | None = None,
+    is_owned: bool = False,
+    notes: tuple[str, ...] = (),
 ) -> Iterator[Subject]:
-    """The model as it is asked for. What runs is the user's own where nothing has to change, else a copy."""
-    real, notes = _with_values(model, build_real)
-    subject = _on_device(real, device, dtype, train=train)
+    """The model as it is asked for. What runs is the user's own where nothing has to change, else a copy; one that was
+    made for this (`is_owned`) is changed itself."""
+    require_device(device)
+    real, remarks = _with_values(model, build_real)
+    real = _initialised(real, candidate) if is_lazy(real) else real
+    is_owned = is_owned or real is not model
+    subject = _on_device(real, device, dtype, copied=train and not is_owned, is_owned=is_owned)
     args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, device, dtype))
     with ExitStack() as stack:
         stack.enter_context(untouched(subject))
@@ -63,7 +72,32 @@ def ready(
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(train))
         subject.train(train)
-        yield Subject(subject, args, kwargs, device, notes)
+        yield Subject(subject, args, kwargs, device, (*notes, *remarks), dtype)
+
+
+def require_device(device: torch.device) -> None:
+    """Raise `InputError` where the device is not there."""
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise InputError(f"there is no CUDA device here, so nothing can be measured on '{device}'")
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise InputError(f"there is no device '{device}': this machine has {count}, the last is cuda:{count - 1}")
+        torch.cuda.init()  # its random state can be kept from now on
+    elif device.type == "mps" and not torch.backends.mps.is_available():
+        raise InputError("there is no MPS device here, so nothing can be measured on 'mps'")
+    elif device.type not in ("cpu", "mps"):
+        raise InputError(f"torchgauge does not measure on '{device}': only on cpu, cuda and mps")
+
+
+def _initialised(model: nn.Module, candidate: Candidate) -> nn.Module:
+    """A copy whose lazy modules have taken their shapes from a call."""
+    duplicate = copy.deepcopy(model).eval()
+    cpu = torch.device("cpu")
+    args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, cpu, None))
+    with rng_untouched(), torch.no_grad():
+        duplicate(*args, **kwargs)
+    return duplicate
 
 
 def _with_values(model: nn.Module, build_real: Callable[[], nn.Module] | None) -> tuple[nn.Module, tuple[str, ...]]:
@@ -78,14 +112,16 @@ def _with_values(model: nn.Module, build_real: Callable[[], nn.Module] | None) -
     return build_real(), ("random weights",)
 
 
-def _on_device(model: nn.Module, device: torch.device, dtype: torch.dtype | None, *, train: bool) -> nn.Module:
+def _on_device(
+    model: nn.Module, device: torch.device, dtype: torch.dtype | None, *, copied: bool, is_owned: bool
+) -> nn.Module:
     """The model itself where it may be run as it is: a training step writes to the parameters, so it gets a copy."""
     tensors = [*model.parameters(), *model.buffers()]
     elsewhere = any(tensor.device != device for tensor in tensors)
     retyped = dtype is not None and any(t.is_floating_point() and t.dtype != dtype for t in tensors)
-    if not (elsewhere or retyped or train):
+    if not (elsewhere or retyped or copied):
         return model
-    return copy.deepcopy(model).to(device=device, dtype=dtype)
+    return (model if is_owned else copy.deepcopy(model)).to(device=device, dtype=dtype)
 
 
 @contextmanager

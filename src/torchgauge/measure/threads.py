@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import torch
 
+from torchgauge.measure.joining import join
 from torchgauge.measure.latency import Budget, time_runs
+from torchgauge.measure.module_rows import module_paths
+from torchgauge.measure.op_times import OpTime, op_times
+from torchgauge.measure.parts import Work
+from torchgauge.measure.profile import profile_runs
+from torchgauge.records import OpRecord
+
+# Each number of threads gets this share of the time for the undisturbed runs.
+_POINT_SHARE = 0.15
+_PROFILED_RUNS = 3
+# Kinds of ops that take less of the time tell nothing about threads.
+_LEAST_SHARE = 0.01
 
 
 @contextmanager
@@ -53,3 +66,39 @@ def serial_share(one: float, many: float, threads: int) -> float | None:
         return None
     share = (many / one - 1 / threads) / (1 - 1 / threads)
     return min(1.0, max(0.0, share))
+
+
+def measure_scaling(work: Work) -> None:
+    """The run with 1, 2, … threads, and what of each kind of op does not get faster with them."""
+    most = torch.get_num_threads()
+    budget = replace(work.order.budget, seconds=_POINT_SHARE * work.order.budget.seconds)
+    found = {"scaling": scaling(work.run, most, budget)}
+    with thread_count(1):
+        one = _op_times(work)
+    work.figures["threads"] |= found | {"serial_share": serial_shares(work.ops, one, _op_times(work), most)}
+
+
+def _op_times(work: Work) -> dict[int, OpTime]:
+    runs = profile_runs(work.run, module_paths(work.subject.model), _PROFILED_RUNS, device=work.subject.device)
+    return op_times([join(work.ops, run) for run in runs], on_device=work.on_device)
+
+
+def serial_shares(
+    ops: Sequence[OpRecord], one: Mapping[int, OpTime], many: Mapping[int, OpTime], threads: int
+) -> dict[str, float | None]:
+    """By kind of op, those that take next to nothing left out; the slowest kind first."""
+    seen = [op for op in ops if op.index in one and op.index in many]
+    alone, together = _by_category(seen, one), _by_category(seen, many)
+    whole = sum(alone.values())
+    return {
+        category: serial_share(alone[category], together[category], threads)
+        for category in sorted(alone, key=lambda category: -alone[category])
+        if alone[category] > _LEAST_SHARE * whole
+    }
+
+
+def _by_category(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for op in ops:
+        seconds[op.category] = seconds.get(op.category, 0.0) + times[op.index].time_s
+    return seconds

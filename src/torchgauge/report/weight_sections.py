@@ -27,7 +27,7 @@ from torchgauge.units import (
     format_value,
 )
 from torchgauge.view import View
-from torchgauge.weights.value_figures import quantization_of, removable
+from torchgauge.weights.whole.value_figures import quantization_of, removable
 
 PLACES, HARDEST = 14, 5
 WIDE = 96

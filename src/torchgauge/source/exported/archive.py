@@ -16,14 +16,17 @@ from torchgauge.source.allowed_ops import mark_foreign
 from torchgauge.source.archive_records import record_size
 from torchgauge.source.exported.document import read_program
 from torchgauge.source.exported.model import ExportedModel
-from torchgauge.source.exported.stored_tensors import StoredTensors
+from torchgauge.source.exported.stored_tensors import StoredTensors, Values
 
 DOCUMENT_LIMIT = 512 << 20
 _LEGACY = "serialized_exported_program.json"
 
 
-def load_exported(path: str | Path) -> ExportedModel:
-    """The model of an archive. Raises `FormatError` where it cannot be read or calls what is not harmless."""
+def load_exported(path: str | Path, *, values: Values | None = None) -> ExportedModel:
+    """The model of an archive. Raises `FormatError` where it cannot be read or calls what is not harmless.
+
+    `values` gives the tensors of the model by name; without, they have none.
+    """
     name = str(path)
     reader = _reader(name)
     records: list[str] = reader.get_all_records()
@@ -34,6 +37,7 @@ def load_exported(path: str | Path) -> ExportedModel:
         tensors = StoredTensors(
             reader,
             *(_config(reader, records, f"data/{kind}/{model}_{kind}_config.json", name) for kind in _KINDS),
+            values=values,
         )
         exported = ExportedModel(read_program(document, tensors, f"'{name}'"))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, RecursionError) as error:

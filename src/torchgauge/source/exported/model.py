@@ -107,6 +107,7 @@ class ExportedModel(Stage):
     def __init__(self, program: Program) -> None:
         engine = Engine(program)
         super().__init__(program.type, engine)
+        self.program = program
         self.inputs = program.inputs
         self._outputs = program.graph.outputs
         held = frozenset((*program.parameters, *program.buffers, *program.constants))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ _DTYPES = {
     30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz", 33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
 }  # fmt: skip
 CONTENT_LIMIT = 4 << 20  # bytes
+
+# The values of a tensor by its name in the model; None where they are not known.
+Values = Callable[[str], torch.Tensor | None]
 
 
 def dtype_of(number: int) -> torch.dtype:
@@ -32,8 +36,11 @@ def size_of(entry: dict[str, Any]) -> int:
 class StoredTensors:
     """Tensors by their name in the model; one record at one place is one tensor, however many names it has."""
 
-    def __init__(self, reader: Any, weights: dict[str, Any], constants: dict[str, Any]) -> None:
+    def __init__(
+        self, reader: Any, weights: dict[str, Any], constants: dict[str, Any], *, values: Values | None = None
+    ) -> None:
         self._reader = reader
+        self._values = values
         self._entries = {name: ("data/weights/", entry) for name, entry in weights.items()}
         self._entries |= {name: ("data/constants/", entry) for name, entry in constants.items()}
         self._made: dict[str, torch.Tensor] = {}
@@ -45,10 +52,14 @@ class StoredTensors:
         record = folder + entry["path_name"] if entry and not entry.get("use_pickle") else ""
         key = f"{record or name} {meta['sizes']} {meta.get('strides')} {meta.get('storage_offset')}"
         if key not in self._made:
-            tensor = self._make(record, meta)
+            tensor = self._given(name)
+            tensor = self._make(record, meta) if tensor is None else tensor
             wants_grad = is_parameter and bool(meta.get("requires_grad")) and tensor.dtype.is_floating_point
             self._made[key] = torch.nn.Parameter(tensor, wants_grad) if is_parameter else tensor
         return self._made[key]
+
+    def _given(self, name: str) -> torch.Tensor | None:
+        return self._values(name) if self._values else None
 
     def _make(self, record: str, meta: dict[str, Any]) -> torch.Tensor:
         shape = tuple(map(size_of, meta["sizes"]))

@@ -23,11 +23,14 @@ VALUES_LIMIT = 2 << 30
 _ZIP = b"PK\x03\x04"
 
 
-def load_torchscript(path: str | Path) -> torch.jit.ScriptModule:
-    """The script module of an archive. Raises `FormatError` where its code is not harmless or cannot be read."""
+def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.ScriptModule:
+    """The script module of an archive. Raises `FormatError` where its code is not harmless or cannot be read.
+
+    `values` reads its tensors whatever their size.
+    """
     name = str(path)
     _scan(name)
-    device = "cpu" if Path(path).stat().st_size <= VALUES_LIMIT else "meta"
+    device = "cpu" if values or Path(path).stat().st_size <= VALUES_LIMIT else "meta"
     with torch.random.fork_rng(devices=[]):
         try:
             module = torch.jit.load(name, map_location=device)

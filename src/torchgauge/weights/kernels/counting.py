@@ -6,7 +6,7 @@ import numpy as np
 from numba import uint32, uint64
 from numpy.typing import NDArray
 
-from torchgauge.weights.kernels.jit import compiled
+from torchgauge.weights.kernels.jit import compiled, entry
 from torchgauge.weights.kernels.lanes import prefetch
 
 U8 = NDArray[np.uint8]
@@ -23,7 +23,7 @@ AHEAD = 256
 LINE = 8
 
 
-@compiled
+@entry
 def count_halves(halves: U16, words: U64, tables: U32) -> None:
     """Count 16-bit symbols; `words` are the same memory, and hold all but the last few. One table is enough for little
     data, and sooner gathered."""
@@ -48,7 +48,7 @@ def count_halves(halves: U16, words: U64, tables: U32) -> None:
         first[halves[index]] += one
 
 
-@compiled
+@entry
 def count_bytes(content: U8, words: U64, tables: U32) -> None:
     """As `count_halves`, for symbols of 8 bits; each of the eight bytes of a word has a table of its own."""
     one, low = uint32(1), uint64(0xFF)
@@ -63,7 +63,7 @@ def count_bytes(content: U8, words: U64, tables: U32) -> None:
         tables[0, content[index]] += one
 
 
-@compiled
+@entry
 def gather(tables: U32, codes: U32, counts: I64) -> int:
     """Move the counters that are not 0 to `codes` and `counts`, ascending; the tables are 0 afterwards."""
     found = 0
@@ -94,7 +94,7 @@ def count_codes(codes: U32, table: U32, touched: U32, group_bits: int) -> None:
         touched[code >> uint32(group_bits)] = uint32(1)
 
 
-@compiled
+@entry
 def gather_touched(table: U32, touched: U32, group_bits: int, codes: U32, counts: I64) -> int:
     """As `gather`; the outputs have room for every code that occurs."""
     found = 0

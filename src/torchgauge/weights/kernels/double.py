@@ -7,9 +7,9 @@ from math import frexp
 import numpy as np
 from numba import int64, uint32, uint64
 
-from torchgauge.weights.integer_grid import MANTISSA_BITS, SIGN
+from torchgauge.weights.counting.integer_grid import MANTISSA_BITS, SIGN
 from torchgauge.weights.kernels.counting import I64, U32, count_codes
-from torchgauge.weights.kernels.jit import compiled
+from torchgauge.weights.kernels.jit import compiled, entry
 from torchgauge.weights.kernels.lanes import double_from
 from torchgauge.weights.kernels.powers import EXPONENT, F64, L1, add_block, in_larger_unit
 
@@ -22,7 +22,7 @@ INFINITY = 0x7FF << 52
 LARGE, SMALL = 2.0**200, 2.0**-200
 
 
-@compiled
+@entry
 def tally_doubles(
     values: F64, patterns: I64, table: U32, touched: U32, state: F64, special: I64, scratch: F64, codes: U32
 ) -> None:
@@ -35,7 +35,7 @@ def tally_doubles(
         _add(values[start:stop], patterns[start:stop], state, special, scratch)
 
 
-@compiled
+@entry
 def tally_integers(
     numbers: I64,
     signed: bool,

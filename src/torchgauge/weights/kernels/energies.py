@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.weights.kernels.jit import compiled, compiled_sums
+from torchgauge.weights.kernels.jit import compiled, compiled_sums, entry
 from torchgauge.weights.kernels.rounding import Values, leave_squares
 
 Floats = NDArray[np.float64]
 
 
-@compiled
+@entry
 def add_energies(block: Values, rows: Floats, columns: Floats) -> float:
     """Fills in `rows`, adds to `columns`, and returns the energy that stays when of every 4 values along a row the 2
     largest do; of a shorter rest also 2."""

@@ -1,6 +1,9 @@
 """How kernels are compiled: without the interpreter's lock, once for the machine, kept on disk.
 
-The cache of a kernel is bound to its own file: after a change in a kernel that others call, clear `__pycache__`.
+Only what Python calls is kept on disk (`entry`); what kernels call is part of them there. The process that compiles a
+kernel may run it with its callees' own code, so the last bits of its sums can differ from those of later processes.
+
+The cache of an entry is bound to its own file: after a change in a kernel that it calls, clear `__pycache__`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,16 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 # Sums may be reordered, so that they become vectors; NaN and inf keep their meaning.
 REORDERED = frozenset({"reassoc", "nsz", "contract", "arcp"})
+# The same for values that are known to be finite.
+FINITE = REORDERED | {"nnan", "ninf"}
+
+
+def entry(function: Kernel) -> Kernel:
+    return _kept(function, fastmath=False)
+
+
+def entry_of_finite(function: Kernel) -> Kernel:
+    return _kept(function, fastmath=set(FINITE))
 
 
 def compiled(function: Kernel) -> Kernel:
@@ -24,9 +37,17 @@ def compiled_sums(function: Kernel) -> Kernel:
     return _compiled(function, fastmath=set(REORDERED))
 
 
-def _compiled(function: Kernel, *, fastmath: bool | set[str]) -> Kernel:
+def compiled_for_finite(function: Kernel) -> Kernel:
+    return _compiled(function, fastmath=set(FINITE))
+
+
+def _kept(function: Kernel, *, fastmath: bool | set[str]) -> Kernel:
     try:
-        return cast(Kernel, njit(function, nogil=True, cache=True, fastmath=fastmath, error_model="numpy"))
+        return _compiled(function, cache=True, fastmath=fastmath)
     except RuntimeError:
         # Neither the package's folder nor the user's cache folder can be written: compiled anew in each process.
-        return cast(Kernel, njit(function, nogil=True, fastmath=fastmath, error_model="numpy"))
+        return _compiled(function, fastmath=fastmath)
+
+
+def _compiled(function: Kernel, *, fastmath: bool | set[str], cache: bool = False) -> Kernel:
+    return cast(Kernel, njit(function, nogil=True, cache=cache, fastmath=fastmath, error_model="numpy"))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchgauge.weights.counting.moments import combine_powers
 from torchgauge.weights.kernels.jit import compiled, compiled_sums
-from torchgauge.weights.moments import combine_powers
 
 F64 = NDArray[np.float64]
 Values = NDArray[Any]

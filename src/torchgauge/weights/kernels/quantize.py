@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.weights.formats import FORMATS, GROUP, exponent_reach
-from torchgauge.weights.kernels.jit import compiled
+from torchgauge.weights.kernels.jit import compiled, entry
 from torchgauge.weights.kernels.rounding import (
     MAGNITUDE,
     RESIDUALS,
@@ -26,6 +25,7 @@ from torchgauge.weights.kernels.rounding import (
     room,
     weighted_sum_of_squares,
 )
+from torchgauge.weights.potential.formats import FORMATS, GROUP, exponent_reach
 
 # Groups that are worked on at a time: they, their residuals and room for as many again stay in the cache.
 BATCH = 16
@@ -69,7 +69,7 @@ def no_errors() -> Floats:
     return np.zeros((2, len(FORMATS)))
 
 
-@compiled
+@entry
 def _measure_block(
     block: Values,
     patterns: tuple[Values, Values],
@@ -149,7 +149,7 @@ def _peak(bits: Values, grids: Grids, room: Room) -> Any:
     return floats[SPARE, 0, 0]
 
 
-@compiled
+@entry
 def _measure_weighted(weights: Floats, grids: Grids, room: Room, errors: Floats) -> None:
     floats, bits, _, _, _ = room
     for number in range(grids[0].size):

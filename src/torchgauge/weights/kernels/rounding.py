@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.weights.formats import FORMATS, NF4, Float8, Format, Whole
 from torchgauge.weights.kernels.jit import compiled, compiled_sums
+from torchgauge.weights.potential.formats import FORMATS, NF4, Float8, Format, Whole
 
 Values = NDArray[Any]
 

@@ -7,7 +7,7 @@ from numba import int32, uint32, uint64
 from numpy.typing import NDArray
 
 from torchgauge.weights.kernels.counting import AHEAD, I64, LINE, TABLES, U16, U32, U64
-from torchgauge.weights.kernels.jit import compiled
+from torchgauge.weights.kernels.jit import compiled, entry
 from torchgauge.weights.kernels.lanes import (
     greater,
     greater_unsigned,
@@ -39,7 +39,7 @@ NAN, INF, ZEROS = range(3)
 INFINITY = 0xFF << 23
 
 
-@compiled
+@entry
 def tally_singles(
     values: F32, patterns: I32, halves: U16, words: U64, tables: U32, state: F64, special: I64, scratch: F32
 ) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchgauge.weights.counting.symbols import FLOAT32, FLOAT64, Symbol, symbol_of
+from torchgauge.weights.counting.tally import Codes, Counts, Tally, empty, merge, of_patterns
 from torchgauge.weights.kernels import double
 from torchgauge.weights.kernels.counting import TABLES, count_bytes, count_halves, gather, gather_touched
 from torchgauge.weights.kernels.double import GROUP_BITS, tally_doubles, tally_integers
 from torchgauge.weights.kernels.powers import fresh_state
 from torchgauge.weights.kernels.single import tally_singles
 from torchgauge.weights.kernels.workspace import STAGE_BYTES, Workspace, workspace
-from torchgauge.weights.symbols import FLOAT32, FLOAT64, Symbol, symbol_of
-from torchgauge.weights.tally import Codes, Counts, Tally, empty, merge, of_patterns
 
 Bytes = NDArray[np.uint8]
 

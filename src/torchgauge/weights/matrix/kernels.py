@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from torchgauge.weights.kernels.jit import entry_of_finite
 
 # An odd multiplier and a fold turn the stored bits into all 64 bits, so that types whose low bits are always zero
 # (bfloat16 read as float32) hash as well as others. Zero stays zero.
@@ -15,7 +16,7 @@ _FOLD = np.uint64(32)
 _NOTHING = np.uint64(0)
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nnan", "ninf", "nsz"})  # type: ignore[untyped-decorator,unused-ignore]
+@entry_of_finite
 def screen(
     block: NDArray[Any],
     bits: NDArray[Any],

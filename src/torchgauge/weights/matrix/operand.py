@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.weights.matrix.screening import Screen
-from torchgauge.weights.rows import Rows
+from torchgauge.weights.stream.rows import Rows
 
 # Up to here a matrix stays in memory for the passes to come; a larger one is read again for each of them.
 HELD_BYTES = 64 << 20

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from torchgauge.weights.kernels.jit import compiled_for_finite, entry_of_finite
+
 Vector = NDArray[np.float64]
 
-_SUMS = {"reassoc", "contract", "nnan", "ninf", "nsz"}
 
-
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS)  # type: ignore[untyped-decorator,unused-ignore]
+@entry_of_finite
 def dot_rows(block: NDArray[Any], vector: Vector, out: Vector) -> None:
     """out = block · vector"""
     for i in range(len(block)):
@@ -28,7 +27,7 @@ def dot_rows(block: NDArray[Any], vector: Vector, out: Vector) -> None:
         out[i] = total
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS)  # type: ignore[untyped-decorator,unused-ignore]
+@entry_of_finite
 def add_rows(block: NDArray[Any], weights: Vector, out: Vector) -> None:
     """out += weights · block"""
     for i in range(len(block)):
@@ -37,7 +36,7 @@ def add_rows(block: NDArray[Any], weights: Vector, out: Vector) -> None:
             out[j] += weight * np.float64(row[j])
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS)  # type: ignore[untyped-decorator,unused-ignore]
+@entry_of_finite
 def add_squared(block: NDArray[Any], vector: Vector, out: Vector) -> None:
     """out += blockᵀ · block · vector, going over the block once"""
     for i in range(len(block)):
@@ -48,7 +47,7 @@ def add_squared(block: NDArray[Any], vector: Vector, out: Vector) -> None:
             out[j] += total * np.float64(row[j])
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS)  # type: ignore[untyped-decorator,unused-ignore]
+@compiled_for_finite
 def _eliminate_four(matrix: NDArray[np.float64], top: int) -> None:
     first, second, third, fourth = matrix[top], matrix[top + 1], matrix[top + 2], matrix[top + 3]
     for j in range(top):
@@ -66,7 +65,7 @@ def _eliminate_four(matrix: NDArray[np.float64], top: int) -> None:
         fourth[j] = (fourth[j] - four) / above[j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS)  # type: ignore[untyped-decorator,unused-ignore]
+@entry_of_finite
 def factorize(matrix: NDArray[np.float64]) -> bool:
     """Cholesky: the lower triangle becomes the factor; False where the matrix is not positive definite. What is above
     the diagonal stays."""
@@ -92,7 +91,7 @@ def factorize(matrix: NDArray[np.float64]) -> bool:
     return True
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS)  # type: ignore[untyped-decorator,unused-ignore]
+@entry_of_finite
 def solve(factor: NDArray[np.float64], vector: Vector) -> Vector:
     """(factor · factorᵀ)⁻¹ · vector, of a lower triangle"""
     found = vector.copy()
@@ -110,7 +109,7 @@ def solve(factor: NDArray[np.float64], vector: Vector) -> Vector:
     return found
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS)  # type: ignore[untyped-decorator,unused-ignore]
+@entry_of_finite
 def project_out(basis: NDArray[np.float64], vector: Vector) -> None:
     """Leaves what of the vector is orthogonal to the rows of the basis."""
     # Once is not enough in finite precision, twice is.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from torchgauge.weights.kernels.jit import compiled, entry
 
 Vector = NDArray[np.float64]
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+@entry
 def eigenvalue(diagonal: Vector, beside: Vector, index: int) -> float:
     """The one that `index` others are below, to the last bits of the largest magnitude."""
     bound = reach(diagonal, beside)
@@ -23,7 +24,7 @@ def eigenvalue(diagonal: Vector, beside: Vector, index: int) -> float:
     return high
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+@entry
 def top_direction(diagonal: Vector, beside: Vector) -> Vector:
     """The eigenvector of the largest eigenvalue: inverse iteration, from just above it."""
     shift = eigenvalue(diagonal, beside, len(diagonal) - 1) + reach(diagonal, beside) * 1e-14
@@ -34,7 +35,7 @@ def top_direction(diagonal: Vector, beside: Vector) -> Vector:
     return found
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+@compiled
 def reach(diagonal: Vector, beside: Vector) -> float:
     """No eigenvalue has a larger magnitude (Gershgorin)."""
     largest = 0.0
@@ -45,7 +46,7 @@ def reach(diagonal: Vector, beside: Vector) -> float:
     return largest
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+@compiled
 def _count_below(diagonal: Vector, beside: Vector, limit: float) -> int:
     """Eigenvalues of a symmetric tridiagonal matrix that are less than `limit` (Sturm)."""
     count, pivot = 0, 1.0
@@ -58,7 +59,7 @@ def _count_below(diagonal: Vector, beside: Vector, limit: float) -> int:
     return count
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+@compiled
 def _solve_shifted(diagonal: Vector, beside: Vector, shift: float, right: Vector) -> Vector:
     """(shift − T)⁻¹ · right, for a shift above all eigenvalues: positive definite, so no pivots are needed."""
     size = len(diagonal)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry
+from torchgauge.weights.counting.patterns import values_of
+from torchgauge.weights.counting.symbols import symbol_of
 from torchgauge.weights.packings.layout import Read
-from torchgauge.weights.patterns import values_of
-from torchgauge.weights.symbols import symbol_of
 
 _PLAIN = frozenset(
     {"float32", "float64", "float16", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}

@@ -1,0 +1,216 @@
+"""Counts of ops by module and operator, from one pass over the model."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from copy import copy
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.jit._trace import TracerWarning
+
+from torchgauge.compat.fvcore.nn.ignored_ops import IGNORED_OPS
+from torchgauge.compat.fvcore.nn.jit_handles import Handle
+from torchgauge.compat.fvcore.nn.trace import Trace, trace
+from torchgauge.compat.fvcore.nn.values import Node
+from torchgauge.compat.fvcore.nn.warning import warn_uncalled, warn_unsupported
+
+TRACER_WARNINGS = ("all", "no_tracer_warning", "none")
+ANCESTOR_MODES = ("owner", "caller")
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    counts: dict[str, Counter[str]]
+    unsupported_ops: dict[str, Counter[str]]
+    uncalled_mods: set[str]
+
+
+class JitModelAnalysis:
+    """Sums what handles count, for every module. The pass is made when a figure is first asked for, and again when a
+    handle has changed. The model is called "", what it holds "child.grandchild"."""
+
+    def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> None:
+        self._model = model
+        self._inputs = inputs
+        self._op_handles: dict[str, Handle] = {}
+        self._ignored_ops: set[str] = set(IGNORED_OPS)
+        self._counts_others = False
+        self._stats: Statistics | None = None
+        first: dict[int, str] = {}
+        self._aliases = {
+            name: first.setdefault(id(module), name) for name, module in model.named_modules(remove_duplicate=False)
+        }
+        self._enable_warn_unsupported_ops = True
+        self._enable_warn_uncalled_mods = True
+        self._warn_trace = "no_tracer_warning"
+        self._ancestor_mode = "owner"
+
+    def total(self, module_name: str = "") -> int:
+        return sum(self.by_operator(module_name).values())
+
+    def by_operator(self, module_name: str = "") -> Counter[str]:
+        return self._analyze().counts[self.canonical_module_name(module_name)]
+
+    def by_module_and_operator(self) -> dict[str, Counter[str]]:
+        return self._analyze().counts
+
+    def by_module(self) -> Counter[str]:
+        return Counter({name: sum(counts.values()) for name, counts in self._analyze().counts.items()})
+
+    def unsupported_ops(self, module_name: str = "") -> Counter[str]:
+        """How often ops were met that nothing counts; ask for a count first."""
+        if self._stats is None:
+            raise RuntimeError("nothing has been counted yet: call total() or by_module() before unsupported_ops()")
+        return self._stats.unsupported_ops[self.canonical_module_name(module_name)]
+
+    def uncalled_modules(self) -> set[str]:
+        return self._analyze().uncalled_mods
+
+    def set_op_handle(self, *args: Any, **kwargs: Handle | None) -> Self:
+        """Take handles for ops: pairs of name and handle, or a mapping. None makes an op free."""
+        if len(args) % 2:
+            raise TypeError("set_op_handle takes pairs: a name and its handle, a name and its handle, …")
+        self._stats = None
+        for name, handle in (kwargs | dict(zip(args[::2], args[1::2], strict=True))).items():
+            if handle is None:
+                self._op_handles.pop(name, None)
+                self._ignored_ops.add(name)
+            else:
+                self._op_handles[name] = handle
+        return self
+
+    def clear_op_handles(self) -> Self:
+        """Count nothing, until handles are set."""
+        self._op_handles = {}
+        self._ignored_ops = set(IGNORED_OPS)
+        self._counts_others = False
+        self._stats = None
+        return self
+
+    def canonical_module_name(self, name: str) -> str:
+        """The first of the names of a module, under which its figures are given."""
+        if not isinstance(name, str):
+            raise AssertionError(f"a module is asked for by its name, not by a {type(name).__name__}")
+        if name not in self._aliases:
+            raise KeyError(f"the model has no module '{name}'")
+        return self._aliases[name]
+
+    def copy(
+        self, new_model: nn.Module | None = None, new_inputs: torch.Tensor | tuple[Any, ...] | None = None
+    ) -> JitModelAnalysis:
+        """The same settings, for another model or other inputs."""
+        inputs = self._inputs if new_inputs is None else new_inputs
+        other = JitModelAnalysis(new_model or self._model, inputs)
+        for name in ("_op_handles", "_ignored_ops"):
+            setattr(other, name, copy(getattr(self, name)))
+        for name in (
+            "_counts_others", "_enable_warn_unsupported_ops", "_enable_warn_uncalled_mods", "_warn_trace",
+            "_ancestor_mode",
+        ):  # fmt: skip
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def tracer_warnings(self, mode: str) -> Self:
+        """Which warnings of the pass are shown: "all", "no_tracer_warning" (the default) or "none"."""
+        self._warn_trace = _one_of(mode, TRACER_WARNINGS)
+        return self
+
+    def ancestor_mode(self, mode: str) -> Self:
+        """An op counts for the modules that hold the one it ran in ("owner"), or for all that were running ("caller").
+
+        They differ where a module is shared, or a method other than `forward` is called.
+        """
+        self._ancestor_mode = _one_of(mode, ANCESTOR_MODES)
+        self._stats = None
+        return self
+
+    def unsupported_ops_warnings(self, enabled: bool) -> Self:
+        self._enable_warn_unsupported_ops = enabled
+        return self
+
+    def uncalled_modules_warnings(self, enabled: bool) -> Self:
+        self._enable_warn_uncalled_mods = enabled
+        return self
+
+    def _analyze(self) -> Statistics:
+        if self._stats is None:
+            self._stats = self._summed(self._trace())
+            if self._enable_warn_unsupported_ops:
+                warn_unsupported(self._stats.unsupported_ops[""])
+            if self._enable_warn_uncalled_mods:
+                warn_uncalled(self._model, self._stats.uncalled_mods)
+        return self._stats
+
+    def _trace(self) -> Trace:
+        with warnings.catch_warnings():
+            if self._warn_trace == "none":
+                warnings.simplefilter("ignore")
+            elif self._warn_trace == "no_tracer_warning":
+                warnings.simplefilter("ignore", TracerWarning)
+            found, seen = trace(self._model, self._inputs)
+            if seen.run.reason is not None:
+                warnings.warn(f"the counts are those of these inputs: {seen.run.reason}", TracerWarning, 4)
+        return found
+
+    def _summed(self, found: Trace) -> Statistics:
+        names = set(self._aliases.values())
+        counts: dict[str, Counter[str]] = {name: Counter() for name in self._aliases.values()}
+        unsupported: dict[str, Counter[str]] = {name: Counter() for name in self._aliases.values()}
+        for node in found.nodes:
+            counted = self._count(node)
+            for name in self._ancestors(node):
+                if counted is None:
+                    unsupported[name][node.kind()] += 1
+                else:
+                    counts[name] += counted
+        owners = {owner for name in found.called for owner in _owners(name)} if self._is_owned else set()
+        return Statistics(counts, unsupported, names - found.called - owners)
+
+    @property
+    def _is_owned(self) -> bool:
+        return self._ancestor_mode == "owner"
+
+    def _ancestors(self, node: Node) -> set[str]:
+        return _owners(node.scopes[-1]) if self._is_owned else {"", *node.scopes}
+
+    def _count(self, node: Node) -> Counter[str] | None:
+        """What the op counts for, by name; None where nothing counts it."""
+        kind = node.kind()
+        handle = self._op_handles.get(kind)
+        if handle is not None:
+            counted = handle(node.inputs(), node.outputs())
+            return _checked(Counter({_short(kind): counted}) if isinstance(counted, Number) else counted)
+        if kind in self._ignored_ops:
+            return Counter()
+        return Counter({_short(kind): node.macs}) if self._counts_others and node.macs else None
+
+
+def _checked(counted: Any) -> Counter[str]:
+    import numpy as np
+
+    for value in counted.values():
+        if not isinstance(value, int | float | np.float64 | np.int64):
+            raise ValueError(f"a handle returned a {type(value).__name__}: a narrow type may overflow, return an int")
+    found: Counter[str] = counted
+    return found
+
+
+def _short(kind: str) -> str:
+    """`aten::batch_norm` -> `batch_norm`."""
+    return kind.partition("::")[2] or kind
+
+
+def _owners(name: str) -> set[str]:
+    parts = name.split(".")
+    return {".".join(parts[:end]) for end in range(len(parts) + 1)}
+
+
+def _one_of(mode: str, known: tuple[str, ...]) -> str:
+    if mode not in known:
+        raise ValueError(f"no mode '{mode}'; one of: {', '.join(known)}")
+    return mode

@@ -1,0 +1,84 @@
+"""Real runs of a model with every call of its modules told; nothing is attached to the model, nothing stays on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+
+from torchgauge.analysis import Analysis, analyze
+from torchgauge.capture.structure import map_tensors
+from torchgauge.measure import Subject, ready
+from torchgauge.source import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+
+    def without_values(self) -> ModuleCall:
+        """Costs no memory to keep. Integers stay: models look at their ids, masks and positions."""
+        args, kwargs, output = map_tensors((self.args, self.kwargs, self.output), _without_values)
+        return replace(self, args=args, kwargs=kwargs, output=output)
+
+    def analyze(self) -> Analysis:
+        """The project's own view of this call."""
+        given = self.without_values()
+        return analyze(self.module, inputs=given.args, kwargs=given.kwargs, weights=False, progress=False)
+
+
+def _without_values(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("meta") if tensor.is_floating_point() or tensor.is_complex() else tensor
+
+
+@contextmanager
+def running(model: nn.Module, candidate: Candidate, *, evaluate: bool = True) -> Iterator[Subject]:
+    """The model ready to run without gradients, in eval mode or in the modes it has; as it was at the end."""
+    modes = [module.training for module in model.modules()]
+    with ready(model, candidate, device=device_of(model)) as subject:
+        if not evaluate:
+            for module, training in zip(subject.model.modules(), modes, strict=True):
+                module.training = training
+        yield subject
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+@contextmanager
+def told_of_calls(modules: Collection[nn.Module], tell: Callable[[ModuleCall], None]) -> Iterator[None]:
+    """`tell` gets every call of the modules when it has returned, in this thread, inner ones first."""
+    known = {id(module) for module in modules}
+    owner = threading.get_ident()
+
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if id(module) in known and threading.get_ident() == owner:
+            tell(ModuleCall(module, args, kwargs, output))
+
+    handle = register_module_forward_hook(hook, with_kwargs=True)
+    try:
+        with every_module_called():
+            yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def every_module_called() -> Iterator[None]:
+    """Transformer layers call their submodules: their fast path is one op that passes them over."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)

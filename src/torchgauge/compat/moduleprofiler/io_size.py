@@ -1,0 +1,37 @@
+"""Sizes of what a module was given and gave back; the map is how users tell sizes of their own modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
+
+IoSizeFn = Callable[[Any, Any, Any], tuple[Any, Any]]
+IoSizeMap = dict[type[nn.Module] | str, IoSizeFn]
+
+
+def get_default_io_size_map() -> IoSizeMap:
+    """A map of one's own: module type -> fn(module, input, output) -> (input size, output size)."""
+    recurrent = (nn.GRUCell, nn.GRU, nn.LSTMCell, nn.LSTM)
+    return {**dict.fromkeys(recurrent, default_io_size), "default": default_io_size}
+
+
+def default_io_size(module: nn.Module, input: tuple[Any, ...], output: Any) -> tuple[Any, Any]:
+    """The size of the first positional input, and of the output in its structure."""
+    return (sizes_of(input[0]) if input else None), sizes_of(output)
+
+
+def sizes_of(value: Any) -> Any:
+    """Tensors become their sizes, containers keep their form, other values are None."""
+    if isinstance(value, PackedSequence):
+        return tuple(value.data.size())
+    if isinstance(value, torch.Tensor):
+        return tuple(value.size())
+    if isinstance(value, Mapping):
+        return {key: sizes_of(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(sizes_of(item) for item in value)
+    return None

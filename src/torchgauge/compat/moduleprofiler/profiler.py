@@ -1,0 +1,210 @@
+"""moduleprofiler's one class: five questions about a model, each module by its name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from torch import nn
+
+from torchgauge.compat.module_calls import ModuleCall, every_module_called, running, told_of_calls
+from torchgauge.compat.moduleprofiler import inference_time, params
+from torchgauge.compat.moduleprofiler.io_size import IoSizeMap, get_default_io_size_map
+from torchgauge.compat.moduleprofiler.ops import OpsFn, OpsMap, count_call, get_default_ops_map, own_count
+from torchgauge.compat.moduleprofiler.output_forms import OutputForms, Specs
+from torchgauge.errors import TorchgaugeError
+from torchgauge.measure import Subject
+from torchgauge.measure.module_times import time_modules
+from torchgauge.source import Candidate
+
+ROOT = "__root__"
+T = TypeVar("T")
+
+
+class ModuleProfiler(OutputForms):
+    """Nothing is set on the modules: the names of attributes are taken so that scripts that give them run, and are
+    refused where a module has such an attribute, as ever."""
+
+    def __init__(
+        self,
+        input_size_attr: str = "__input_size__",
+        output_size_attr: str = "__output_size__",
+        ops_attr: str = "__ops__",
+        inference_start_attr: str = "__inference_start__",
+        inference_end_attr: str = "__inference_end__",
+        io_size_fn_map: IoSizeMap | None = None,
+        ops_fn_map: OpsMap | None = None,
+        exclude_from_ops: list[type[nn.Module]] | None = None,
+        ts_fmt: str = "%Y-%m-%d %H:%M:%S",
+        verbose: bool = False,
+    ) -> None:
+        self.input_size_attr = input_size_attr
+        self.output_size_attr = output_size_attr
+        self.ops_attr = ops_attr
+        self.inference_start_attr = inference_start_attr
+        self.inference_end_attr = inference_end_attr
+        self.io_size_fn_map = get_default_io_size_map() if io_size_fn_map is None else io_size_fn_map
+        self.ops_fn_map = get_default_ops_map() if ops_fn_map is None else ops_fn_map
+        self.exclude_from_ops = [] if exclude_from_ops is None else exclude_from_ops
+        self.ts_fmt = ts_fmt
+        self.verbose = verbose
+
+    def count_params(
+        self, module: nn.Module, param_size: bool = True, param_dtype: bool = True, percent: bool = True
+    ) -> Specs:
+        """Parameters by name of module, those of its children included."""
+        self._log(f"Counting parameters of {type(module).__name__}")
+        members = list(_named(module))
+        specs = {
+            name: {"type": type(member).__name__, **params.param_spec(member, size=param_size, dtype=param_dtype)}
+            for name, member in self._track(members, "Counting parameters")
+        }
+        total = specs[ROOT]["trainable_params"] + specs[ROOT]["nontrainable_params"]
+        return {name: spec | params.shares(spec, total) for name, spec in specs.items()} if percent else specs
+
+    def trace_io_sizes(
+        self, module: nn.Module, input: Any, pred_fn: Callable[..., Any] | None = None, eval: bool = False
+    ) -> Specs:
+        """Sizes of each module's last call; None where it was not called."""
+        self._begin("Tracing I/O shapes of", module, (self.input_size_attr, self.output_size_attr))
+        sizes: dict[int, tuple[Any, Any]] = {}
+
+        def look(call: ModuleCall) -> None:
+            measure = self.io_size_fn_map.get(type(call.module)) or self.io_size_fn_map["default"]
+            sizes[id(call.module)] = measure(call.module, call.args, call.output)
+
+        with self._running(module, input, evaluate=eval) as subject:
+            _run_told(subject, pred_fn, look)
+            found = {name: sizes.get(id(member), (None, None)) for name, member in _named(subject.model)}
+        return _specs(module, lambda name: dict(zip(("input_size", "output_size"), found[name], strict=True)))
+
+    def estimate_ops(
+        self, module: nn.Module, input: Any, pred_fn: Callable[..., Any] | None = None, eval: bool = True
+    ) -> Specs:
+        """Operations of each module's last call: by the map, else the project's own count; None if not called."""
+        self._begin("Estimating ops of", module, (self.ops_attr,))
+        ops: dict[int, int | None] = {}
+        uncounted: dict[int, ModuleCall] = {}
+
+        with self._running(module, input, evaluate=eval) as subject:
+
+            def look(call: ModuleCall) -> None:
+                key, count = id(call.module), self._ops_fn(call.module)
+                if count is own_count or call.module is subject.model:
+                    uncounted[key] = call.without_values()
+                if count is not own_count:
+                    ops[key] = count(call.module, call.args, call.output)
+
+            _run_told(subject, pred_fn, look)
+            counted = own_counts(subject.model, uncounted) | ops
+            found = {name: counted.get(id(member)) for name, member in _named(subject.model)}
+        return _specs(module, lambda name: {"ops": found[name]})
+
+    def estimate_inference_time(
+        self, module: nn.Module, input: Any, eval: bool = True, num_iters: int = 1000, drop_first: int = 100
+    ) -> Specs:
+        """Milliseconds of each module with its children, run by run; the statistics leave out the first runs."""
+        _check_iterations(num_iters, drop_first)
+        self._begin("Estimating inference time of", module, (self.inference_start_attr, self.inference_end_attr))
+        times: dict[str, list[float]] = {name: [] for name, _ in _named(module)}
+        with self._running(module, input, evaluate=eval) as subject, every_module_called():
+            names = {id(member): name for name, member in _named(subject.model)}
+            for _ in self._track(range(num_iters), "Measuring inference time"):
+                for name, taken in time_modules(subject.run, names, 1).items():
+                    if taken.calls:
+                        times[name].append(taken.inclusive_s * 1e3)
+        order, about = ("mean", "max", "min", "std", "median"), inference_time.machine()
+        return _specs(
+            module,
+            lambda name: (
+                {"inference_time_ms": times[name]} | inference_time.summarise(times[name][drop_first:], order) | about
+            ),
+        )
+
+    def estimate_total_inference_time(
+        self, module: nn.Module, input: Any, eval: bool = True, num_iters: int = 1000, drop_first: int = 100
+    ) -> Specs:
+        """Milliseconds of the whole model with nothing attached; the first runs are left out."""
+        _check_iterations(num_iters, drop_first)
+        self._begin("Estimating total inference time of", module, ())
+        times: list[float] = []
+        with self._running(module, input, evaluate=eval) as subject:
+            for _ in self._track(range(num_iters), "Measuring inference time"):
+                start = time.perf_counter()
+                subject.run()
+                times.append((time.perf_counter() - start) * 1e3)
+        kept = times[drop_first:]
+        figures = inference_time.summarise(kept, ("mean", "min", "max", "std", "median"))
+        about = inference_time.machine()
+        return {ROOT: {"type": type(module).__name__, **about, "inference_time_ms": kept, **figures}}
+
+    def _ops_fn(self, module: nn.Module) -> OpsFn:
+        if type(module) in self.exclude_from_ops:
+            return self.ops_fn_map["excluded"]
+        return self.ops_fn_map.get(type(module)) or self.ops_fn_map["default"]
+
+    def _begin(self, what: str, module: nn.Module, attributes: Iterable[str]) -> None:
+        for member in module.modules():
+            for name in attributes:
+                if hasattr(member, name):
+                    raise ValueError(f"'{type(member).__name__}' has an attribute '{name}': choose another name for it")
+        self._log(f"{what} {type(module).__name__}")
+
+    @contextmanager
+    def _running(self, module: nn.Module, input: Any, *, evaluate: bool) -> Iterator[Subject]:
+        with running(module, _candidate(input), evaluate=evaluate) as subject:
+            if evaluate:
+                self._log(f"Running {type(module).__name__} in eval mode")
+            yield subject
+
+    def _track(self, items: list[T] | range, description: str) -> Iterable[Any]:
+        if not self.verbose:
+            return items
+        from rich.console import Console
+        from rich.progress import track
+
+        return track(items, description, console=Console(stderr=True), transient=True)
+
+    def _log(self, text: str) -> None:
+        if self.verbose:
+            print(f"[{time.strftime(self.ts_fmt)}] {text}")
+
+
+def own_counts(root: nn.Module, calls: dict[int, ModuleCall]) -> dict[int, int | None]:
+    """The project's own count by identity of the module: all from one analysis of the root where it was called."""
+    found: dict[int, int | None] = {}
+    if id(root) in calls:
+        try:
+            rows = calls[id(root)].analyze().modules
+        except TorchgaugeError:
+            rows = []
+        members = dict(root.named_modules())
+        found = {id(members[row.path]): row.flops for row in rows if row.calls and row.path in members}
+    return {key: found[key] if key in found else count_call(call) for key, call in calls.items()}
+
+
+def _named(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    return ((name or ROOT, member) for name, member in module.named_modules())
+
+
+def _specs(module: nn.Module, figures: Callable[[str], dict[str, Any]]) -> Specs:
+    return {name: {"type": type(member).__name__, **figures(name)} for name, member in _named(module)}
+
+
+def _candidate(input: Any) -> Candidate:
+    """A dict is the keyword arguments, a tuple the positional ones, anything else (a packed sequence) one argument."""
+    if isinstance(input, dict):
+        return Candidate((), input, None)
+    return Candidate(input if type(input) is tuple else (input,), {}, None)
+
+
+def _run_told(subject: Subject, pred_fn: Callable[..., Any] | None, look: Callable[[ModuleCall], None]) -> None:
+    with told_of_calls(list(subject.model.modules()), look):
+        (pred_fn or subject.model)(*subject.args, **subject.kwargs)
+
+
+def _check_iterations(num_iters: int, drop_first: int) -> None:
+    if num_iters <= drop_first:
+        raise ValueError(f"num_iters={num_iters} should be greater than drop_first={drop_first}: no run would be left")

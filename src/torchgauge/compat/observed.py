@@ -1,0 +1,191 @@
+"""A forward pass watched call by call: every module with what it was given, every op as the model's code calls it.
+
+The capture keeps the ops that reach the kernels and the first call of each module. The interfaces here know the model
+as its code is written: `linear` and not the `addmm` it comes down to, and each call of a module that is used twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchgauge import capture
+from torchgauge.capture.signals import DataDependent
+from torchgauge.errors import TorchgaugeError
+from torchgauge.records import OpRecord
+from torchgauge.source import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One op call; `records` are the ops it came down to, with their costs."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    records: tuple[OpRecord, ...]
+
+    @property
+    def macs(self) -> int:
+        return sum(record.cost.macs for record in self.records)
+
+
+class Observer:
+    """Is told what happens. A pass may be begun again (on data, where the model looks at it): `begin` forgets."""
+
+    def begin(self, root: nn.Module) -> None: ...
+
+    def enter(self, module: nn.Module) -> None: ...
+
+    def fail(self, module: nn.Module) -> None: ...
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None: ...
+
+    def op(self, call: OpCall) -> None: ...
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Observer:
+        # A lazy model is run as a copy; it tells the same observer.
+        return self
+
+
+def observe(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    observer: Observer,
+    *,
+    train: bool | None = None,
+    device: torch.device | None = None,
+    whole: bool = False,
+) -> capture.Seen:
+    """Run the model on tensors without values, in the mode of `train`; None leaves each module in its own.
+
+    `whole` tells of ops as the code calls them; a model that takes gradients in its forward cannot be run so.
+    """
+    modes = {name: module.training if train is None else train for name, module in model.named_modules()}
+    subject = _Subject(model, observer, modes, whole)
+    request = capture.Request(device=device or _device_of(model))
+    return capture.see(subject, [Candidate(args, kwargs, None)], request)
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
+
+
+class _Subject(nn.Module):
+    """Stands around the model while it is watched."""
+
+    def __init__(self, model: nn.Module, observer: Observer, modes: dict[str, bool], whole: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.observer = observer
+        self.modes = modes
+        self.whole = whole
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        run: Any = torch.utils._python_dispatch._get_current_dispatch_mode()
+        if run is None:  # lazy modules being initialised
+            return self.model(*args, **kwargs)
+        for name, module in self.model.named_modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                module.training = self.modes[name]
+        self.observer.begin(self.model)
+        with ExitStack() as stack:
+            stack.enter_context(_written_attention())
+            stack.enter_context(_told_of_modules(self.observer))
+            if self.whole:
+                # Below autograd an op is met before it falls apart into what it is made of.
+                stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+            stack.enter_context(_OutermostOps(self.observer, run.recorder))
+            return self.model(*args, **kwargs)
+
+
+class _OutermostOps(TorchDispatchMode):
+    """Tells of ops as they are met; what they call in turn only adds to their records."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, observer: Observer, recorder: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._observer = observer
+        self._recorder = recorder
+        self._inside = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as the capture's own modes
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._inside:
+            return self._run(func, args, kwargs)
+        first = len(self._recorder.ops)
+        self._inside = True
+        try:
+            result = self._run(func, args, kwargs)
+        finally:
+            self._inside = False
+        self._observer.op(OpCall(func, args, kwargs, result, tuple(self._recorder.ops[first:])))
+        return result
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(func, torch._ops.OpOverload) and func._can_decompose():
+            with self:  # what it is made of may have parts in turn
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def _told_of_modules(observer: Observer) -> Iterator[None]:
+    """As the capture does it, in the call of the class: hooks on modules would be a trace, and not tell of failures."""
+    original = nn.Module.__call__
+    owner = threading.get_ident()
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != owner:
+            return original(module, *args, **kwargs)
+        observer.enter(module)
+        try:
+            output = original(module, *args, **kwargs)
+        except BaseException:
+            observer.fail(module)
+            raise
+        observer.leave(module, args, output)
+        return output
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]
+
+
+@contextmanager
+def _written_attention() -> Iterator[None]:
+    """Attention as `nn.MultiheadAttention` and the encoder layers write it out, not in the one op of their fast path:
+    the originals see it so, and it can be told by operator."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def own_error(error: TorchgaugeError) -> Exception:
+    """What the model itself raised, with where it happened; else a RuntimeError of the same words."""
+    cause = error.__cause__
+    if isinstance(cause, Exception) and not isinstance(cause, DataDependent | TorchgaugeError):
+        cause.add_note(str(error))
+        return cause
+    return RuntimeError(str(error))

@@ -1,0 +1,1 @@
+"""The interface of Torch Profiling Utils: `fvcorewriter.FVCoreWriter` and `torchinfowriter.TorchinfoWriter`."""

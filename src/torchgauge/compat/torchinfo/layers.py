@@ -1,0 +1,134 @@
+"""The layers of a model in the order they were called, with the containers that hold them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.compat.observed import Observer, OpCall, observe
+from torchgauge.compat.torchinfo.layer_info import LayerInfo
+from torchgauge.compat.torchinfo.sizes import measure
+
+
+class LayerCalls(Observer):
+    """A layer for every call of a module."""
+
+    def __init__(self, batch_dim: int | None) -> None:
+        self.layers: list[LayerInfo] = []
+        self._batch_dim = batch_dim
+
+    def begin(self, root: nn.Module) -> None:
+        self._places = structure(root)
+        # Of a module with two places, the last.
+        self._known = {place.layer_id: place for place in self._places}
+        # A script module is a box: what it calls is not told.
+        self.layers = [place for place in self._places if isinstance(place.module, torch.jit.ScriptModule)]
+        self._running: list[LayerInfo] = [self._places[0]]
+
+    def enter(self, module: nn.Module) -> None:
+        layer = self._known.get(id(module), self._running[-1])  # a stranger's work is its caller's
+        if layer.module is module and layer not in self.layers:
+            layer = LayerInfo(layer.var_name, module, layer.depth, layer.parent_info)
+            self.layers.append(layer)
+        self._running.append(layer)
+
+    def fail(self, module: nn.Module) -> None:
+        self._running.pop()
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        layer = self._running.pop()
+        if layer.module is not module or isinstance(module, torch.jit.ScriptModule):
+            return
+        layer.input_size, _ = measure(args, self._batch_dim)
+        layer.output_size, element_bytes = measure(output, self._batch_dim)
+        layer.output_bytes = element_bytes * prod(layer.output_size)
+        layer.executed = True
+
+    def op(self, call: OpCall) -> None:
+        self._running[-1].own_macs += call.macs
+
+
+def called_layers(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    calls: LayerCalls,
+    *,
+    train: bool,
+    device: torch.device | None,
+) -> list[LayerInfo]:
+    """The layers of one forward pass; `calls` holds those that ran if it fails."""
+    observe(model, args, kwargs, calls, train=train, device=device)
+    return _finished(_with_containers(calls.layers))
+
+
+def static_layers(model: nn.Module) -> list[LayerInfo]:
+    """All modules in the order they are registered, without a forward pass."""
+    return _finished(structure(model))
+
+
+def structure(model: nn.Module) -> list[LayerInfo]:
+    """Every place of every module, parents first."""
+    found = []
+    waiting: list[LayerInfo] = [LayerInfo(type(model).__name__, model, 0)]
+    while waiting:
+        place = waiting.pop()
+        found.append(place)
+        inside = {above.layer_id for above in (place, *_holders(place))}
+        children = [(name, child) for name, child in place.module._modules.items() if child is not None]
+        waiting += [
+            LayerInfo(name, child, place.depth + 1, place)
+            for name, child in reversed(children)
+            if id(child) not in inside
+        ]
+    return found
+
+
+def _holders(layer: LayerInfo) -> list[LayerInfo]:
+    """What holds a layer, from the root down, without the root and the layer."""
+    found: list[LayerInfo] = []
+    above = layer.parent_info
+    while above is not None and above.depth > 0:
+        found.insert(0, above)
+        above = above.parent_info
+    return found
+
+
+def _with_containers(calls: list[LayerInfo]) -> list[LayerInfo]:
+    """Modules that are never called themselves, such as `nn.ModuleList`, put before the first layer they hold."""
+    found: list[LayerInfo] = []
+    current: list[nn.Module] = []  # the modules the last layer is in, the layer included
+    for layer in calls:
+        for depth, holder in enumerate(_holders(layer)):
+            if current[depth : depth + 1] != [holder.module]:
+                shown = LayerInfo(holder.var_name, holder.module, holder.depth, holder.parent_info)
+                found.append(shown)
+                current[depth:] = [holder.module]
+        found.append(layer)
+        if layer.depth:
+            current[layer.depth - 1 :] = [layer.module]
+    return found
+
+
+def _finished(layers: list[LayerInfo]) -> list[LayerInfo]:
+    seen = {layer.layer_id for layer in layers if layer.executed}
+    shown: set[int] = set()
+    numbers: dict[int, int] = {}
+    for index, layer in enumerate(layers):
+        layer.is_recursive = layer.layer_id in shown or (not layer.executed and layer.layer_id in seen)
+        shown.add(layer.layer_id)
+        layer.depth_index = numbers[layer.depth] = numbers.get(layer.depth, 0) + 1
+        end = next((i for i in range(index + 1, len(layers)) if layers[i].depth <= layer.depth), len(layers))
+        layer.children = layers[index + 1 : end]
+        layer.count_params()
+        layer.count_macs()
+    shown = {param for layer in layers if layer.is_leaf_layer for param in layer.elements}
+    for layer in layers:
+        rest = layer.elements.keys() - shown
+        rest.difference_update(*(child.elements for child in layer.children if not child.is_leaf_layer))
+        layer.leftover = sum(layer.elements[param] for param in rest)
+        layer.macs = layer.own_macs + sum(child.own_macs for child in layer.children)
+    return layers

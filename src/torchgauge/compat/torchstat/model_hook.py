@@ -1,0 +1,130 @@
+"""One look at a model's leaves: what went in and came out, what it cost, how long it took."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from torch import nn
+
+from torchgauge.capture import Request, see
+from torchgauge.compat.module_calls import ModuleCall, device_of, every_module_called, running, told_of_calls
+from torchgauge.compat.torchstat.compute_flops import FLOPS, compute_flops, own_flops
+from torchgauge.compat.torchstat.compute_madd import compute_madd, own_madd
+from torchgauge.compat.torchstat.compute_memory import compute_memory, item_bytes, own_memory
+from torchgauge.compat.torchstat.layer_table import first_tensor, is_in_table, tensors_in
+from torchgauge.errors import InputError
+from torchgauge.measure.module_times import time_modules
+from torchgauge.source import Candidate, candidate_inputs
+
+# Enough to leave out the first run, which warms up, and the fastest.
+TIMED_RUNS = 4
+# torchstat counts activations as four bytes an element, whatever their type.
+MEMORY_BYTES = 4
+# Layers whose parts only hold weights: the layer itself does the work.
+ATOMIC = (nn.MultiheadAttention,)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafStat:
+    """A leaf's figures, of its last call; shapes are without the batch and empty for a leaf that was never called."""
+
+    parameter_quantity: int
+    input_shape: tuple[int, ...] = ()
+    output_shape: tuple[int, ...] = ()
+    inference_memory: float = 0.0
+    madd: int = 0
+    flops: int = 0
+    memory_bytes: tuple[int, int] = (0, 0)
+    duration: float = 0.0
+
+
+class ModelHook:
+    """`stats` has the figures of every leaf by name; the model carries nothing."""
+
+    def __init__(self, model: nn.Module, input_size: Sequence[int]) -> None:
+        check_request(model, input_size)
+        self._model = model
+        leaves = self.retrieve_leaf_modules()
+        calls: dict[int, ModuleCall] = {}
+
+        def keep(call: ModuleCall) -> None:
+            calls[id(call.module)] = call.without_values()
+
+        with running(model, _candidate(model, tuple(input_size))) as subject:
+            with told_of_calls(leaves.values(), keep):
+                subject.run()
+            with every_module_called():
+                times = time_modules(subject.run, {id(leaf): name for name, leaf in leaves.items()}, TIMED_RUNS)
+        self.stats = {
+            name: _leaf_stat(leaf, calls.get(id(leaf)), times[name].inclusive_s) for name, leaf in leaves.items()
+        }
+
+    def retrieve_leaf_modules(self) -> OrderedDict[str, nn.Module]:
+        """The modules without children by name, in the order of registration."""
+        found: OrderedDict[str, nn.Module] = OrderedDict()
+        inside: tuple[str, ...] = ()
+        for name, module in self._model.named_modules():
+            if name.startswith(inside):
+                continue
+            if isinstance(module, ATOMIC):
+                inside = (*inside, f"{name}." if name else "")
+            if isinstance(module, ATOMIC) or not any(True for _ in module.children()):
+                found[name] = module
+        return found
+
+
+def check_request(model: nn.Module, input_size: Sequence[int]) -> None:
+    if not isinstance(model, nn.Module):
+        raise AssertionError(f"the model is a torch.nn.Module, not a {type(model).__name__}; pass an instance")
+    if not isinstance(input_size, list | tuple) or not all(isinstance(size, int) for size in input_size):
+        raise AssertionError(f"input_size is a tuple like (3, 224, 224), without the batch, not {input_size!r}")
+
+
+def _candidate(model: nn.Module, size: tuple[int, ...]) -> Candidate:
+    """One sample of that size, of the type the model takes."""
+    try:
+        candidates = list(candidate_inputs(model, input_size=(1, *size)))
+    except InputError as error:
+        raise TypeError(str(error)) from error
+    if len(candidates) == 1:
+        return candidates[0]
+    return see(model, candidates, Request(device_of(model))).candidate
+
+
+def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> LeafStat:
+    own = leaf.parameters(recurse=isinstance(leaf, ATOMIC))
+    params = sum(parameter.numel() for parameter in own)
+    if call is None:
+        return LeafStat(params)
+    given = (*call.args, *call.kwargs.values())
+    madd, flops, memory_bytes = _costs(call, given)
+    return LeafStat(
+        parameter_quantity=params,
+        input_shape=_sample_shape(given),
+        output_shape=_sample_shape(call.output),
+        inference_memory=sum(prod(t.shape[1:]) for t in tensors_in(call.output)) * MEMORY_BYTES / 1024**2,
+        madd=madd,
+        flops=flops,
+        memory_bytes=memory_bytes,
+        duration=seconds,
+    )
+
+
+def _costs(call: ModuleCall, given: tuple[Any, ...]) -> tuple[int, int, tuple[int, int]]:
+    """MAdd, Flops and the bytes read and written; the project's own, from one analysis, outside the tables."""
+    module, out = call.module, call.output
+    if not is_in_table(FLOPS, module):
+        analysis = call.analyze()
+        return own_madd(analysis), own_flops(analysis), own_memory(analysis, 1)
+    read, written = compute_memory(module, given, out)
+    width = item_bytes(given)
+    return compute_madd(module, given, out), compute_flops(module, given, out), (read * width, written * width)
+
+
+def _sample_shape(value: Any) -> tuple[int, ...]:
+    tensor = first_tensor(value)
+    return () if tensor is None else tuple(tensor.shape[1:])

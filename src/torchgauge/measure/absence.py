@@ -1,0 +1,12 @@
+"""A quantity that is not to be had here, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Stands where a value would: what was asked for cannot be read on this machine."""
+
+    reason: str

@@ -1,0 +1,130 @@
+"""`torchgauge system --calibrate`: what this machine's devices reach, measured and remembered."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Timer
+from typing import Any
+
+import psutil
+
+from torchgauge.errors import TorchgaugeError
+from torchgauge.hardware import remember
+from torchgauge.measure.absence import Absent
+from torchgauge.measure.rates import COPY
+
+DTYPES = ("float32", "tf32", "float64", "bfloat16", "float16", "float8", "int8")
+# No part takes this long, the start of torch included, unless something hangs.
+_PATIENCE_S = 90.0
+# A load average above this share of the cores is other work.
+_BUSY = 0.5
+
+Tell = Callable[[int, int, str], None]
+Launch = Callable[[str, Sequence[str]], Iterator[str]]
+
+
+@dataclass(slots=True)
+class Calibrated:
+    """What one device reached: operations per second by type, bytes per second copied; `absent` says why not."""
+
+    device: str
+    name: str
+    flops_per_s: dict[str, float] = field(default_factory=dict)
+    bytes_per_s: float | None = None
+    absent: dict[str, str] = field(default_factory=dict)
+    measured: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+class ProbeDiedError(Exception):
+    """The process that measures ended before its time."""
+
+
+def calibrate(device: str, name: str, how: str, tell: Tell | None = None, launch: Launch | None = None) -> Calibrated:
+    """Measure a device (`cpu`, `cuda:0`) and remember it under its name; `how` says with what."""
+    found = Calibrated(device, name, measured=f"{time.strftime('%Y-%m-%d')} {how}", notes=doubts(device))
+    for part, rate in rates(device, (*DTYPES, COPY), tell, launch or run_probe):
+        if isinstance(rate, Absent):
+            found.absent[part] = rate.reason
+        elif part == COPY:
+            found.bytes_per_s = rate
+        else:
+            found.flops_per_s[part] = rate
+    if found.bytes_per_s is None:
+        raise TorchgaugeError(f"{device} cannot be measured: {found.absent.get(COPY, 'no answer')}")
+    remember(name, found.flops_per_s, found.bytes_per_s, found.measured)
+    return found
+
+
+def doubts(device: str) -> list[str]:
+    """Other work on the processor makes its rates too low."""
+    load, cores = psutil.getloadavg()[0], psutil.cpu_count() or 1
+    if device != "cpu" or load < _BUSY * cores:
+        return []
+    return [f"the machine was busy (load average {load:.1f} on {cores} cores): the CPU's rates may be too low"]
+
+
+def rates(
+    device: str, parts: Sequence[str], tell: Tell | None = None, launch: Launch | None = None
+) -> Iterator[tuple[str, float | Absent]]:
+    """Part by part, in a process of its own: one that dies takes only its part with it."""
+    left = list(parts)
+    while left:
+        started = None
+        try:
+            for line in (launch or run_probe)(device, tuple(left)):
+                answer: dict[str, Any] = json.loads(line)
+                if "begin" in answer:
+                    started = answer["begin"]
+                    if tell:
+                        tell(len(parts) - len(left), len(parts), f"{device} {started}")
+                    continue
+                left.remove(answer["end"])
+                yield answer["end"], answer["rate"] if "rate" in answer else Absent(answer["reason"])
+        except ProbeDiedError as death:
+            if started is None or started not in left:
+                raise TorchgaugeError(f"{device} cannot be measured: {death}") from death
+            left.remove(started)
+            yield started, Absent(str(death))
+
+
+def run_probe(device: str, parts: Sequence[str]) -> Iterator[str]:
+    """The lines of `torchgauge.measure.rates`, as they come."""
+    command = [sys.executable, "-m", "torchgauge.measure.rates", device, *parts]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as probe:
+        watch = _watch(probe)
+        try:
+            for line in probe.stdout or ():
+                watch.cancel()
+                watch = _watch(probe)
+                yield line
+            code = probe.wait()
+        finally:
+            watch.cancel()
+            probe.kill()
+    if code:
+        raise ProbeDiedError(death_text(code))
+
+
+def _watch(probe: subprocess.Popen[str]) -> Timer:
+    watch = Timer(_PATIENCE_S, probe.kill)
+    watch.daemon = True
+    watch.start()
+    return watch
+
+
+def death_text(code: int) -> str:
+    """What an exit status means."""
+    if code == -signal.SIGILL:
+        return "the processor lacks an instruction that torch uses for it (SIGILL)"
+    if sys.platform != "win32" and code == -signal.SIGKILL:
+        return f"it was stopped: no answer within {_PATIENCE_S:.0f} s, or out of memory"
+    if code < 0:
+        return f"the process was ended by {signal.Signals(-code).name}"
+    return f"the process ended with status {code}"

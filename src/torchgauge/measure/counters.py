@@ -1,0 +1,214 @@
+"""The processor's own counters over a run: operations, caches, vector width, memory traffic.
+
+    with counting() as counted:
+        run()
+    counted.figures(runs=1, flops=…)
+
+What this machine does not count is listed with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from torchgauge.measure.absence import Absent
+from torchgauge.measure.floating_point import FloatEvent, float_events, this_processor, uncounted_work
+from torchgauge.measure.memory_controllers import memory_events
+from torchgauge.measure.perf_events import HARDWARE, SOFTWARE, Count, Event, Kernel, kernel
+
+# The kernel's generalized events; its cache events are those of the last level on Intel, of the second on AMD.
+GENERAL = (
+    Event("cycles", HARDWARE, 0),
+    Event("instructions", HARDWARE, 1),
+    Event("cache_references", HARDWARE, 2),
+    Event("cache_misses", HARDWARE, 3),
+    Event("task_clock_s", SOFTWARE, 1, scale=1e-9),
+    Event("page_faults", SOFTWARE, 2),
+)
+_FLOPS, _MEMORY = "flops", "memory_bytes"
+# Files that the process itself may still need while it runs.
+_SPARE_FILES = 128
+
+
+@dataclass(slots=True)
+class Counted:
+    """Sums over the threads, scaled to the whole time; complete when the block has ended."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    floats: list[FloatEvent] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    least_running_share: float = 1.0
+
+    def figures(self, *, runs: int = 1, flops: float | None = None, bytes_per_s: float | None = None) -> dict[str, Any]:
+        """Plain JSON, per run: `flops` is what the static count says a run does, `bytes_per_s` the memory's peak."""
+        found = {name: value / runs for name, value in self.values.items()}
+        general = {event.name: found.get(event.name) for event in GENERAL}
+        return {
+            "runs": runs,
+            **general,
+            "instructions_per_cycle": _ratio(found.get("instructions"), found.get("cycles")),
+            "cache_hit_ratio": _hits(found),
+            **_float_figures(found, self.floats, flops),
+            **_memory_figures(found, self.seconds / runs, bytes_per_s),
+            "least_running_share": self.least_running_share if self.values else None,
+            "notes": [] if _FLOPS in self.absent else list(self.notes),
+            "absent": dict(self.absent),
+        }
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _hits(found: Mapping[str, float]) -> float | None:
+    missed = _ratio(found.get("cache_misses"), found.get("cache_references"))
+    return None if missed is None else 1 - missed
+
+
+def _float_figures(
+    found: Mapping[str, float], events: Sequence[FloatEvent], theoretical: float | None
+) -> dict[str, Any]:
+    """The operations measured, and how wide the instructions were that made them."""
+    seen = [(event, found[event.event.name]) for event in events if event.event.name in found]
+    measured = sum(event.flops * count for event, count in seen) if seen else None
+    # Where an event counts instructions only, their number stands for the work.
+    wide = [(event.width_bits, (event.flops or 1) * count) for event, count in seen if event.width_bits is not None]
+    total = sum(amount for _, amount in wide)
+    by_width: dict[str, float] = {}
+    for bits, amount in wide:
+        label = str(bits) if bits else "scalar"
+        by_width[label] = by_width.get(label, 0.0) + (amount / total if total else 0.0)
+    return {
+        "measured_flops": measured,
+        "theoretical_flops": theoretical,
+        "measured_over_theoretical": _ratio(measured, theoretical),
+        "vector_width_shares": by_width or None,
+        "vector_bits_mean": sum(bits * amount for bits, amount in wide) / total if total else None,
+    }
+
+
+def _memory_figures(found: Mapping[str, float], seconds: float, peak: float | None) -> dict[str, Any]:
+    read, written = found.get("memory_read_bytes"), found.get("memory_written_bytes")
+    rate = (read + written) / seconds if read is not None and written is not None and seconds else None
+    return {
+        "memory_read_bytes": read,
+        "memory_written_bytes": written,
+        "memory_bytes_per_s": rate,
+        "memory_bandwidth_share": _ratio(rate, peak),
+    }
+
+
+@contextmanager
+def counting(source: Kernel | Absent | None = None) -> Iterator[Counted]:
+    """Count while the block runs: this process with all its threads; memory traffic is the whole machine's."""
+    counted = Counted()
+    machine = kernel() if source is None else source
+    events = _wanted(counted)
+    if isinstance(machine, Absent):
+        counted.absent |= dict.fromkeys((_figure(event.name) for event in events), machine.reason)
+        yield counted
+        return
+    with ExitStack() as stack:
+        counters = _open(machine, events, counted, stack)
+        for _, counter in counters:
+            machine.start(counter)
+        begin = perf_counter()
+        try:
+            yield counted
+        finally:
+            counted.seconds = perf_counter() - begin
+            for _, counter in counters:
+                machine.stop(counter)
+            tally([(event, machine.read(counter)) for event, counter in counters], counted)
+
+
+def _wanted(counted: Counted) -> list[Event]:
+    processor = this_processor()
+    floats, memory = float_events(processor), memory_events()
+    if isinstance(floats, Absent):
+        counted.absent[_FLOPS] = floats.reason
+    else:
+        counted.floats, counted.notes = floats, uncounted_work(processor)
+    if isinstance(memory, Absent):
+        counted.absent[_MEMORY] = memory.reason
+    return [
+        *GENERAL,
+        *(found.event for found in counted.floats),
+        *([] if isinstance(memory, Absent) else memory),
+    ]
+
+
+def _figure(name: str) -> str:
+    """The figure that is missing when the event of this name is."""
+    if name.startswith("float_"):
+        return _FLOPS
+    return _MEMORY if name.startswith("memory_") else name
+
+
+def _open(machine: Kernel, events: Sequence[Event], counted: Counted, stack: ExitStack) -> list[tuple[Event, int]]:
+    """A counter for every event and thread. An event that one thread is refused is dropped for all: a sum over some
+    of the threads would pass for the whole."""
+    opened: list[tuple[Event, int]] = []
+    threads = machine.threads()
+    room = _room()
+    for event in events:
+        wanted = threads if event.machine_cpu is None else threads[:1]
+        if len(opened) + len(wanted) > room:
+            counted.absent[_figure(event.name)] = "too many threads for the limit of open files: raise it (ulimit -n)"
+            continue
+        counters = _open_event(machine, event, wanted, stack)
+        if isinstance(counters, Absent):
+            counted.absent[_figure(event.name)] = counters.reason
+        else:
+            opened += [(event, counter) for counter in counters]
+    return [(event, counter) for event, counter in opened if _figure(event.name) not in counted.absent]
+
+
+def _open_event(machine: Kernel, event: Event, threads: Sequence[int], stack: ExitStack) -> list[int] | Absent:
+    counters: list[int] = []
+    for thread in threads:
+        counter = machine.open(event, thread)
+        if isinstance(counter, Absent):
+            return counter
+        if counter is not None:
+            stack.callback(machine.close, counter)
+            counters.append(counter)
+    return counters
+
+
+def _room() -> int:
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES - len(os.listdir("/dev/fd"))
+
+
+def tally(readings: Sequence[tuple[Event, Count]], counted: Counted) -> None:
+    """Add up the readings by event. A counter that never got its turn leaves its event unknown."""
+    for event, count in readings:
+        value = count.scaled()
+        if value is None:
+            counted.absent[_figure(event.name)] = "the processor's counters were taken: it never got its turn"
+            continue
+        counted.values[event.name] = counted.values.get(event.name, 0.0) + value * event.scale
+        counted.least_running_share = min(counted.least_running_share, count.running_share)
+    counted.values = {name: value for name, value in counted.values.items() if _figure(name) not in counted.absent}
+
+
+def offered() -> list[dict[str, Any]]:
+    """Every counter, tried once: available, or why not."""
+    with counting() as counted:
+        pass
+    names = dict.fromkeys([*(event.name for event in GENERAL), _FLOPS, _MEMORY])
+    return [
+        {"name": name, "available": name not in counted.absent, "reason": counted.absent.get(name)} for name in names
+    ]

@@ -1,0 +1,131 @@
+"""Who took the time and the memory of a run: runs of their own for modules, ops and allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchgauge.hardware import Peaks
+from torchgauge.measure.device_times import device_module_times
+from torchgauge.measure.joining import Joined, join
+from torchgauge.measure.latency import Budget
+from torchgauge.measure.memory import allocation_pattern, allocation_peak, cuda_peak, process_peak, timeline
+from torchgauge.measure.module_rows import module_paths, module_phases, module_rows, script_roots, with_op_times
+from torchgauge.measure.module_times import time_modules
+from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
+from torchgauge.measure.profile import Profiled, profile_runs
+from torchgauge.measure.subject import Subject
+from torchgauge.measure.tracing import trace_of
+from torchgauge.measure.training import TrainingStep
+from torchgauge.records import Measured, OpRecord, TraceRecord
+
+PROFILED_RUNS = 5
+_PARTS_SHARE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to measure: `parts` modules and memory, `profile` the ops too, `system` what the machine does meanwhile and
+    how the run scales with threads. `peaks` are the device's, where they are known."""
+
+    profile: bool = False
+    train: bool = False
+    budget: Budget = field(default_factory=Budget)
+    peaks: Peaks | None = None
+    parts: bool = True
+    system: bool = False
+
+
+@dataclass(slots=True)
+class Work:
+    """A measurement under way: `run` is one whole run of the subject, of a training its `step`; the rest is what has
+    been found so far."""
+
+    subject: Subject
+    run: Callable[[], None]
+    ops: Sequence[OpRecord]
+    order: Order
+    step: TrainingStep | None = None
+    figures: dict[str, Any] = field(default_factory=dict)
+    modules: dict[str, dict[str, Any]] = field(default_factory=dict)
+    op_rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    trace: TraceRecord | None = None
+
+    @property
+    def on_device(self) -> bool:
+        return self.subject.device.type == "cuda"
+
+    @property
+    def total_s(self) -> float:
+        """The median of the undisturbed runs."""
+        seconds: float = self.figures["latency"]["median_s"]
+        return seconds
+
+    def finished(self) -> Measured:
+        return Measured(self.figures, self.modules, self.op_rows, self.trace)
+
+
+def measure_modules(work: Work) -> None:
+    """Modules, and ops where they are asked for; what neither explains is a figure of its own."""
+    subject, order = work.subject, work.order
+    paths = module_paths(subject.model)
+    calls = {} if work.on_device else time_modules(work.run, paths, _repeats(work.total_s, order.budget))
+    profiled = profile_runs(work.run, paths, PROFILED_RUNS, device=subject.device)
+    joined = [join(work.ops, run) for run in profiled]
+    calls = device_module_times(profiled) if work.on_device else calls
+    times = op_times(joined, on_device=work.on_device)
+    work.modules = module_rows(with_op_times(calls, work.ops, times, script_roots(subject.model)), work.total_s)
+    if order.train:
+        work.figures["module_phases"] = module_phases(calls, work.ops, times)
+    work.figures["unexplained_s"] = work.total_s - sum(time.time_s for time in times.values())
+    work.figures["profile"] = _profile(work, profiled, joined)
+    work.op_rows = _op_rows(work.ops, times, order) if order.profile else {}
+
+
+def _repeats(total: float, budget: Budget) -> int:
+    return int(min(20, max(3, _PARTS_SHARE * budget.seconds / total))) if total else 3
+
+
+def _op_rows(ops: Sequence[OpRecord], times: Mapping[int, OpTime], order: Order) -> dict[int, dict[str, Any]]:
+    least = least_time(ops, times)
+    return {op.index: op_figures(op, times[op.index], order.peaks, least_s=least) for op in ops if op.index in times}
+
+
+def measure_memory(work: Work) -> None:
+    recorded = _recorded(work.subject, work.run)
+    found = join(work.ops, recorded)
+    work.figures["memory"] = memory_figures(work.subject, work.run, recorded) | {
+        "pattern": allocation_pattern([recorded], on_device=work.on_device),
+        "timeline": timeline(recorded, found, on_device=work.on_device),
+    }
+    work.trace = trace_of(recorded, found)
+
+
+def _recorded(subject: Subject, run: Callable[[], None]) -> Profiled:
+    """The first run of a profiler sets it up; the last is as the others."""
+    return profile_runs(run, module_paths(subject.model), 2, device=subject.device, memory=True)[-1]
+
+
+def memory_figures(subject: Subject, run: Callable[[], None], recorded: Profiled | None = None) -> dict[str, Any]:
+    on_device = subject.device.type == "cuda"
+    seen = recorded or _recorded(subject, run)
+    peak = allocation_peak(seen, on_device=on_device)
+    return {"allocated_peak_bytes": peak, **(cuda_peak(run, subject.device) if on_device else process_peak(run))}
+
+
+def _profile(work: Work, runs: Sequence[Profiled], joined: Sequence[Mapping[int, Joined]]) -> dict[str, Any]:
+    """How the profiled runs compare with the undisturbed ones, and what they leave unexplained."""
+    spans = sorted((run.end_ns - run.start_ns) * 1e-9 for run in runs)
+    worked = sorted(sum(kernel.duration_ns for kernel in run.kernels) * 1e-9 for run in runs)
+    middle = len(runs) // 2
+    return {
+        "runs": len(runs),
+        "median_s": spans[middle],
+        "overhead_share": spans[middle] / work.total_s - 1 if work.total_s else None,
+        "joined_ops": min(len(found) for found in joined),
+        "static_ops": len(work.ops),
+        "kernels": len(runs[-1].kernels) if work.on_device else None,
+        "device_s": worked[middle] if work.on_device else None,
+        "device_idle_s": max(0.0, work.total_s - worked[middle]) if work.on_device else None,
+    }

@@ -1,0 +1,142 @@
+"""How fast this machine multiplies matrices and copies memory. Run as a process of its own by `calibrate`:
+
+    python -m torchgauge.measure.rates cpu float32 bfloat16 copy
+
+One line of JSON per part when it begins and when it ends: a processor that lacks an instruction kills the process,
+and whoever reads the lines knows at which part.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+
+import psutil
+import torch
+
+COPY = "copy"
+# A matmul grows until it takes long enough and is large enough to keep all units busy; then it is repeated for a while.
+_LONG_ENOUGH_S = 0.03
+_SMALLEST, _LARGE_ENOUGH, _LARGEST = 256, 1024, 8192
+_REPEAT_S = 0.4
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_MEBI = 2**20
+
+
+def main(device: str, parts: Sequence[str]) -> None:
+    target = torch.device(device)
+    for part in parts:
+        tell({"begin": part})
+        tell({"end": part} | outcome(part, target))
+
+
+def tell(line: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def outcome(part: str, device: torch.device) -> dict[str, object]:
+    try:
+        with torch.inference_mode():
+            return {"rate": copy_rate(device) if part == COPY else matmul_rate(part, device)}
+    # What torch raises where a device has no such arithmetic differs from op to op.
+    except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
+        return {"reason": (str(error).strip().splitlines() or [type(error).__name__])[0]}
+
+
+def matmul_rate(dtype: str, device: torch.device) -> float:
+    """Operations per second of square matmuls, the best of all that were tried."""
+    size, best = _SMALLEST, 0.0
+    while True:
+        run = matmul(dtype, size, device)
+        seconds = best_time(run, device, 0.0)
+        best = max(best, 2 * size**3 / seconds)
+        if seconds >= _REPEAT_S:
+            return best
+        if size >= _LARGEST or (size >= _LARGE_ENOUGH and seconds >= _LONG_ENOUGH_S):
+            return max(best, 2 * size**3 / best_time(run, device, _REPEAT_S))
+        size *= 2
+
+
+def matmul(dtype: str, size: int, device: torch.device) -> Callable[[], object]:
+    if dtype in ("float32", "tf32"):
+        if dtype == "tf32" and device.type != "cuda":
+            raise NotImplementedError("only CUDA devices have TF32")
+        torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    if dtype == "int8":
+        return _int8(size, device)
+    if dtype == "float8":
+        return _float8(size, device)
+    numbers = getattr(torch, "float32" if dtype == "tf32" else dtype)
+    a, b = (torch.randn(size, size, device=device).to(numbers) for _ in range(2))
+    return lambda: torch.mm(a, b)
+
+
+def _int8(size: int, device: torch.device) -> Callable[[], object]:
+    a, b = (torch.randint(-8, 8, (size, size), dtype=torch.int8, device=device) for _ in range(2))
+    return lambda: torch._int_mm(a, b.t())
+
+
+def _float8(size: int, device: torch.device) -> Callable[[], object]:
+    a, b = (torch.randn(size, size, device=device).to(torch.float8_e4m3fn) for _ in range(2))
+    one = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+def copy_rate(device: torch.device) -> float:
+    """Bytes read plus bytes written per second, from one buffer to another, both beyond every cache."""
+    nbytes = buffer_bytes(device)
+    source = torch.ones(nbytes, dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)
+    return 2 * nbytes / best_time(lambda: target.copy_(source), device, _REPEAT_S)
+
+
+def buffer_bytes(device: torch.device) -> int:
+    """Four times the last cache, within an eighth of the free memory."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return min(1024 * _MEBI, free // 8)
+    return min(max(256 * _MEBI, 4 * last_cache_bytes()), psutil.virtual_memory().available // 8)
+
+
+def last_cache_bytes(caches: Path = _CACHES) -> int:
+    """The largest cache of a core, 64 MiB where the system does not tell."""
+    sizes = [path.read_text().strip() for path in caches.glob("index*/size")]
+    known = [int(size[:-1]) * 1024 for size in sizes if size.endswith("K") and size[:-1].isdigit()]
+    return max(known, default=64 * _MEBI)
+
+
+def best_time(run: Callable[[], object], device: torch.device, seconds: float) -> float:
+    """The shortest of several runs; the first warms up, and a very long one is not repeated."""
+    once = _on_cuda if device.type == "cuda" else _on_cpu
+    times = [once(run)]
+    until = perf_counter() + seconds
+    while times[0] < _REPEAT_S and (len(times) < 4 or perf_counter() < until):
+        times.append(once(run))
+    return min(times)
+
+
+def _on_cpu(run: Callable[[], object]) -> float:
+    begin = perf_counter()
+    run()
+    return perf_counter() - begin
+
+
+def _on_cuda(run: Callable[[], object], launches: int = 4) -> float:
+    """Several launches between two events, so that the device never waits for the next."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(launches):
+        run()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / launches * 1e-3
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(sys.argv[1], sys.argv[2:])

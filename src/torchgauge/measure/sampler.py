@@ -1,0 +1,234 @@
+"""What the machine does while something runs, sampled by a thread whose cost is bounded and told.
+
+with sampling(device) as samples:
+    run()
+samples.figures()
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.measure.absence import Absent
+from torchgauge.measure.readings import Quantity, Value, cuda, process, processor, read_now, transfers
+from torchgauge.measure.series import Numbers, Series
+
+if TYPE_CHECKING:
+    import torch
+
+PERIOD_S = 0.1
+# Of one core's time: what the readings are planned to cost, and what they may cost in all, waking up included.
+_PLANNED_SHARE = 0.005
+_MOST_SHARE = 0.008
+
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True)
+class Track:
+    """One quantity over the run. `interval` counts periods: several where a reading is dear or the source slow."""
+
+    quantity: Quantity
+    series: Series
+    first: Numbers
+    last: Numbers
+    last_at: float = 0.0
+    least_interval: int = 1
+    interval: int = 1
+    due: int = 1
+    cost_s: float = 0.0
+    readings: int = 0
+
+    @property
+    def mean_cost_s(self) -> float:
+        return self.cost_s / self.readings if self.readings else 0.0
+
+    def take(self, at: float, numbers: Numbers) -> None:
+        """A gauge's value counts once, a counter's rate for as long as it was taken over."""
+        if not self.quantity.is_counter:
+            self.series.add(at, numbers)
+        elif at > self.last_at:
+            elapsed = at - self.last_at
+            self.series.add(at, tuple(grown / elapsed for grown in _growth(self.last, numbers)), elapsed)
+        self.last, self.last_at = numbers, at
+
+    def _total(self) -> float | list[float] | None:
+        """What a counter counted over the whole run."""
+        if not self.quantity.is_counter:
+            return None
+        grown = _growth(self.first, self.last)
+        return grown if self.quantity.labels else grown[0]
+
+    def figures(self, period_s: float) -> dict[str, Any]:
+        labels = self.quantity.labels
+        summary = self.series.overall.figures() if not labels or self.quantity.is_averaged else {}
+        extents = [extent.figures() for extent in self.series.extents]
+        return {
+            "unit": self.quantity.unit,
+            **summary,
+            "total": self._total(),
+            "by_label": dict(zip(labels, extents, strict=True)) if labels else None,
+            "samples": self.series.samples,
+            "period_s": self.interval * period_s,
+            "update_period_s": self.quantity.update_s,
+            **self.series.points(),
+        }
+
+
+def _growth(before: Numbers, after: Numbers) -> list[float]:
+    return [new - old for old, new in zip(before, after, strict=True)]
+
+
+def _numbers(value: Value) -> Numbers:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@dataclass(slots=True)
+class Samples:
+    """What was sampled; complete when the block has ended."""
+
+    period_s: float
+    tracks: dict[str, Track] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    duration_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def figures(self) -> dict[str, Any]:
+        """Plain JSON: the contract's `measurements.system`."""
+        return {
+            "duration_s": self.duration_s,
+            "period_s": self.period_s,
+            "cost": {"cpu_s": self.cpu_s, "share": self.cpu_s / self.duration_s if self.duration_s else None},
+            "quantities": {name: track.figures(self.period_s) for name, track in self.tracks.items()},
+            "absent": dict(self.absent),
+        }
+
+
+class Sampler:
+    """The readings themselves, without a thread: `begin`, then `step` at every period, then `end`."""
+
+    def __init__(
+        self, quantities: Iterable[Quantity], samples: Samples, clock: Clock = perf_counter, spent: Clock = thread_time
+    ) -> None:
+        self.samples, self._clock, self._spent = samples, clock, spent
+        self._quantities = list(quantities)
+        self._began = 0.0
+
+    def begin(self) -> None:
+        """The first readings: where the counters stand, and what cannot be read."""
+        self._began = self._clock()
+        for quantity in self._quantities:
+            value = read_now(quantity)
+            if isinstance(value, Absent):
+                self.samples.absent[quantity.name] = value.reason
+                continue
+            numbers = _numbers(value)
+            every = max(1, round((quantity.update_s or 0.0) / self.samples.period_s))
+            track = Track(quantity, Series(len(numbers)), numbers, numbers, 0.0, every, every, every)
+            self.samples.tracks[quantity.name] = track
+
+    def step(self, period: int) -> int:
+        """Make the readings that are due in this period; the period in which the next ones are."""
+        for track in list(self.samples.tracks.values()):
+            if track.due <= period:
+                self._read(track)
+                track.due = period + track.interval
+        return min((track.due for track in self.samples.tracks.values()), default=period + 1)
+
+    def _read(self, track: Track) -> None:
+        before = self._spent()
+        value = read_now(track.quantity)
+        at = self._clock() - self._began
+        if isinstance(value, Absent):
+            # What could be read and no longer can: the readings so far would pass for the whole run.
+            del self.samples.tracks[track.quantity.name]
+            self.samples.absent[track.quantity.name] = f"until {at:.1f} s, then: {value.reason}"
+            return
+        track.take(at, _numbers(value))
+        track.cost_s += self._spent() - before
+        track.readings += 1
+        track.interval = max(track.least_interval, self._affordable(track))
+
+    def _affordable(self, track: Track) -> int:
+        """One period where the reading is cheap; the dear ones share what all of them cost above the plan."""
+        tracks = self.samples.tracks.values()
+        plan = _PLANNED_SHARE * self.samples.period_s
+        if track.mean_cost_s <= plan / len(tracks):
+            return 1
+        return math.ceil(sum(other.mean_cost_s for other in tracks) / plan)
+
+    def affordable_period(self) -> float:
+        """Before this period nothing more may be spent."""
+        return self.samples.cpu_s / _MOST_SHARE / self.samples.period_s
+
+    def current_period(self) -> float:
+        return (self._clock() - self._began) / self.samples.period_s
+
+    def end(self) -> None:
+        """The last readings: the counters' totals are over the whole run, however short it was."""
+        self.samples.duration_s = self._clock() - self._began
+        for track in list(self.samples.tracks.values()):
+            self._read(track)
+
+
+@contextmanager
+def sampling(
+    device: torch.device | str | None = None,
+    *,
+    period_s: float = PERIOD_S,
+    quantities: Iterable[Quantity] | None = None,
+) -> Iterator[Samples]:
+    """Sample while the block runs; `device` is the one the run uses. What it yields is complete after the block."""
+    samples = Samples(period_s)
+    with ExitStack() as stack:
+        sampler = Sampler(_all(device, samples, stack) if quantities is None else quantities, samples)
+        sampler.begin()
+        stop = threading.Event()
+        thread = threading.Thread(target=_loop, args=(sampler, stop), name="torchgauge sampler", daemon=True)
+        thread.start()
+        try:
+            yield samples
+        finally:
+            stop.set()
+            thread.join()
+            sampler.end()
+
+
+def _loop(sampler: Sampler, stop: threading.Event) -> None:
+    due, period_s = 1, sampler.samples.period_s
+    while not stop.wait(max(0.0, due - sampler.current_period()) * period_s):
+        due = sampler.step(due)
+        sampler.samples.cpu_s = thread_time()
+        due = max(due, math.ceil(sampler.current_period()), math.ceil(sampler.affordable_period()))
+
+
+def _all(device: torch.device | str | None, samples: Samples, stack: ExitStack) -> Iterator[Quantity]:
+    """The machine's quantities, and those of the CUDA device where the run uses one."""
+    yield from (*processor.quantities(), *process.quantities(), *transfers.quantities())
+    kind, _, index = str(device or "cpu").partition(":")
+    if kind == "cuda":
+        yield from cuda.quantities(stack.enter_context(cuda.nvml_device(int(index or _current_cuda()))))
+    else:
+        samples.absent["cuda"] = f"the run is on the {kind}"
+
+
+def _current_cuda() -> int:
+    import torch
+
+    return torch.cuda.current_device()
+
+
+def offered(cuda_devices: int) -> list[dict[str, Any]]:
+    """Everything that could be sampled here, with what it can resolve or why it is missing."""
+    rows = [quantity.offer() for quantity in (*processor.quantities(), *process.quantities(), *transfers.quantities())]
+    for index in range(max(1, cuda_devices)):
+        with cuda.nvml_device(index) as device:
+            found = [quantity.offer() for quantity in cuda.quantities(device)]
+        rows += [row | {"device": f"cuda:{index}"} for row in found] if cuda_devices else found
+    return rows

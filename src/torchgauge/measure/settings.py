@@ -1,0 +1,111 @@
+"""How a measurement is made: what is given, else what the environment says, else the default."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from torchgauge.errors import UsageError
+from torchgauge.measure.latency import Budget
+from torchgauge.measure.threads import thread_count
+
+T = TypeVar("T")
+
+THREADS = "TORCHGAUGE_THREADS"
+MEMORY_FRACTION = "TORCHGAUGE_MEMORY_FRACTION"
+BUDGET = "TORCHGAUGE_BUDGET"
+PROFILE_LEVEL = "TORCHGAUGE_PROFILE_LEVEL"
+
+# How far down the time is told: of the whole alone, of its modules, of its ops.
+LATENCY, MODULES, OPS = "latency", "modules", "ops"
+LEVELS = (LATENCY, MODULES, OPS)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`threads` None leaves torch's; `memory_fraction` is of a CUDA device's memory, None for all of it; `budget_s` is
+    for the undisturbed runs; `profile_level` None leaves it to what is asked for."""
+
+    threads: int | None = None
+    memory_fraction: float | None = None
+    budget_s: float = Budget().seconds
+    profile_level: str | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.threads is None or self.threads >= 1, "threads", THREADS, "at least 1", self.threads)
+        fraction = self.memory_fraction
+        in_range = fraction is None or 0 < fraction <= 1
+        _require(in_range, "memory_fraction", MEMORY_FRACTION, "above 0 and at most 1", fraction)
+        _require(0 < self.budget_s < float("inf"), "budget_s", BUDGET, "seconds, above 0", self.budget_s)
+        known = self.profile_level is None or self.profile_level in LEVELS
+        _require(known, "profile_level", PROFILE_LEVEL, f"one of {', '.join(LEVELS)}", self.profile_level)
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(seconds=self.budget_s)
+
+    def level(self, *, profile: bool) -> str:
+        return self.profile_level or (OPS if profile else MODULES)
+
+    def figures(self, *, profile: bool) -> dict[str, Any]:
+        """Plain JSON: `measurements.settings`."""
+        return asdict(self) | {"profile_level": self.level(profile=profile)}
+
+
+def _require(holds: bool, name: str, variable: str, what: str, value: object) -> None:
+    if not holds:
+        raise UsageError(f"{name} ({variable}) must be {what}, not {value}")
+
+
+def read_settings(
+    *,
+    threads: int | None = None,
+    memory_fraction: float | None = None,
+    budget_s: float | None = None,
+    profile_level: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    said = os.environ if environ is None else environ
+    budget = _first(budget_s, said, BUDGET, float)
+    return Settings(
+        threads=_first(threads, said, THREADS, int),
+        memory_fraction=_first(memory_fraction, said, MEMORY_FRACTION, float),
+        budget_s=Budget().seconds if budget is None else budget,
+        profile_level=_first(profile_level, said, PROFILE_LEVEL, str),
+    )
+
+
+def _first(given: T | None, said: Mapping[str, str], variable: str, parse: Callable[[str], T]) -> T | None:
+    if given is not None or not said.get(variable):
+        return given
+    try:
+        return parse(said[variable].strip())
+    except ValueError as error:
+        raise UsageError(f"the environment variable {variable} is no number: '{said[variable]}'") from error
+
+
+@contextmanager
+def applied(settings: Settings, device: torch.device) -> Iterator[None]:
+    """As before when the block ends."""
+    with ExitStack() as stack:
+        stack.enter_context(thread_count(settings.threads))
+        if settings.memory_fraction is not None and device.type == "cuda":
+            stack.enter_context(_memory_fraction(settings.memory_fraction, device))
+        yield
+
+
+@contextmanager
+def _memory_fraction(fraction: float, device: torch.device) -> Iterator[None]:
+    # Before 2.8 torch does not tell what was set; it is all of the memory unless someone has set less.
+    read: Callable[[torch.device], float] | None = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    before = read(device) if read else 1.0
+    torch.cuda.set_per_process_memory_fraction(fraction, device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)

@@ -1,0 +1,133 @@
+"""A target measured as it was asked for: its model made real, on its device, under its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from torchgauge.capture import Request, Seen, see
+from torchgauge.environment import cpu_name
+from torchgauge.errors import UsageError
+from torchgauge.hardware import Peaks, peaks_of
+from torchgauge.measure.measuring import INTERRUPTED, Order, Tell, failure_text, measure
+from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
+from torchgauge.measure.subject import Subject, ready, require_device
+from torchgauge.measure.sweep import BATCH, SEQ, Inputs, Sweep, batch_size, measure_sweep, rebatched
+from torchgauge.records import Measured
+from torchgauge.source import Candidate, Source, candidate_inputs
+from torchgauge.source.exported import ExportedModel
+from torchgauge.source.given import holds_tensor
+from torchgauge.source.real_model import real_model
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`profile`: ops, system, counters and threads too; `notes` are what is to be known of the target."""
+
+    profile: bool = False
+    sweeps: tuple[Sweep, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    notes: tuple[str, ...] = ()
+
+
+def measure_target(
+    source: Source, seen: Seen, request: Request, given: Mapping[str, Any], asked: Asked, tell: Tell | None = None
+) -> Measured:
+    """The measurement of what was `seen` with these inputs. What fails is said under `failure`; the rest is kept."""
+    inputs = _sweep_inputs(source, seen, request, given)
+    _refuse_early(seen, given, source, asked.sweeps)
+    figures: dict[str, Any] = {"failure": None, "notes": list(asked.notes)}
+    measured = Measured(figures)
+    settings = asked.settings.figures(profile=asked.profile)
+    try:
+        require_device(request.device)
+        with applied(asked.settings, request.device), _ready(source, seen, request, asked) as subject:
+            measured = measure(subject, seen.ops, _order(request, asked), tell)
+            _add_sweep(measured, subject, inputs, request, asked, tell)
+    # Building and running it are the code of others, which may raise anything.
+    except (Exception, KeyboardInterrupt) as error:
+        measured = replace(measured, figures={**measured.figures, "failure": failure_text(error)})
+    finally:
+        if request.device.type == "cuda" and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    return replace(measured, figures={**measured.figures, "settings": settings})
+
+
+def refused(reason: str, asked: Asked) -> Measured:
+    """Where there is nothing to run."""
+    return Measured({"failure": reason, "notes": [], "settings": asked.settings.figures(profile=asked.profile)})
+
+
+def _ready(source: Source, seen: Seen, request: Request, asked: Asked) -> Any:
+    real = real_model(source, seen.candidate)
+    return ready(
+        real.model,
+        seen.candidate,
+        device=request.device,
+        dtype=request.dtype,
+        train=request.train,
+        is_owned=real.is_owned,
+        notes=(*asked.notes, *real.notes),
+    )
+
+
+def _order(request: Request, asked: Asked) -> Order:
+    level = asked.settings.level(profile=asked.profile)
+    return Order(
+        profile=level == OPS,
+        train=request.train,
+        budget=asked.settings.budget,
+        peaks=device_peaks(request.device),
+        parts=level != LATENCY,
+        system=asked.profile,
+    )
+
+
+def device_peaks(device: torch.device) -> Peaks | None:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+    return peaks_of(name, device.type)
+
+
+def _add_sweep(
+    measured: Measured, subject: Subject, inputs: Inputs, request: Request, asked: Asked, tell: Tell | None
+) -> None:
+    """Row by row, so that an interruption leaves those before it."""
+    figures: Any = measured.figures
+    if not asked.sweeps or figures["failure"] == INTERRUPTED:
+        return
+    rows = figures["sweep"] = []
+    for row in measure_sweep(
+        subject, asked.sweeps, inputs, budget=asked.settings.budget, train=request.train, tell=tell
+    ):
+        rows.append(row)
+        if row["failure"] == INTERRUPTED:
+            figures["failure"] = INTERRUPTED
+
+
+def _sweep_inputs(source: Source, seen: Seen, request: Request, given: Mapping[str, Any]) -> Inputs:
+    """Inferred inputs are inferred again; those that were given, or that an export was made for, are repeated."""
+
+    def inputs(key: str, value: int) -> Candidate:
+        if _are_given(given) or isinstance(source.model, ExportedModel):
+            return rebatched(seen.candidate, value)
+        return see(source.runnable, candidate_inputs(source.runnable, **{**given, key: value}), request).candidate
+
+    return inputs
+
+
+def _refuse_early(seen: Seen, given: Mapping[str, Any], source: Source, sweeps: tuple[Sweep, ...]) -> None:
+    """Before anything is run that takes its time."""
+    fixed = _are_given(given) or isinstance(source.model, ExportedModel)
+    keys = {sweep.key for sweep in sweeps}
+    if fixed and SEQ in keys:
+        raise UsageError("a sweep over seq changes inferred inputs: leave out those that you give, or give each length")
+    if fixed and BATCH in keys:
+        batch_size(seen.candidate)
+
+
+def _are_given(given: Mapping[str, Any]) -> bool:
+    named = any(given.get(name) is not None for name in ("inputs", "input_size"))
+    return named or bool(given.get("specs")) or holds_tensor(given.get("kwargs") or {})

@@ -1,0 +1,144 @@
+"""A model that can be run for real: with the values of its files where there are any, else with random ones."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import psutil
+import torch
+from torch import nn
+from torch.jit import ScriptModule
+
+from torchgauge.checkpoint import Entry
+from torchgauge.errors import InputError
+from torchgauge.source.candidate import Candidate, model_dtype
+from torchgauge.source.exported import ExportedModel, load_exported
+from torchgauge.source.exported.plain_code import plain_code, takes_tensors
+from torchgauge.source.matching import find_fit
+from torchgauge.source.opened import Source
+from torchgauge.source.state_names import model_entries
+from torchgauge.source.stored_values import read_tensor
+from torchgauge.source.torchscript import load_torchscript
+from torchgauge.units import format_bytes
+
+RANDOM = "random weights: they are not those of a trained model"
+AS_BUILT = "the weights are those that the code gives the model when it builds it"
+NODE_BY_NODE = "the exported program is run node by node, which adds some microseconds to each"
+
+# A model is held while it is built and while it is filled: its own size, and a tensor or two besides.
+_ROOM = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class RealModel:
+    """A model with values; `notes` are what is to be known of them. `is_owned`: it was made here, for this."""
+
+    model: nn.Module
+    notes: tuple[str, ...] = ()
+    is_owned: bool = True
+
+
+def real_model(source: Source, candidate: Candidate) -> RealModel:
+    """The model as it is run with this candidate. What the user gave is never written to."""
+    model, index = source.runnable, source.index
+    if index is not None and isinstance(model, ScriptModule):
+        return RealModel(_script(model, index.path))
+    if isinstance(model, ExportedModel):
+        return _program(_exported(source) if index is not None else model, candidate, is_owned=index is not None)
+    if index is not None and not source.is_unpickled:
+        return _filled(source)
+    if _is_valueless(model):
+        return RealModel(_built(source), (RANDOM,))
+    if source.record.kind == "registry":
+        return RealModel(model, (RANDOM,))
+    return RealModel(model, (AS_BUILT,) if ":" in source.record.name else (), is_owned=False)
+
+
+def _is_valueless(model: nn.Module) -> bool:
+    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
+def _script(model: ScriptModule, path: str) -> nn.Module:
+    """Those of large archives were read without their values."""
+    if not _is_valueless(model):
+        return model
+    _require_room(model)
+    return load_torchscript(path, values=True)
+
+
+def _exported(source: Source) -> ExportedModel:
+    _require_room(source.runnable)
+    entries = {entry.name: entry for entry in source.stored.entries}
+    model = load_exported(source.stored.path, values=lambda name: _value(entries.get(name)))
+    missing = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
+    if missing:
+        raise InputError(f"'{source.record.name}' does not hold the values of {missing[0]}, so it cannot be run")
+    return model
+
+
+def _program(model: ExportedModel, candidate: Candidate, *, is_owned: bool) -> RealModel:
+    """As the code that torch itself makes of an export; its own steps are for those who follow it."""
+    plain = plain_code(model) if takes_tensors(model, candidate.args, candidate.kwargs) else None
+    if plain is None:
+        return RealModel(model, (NODE_BY_NODE,), is_owned)
+    return RealModel(plain, (), is_owned)
+
+
+def _value(entry: Entry | None) -> torch.Tensor | None:
+    return None if entry is None else read_tensor(entry)
+
+
+def _built(source: Source) -> nn.Module:
+    """Built once more; in the type that the model of the analysis has."""
+    if source.build_real is None:
+        raise InputError(
+            "its parameters are on the meta device and have no values, so it cannot be run: "
+            "give it real ones (for example model.to_empty(device='cpu'))"
+        )
+    _require_room(source.runnable)
+    model = source.build_real()
+    dtype = model_dtype(source.runnable)
+    return model if model_dtype(model) == dtype else model.to(dtype)
+
+
+def _require_room(model: nn.Module) -> None:
+    needed = _ROOM * sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise InputError(
+            f"its weights need {format_bytes(int(needed))} of memory and {format_bytes(free)} are free, so it cannot "
+            "be run here: measure a smaller model of its kind, or on a larger machine"
+        )
+
+
+def _filled(source: Source) -> RealModel:
+    """The code's model with the values of the file, tensor by tensor under the names that fit."""
+    model = source.runnable
+    real = _built(source) if _is_valueless(model) else copy.deepcopy(model)
+    entries = _entries_for(real, source)
+    state = {name: tensor for name, tensor in real.state_dict().items() if isinstance(tensor, torch.Tensor)}
+    left = _fill(state, entries)
+    if not left:
+        return RealModel(real)
+    note = f"{len(left):,} of {len(state):,} tensors keep the values they were built with: the files have no {left[0]}"
+    return RealModel(real, (note,))
+
+
+def _entries_for(model: nn.Module, source: Source) -> dict[str, Entry]:
+    stored = model_entries(source.stored)
+    lead = find_fit(model, {name: entry.spec.shape for name, entry in stored.items()}).lead
+    return {name.removeprefix(lead): entry for name, entry in stored.items()}
+
+
+def _fill(state: dict[str, torch.Tensor], entries: dict[str, Entry]) -> list[str]:
+    """The names of the tensors for which there are no values."""
+    filled: set[int] = set()
+    with torch.no_grad():
+        for name, tensor in state.items():
+            entry = entries.get(name)
+            # Packed values are not those of the model: it would have to be built for them.
+            if entry is not None and entry.spec.shape == tuple(tensor.shape) and entry.logical_elements is None:
+                tensor.copy_(read_tensor(entry))
+                filled.add(tensor.data_ptr())
+    return [name for name, tensor in state.items() if tensor.data_ptr() not in filled and tensor.numel()]

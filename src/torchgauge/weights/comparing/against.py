@@ -1,0 +1,191 @@
+"""Two checkpoints side by side: which tensors came, went and changed, and how far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchgauge.checkpoint.index import Entry, Index, Role
+from torchgauge.errors import FormatError
+from torchgauge.weights.comparing.drift import Drift, drift
+from torchgauge.weights.packings.packed import packing_of
+from torchgauge.weights.scanning.tensors import read_bytes
+from torchgauge.weights.scanning.threads import Threads, in_order
+from torchgauge.weights.stream.file_rows import FileRows
+from torchgauge.weights.stream.plan import plan_tensor
+from torchgauge.weights.stream.reading import Files, Reader, stamp_files
+
+Tell = Callable[[int, int, str], None]
+Values = Iterator[NDArray[Any]]
+
+# What trainers, torch.compile and task heads put before the names of a model.
+WRAPPERS = ("module.", "_orig_mod.", "model.", "state_dict.")
+PACKED = {".qweight": ".weight", ".weight_packed": ".weight", "_blocks": ""}
+# A packed matrix that lies transposed is turned in memory.
+TURNED_VALUES = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: its tensors by the names that are compared."""
+
+    index: Index
+    entries: dict[str, Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A tensor of both, and all tensors of each side: the scales of a packed one are among them."""
+
+    name: str
+    new: Entry
+    old: Entry
+    new_names: dict[str, Entry]
+    old_names: dict[str, Entry]
+
+
+def compare(new: Index, old: Index, *, threads: int | None = None, tell: Tell | None = None) -> dict[str, Any]:
+    """The `against` member of the document: what `new` has other than `old`; the largest change first."""
+    sides = match_names(new, old)
+    common = [name for name in sides[0].entries if name in sides[1].entries]
+    pairs = [
+        Pair(name, sides[0].entries[name], sides[1].entries[name], *map(_own_names, (new, old))) for name in common
+    ]
+    rows = list(_compared(pairs, threads, tell))
+    compared = [row for row in rows if "relative_l2" in row]
+    changed = sorted((row for row in compared if row["changed_share"]), key=_by_drift)
+    return {
+        "path": old.path,
+        "added": [_plain(sides[0], name) for name in sides[0].entries if name not in sides[1].entries],
+        "removed": [_plain(sides[1], name) for name in sides[1].entries if name not in sides[0].entries],
+        "reshaped": [row for row in rows if "was" in row],
+        "retyped": [row["name"] for row in compared if row["dtype"] != row["was_dtype"]],
+        "changed": changed,
+        "identical": len(compared) - len(changed),
+        "identical_bytes": sum(row["bytes"] for row in compared if not row["changed_share"]),
+        "failures": [row for row in rows if "reason" in row],
+    }
+
+
+def _by_drift(row: dict[str, Any]) -> tuple[float, str]:
+    amount = row["relative_l2"]
+    return (-float("inf") if amount is None else -amount), row["name"]
+
+
+def _plain(side: Side, name: str) -> dict[str, Any]:
+    entry = side.entries[name]
+    return {"name": name, "shape": list(entry.spec.shape), "dtype": entry.spec.dtype, "bytes": entry.nbytes}
+
+
+def match_names(new: Index, old: Index) -> tuple[Side, Side]:
+    """The model's tensors of both under names that fit best: with or without the wrappers that one of them has."""
+    candidates = [
+        (Side(new, ours), Side(old, theirs)) for ours in _spellings(new) for theirs in _spellings(old)
+    ]  # fmt: skip
+    return max(candidates, key=lambda pair: len(pair[0].entries.keys() & pair[1].entries.keys()))
+
+
+def _spellings(index: Index) -> Iterator[dict[str, Entry]]:
+    """The names as they are, then without one more wrapper that all have."""
+    prefix = str(index.metadata.get("model_prefix", ""))
+    entries = {
+        _unpacked_name(entry).removeprefix(prefix): entry
+        for entry in index.entries
+        if entry.role is not Role.OPTIMIZER and entry.logical_elements != 0 and entry.name.startswith(prefix)
+    }
+    yield entries
+    while common := next((w for w in WRAPPERS if entries and all(name.startswith(w) for name in entries)), None):
+        entries = {name.removeprefix(common): entry for name, entry in entries.items()}
+        yield entries
+
+
+def _unpacked_name(entry: Entry) -> str:
+    """What a packed parameter was called before."""
+    suffix = next((s for s in PACKED if entry.logical_elements and entry.name.endswith(s)), None)
+    return entry.name if suffix is None else entry.name.removesuffix(suffix) + PACKED[suffix]
+
+
+def _own_names(index: Index) -> dict[str, Entry]:
+    return {entry.name: entry for entry in index.entries}
+
+
+def _compared(pairs: list[Pair], threads: int | None, tell: Tell | None) -> Iterator[dict[str, Any]]:
+    total = sum(pair.new.nbytes + pair.old.nbytes for pair in pairs)
+    files = {file for pair in pairs for entry in (pair.new, pair.old) for file in _files(entry)}
+    done = 0
+    with Files(stamp_files(files)) as reader, Threads(reader, threads) as pool:
+        for pair, row in zip(pairs, in_order(partial(pool.submit, compare_pair), pairs, pool.ahead), strict=True):
+            done += pair.new.nbytes + pair.old.nbytes
+            if tell is not None:
+                tell(done, total, pair.name)
+            yield row
+
+
+def _files(entry: Entry) -> Iterator[str]:
+    return chain((entry.file,), (chunk.file for chunk in entry.chunks))
+
+
+def compare_pair(reader: Reader, pair: Pair) -> dict[str, Any]:
+    """One row: the drift; or why there is none (`reason`), or that the shape is another (`was`)."""
+    try:
+        new, old = _Values(reader, pair.new, pair.new_names), _Values(reader, pair.old, pair.old_names)
+        if new.shape != old.shape:
+            return {"name": pair.name, "shape": list(new.shape), "was": list(old.shape)}
+        found = sum((drift(a, b) for a, b in _in_step(new.in_order_of(old), old.in_order_of(new))), Drift())
+    except FormatError as error:
+        return {"name": pair.name, "reason": str(error)}
+    facts = {"shape": list(new.shape), "bytes": pair.new.nbytes}
+    types = {"dtype": pair.new.spec.dtype, "was_dtype": pair.old.spec.dtype}
+    return {"name": pair.name, **facts, **types, **found.figures()}
+
+
+class _Values:
+    """The values of a tensor in the order of its indices, dequantized where that is known how."""
+
+    def __init__(self, reader: Reader, entry: Entry, names: dict[str, Entry]) -> None:
+        read = partial(read_bytes, reader)
+        self._packing = packing_of(entry, names, read) if entry.logical_elements else None
+        self._reader, self._entry = reader, entry
+        stored = entry.spec.shape if self._packing is None else self._packing.shape
+        self.is_turned = self._packing is not None and self._packing.is_transposed
+        self.shape: tuple[int, ...] = tuple(reversed(stored)) if self.is_turned else tuple(stored)
+
+    def in_order_of(self, other: _Values) -> Values:
+        """A packed matrix that lies transposed is turned, unless the other lies so too."""
+        blocks = self._blocks()
+        if not self.is_turned or other.is_turned:
+            return blocks
+        if prod(self.shape) > TURNED_VALUES:
+            raise FormatError("it is packed by columns, and too large to be put in order")
+        whole = np.concatenate([block.reshape(-1) for block in blocks])
+        return iter([np.ascontiguousarray(whole.reshape(tuple(reversed(self.shape))).T).reshape(-1)])
+
+    def _blocks(self) -> Values:
+        if self._packing is not None:
+            return (block.values for block in self._packing.blocks())
+        plan = plan_tensor(self._entry)
+        if plan.skipped is not None:
+            raise FormatError(plan.skipped)
+        if not self._entry.elements:
+            return iter(())
+        return (block.reshape(-1) for block in FileRows(plan, self._reader, is_finite=False).blocks())
+
+
+def _in_step(first: Values, second: Values) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Both in equal blocks, as far as the shorter of the two reaches each time."""
+    a = b = np.empty(0)
+    while True:
+        a = a if len(a) else next(first, np.empty(0))
+        b = b if len(b) else next(second, np.empty(0))
+        size = min(len(a), len(b))
+        if not size:
+            return
+        yield a[:size], b[:size]
+        a, b = a[size:], b[size:]

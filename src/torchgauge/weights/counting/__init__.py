@@ -1,0 +1,1 @@
+"""What is counted, and the figures that follow from the counts."""

@@ -1,0 +1,1 @@
+"""Every tensor of a checkpoint, read once: plan, tally, derive, collect."""

@@ -1,0 +1,164 @@
+"""What a scan has finished, line by line, so that an interrupted one can go on where it stopped.
+
+Lines are handed to the system as they are written: a killed process loses at most the one it was writing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from torchgauge import __version__
+from torchgauge.weights.counting.tally import Tally, from_json, to_json
+from torchgauge.weights.scanning.tensors import Finished
+from torchgauge.weights.stream.reading import Stamp
+
+# What takes less is sooner read again than written down.
+PATIENCE_S = 2.0
+KEPT_S = 30 * 86400
+
+
+def cache_folder() -> Path:
+    """`TORCHGAUGE_CACHE`, else where the system keeps caches."""
+    if chosen := os.environ.get("TORCHGAUGE_CACHE"):
+        return Path(chosen)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "torchgauge"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "torchgauge"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "torchgauge" / "Cache"
+    return Path.home() / ".cache" / "torchgauge"
+
+
+def journal_path(path: str, stamps: dict[str, Stamp], options: Iterable[Any]) -> Path:
+    """One for each state of the files, set of options and version: what has changed is scanned anew."""
+    files = sorted((os.path.realpath(file), stamp.size, stamp.mtime_ns) for file, stamp in stamps.items())
+    facts = (os.path.realpath(path), files, list(options), __version__)
+    return cache_folder() / "scans" / f"{blake2b(repr(facts).encode(), digest_size=16).hexdigest()}.jsonl"
+
+
+class Journal:
+    """`path` None keeps none. A folder that cannot be written to costs only the way to resume."""
+
+    def __init__(self, path: Path | None, *, resume: bool = False) -> None:
+        self._path = path
+        self._began = time.monotonic()
+        self._finished: dict[str, int] = {}
+        self._begun: dict[str, int] = {}
+        self._writer: BinaryIO | None = None
+        self._reader = None if path is None else _open_leftover(path, resume=resume)
+        if self._reader is not None:
+            self._index(self._reader)
+        self._is_eager = bool(self._finished or self._begun)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self._reader, self._writer):
+            if stream is not None:
+                stream.close()
+        self._reader = self._writer = None
+
+    @property
+    def size(self) -> int:
+        """How many tensors it knows something of."""
+        return len(self._finished.keys() | self._begun.keys())
+
+    def has_finished(self, name: str) -> bool:
+        return name in self._finished
+
+    def finished(self, name: str) -> Finished | None:
+        line = self._line(self._finished.get(name))
+        return None if line is None else Finished(name, line["row"], from_json(line["tally"]), line["fingerprint"])
+
+    def begun(self, name: str) -> tuple[int, Tally] | None:
+        """The pieces of a large tensor that have been tallied, and their tally."""
+        line = self._line(self._begun.get(name))
+        return None if line is None else (line["pieces"], from_json(line["tally"]))
+
+    def note_finished(self, found: Finished) -> None:
+        if found.tally is not None and found.name not in self._finished and self._is_due():
+            facts = {"name": found.name, "row": found.row, "fingerprint": found.fingerprint}
+            self._write(facts | {"tally": to_json(found.tally)})
+
+    def note_begun(self, name: str, pieces: int, tally: Tally) -> None:
+        if self._is_due():
+            self._write({"name": name, "pieces": pieces, "tally": to_json(tally)})
+
+    def discard(self) -> None:
+        """The scan is complete."""
+        self.__exit__()
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    def _is_due(self) -> bool:
+        return self._path is not None and (self._is_eager or time.monotonic() - self._began >= PATIENCE_S)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        assert self._path is not None
+        try:
+            if self._writer is None:
+                self._writer = _open_to_write(self._path)
+            self._writer.write(json.dumps(line).encode() + b"\n")
+            self._writer.flush()
+        except OSError:
+            self._path = None  # no room left, or no folder to write to: the scan itself needs none
+
+    def _index(self, reader: BinaryIO) -> None:
+        """The place of each tensor's last line; a torn one is no JSON."""
+        at = 0
+        for text in iter(reader.readline, b""):
+            line = _parse(text)
+            if line is not None:
+                places = self._finished if "row" in line else self._begun
+                places[line["name"]] = at
+            at += len(text)
+
+    def _line(self, place: int | None) -> dict[str, Any] | None:
+        if self._reader is None or place is None:
+            return None
+        self._reader.seek(place)
+        return _parse(self._reader.readline())
+
+
+def _open_leftover(path: Path, *, resume: bool) -> BinaryIO | None:
+    """What an interrupted scan has left, if it is to be continued; else it is removed."""
+    with suppress(OSError):
+        _remove_old(path.parent)
+        if resume:
+            return path.open("rb")
+        path.unlink(missing_ok=True)
+    return None
+
+
+def _open_to_write(path: Path) -> BinaryIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = path.open("ab")
+    if writer.tell():
+        writer.write(b"\n")  # after a torn line
+    return writer
+
+
+def _remove_old(folder: Path) -> None:
+    """Journals of scans that nobody went on with."""
+    for leftover in folder.glob("*.jsonl"):
+        if time.time() - leftover.stat().st_mtime > KEPT_S:
+            leftover.unlink(missing_ok=True)
+
+
+def _parse(text: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and isinstance(line.get("name"), str) else None

@@ -1,0 +1,1 @@
+"""Figures of all weights together, and tensors that stand apart."""

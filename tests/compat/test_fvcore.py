@@ -1,0 +1,282 @@
+"""The counters of fvcore: equal to the original where it is right, right where it is not."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.jit._trace import TracerWarning
+from torch.nn import functional as F
+
+from torchgauge.compat.fvcore import ActivationCountAnalysis, FlopCountAnalysis
+from torchgauge.compat.fvcore.nn import activation_count, flop_count
+from torchgauge.compat.fvcore.nn.flop_count import _DEFAULT_SUPPORTED_OPS
+from torchgauge.compat.fvcore.nn.jit_analysis import JitModelAnalysis
+from torchgauge.compat.fvcore.nn.jit_handles import conv_flop_jit, get_shape, linear_flop_jit
+
+
+class Documented(nn.Module):
+    """The example of fvcore's own documentation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(in_features=1000, out_features=10)
+        self.conv = nn.Conv2d(in_channels=3, out_channels=10, kernel_size=1)
+        self.act = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.act(self.conv(x)).flatten(1))
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(4, 4, 3, padding=1)
+        self.fc = nn.Linear(20, 10)
+        self.inner = nn.Sequential(nn.Linear(10, 10), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.fc(self.conv(x).flatten(1))) ** 2
+
+
+class Function(nn.Module):
+    """A function of its inputs, as a model."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
+class Shared(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        inner = nn.Linear(10, 10)
+        self.first, self.second = nn.Sequential(inner), nn.Sequential(inner)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x) + self.second(x)
+
+
+class Unusual(nn.Module):
+    """A module that is called through another method, and one that is not called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box = nn.ModuleDict({"fc": nn.Linear(10, 2)})
+        self.unused = nn.Linear(3, 3)
+        self.identity = nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.box["fc"](self.identity(x))
+
+
+class Looking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(10, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 2 if self.fc(x).item() < 1e6 else x
+
+
+def flops_of(function: Any, *inputs: torch.Tensor) -> dict[str, float]:
+    return dict(FlopCountAnalysis(Function(function), inputs).by_operator())
+
+
+def test_the_documented_example_gives_the_documented_counts() -> None:
+    flops = FlopCountAnalysis(Documented(), (torch.randn(1, 3, 10, 10),))
+    assert flops.total() == 13000
+    assert flops.total("fc") == 10000
+    assert flops.by_operator() == Counter({"linear": 10000, "conv": 3000})
+    assert flops.by_module() == Counter({"": 13000, "fc": 10000, "conv": 3000, "act": 0})
+    assert flops.by_module_and_operator() == {
+        "": Counter({"linear": 10000, "conv": 3000}),
+        "fc": Counter({"linear": 10000}),
+        "conv": Counter({"conv": 3000}),
+        "act": Counter(),
+    }
+    activations = ActivationCountAnalysis(Documented(), (torch.randn(1, 3, 10, 10),))
+    assert activations.by_module() == Counter({"": 1010, "fc": 10, "conv": 1000, "act": 0})
+
+
+def test_one_multiply_add_is_one_flop() -> None:
+    x, y = torch.randn(2, 20, 10), torch.randn(10, 7)
+    assert flops_of(torch.matmul, x, y) == {"matmul": 2 * 20 * 10 * 7}
+    assert flops_of(torch.mm, x[0], y) == {"mm": 20 * 10 * 7}
+    assert flops_of(torch.bmm, x, x.transpose(1, 2)) == {"bmm": 2 * 20 * 10 * 20}
+    assert flops_of(lambda a, b: torch.einsum("nct,ncp->ntp", a, b), x, x) == {"einsum": 2 * 20 * 10 * 10}
+    assert flops_of(lambda a, b: F.conv_transpose1d(a, b), torch.randn(2, 3, 5), torch.randn(3, 4, 2)) == {
+        "conv": 2 * 5 * 3 * 4 * 2
+    }
+
+
+@pytest.mark.parametrize(("train", "affine", "rate"), [(False, True, 2), (False, False, 1), (True, True, 5)])
+def test_batch_norm_counts_by_the_mode_the_model_is_in(train: bool, affine: bool, rate: int) -> None:
+    model = nn.BatchNorm2d(3, affine=affine).train(train)
+    assert FlopCountAnalysis(model, torch.randn(2, 3, 4, 4)).total() == rate * 96
+    assert model.training is train
+
+
+def test_other_norms_and_elementwise_ops_count_by_element() -> None:
+    x = torch.randn(2, 4, 6, 6)
+    assert FlopCountAnalysis(nn.GroupNorm(2, 4), x).total() == 5 * x.numel()
+    assert FlopCountAnalysis(nn.InstanceNorm2d(4), x).total() == 4 * x.numel()
+    assert FlopCountAnalysis(nn.LayerNorm(6, elementwise_affine=False), x).total() == 4 * x.numel()
+    assert FlopCountAnalysis(nn.AdaptiveAvgPool2d(1), x).by_operator() == {"adaptive_avg_pool2d": x.numel()}
+    assert FlopCountAnalysis(nn.Upsample(scale_factor=2, mode="bilinear"), x).total() == 4 * 4 * x.numel()
+    assert FlopCountAnalysis(nn.Upsample(scale_factor=2), x).total() == 4 * x.numel()
+
+
+def test_an_unbatched_convolution_is_not_multiplied_by_its_channels() -> None:
+    model = nn.Conv2d(3, 8, 3)
+    assert FlopCountAnalysis(model, torch.randn(3, 8, 8)).total() == 8 * 36 * 27
+
+
+def test_a_matrix_product_counts_the_batch_of_its_second_operand() -> None:
+    assert flops_of(torch.matmul, torch.randn(3, 4), torch.randn(5, 4, 2)) == {"matmul": 5 * 3 * 4 * 2}
+    assert flops_of(torch.matmul, torch.randn(4), torch.randn(4)) == {"matmul": 4}
+
+
+def test_attention_rnns_and_padded_convolutions_are_not_zero() -> None:
+    q = torch.randn(1, 2, 5, 4)
+    assert flops_of(F.scaled_dot_product_attention, q, q, q) == {"scaled_dot_product_attention": 2 * 2 * 5 * 5 * 4}
+    lstm = FlopCountAnalysis(nn.LSTM(3, 4), torch.randn(6, 1, 3))
+    assert lstm.by_operator() == {"lstm": 6 * 16 * (3 + 4)}
+    same = FlopCountAnalysis(nn.Conv2d(3, 8, 3, padding="same"), torch.randn(1, 3, 8, 8))
+    assert same.by_operator() == {"conv": 64 * 8 * 27}
+    assert flops_of(torch.baddbmm, torch.randn(2, 3, 5), torch.randn(2, 3, 4), torch.randn(2, 4, 5)) == {
+        "baddbmm": 2 * 3 * 4 * 5
+    }
+
+
+def test_flop_count_gives_giga_flops_and_what_was_skipped() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.Sigmoid())
+    found, skipped = flop_count(model, (torch.rand(10, 5),))
+    assert found == {"linear": 200 / 1e9}
+    assert skipped == {"aten::sigmoid": 1}
+    custom, skipped = flop_count(model, (torch.rand(10, 5),), {"aten::sigmoid": lambda i, o: Counter(sigmoid=10)})
+    assert custom["sigmoid"] == 10 / 1e9
+    assert not skipped
+    activations, _ = activation_count(model, (torch.rand(10, 5),))
+    assert activations == {"linear": 40 / 1e6}
+
+
+def test_handles_see_shapes_and_values_of_their_op() -> None:
+    seen: list[Any] = []
+
+    def handle(inputs: list[Any], outputs: list[Any]) -> int:
+        seen.append(([get_shape(value) for value in inputs[:2]], get_shape(outputs[0]), inputs[6].toIValue()))
+        return len(inputs)
+
+    model = nn.ConvTranspose2d(3, 4, 2)
+    analysis = FlopCountAnalysis(model, torch.randn(1, 3, 5, 5)).set_op_handle("aten::_convolution", handle)
+    assert analysis.by_operator() == {"_convolution": 13}
+    assert seen == [([[1, 3, 5, 5], [3, 4, 2, 2]], [1, 4, 6, 6], True)]
+
+
+def test_a_handle_of_none_makes_an_op_free() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
+    analysis = FlopCountAnalysis(model, torch.randn(1, 3, 2, 2))
+    assert analysis.total() == 4 * 12 + 2 * 16
+    assert analysis.set_op_handle("aten::batch_norm", None).total() == 4 * 12
+    assert not analysis.unsupported_ops()
+
+
+def test_handles_can_be_set_changed_and_cleared() -> None:
+    model, x = Nested(), torch.randn(1, 4, 5)
+    analysis = JitModelAnalysis(model, x).set_op_handle("aten::linear", linear_flop_jit)
+    assert analysis.total() == 300
+    assert analysis.unsupported_ops() == {"aten::_convolution": 1, "aten::pow": 1}
+    assert analysis.set_op_handle(**{"aten::_convolution": conv_flop_jit}).by_operator("conv") == {"conv": 240}
+    other = analysis.copy(new_inputs=torch.randn(3, 4, 5))
+    assert other.total() == 3 * analysis.total()
+    assert analysis.clear_op_handles().by_module() == dict.fromkeys(
+        ("", "conv", "fc", "inner", "inner.0", "inner.1"), 0
+    )
+    assert other.total() == 3 * 540
+
+
+def test_default_handles_read_graphs_of_torch_jit_too() -> None:
+    graph = torch.jit.trace(lambda a, b: torch.einsum("nc,nchw->hw", a, b), (torch.rand(3, 4), torch.rand(3, 4, 2, 3)))
+    node = next(node for node in graph.graph.nodes() if node.kind() == "aten::einsum")
+    assert _DEFAULT_SUPPORTED_OPS["aten::einsum"](list(node.inputs()), list(node.outputs())) == 72
+
+
+def test_a_shared_module_counts_for_its_first_name_or_for_its_callers() -> None:
+    model, x = Shared(), torch.randn(1, 10)
+    owner = FlopCountAnalysis(model, x)
+    assert owner.by_module() == {"": 200, "first": 200, "first.0": 200, "second": 0}
+    assert owner.total("second.0") == 200
+    assert owner.canonical_module_name("second.0") == "first.0"
+    caller = owner.copy().ancestor_mode("caller")
+    assert caller.by_module() == {"": 200, "first": 100, "first.0": 200, "second": 100}
+
+
+def test_uncalled_modules_are_those_that_did_not_run() -> None:
+    model, x = Unusual(), torch.randn(1, 10)
+    assert FlopCountAnalysis(model, x).uncalled_modules() == {"unused"}
+    assert FlopCountAnalysis(model, x).ancestor_mode("caller").uncalled_modules() == {"unused", "box"}
+
+
+def test_data_parallel_keeps_its_names() -> None:
+    flops = FlopCountAnalysis(nn.DataParallel(Nested()).cpu(), torch.randn(1, 4, 5))
+    assert flops.total() == flops.total("module") == 540
+    assert flops.total("module.inner.0") == 100
+
+
+def test_warnings_go_to_the_log_and_can_be_switched_off(caplog: pytest.LogCaptureFixture) -> None:
+    analysis = FlopCountAnalysis(Unusual(), torch.randn(1, 10))
+    with caplog.at_level(logging.WARNING):
+        analysis.total()
+        FlopCountAnalysis(nn.Sigmoid(), torch.randn(1)).total()
+    assert "never called" in caplog.text
+    assert "unused" in caplog.text
+    assert "Unsupported operator aten::sigmoid encountered 1 time(s)" in caplog.text
+    caplog.clear()
+    quiet = analysis.copy().uncalled_modules_warnings(False).unsupported_ops_warnings(False)
+    assert quiet.total() == 20
+    assert not caplog.text
+
+
+def test_a_model_that_looks_at_its_data_warns_as_a_trace_does() -> None:
+    analysis = FlopCountAnalysis(Looking(), torch.randn(1, 10)).unsupported_ops_warnings(False)
+    with pytest.warns(TracerWarning, match="looks at the values"):
+        analysis.tracer_warnings("all").total()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert analysis.copy().tracer_warnings("no_tracer_warning").total() == 10
+    assert not caught
+
+
+def test_wrong_use_raises_what_fvcore_raises() -> None:
+    analysis = FlopCountAnalysis(nn.Linear(3, 4), torch.randn(2, 3))
+    with pytest.raises(RuntimeError, match="call total"):
+        analysis.unsupported_ops()
+    with pytest.raises(KeyError, match="nothing"):
+        analysis.total("nothing")
+    with pytest.raises(AssertionError, match="by its name"):
+        analysis.total(nn.ReLU())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="pairs"):
+        analysis.set_op_handle("aten::linear")
+    with pytest.raises(ValueError, match="owner, caller"):
+        analysis.ancestor_mode("sibling")
+    with pytest.raises(ValueError, match="no_tracer_warning"):
+        analysis.tracer_warnings("some")
+    with pytest.raises(ValueError, match="narrow"):
+        analysis.set_op_handle("aten::linear", lambda i, o: Counter({"linear": torch.ones(1)})).total()
+
+
+def test_a_model_that_fails_raises_its_own_error_and_keeps_nothing() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 6))
+    with pytest.raises(RuntimeError) as failure:
+        FlopCountAnalysis(model, torch.randn(2, 3)).total()
+    assert "model.1" in failure.value.__notes__[0]
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -1,0 +1,343 @@
+"""torchinfo's summary: its table and totals, in its units, without its defects."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+from torchgauge.compat.torchinfo import ModelStatistics, Units, summary
+from torchgauge.compat.torchinfo.torchinfo import clear_cached_forward_pass
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.layers = nn.ModuleList([nn.Linear(144, 3), nn.Linear(3, 3)])
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x).flatten(1)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Keyed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0, *, extra: Any = None) -> dict[str, Any]:
+        assert extra is None or isinstance(extra, torch.Tensor)
+        return {"first": None, "last": [self.fc(x) * scale]}
+
+
+EXPECTED = """\
+==========================================================================================
+Layer (type:depth-idx)                   Output Shape              Param #
+==========================================================================================
+Small                                    [2, 3]                    6
+├─Conv2d: 1-1                            [2, 4, 6, 6]              40
+├─ModuleList: 1-2                        --                        --
+│    └─Linear: 2-1                       [2, 3]                    435
+│    └─Linear: 2-2                       [2, 3]                    12
+==========================================================================================
+Total params: 493
+Trainable params: 493
+Non-trainable params: 0
+Total mult-adds (M): 0.00
+==========================================================================================
+Input size (MB): 0.00
+Forward/backward pass size (MB): 0.00
+Params size (MB): 0.00
+Estimated Total Size (MB): 0.00
+=========================================================================================="""
+
+
+def test_the_table_is_printed_and_is_the_text_of_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    found = summary(Small(), input_size=(2, 1, 8, 8), verbose=1)
+    assert str(found) == EXPECTED
+    assert capsys.readouterr().out == EXPECTED + "\n"
+    summary(Small(), input_size=(2, 1, 8, 8), verbose=0)
+    assert not capsys.readouterr().out
+
+
+def test_the_result_has_totals_and_layers() -> None:
+    found = summary(Small(), input_size=(2, 1, 8, 8), verbose=0)
+    assert isinstance(found, ModelStatistics)
+    assert (found.total_params, found.trainable_params) == (493, 493)
+    assert found.total_mult_adds == 2 * (36 * 40 + 435 + 12)
+    assert found.total_input == 2 * 64 * 4
+    assert found.total_output_bytes == 2 * 4 * 2 * (144 + 3 + 3)
+    assert found.total_param_bytes == 4 * 493
+    names = [(layer.class_name, layer.var_name, layer.depth) for layer in found.summary_list]
+    assert names[:3] == [("Small", "Small", 0), ("Conv2d", "conv", 1), ("ModuleList", "layers", 1)]
+    assert names[3:] == [("Linear", "0", 2), ("Linear", "1", 2)]
+    assert found.summary_list[1].kernel_size == [3, 3]
+
+
+def test_without_input_there_are_names_and_parameters() -> None:
+    found = summary(Small(), verbose=0)
+    assert [layer.class_name for layer in found.summary_list][-1] == "Linear"
+    assert "Output Shape" not in str(found)
+    assert "mult-adds" not in str(found)
+    assert found.total_params == 493
+
+
+def test_columns_and_rows_can_be_chosen() -> None:
+    columns = ("kernel_size", "input_size", "num_params", "params_percent", "mult_adds", "trainable")
+    model = Small()
+    model.conv.requires_grad_(False)
+    settings = {"col_names": columns, "row_settings": ("var_names", "ascii_only"), "depth": 1, "verbose": 0}
+    text = str(summary(model, input_size=(1, 1, 8, 8), **settings))  # type: ignore[arg-type]
+    conv, layers = text.splitlines()[4:6]
+    assert conv.split() == [
+        "+",
+        "Conv2d",
+        "(conv)",
+        "[3,",
+        "3]",
+        "[1,",
+        "1,",
+        "8,",
+        "8]",
+        "(40)",
+        "8.11%",
+        "1,440",
+        "False",
+    ]
+    assert layers.split() == ["+", "ModuleList", "(layers)", "--", "--", "447", "90.67%", "447", "True"]
+
+
+def test_verbose_two_shows_weights_and_biases() -> None:
+    model = nn.Sequential(nn.Linear(3, 4))
+    found = summary(model, input_size=(1, 3), col_names=("kernel_size", "num_params"), verbose=0)
+    found.formatting.verbose = 2
+    rows = [line.split() for line in str(found).splitlines()[4:7]]
+    assert rows == [
+        ["├─Linear:", "1-1", "--", "16"],
+        ["│", "└─weight", "[3,", "4]", "├─12"],
+        ["│", "└─bias", "[4]", "└─4"],
+    ]
+
+
+def test_linear_layers_count_every_position() -> None:
+    assert summary(nn.Linear(8, 4), input_size=(2, 8), verbose=0).total_mult_adds == 2 * 36
+    assert summary(nn.Linear(8, 4), input_size=(2, 5, 8), verbose=0).total_mult_adds == 2 * 5 * 36
+    assert summary(nn.Linear(8, 4), input_size=(8,), verbose=0).total_mult_adds == 36
+
+
+def test_convolutions_count_every_place_a_weight_is_used() -> None:
+    assert summary(nn.Conv2d(3, 4, 3, groups=1), input_size=(2, 3, 5, 5), verbose=0).total_mult_adds == 2 * 9 * 112
+    assert summary(nn.Conv2d(3, 4, 3), input_size=(3, 5, 5), verbose=0).total_mult_adds == 9 * 112
+    transposed = summary(nn.ConvTranspose2d(3, 4, 2, stride=2), input_size=(1, 3, 4, 4), verbose=0)
+    assert transposed.total_mult_adds == 16 * 48 + 64 * 4
+
+
+def test_attention_is_counted_where_it_runs() -> None:
+    found = summary(nn.MultiheadAttention(8, 2, batch_first=True), input_data=[torch.randn(1, 3, 8)] * 3, verbose=0)
+    projections, scores_and_values = 4 * 3 * 8 * 8, 2 * 3 * 3 * 8
+    assert found.total_mult_adds == projections + scores_and_values
+
+
+def test_a_look_up_multiplies_nothing_and_a_norm_counts_once_per_sample() -> None:
+    tokens = torch.zeros(2, 7, dtype=torch.long)
+    assert summary(nn.Embedding(10, 4), input_data=tokens, verbose=0).total_mult_adds == 0
+    assert summary(nn.BatchNorm2d(4), input_size=(3, 4, 5, 5), verbose=0).total_mult_adds == 3 * 8
+
+
+def test_rnns_count_every_step_also_packed() -> None:
+    model = nn.LSTM(3, 4, batch_first=True)
+    params = 16 * (3 + 4) + 32
+    assert summary(model, input_size=(2, 5, 3), verbose=0).total_mult_adds == 10 * params
+
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> PackedSequence:
+            output, _ = self.lstm(pack_padded_sequence(x, lengths, batch_first=True))
+            return output
+
+    found = summary(Packed(), input_data=[torch.randn(2, 5, 3), torch.tensor([5, 3])], verbose=0)
+    assert found.summary_list[1].output_size == [8, 4]
+    assert found.total_mult_adds == 8 * params
+
+
+def test_a_container_has_the_work_of_all_it_holds() -> None:
+    layers = summary(Small(), input_size=(2, 1, 8, 8), verbose=0).summary_list
+    assert layers[0].macs == 2 * (36 * 40 + 435 + 12)
+    assert layers[2].macs == 2 * (435 + 12)
+
+
+def test_a_shared_layer_is_recursive_and_counts_its_parameters_once() -> None:
+    shared = nn.Linear(4, 4)
+    found = summary(nn.Sequential(shared, nn.ReLU(), shared), input_size=(2, 4), verbose=0)
+    assert (found.total_params, found.total_param_bytes) == (20, 80)
+    assert found.total_mult_adds == 2 * 2 * 20
+    assert [layer.is_recursive for layer in found.summary_list] == [False, False, False, True]
+    hidden = summary(
+        nn.Sequential(shared, nn.ReLU(), shared), input_size=(2, 4), verbose=0, row_settings=["hide_recursive_layers"]
+    )
+    assert str(hidden).count("Linear") == 1
+
+
+def test_tied_weights_count_once() -> None:
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    model[1].weight = model[0].weight
+    assert summary(model, input_size=(1, 4), verbose=0).total_params == 16
+
+
+def test_pruned_weights_are_left_out() -> None:
+    model = nn.Linear(4, 4, bias=False)
+    prune.l1_unstructured(model, "weight", amount=6)
+    found = summary(model, input_size=(3, 4), verbose=0)
+    assert (found.total_params, found.total_mult_adds) == (10, 30)
+
+
+def test_inputs_are_given_in_every_documented_way() -> None:
+    tensor = torch.randn(4, 3)
+    for data in (tensor, [tensor], (tensor,), {"x": tensor}):
+        found = summary(Keyed(), input_data=data, verbose=0)
+        assert found.summary_list[0].output_size == [4, 2]
+    assert summary(Keyed(), input_size=(4, 3), verbose=0, scale=2.0, extra=tensor).total_mult_adds == 32
+    assert summary(Keyed(), input_size=[(4, 3)], dtypes=[torch.float32], verbose=0).input_size == [(4, 3)]
+    typed = summary(nn.Embedding(5, 2), input_size=(4, 3), dtypes=[torch.LongTensor], verbose=0)
+    assert typed.summary_list[0].output_size == [4, 3, 2]
+    bilinear = summary(nn.Bilinear(3, 2, 4), input_size=[(5, 3), (5, 2)], verbose=0)
+    assert bilinear.summary_list[0].output_size == [5, 4]
+
+
+def test_numpy_arrays_reach_the_model_as_they_are() -> None:
+    class Takes(nn.Module):
+        def forward(self, x: np.ndarray[Any, Any]) -> torch.Tensor:
+            return torch.from_numpy(x) + 1
+
+    found = summary(Takes(), input_data=np.ones((2, 3), dtype=np.float32), verbose=0)
+    assert (found.summary_list[0].input_size, found.total_input) == ([2, 3], 24)
+
+
+def test_batch_dim_puts_a_batch_of_one_into_the_size() -> None:
+    found = summary(Small(), input_size=(1, 8, 8), batch_dim=0, verbose=0)
+    assert found.summary_list[0].input_size == [1, 1, 8, 8]
+    found = summary(nn.Linear(3, 2), input_data=torch.randn(4, 3), batch_dim=0, verbose=0)
+    assert found.summary_list[0].input_size == [1, 3]
+
+
+def test_half_precision_needs_no_device_that_computes_it() -> None:
+    found = summary(nn.Linear(4, 2).half(), input_size=(3, 4), dtypes=[torch.float16], verbose=0)
+    assert (found.total_param_bytes, found.total_input) == (20, 24)
+
+
+def test_the_mode_asked_for_is_used_and_the_model_keeps_its_own() -> None:
+    class Tells(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:1] if self.training else x
+
+    model = nn.Sequential(Tells(), nn.BatchNorm1d(3).eval()).train()
+    before = [module.training for module in model.modules()]
+    assert summary(model, input_size=(4, 3), verbose=0).summary_list[1].output_size == [4, 3]
+    assert summary(model[0], input_size=(4, 3), verbose=0, mode="train").summary_list[0].output_size == [1, 3]
+    assert [module.training for module in model.modules()] == before
+
+
+def test_lazy_modules_are_summarised_without_being_initialised() -> None:
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+    assert summary(model, input_size=(1, 3), verbose=0).total_params == 16
+    assert isinstance(model[0], nn.LazyLinear)
+    assert summary(model, verbose=0).summary_list[1].contains_lazy_param
+
+
+def test_the_cache_belongs_to_the_model_and_its_inputs() -> None:
+    first, second = nn.Linear(2, 3), nn.Linear(2, 5)
+    kept = summary(first, input_size=(1, 2), cache_forward_pass=True, verbose=0)
+    assert summary(first, input_size=(1, 2), cache_forward_pass=True, verbose=0).summary_list is kept.summary_list
+    assert summary(second, input_size=(1, 2), cache_forward_pass=True, verbose=0).total_params == 15
+    assert summary(first, input_size=(4, 2), cache_forward_pass=True, verbose=0).total_mult_adds == 36
+    clear_cached_forward_pass()
+    assert summary(first, input_size=(1, 2), cache_forward_pass=True, verbose=0).summary_list is not kept.summary_list
+    clear_cached_forward_pass()
+
+
+def test_a_model_that_takes_gradients_in_its_forward_is_summarised() -> None:
+    class Force(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.energy = nn.Linear(3, 1, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():
+                place = x.detach().requires_grad_()
+                return torch.autograd.grad(self.energy(place).sum(), place)[0]
+
+    found = summary(Force(), input_size=(5, 3), verbose=0)
+    assert found.summary_list[0].output_size == [5, 3]
+    assert found.summary_list[1].macs == 15
+    assert found.total_mult_adds == 2 * 15
+
+
+def test_script_modules_are_listed_and_their_work_counted() -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(6, 3, bias=False)))
+    found = summary(nn.Sequential(scripted, nn.ReLU()), input_size=(2, 6), verbose=0)
+    assert (found.total_params, found.total_mult_adds) == (18, 36)
+
+
+def test_units_can_be_chosen() -> None:
+    found = summary(nn.Linear(1000, 2000, bias=False), input_size=(1, 1000), verbose=0)
+    found.formatting.params_units = Units.MEGABYTES
+    found.formatting.macs_units = Units.NONE
+    assert "Total params (M): 2\n" in str(found)
+    assert "Total mult-adds: 2,000,000\n" in str(found)
+    assert ModelStatistics.to_readable(3e12) == (Units.TERABYTES, 3.0)
+    assert ModelStatistics.float_to_megabytes(250_000) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("error", "arguments"),
+    [
+        (ValueError, {"verbose": 4}),
+        (ValueError, {"input_size": (1, 3), "col_names": ("invalid",)}),
+        (ValueError, {"col_width": 0}),
+        (ValueError, {"row_settings": ("invalid",)}),
+        (ValueError, {"col_names": ("output_size",)}),
+        (ValueError, {"input_size": (1, 3), "mode": "other"}),
+        (RuntimeError, {"input_size": (1, 3), "input_data": torch.ones(1, 3)}),
+        (ValueError, {"input_size": [(3, 0)]}),
+        (ValueError, {"input_size": ()}),
+        (TypeError, {"input_size": {0: 1}}),
+        (TypeError, {"input_size": "hello"}),
+        (RuntimeError, {"input_size": (1, 5)}),
+        (RuntimeError, {"input_data": 3}),
+    ],
+)
+def test_wrong_use_raises_what_torchinfo_raises(error: type[Exception], arguments: dict[str, Any]) -> None:
+    with pytest.raises(error):
+        summary(nn.Linear(3, 4), **arguments)
+
+
+def test_a_failing_model_says_where_and_is_left_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 6)).train()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(RuntimeError, match=r"model\.1.*Executed layers up to: \[Linear: 1\]"):
+        summary(model, input_size=(2, 3))
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not model[0]._forward_hooks
+
+
+def test_a_layer_that_returns_text_is_an_error() -> None:
+    class Text(nn.Module):
+        def forward(self, x: torch.Tensor) -> str:
+            return "text"
+
+    with pytest.raises(RuntimeError, match="text"):
+        summary(Text(), input_size=(1,))

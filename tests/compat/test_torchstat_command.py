@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchgauge.compat.torchstat.__main__ import main
+
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        return self.conv(x)
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    path = tmp_path / "net.py"
+    path.write_text(NET, encoding="utf-8")
+    return str(path)
+
+
+def test_the_command_prints_the_report(net: str) -> None:
+    command = [sys.executable, "-m", "torchgauge.compat.torchstat", "-f", net, "-m", "Net", "-s", "3x6x6"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert f"Total Flops: {4 * 4 * (27 * 2 + 2)}Flops" in done.stdout
+
+
+def test_the_size_is_that_of_imagenet_where_not_given(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--file", net, "--model", "Net"]) == 0
+    assert "3 224 224" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-m", "Missing"], "there is no 'Missing'"),
+        (["-m", "Net", "-s", "4x6x6"], "channels"),
+        (["-m", "Net", "-f", "absent.py"], "there is no file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_message(
+    net: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-f", net, *arguments]) == 1
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["-f", "net.py"], ["-f", "net.py", "-m", "Net", "-s", "3xa"]])
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        main(arguments)
+    assert exit_info.value.code == 2

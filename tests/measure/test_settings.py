@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from torchgauge.errors import UsageError
+from torchgauge.measure.settings import Settings, applied, read_settings
+
+CPU = torch.device("cpu")
+VARIABLES = {
+    "TORCHGAUGE_THREADS": "3",
+    "TORCHGAUGE_BUDGET": "2.5",
+    "TORCHGAUGE_MEMORY_FRACTION": "0.5",
+    "TORCHGAUGE_PROFILE_LEVEL": "latency",
+}
+
+
+def test_the_environment_stands_for_what_is_not_given() -> None:
+    assert read_settings(environ=VARIABLES) == Settings(3, 0.5, 2.5, "latency")
+
+
+def test_what_is_given_beats_the_environment() -> None:
+    given: dict[str, Any] = {"threads": 1, "memory_fraction": 0.25, "budget_s": 1.0, "profile_level": "ops"}
+    assert read_settings(**given, environ=VARIABLES) == Settings(1, 0.25, 1.0, "ops")
+
+
+def test_without_either_torch_decides() -> None:
+    assert read_settings(environ={"TORCHGAUGE_THREADS": ""}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("TORCHGAUGE_THREADS", "many"),
+        ("TORCHGAUGE_THREADS", "0"),
+        ("TORCHGAUGE_BUDGET", "-1"),
+        ("TORCHGAUGE_BUDGET", "nan"),
+        ("TORCHGAUGE_MEMORY_FRACTION", "1.5"),
+        ("TORCHGAUGE_PROFILE_LEVEL", "everything"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_name_of_the_variable(variable: str, text: str) -> None:
+    with pytest.raises(UsageError, match=variable):
+        read_settings(environ={variable: text})
+
+
+@pytest.mark.parametrize(
+    ("level", "profile", "told"),
+    [(None, False, "modules"), (None, True, "ops"), ("latency", True, "latency"), ("ops", False, "ops")],
+)
+def test_the_level_is_that_of_the_request_unless_it_is_set(level: str | None, profile: bool, told: str) -> None:
+    settings = Settings(profile_level=level)
+    assert settings.level(profile=profile) == told
+    assert settings.figures(profile=profile)["profile_level"] == told
+
+
+def test_the_number_of_threads_is_as_before_after_a_failure() -> None:
+    before = torch.get_num_threads()
+    inside = 1 if before > 1 else 2
+    seen: list[int] = []
+
+    def fail() -> None:
+        with applied(Settings(threads=inside, memory_fraction=0.5), CPU):
+            seen.append(torch.get_num_threads())
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        fail()
+    assert seen == [inside]
+    assert torch.get_num_threads() == before
