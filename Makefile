@@ -33,9 +33,12 @@ check: install  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: install  ## time the static analysis and the opening of files against their limits
+bench: install  ## time every part against its limits
 	$(BIN)/python benchmarks/static.py
 	$(BIN)/python benchmarks/files.py
+	$(BIN)/python benchmarks/weights.py
+	$(BIN)/python benchmarks/weights_deep.py
+	$(BIN)/python benchmarks/measure.py
 
 clean:  ## remove what the tools left behind; .venv stays
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info torchgauge-demo.*

@@ -1,6 +1,6 @@
 """Measured runs: the parts against the whole, the headline against a plain loop, the sampler on against off.
 
-    python benchmarks/measure.py [-o results.json] [--turns N] [--seconds S] [--only cpu|cuda]
+    python benchmarks/measure.py [-o results.json] [--seconds S] [--threads N] [--only cpu|cuda]
 
 Prints Markdown tables and a verdict on every limit; the exit status is 1 where one is broken. What is compared is taken
 in turns. The CUDA part runs where there is a device.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from subjects import SEQUENCE, of_torchvision, of_transformers
 from subjects import Subject as Model
 from tables import table, verdicts
 from torch import Tensor, nn
-from turns import Effort, take_turns
+from turns import Ratio, headline_over_plain, modules_over_headline, sampler_on_over_off
 
 import torchgauge as tg
 from torchgauge.environment import collect_environment
@@ -37,6 +38,7 @@ MODULES = (0.92, 1.03)
 OVER_PLAIN = 0.02
 SAMPLER = 0.01
 OF_KERNELS = 0.03
+QUIET = 0.01
 LLAMA = {
     "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
     "num_key_value_heads": 8, "vocab_size": 128_256,
@@ -74,22 +76,24 @@ class Result:
     model: str
     device: str
     median_s: float
-    modules: float
-    over_plain: float
-    sampler_excess: float
-    noise: float
+    modules: Ratio
+    headline: Ratio
+    sampler: Ratio
     sampler_cpu_share: float
     joined: str
 
 
 def main() -> int:
     options = _parse()
+    torch.set_num_threads(options.threads)
     results: list[Result] = []
     for kind in options.only or ("cpu", "cuda"):
         if kind == "cuda" and not torch.cuda.is_available():
             print("\n## cuda\n\nno device here")
             continue
-        found = [measure_one(model, torch.device(kind), options) for model in (ON_CPU if kind == "cpu" else ON_CUDA)]
+        found = [
+            measure_one(model, torch.device(kind), options.seconds) for model in (ON_CPU if kind == "cpu" else ON_CUDA)
+        ]
         print(f"\n## {kind}\n\n{_device_name(kind)}\n\n{results_table(found)}", flush=True)
         results += found
     judged = [verdict for result in results for verdict in judge(result)]
@@ -100,28 +104,22 @@ def main() -> int:
     return 0 if all(verdict.passed for verdict in judged) else 1
 
 
-def measure_one(model: Model, device: torch.device, options: argparse.Namespace) -> Result:
+def measure_one(model: Model, device: torch.device, seconds: float) -> Result:
     print(f"… {model.name} on {device}", file=sys.stderr, flush=True)
-    on_cpu = device.type == "cpu"
     dtype = torch.bfloat16 if model is LLAMA_1B else None
     with built(model, device, dtype) as (subject, ops):
-        turns = take_turns(subject, Effort(options.turns, options.seconds, options.budget), on_cpu=on_cpu)
-        whole = measure(subject, ops, Order(profile=True, budget=Budget(seconds=3.0)))
-    if whole.figures["failure"]:
-        raise RuntimeError(f"{model.name}: {whole.figures['failure']}")
-    profile = whole.figures["profile"]
-    own = sum(row["self_time_s"] for row in whole.modules.values())
-    return Result(
-        model=model.name,
-        device=device.type,
-        median_s=turns.headline_s,
-        modules=turns.modules_share if on_cpu else own / profile["device_s"],
-        over_plain=turns.over_plain,
-        sampler_excess=turns.sampler_excess,
-        noise=turns.noise,
-        sampler_cpu_share=max(turns.sampler_shares),
-        joined=f"{profile['joined_ops']}/{profile['static_ops']}",
-    )
+        whole = measure(subject, ops, Order(profile=True, budget=Budget(seconds=seconds / 2)))
+        if whole.figures["failure"]:
+            raise RuntimeError(f"{model.name}: {whole.figures['failure']}")
+        own = sum(row["self_time_s"] for row in whole.modules.values())
+        profile = whole.figures["profile"]
+        on_cpu = device.type == "cpu"
+        modules = modules_over_headline(subject, seconds) if on_cpu else Ratio(own / profile["device_s"], 0.0, 1)
+        headline = headline_over_plain(subject, seconds)
+        sampler, share = sampler_on_over_off(subject, seconds)
+    joined = f"{profile['joined_ops']}/{profile['static_ops']}"
+    median_s = whole.figures["latency"]["median_s"]
+    return Result(model.name, device.type, median_s, modules, headline, sampler, share, joined)
 
 
 @contextmanager
@@ -137,39 +135,39 @@ def built(model: Model, device: torch.device, dtype: torch.dtype | None) -> Iter
 
 
 def judge(result: Result) -> list[Verdict]:
+    """A ratio keeps its limit when it lies within or cannot be told from what does; how well it can is judged too."""
     name = f"{result.model} on {result.device}"
     low, high = MODULES if result.device == "cpu" else (1 - OF_KERNELS, 1 + OF_KERNELS)
     whole = "the undisturbed median" if result.device == "cpu" else "the time of all kernels"
-    excess = result.sampler_excess
+    worst = max(ratio.error for ratio in (result.modules, result.headline, result.sampler))
     return [
         Verdict(
             f"{name}: modules' own times {low:g} to {high:g} of {whole}",
-            f"{result.modules:.3f}",
-            low <= result.modules <= high,
+            str(result.modules),
+            result.modules.lies_within(low, high),
         ),
         Verdict(
             f"{name}: headline within {OVER_PLAIN:.0%} of a plain loop",
-            f"{result.over_plain - 1:+.2%}",
-            abs(result.over_plain - 1) <= OVER_PLAIN,
+            str(result.headline),
+            result.headline.lies_within(1 - OVER_PLAIN, 1 + OVER_PLAIN),
         ),
         Verdict(
-            f"{name}: the sampler adds less than {SAMPLER:.0%}, or less than two equal ways differ",
-            f"{excess:+.2%} (equal ways: {result.noise:.2%}; its own CPU time {result.sampler_cpu_share:.2%})",
-            excess < max(SAMPLER, result.noise) and result.sampler_cpu_share < SAMPLER,
+            f"{name}: the sampler adds less than {SAMPLER:.0%}",
+            f"{result.sampler}, its own CPU time {result.sampler_cpu_share:.2%}",
+            result.sampler.lies_within(0, 1 + SAMPLER) and result.sampler_cpu_share < SAMPLER,
         ),
+        Verdict(f"{name}: quiet enough to tell (errors at most {QUIET:.0%})", f"{worst:.2%}", worst <= QUIET),
     ]
 
 
 def results_table(results: list[Result]) -> str:
-    header = ["model", "median ms", "modules / whole", "headline / plain", "sampler", "equal ways", "ops joined"]
+    header = ["model", "median ms", "modules / whole", "headline / plain", "sampler on / off", "its CPU time", "joined"]
     cells = [
         [
             row.model,
             f"{row.median_s * 1e3:.2f}",
-            f"{row.modules:.3f}",
-            f"{row.over_plain:.4f}",
-            f"{row.sampler_excess:+.2%}",
-            f"{row.noise:.2%}",
+            *map(str, (row.modules, row.headline, row.sampler)),
+            f"{row.sampler_cpu_share:.2%}",
             row.joined,
         ]
         for row in results
@@ -183,14 +181,17 @@ def _device_name(kind: str) -> str:
     return f"{name}, torch {environment.torch}, sequence {SEQUENCE} where there is one"
 
 
+def _threads() -> int:
+    return max(1, min(4, (os.cpu_count() or 1) // 2))
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Compare the measured parts with the whole, and the whole with a loop."
     )
     parser.add_argument("-o", "--output", type=Path, help="write the results as JSON")
-    parser.add_argument("--turns", type=int, default=9, help="turns of all ways")
-    parser.add_argument("--seconds", type=float, default=0.3, help="about how long each way runs in a turn")
-    parser.add_argument("--budget", type=float, default=20.0, help="seconds after which a model gets no more turns")
+    parser.add_argument("--seconds", type=float, default=7.0, help="the most that a comparison takes")
+    parser.add_argument("--threads", type=int, default=_threads(), help="fewer than the cores: others need some too")
     parser.add_argument("--only", action="append", choices=("cpu", "cuda"), help="a part; may be repeated")
     return parser.parse_args()
 

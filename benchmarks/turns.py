@@ -1,9 +1,10 @@
-"""Ways of timing one model, taken in turns: a machine that is busy or slow is so for all of them."""
+"""Two ways of timing one model, in turns of a few runs each: a machine that is busy or slow is so for both."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean, median
 from time import perf_counter
 
@@ -14,87 +15,94 @@ from torchgauge.measure.measuring import module_paths
 from torchgauge.measure.module_times import time_modules
 from torchgauge.measure.sampler import sampling
 
-FEWEST_RUNS = 3
-FEWEST_TURNS = 3
+FEWEST_PAIRS, MOST_PAIRS = 10, 400
+# Enough pairs when the standard error is below this.
+PRECISION = 0.003
+# Short enough that the machine is the same for both of a pair.
+BLOCK_S, FEWEST_RUNS, MOST_RUNS = 0.08, 3, 50
+# Long enough that the sampler wakes up several times.
+SAMPLED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """At most `turns`, each way for about `seconds` in a turn, and no more turns once `budget_s` is spent."""
+class Ratio:
+    """The median over pairs, and its standard error."""
 
-    turns: int
-    seconds: float
-    budget_s: float
+    value: float
+    error: float
+    pairs: int
 
+    @classmethod
+    def of(cls, ratios: list[float]) -> Ratio:
+        middle = median(ratios)
+        # Of a normal distribution: 1.4826 deviations from the median are one from the mean, whose error a median has
+        # 1.2533 times.
+        spread = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
+        return cls(middle, 1.2533 * spread / math.sqrt(len(ratios)), len(ratios))
 
-@dataclass(slots=True)
-class Turns:
-    """Seconds of every run, by way: `headline` as the report takes them, `plain` in a loop around the model, `again` as
-    the headline once more, `sampled` the same with the sampler on. `own_s` are the sums of the modules' own times."""
+    def lies_within(self, low: float, high: float) -> bool:
+        """Or cannot be told from what does."""
+        return low - 2 * self.error <= self.value <= high + 2 * self.error
 
-    headline: list[list[float]] = field(default_factory=list)
-    plain: list[list[float]] = field(default_factory=list)
-    again: list[list[float]] = field(default_factory=list)
-    sampled: list[list[float]] = field(default_factory=list)
-    own_s: list[float] = field(default_factory=list)
-    sampler_shares: list[float] = field(default_factory=list)
-
-    @property
-    def headline_s(self) -> float:
-        return median(_pooled(self.headline))
-
-    @property
-    def over_plain(self) -> float:
-        return self.headline_s / median(_pooled(self.plain))
-
-    @property
-    def modules_share(self) -> float:
-        """Of the headline's median in the same turn; the median over the turns."""
-        return median(own / median(runs) for own, runs in zip(self.own_s, self.headline, strict=True))
-
-    @property
-    def sampler_excess(self) -> float:
-        """What the sampler adds to the mean run: it wakes up ten times a second, which a median would not see."""
-        return _excess(self.sampled, self.again)
-
-    @property
-    def noise(self) -> float:
-        """The same comparison of two ways that do not differ."""
-        return abs(_excess(self.headline, self.again))
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ±{self.error:.3f}"
 
 
-def _pooled(turns: list[list[float]]) -> list[float]:
-    return [seconds for runs in turns for seconds in runs]
+def in_turns(one: Callable[[], float], other: Callable[[], float], seconds: float) -> Ratio:
+    """`one` over `other`, until the ratio is known well or the time is over; each goes first every second time."""
+    ratios: list[float] = []
+    begin = perf_counter()
+    while True:
+        if len(ratios) % 2:
+            bottom, top = other(), one()
+        else:
+            top, bottom = one(), other()
+        ratios.append(top / bottom)
+        found, count = Ratio.of(ratios), len(ratios)
+        if count >= FEWEST_PAIRS and (found.error <= PRECISION or perf_counter() - begin > seconds):
+            return found
+        if count >= MOST_PAIRS:
+            return found
 
 
-def _excess(those: list[list[float]], these: list[list[float]]) -> float:
-    return median(fmean(a) / fmean(b) for a, b in zip(those, these, strict=True)) - 1
+def headline_over_plain(subject: Subject, seconds: float) -> Ratio:
+    runs = _runs(subject, BLOCK_S)
+    return in_turns(lambda: median(_headline(subject, runs)), lambda: median(_plain_loop(subject, runs)), seconds)
 
 
-def take_turns(subject: Subject, effort: Effort, *, on_cpu: bool) -> Turns:
-    """Every turn begins with another way."""
-    found = Turns()
-    _plain_loop(subject, FEWEST_RUNS)
-    runs = max(FEWEST_RUNS, round(effort.seconds / median(_plain_loop(subject, FEWEST_RUNS))))
-    ways: list[Callable[[], None]] = [
-        lambda: found.headline.append(_headline(subject, runs)),
-        lambda: found.plain.append(_plain_loop(subject, runs)),
-        lambda: found.again.append(_headline(subject, runs)),
-        lambda: found.sampled.append(_sampled(subject, runs, found)),
-    ]
-    if on_cpu:
-        ways.append(lambda: found.own_s.append(_modules_own(subject, runs)))
-    begin, turn = perf_counter(), 0
-    while turn < effort.turns and (turn < FEWEST_TURNS or perf_counter() - begin < effort.budget_s):
-        for way in ways[turn % len(ways) :] + ways[: turn % len(ways)]:
-            way()
-        turn += 1
-    return found
+def modules_over_headline(subject: Subject, seconds: float) -> Ratio:
+    """The sum of the modules' own times over the undisturbed median."""
+    runs, paths = _runs(subject, BLOCK_S), module_paths(subject.model)
+
+    def own() -> float:
+        return sum(time.self_s for time in time_modules(subject.run, paths, runs).values())
+
+    return in_turns(own, lambda: median(_headline(subject, runs)), seconds)
+
+
+def sampler_on_over_off(subject: Subject, seconds: float) -> tuple[Ratio, float]:
+    """Mean runs: the sampler wakes up ten times a second, which a median would not see. And the share of one core's
+    time that it says it took."""
+    runs = _runs(subject, SAMPLED_S, most=MOST_RUNS * 20)
+    shares: list[float] = []
+
+    def sampled() -> float:
+        with sampling(subject.device) as samples:
+            seconds = _headline(subject, runs)
+        shares.append(samples.figures()["cost"]["share"] or 0.0)
+        return fmean(seconds)
+
+    return in_turns(sampled, lambda: fmean(_headline(subject, runs)), seconds), median(shares)
+
+
+def _runs(subject: Subject, seconds: float, most: int = MOST_RUNS) -> int:
+    once = median(_plain_loop(subject, FEWEST_RUNS))
+    return min(most, max(FEWEST_RUNS, round(seconds / once)))
 
 
 def _headline(subject: Subject, runs: int) -> list[float]:
-    """The report's own timing; it warms up anew in every turn."""
-    timed = time_runs(subject.run, Budget(seconds=1e9, precision=0.0, least=runs, most=runs, warmup_share=0.0))
+    """The report's own timing: a cold run, then those that count."""
+    timed = time_runs(subject.run, Budget(seconds=math.inf, precision=0.0, least=runs, most=runs, warmup_share=0.0))
     if timed.failure is not None:
         raise timed.failure
     return timed.seconds
@@ -104,22 +112,10 @@ def _plain_loop(subject: Subject, runs: int) -> list[float]:
     """What anybody would write."""
     seconds = []
     with torch.no_grad():
-        for _ in range(runs):
+        for _ in range(1 + runs):
             start = perf_counter()
             subject.model(*subject.args, **subject.kwargs)
             if subject.device.type == "cuda":
                 torch.cuda.synchronize()
             seconds.append(perf_counter() - start)
-    return seconds
-
-
-def _sampled(subject: Subject, runs: int, found: Turns) -> list[float]:
-    with sampling(subject.device) as samples:
-        seconds = _headline(subject, runs)
-    found.sampler_shares.append(samples.figures()["cost"]["share"] or 0.0)
-    return seconds
-
-
-def _modules_own(subject: Subject, runs: int) -> float:
-    times = time_modules(subject.run, module_paths(subject.model), min(runs, 20))
-    return sum(time.self_s for time in times.values())
+    return seconds[1:]

@@ -31,9 +31,10 @@ from torchgauge.weights.stream.rows import ArrayRows
 # Rates as shares of that of `torch.sum`.
 LEAST_SHARE = 0.03
 MOST_TENSOR_S = 1e-3
-# As many sums take about as long as the pass: on a busy machine a short call is too often lucky.
-SUMS = 20
-SHAPES = ((4096, 4096), (16384, 1024), (21760, 768), (56, 300_000))
+# Several sums in a row: on a busy machine a short call is too often lucky.
+SUMS = 3
+# Half a gigabyte each, beyond what caches hold: the limit is a share of the memory's rate.
+SHAPES = ((16384, 8192), (131_072, 1024), (174_080, 768), (56, 2_400_000))
 
 
 def main() -> int:

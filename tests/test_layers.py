@@ -16,6 +16,7 @@ LAYERS = (
     "stored",
     "statistics",
     "measured",
+    "consumption",
     "environment",
     "tree",
     "experts",
@@ -38,8 +39,8 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "errors", "units", "records", "stored", "statistics", "measured", "tree", "experts", "view", "saved", "cost",
-    "hardware", "checkpoint", "report",
+    "errors", "units", "records", "stored", "statistics", "measured", "consumption", "tree", "experts", "view", "saved",
+    "cost", "hardware", "checkpoint", "report",
 }  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

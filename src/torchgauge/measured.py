@@ -50,7 +50,7 @@ def trace_member(measured: Measured | None) -> dict[str, Any] | None:
 def _trace(member: Mapping[str, Any] | None) -> TraceRecord | None:
     if member is None:
         return None
-    rows = {name: tuple(tuple(map(int, row)) for row in member[name]) for name in _TRACE_ROWS}
+    rows: dict[str, Any] = {name: tuple(tuple(map(int, row)) for row in member[name]) for name in _TRACE_ROWS}
     return TraceRecord(int(member["duration_ns"]), tuple(map(str, member["names"])), **rows)
 
 

@@ -323,6 +323,16 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class EnergyFacts:
+    """What a run consumes. `figures` is the document's `energy`; `modules` (by path) and `ops` (by index) are the
+    members of their rows: `energy_j` measured, `estimated_energy_j` estimated with its range."""
+
+    figures: Mapping[str, Any]
+    modules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ops: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
     """All that was seen. Every view derives from this. `stored` is None for a live module."""
 
@@ -340,6 +350,7 @@ class Capture:
     architecture: ArchitectureRecord | None = None
     statistics: WeightStatistics | None = None
     measured: Measured | None = None
+    energy: EnergyFacts | None = None
 
     @property
     def has_code(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torchgauge.consumption import energy_from_document
 from torchgauge.errors import FormatError
 from torchgauge.measured import measured_from_document
 from torchgauge.records import (
@@ -56,6 +57,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         architecture=ArchitectureRecord(**document["architecture"]),
         statistics=statistics_from_document(document),
         measured=measured_from_document(document),
+        energy=energy_from_document(document),
     )
 
 

@@ -11,6 +11,7 @@ from torchgauge.errors import UsageError
 
 _COUNT_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SMALL_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SCALES = {
     "": 1,
@@ -69,6 +70,21 @@ def format_seconds(value: float | None) -> str:
     return f"{value / 1e-9:.2g} ns"
 
 
+def format_joules(value: float | None) -> str:
+    """`1.23 mJ`, `4.56 kJ`."""
+    return _with_prefix(value, "J")
+
+
+def format_watts(value: float | None) -> str:
+    """`562 W`."""
+    return _with_prefix(value, "W")
+
+
+def format_grams(value: float | None) -> str:
+    """`12.3 mg`, `4.56 kg`."""
+    return _with_prefix(value, "g")
+
+
 def format_percent(share: float | None) -> str:
     """`12.3 %` of a share between 0 and 1."""
     return "-" if share is None else f"{share * 100:.1f} %"
@@ -95,6 +111,19 @@ def parse_count(text: str) -> float:
     if match is None or match[2].lower() not in _SCALES:
         raise UsageError(f"'{text}' is not a number; write it like 30M, 4.1G, 200MB or 1.5GiB")
     return float(match[1].replace("_", "").replace(",", "")) * _SCALES[match[2].lower()]
+
+
+def _with_prefix(value: float | None, unit: str) -> str:
+    """Three significant digits; small amounts have prefixes too."""
+    if value is None:
+        return "-"
+    if abs(value) >= 1 or value == 0:
+        scaled, power = _scale(float(value), 1000.0, len(_COUNT_PREFIXES))
+        return f"{_three_digits(scaled, whole=value == 0)} {_COUNT_PREFIXES[power]}{unit}"
+    for scale, prefix in _SMALL_PREFIXES:
+        if abs(value) >= scale * 0.9995:
+            return f"{_three_digits(value / scale, whole=False)} {prefix}{unit}"
+    return f"{value / 1e-12:.2g} p{unit}"
 
 
 def _scale(value: float, base: float, steps: int) -> tuple[float, int]:

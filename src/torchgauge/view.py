@@ -6,12 +6,12 @@ from collections import Counter
 from functools import cached_property
 from typing import Any
 
+from torchgauge.consumption import energy_of_module, energy_of_op, total_energy
 from torchgauge.experts import active_params
 from torchgauge.measured import module_members, op_members, total_time, trace_member
 from torchgauge.records import (
     SCHEMA_VERSION,
     Capture,
-    Measured,
     OpRecord,
     ParamRecord,
     TensorSpec,
@@ -59,7 +59,7 @@ class View:
     @cached_property
     def ops(self) -> list[Row]:
         """One row per op call, in order."""
-        return [_op_row(op, self.capture.measured) for op in self.capture.ops]
+        return [_op_row(op, self.capture) for op in self.capture.ops]
 
     @cached_property
     def weights(self) -> list[Row]:
@@ -76,6 +76,11 @@ class View:
     def measurements(self) -> Row | None:
         """What real runs took; None where nothing was measured."""
         return Row(self.capture.measured.figures) if self.capture.measured else None
+
+    @cached_property
+    def energy(self) -> Row | None:
+        """What a run consumes; None where nobody asked."""
+        return Row(self.capture.energy.figures) if self.capture.energy else None
 
     @cached_property
     def architecture(self) -> Row:
@@ -125,7 +130,7 @@ class View:
             "pickle": pickle_member(capture.stored),
             "measurements": self.measurements and dict(self.measurements),
             "trace": trace_member(capture.measured),
-            "energy": None,
+            "energy": self.energy and dict(self.energy),
             "advice": [],
         }
 
@@ -155,7 +160,7 @@ def _totals(capture: Capture, total: Figures) -> Row:
         ops=total.ops if has_code else None,
         uncounted_ops=total.uncounted_ops if has_code else None,
         time_s=total_time(capture.measured),
-        energy_j=None,
+        energy_j=total_energy(capture.energy),
     )
 
 
@@ -178,14 +183,13 @@ def _module_row(node: Node, capture: Capture) -> Row:
         output_shapes=_shapes(tensor_specs(record.outputs)),
         **{name: getattr(total, name) if has_code else None for name in ADDITIVE},
         **module_members(capture.measured, record.path),
-        energy_j=None,
-        estimated_energy_j=None,
+        **energy_of_module(capture.energy, record.path),
         inputs=_plain(record.inputs),
         outputs=_plain(record.outputs),
     )
 
 
-def _op_row(op: OpRecord, measured: Measured | None) -> Row:
+def _op_row(op: OpRecord, capture: Capture) -> Row:
     signature, cost = op.signature, op.signature.cost
     moved = cost.bytes_read + cost.bytes_written
     return Row(
@@ -206,9 +210,8 @@ def _op_row(op: OpRecord, measured: Measured | None) -> Row:
         activation_bytes=signature.activation_bytes,
         arithmetic_intensity=cost.flops / moved if moved else None,
         live_bytes=op.live_bytes,
-        **op_members(measured, op.index),
-        energy_j=None,
-        estimated_energy_j=None,
+        **op_members(capture.measured, op.index),
+        **energy_of_op(capture.energy, op.index),
         weights=list(op.weights),
         source=op.source,
         inputs=[_plain(spec) for spec in signature.inputs],

@@ -93,6 +93,7 @@ MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
     "convolutions": (small_net().eval(), torch.randn(2, 3, 8, 8)),
     "lstm": (nn.LSTM(8, 16, 2), torch.randn(5, 2, 8)),
     "encoder": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval(), torch.randn(2, 5, 16)),
+    "linear layer in place": (nn.Sequential(nn.Linear(8, 4), nn.ReLU()), torch.randn(5, 2, 8).transpose(0, 1)),
     "attention": (nn.TransformerDecoderLayer(16, 2, 32).eval().self_attn.out_proj, torch.randn(5, 2, 16)),
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 # As shells tell that a program was ended by Ctrl-C.
 INTERRUPTED_STATUS = 130
@@ -97,7 +98,7 @@ def tell_measuring_failures(view: View) -> int:
     from torchgauge.errors import TorchgaugeError
     from torchgauge.report.escape import visible
 
-    figures = view.measurements or {}
+    figures: Mapping[str, Any] = view.measurements or {}
     failures = [f"sweep, {row['key']} {row['value']}: {row['failure']}" for row in figures.get("sweep") or ()
                 if row["failure"] and row["failure"] != INTERRUPTED]  # fmt: skip
     if figures.get("failure") == INTERRUPTED:

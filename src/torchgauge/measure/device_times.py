@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from torchgauge.measure.module_times import ModuleTime
 from torchgauge.measure.profile import Event, Profiled
+
+# The range that torch puts around a step.
+_OPTIMIZER_STEP = "Optimizer.step#"
 
 
 def device_module_times(runs: Sequence[Profiled]) -> dict[str, ModuleTime]:
@@ -14,6 +17,20 @@ def device_module_times(runs: Sequence[Profiled]) -> dict[str, ModuleTime]:
     parts = [_one_run(run) for run in runs]
     paths = dict.fromkeys(path for part in parts for path in part)
     return {path: _mean([part[path] for part in parts if path in part]) for path in paths}
+
+
+def optimizer_time(runs: Sequence[Profiled]) -> float:
+    """Mean device time of the kernels launched by optimizers: on a device one works on many parameters at once."""
+    return fmean(sum(_optimizer_kernels(run)) for run in runs) * 1e-9
+
+
+def _optimizer_kernels(run: Profiled) -> Iterator[int]:
+    end = 0
+    for event in run.events:
+        if event.name.startswith(_OPTIMIZER_STEP):
+            end = max(end, event.end_ns)
+        if event.start_ns < end:
+            yield from (kernel.duration_ns for kernel in event.kernels)
 
 
 def _mean(times: list[ModuleTime]) -> ModuleTime:

@@ -55,14 +55,14 @@ def _in_turn(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
 
 def _aligned(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
     """The ops against the outermost calls that have a name of theirs, as many as agree in order."""
-    names = {op.signature.op for op in ops}
+    names = {_either(op.signature.op) for op in ops}
     outermost: list[int] = []
     end = 0
     for at, event in enumerate(calls):
-        if event.name in names and event.start_ns >= end:
+        if _either(event.name) in names and event.start_ns >= end:
             outermost.append(at)
             end = event.end_ns
-    pairs = align([op.signature.op for op in ops], [calls[at].name for at in outermost])
+    pairs = align([_either(op.signature.op) for op in ops], [_either(calls[at].name) for at in outermost])
     return {ops[i].index: outermost[j] for i, j in pairs.items()}
 
 
@@ -72,7 +72,15 @@ def _joined(op: int, calls: list[Event], at: int) -> Joined:
 
 
 def _find(calls: list[Event], name: str, place: int) -> int | None:
-    return next((i for i in range(place, min(place + _REACH, len(calls))) if calls[i].name == name), None)
+    wanted = _either(name)
+    within = range(place, min(place + _REACH, len(calls)))
+    return next((i for i in within if _either(calls[i].name) == wanted), None)
+
+
+def _either(name: str) -> str:
+    """The op's name, in place or not: torch may work in place where no tensor is of a subclass, as the static pass's
+    are."""
+    return name.removesuffix("_")
 
 
 def _after(calls: list[Event], at: int) -> int:

@@ -74,8 +74,11 @@ def time_runs(run: Callable[[], object], budget: Budget | None = None, *, clock:
 def _measure(run: Callable[[], object], limits: Budget, timed: Timed, clock: Clock) -> None:
     begin = clock()
     timed.cold_s = _once(run, clock)
-    for seconds in _warm_up(run, limits, begin, clock):
-        timed.warm.append(seconds)
+    # The first run may take longer than all that follow (kernels are chosen, memory is taken); one that takes longer than
+    # everything may is not repeated for nothing.
+    if timed.cold_s < limits.seconds:
+        for seconds in _warm_up(run, limits, clock(), clock):
+            timed.warm.append(seconds)
     while not _is_enough(timed, limits, clock() - begin):
         timed.seconds.append(_once(run, clock))
 

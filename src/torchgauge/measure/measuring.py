@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter, process_time
+from traceback import clear_frames
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torchgauge.measure.threads import measure_scaling
 from torchgauge.measure.training import TrainingStep
 from torchgauge.records import Measured, OpRecord
 
-__all__ = ["INTERRUPTED", "Order", "failure_text", "measure", "module_paths", "module_rows"]
+__all__ = ["INTERRUPTED", "Order", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
 
 Tell = Callable[[int, int, str], None]
 Stage = Callable[[Work], None]
@@ -42,6 +43,7 @@ def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell 
     # The model's own code may raise anything, in a later run what it did not raise in an earlier one.
     except (Exception, KeyboardInterrupt) as error:
         work.figures["failure"] = failure_text(error)
+        let_go(error)
     return work.finished()
 
 
@@ -108,6 +110,14 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, TorchgaugeError):
         return first
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def let_go(error: BaseException) -> None:
+    """The frames that raised it hold the tensors they worked on: out of memory, that is all of it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        clear_frames(seen.__traceback__)
+        seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
 
 
 def items_per_run(subject: Subject) -> int:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchgauge.hardware import Peaks
-from torchgauge.measure.device_times import device_module_times
+from torchgauge.measure.device_times import device_module_times, optimizer_time
 from torchgauge.measure.joining import Joined, join
 from torchgauge.measure.latency import Budget
 from torchgauge.measure.memory import allocation_pattern, allocation_peak, cuda_peak, process_peak, timeline
-from torchgauge.measure.module_rows import module_paths, module_phases, module_rows, script_roots, with_op_times
+from torchgauge.measure.module_rows import OPTIMIZER, OwnTimes, module_paths, module_rows, own_times, script_roots
 from torchgauge.measure.module_times import time_modules
 from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
 from torchgauge.measure.profile import Profiled, profile_runs
@@ -75,12 +75,23 @@ def measure_modules(work: Work) -> None:
     joined = [join(work.ops, run) for run in profiled]
     calls = device_module_times(profiled) if work.on_device else calls
     times = op_times(joined, on_device=work.on_device)
-    work.modules = module_rows(with_op_times(calls, work.ops, times, script_roots(subject.model)), work.total_s)
-    if order.train:
-        work.figures["module_phases"] = module_phases(calls, work.ops, times)
-    work.figures["unexplained_s"] = work.total_s - sum(time.time_s for time in times.values())
+    own = own_times(calls, work.ops, times, script_roots(subject.model))
+    explained = sum(time.time_s for time in times.values())
+    if order.train and work.on_device:
+        explained += _replace_optimizer(own, optimizer_time(profiled))
+    work.modules = module_rows({path: sum(phases.values()) for path, phases in own.items()}, work.total_s)
+    work.figures |= {"module_phases": own} if order.train else {}
+    work.figures["unexplained_s"] = work.total_s - explained
     work.figures["profile"] = _profile(work, profiled, joined)
     work.op_rows = _op_rows(work.ops, times, order) if order.profile else {}
+
+
+def _replace_optimizer(own: OwnTimes, seconds: float) -> float:
+    """Its static ops go parameter by parameter; its kernels on a device do not, and are the whole model's. Returns by
+    how much that explains more."""
+    known = sum(phases.pop(OPTIMIZER, 0.0) for phases in own.values())
+    own.setdefault("", {})[OPTIMIZER] = seconds
+    return seconds - known
 
 
 def _repeats(total: float, budget: Budget) -> int:

@@ -12,7 +12,7 @@ import torch
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.errors import InputError, UsageError
 from torchgauge.measure.latency import Budget, time_runs
-from torchgauge.measure.measuring import INTERRUPTED, Tell, failure_text, items_per_run
+from torchgauge.measure.measuring import INTERRUPTED, Tell, failure_text, items_per_run, let_go
 from torchgauge.measure.parts import memory_figures
 from torchgauge.measure.subject import Subject, ready
 from torchgauge.measure.threads import thread_count
@@ -109,6 +109,7 @@ def _row(subject: Subject, key: str, value: Any, inputs: Inputs, budget: Budget,
     # What fails at one point (out of memory, a length beyond the model's table) may run at the next.
     except (Exception, KeyboardInterrupt) as error:
         row["failure"] = failure_text(error)
+        let_go(error)
         _forget_memory(subject.device)
     return row
 

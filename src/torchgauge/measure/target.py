@@ -12,7 +12,7 @@ from torchgauge.capture import Request, Seen, see
 from torchgauge.environment import cpu_name
 from torchgauge.errors import UsageError
 from torchgauge.hardware import Peaks, peaks_of
-from torchgauge.measure.measuring import INTERRUPTED, Order, Tell, failure_text, measure
+from torchgauge.measure.measuring import INTERRUPTED, Order, Tell, failure_text, let_go, measure
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, Inputs, Sweep, batch_size, measure_sweep, rebatched
@@ -50,6 +50,7 @@ def measure_target(
     # Building and running it are the code of others, which may raise anything.
     except (Exception, KeyboardInterrupt) as error:
         measured = replace(measured, figures={**measured.figures, "failure": failure_text(error)})
+        let_go(error)
     finally:
         if request.device.type == "cuda" and torch.cuda.is_initialized():
             torch.cuda.empty_cache()

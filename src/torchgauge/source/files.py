@@ -23,7 +23,7 @@ from torchgauge.source.torchscript import load_torchscript
 from torchgauge.source.unpickling import can_unpickle, unpickle
 
 Progress = Callable[[int, int, str], None]
-_LOADERS = {"torchscript": load_torchscript, "exported": load_exported}
+_LOADERS: dict[str, Callable[[str], nn.Module]] = {"torchscript": load_torchscript, "exported": load_exported}
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
 # Tied and rounded sizes differ a little; code of another size differs a lot.
 _SAME_SIZE = 0.02

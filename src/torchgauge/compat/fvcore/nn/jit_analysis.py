@@ -15,6 +15,7 @@ from torch.jit._trace import TracerWarning
 
 from torchgauge.compat.fvcore.nn.ignored_ops import IGNORED_OPS
 from torchgauge.compat.fvcore.nn.jit_handles import Handle
+from torchgauge.compat.fvcore.nn.module_names import with_owners
 from torchgauge.compat.fvcore.nn.trace import Trace, trace
 from torchgauge.compat.fvcore.nn.values import Node
 from torchgauge.compat.fvcore.nn.warning import warn_uncalled, warn_unsupported
@@ -168,7 +169,7 @@ class JitModelAnalysis:
                     unsupported[name][node.kind()] += 1
                 else:
                     counts[name] += counted
-        owners = {owner for name in found.called for owner in _owners(name)} if self._is_owned else set()
+        owners = {owner for name in found.called for owner in with_owners(name)} if self._is_owned else set()
         return Statistics(counts, unsupported, names - found.called - owners)
 
     @property
@@ -176,7 +177,7 @@ class JitModelAnalysis:
         return self._ancestor_mode == "owner"
 
     def _ancestors(self, node: Node) -> set[str]:
-        return _owners(node.scopes[-1]) if self._is_owned else {"", *node.scopes}
+        return set(with_owners(node.scopes[-1])) if self._is_owned else {"", *node.scopes}
 
     def _count(self, node: Node) -> Counter[str] | None:
         """What the op counts for, by name; None where nothing counts it."""
@@ -203,11 +204,6 @@ def _checked(counted: Any) -> Counter[str]:
 def _short(kind: str) -> str:
     """`aten::batch_norm` -> `batch_norm`."""
     return kind.partition("::")[2] or kind
-
-
-def _owners(name: str) -> set[str]:
-    parts = name.split(".")
-    return {".".join(parts[:end]) for end in range(len(parts) + 1)}
 
 
 def _one_of(mode: str, known: tuple[str, ...]) -> str:

@@ -37,6 +37,13 @@ def multiply_adds(inputs: list[Any], outputs: list[Any]) -> int:
 addmm_flop_jit = bmm_flop_jit = einsum_flop_jit = linear_flop_jit = matmul_flop_jit = multiply_adds
 
 
+def conv_flop_count(x_shape: list[int], w_shape: list[int], out_shape: list[int], transposed: bool = False) -> int:
+    """Multiply-adds of a convolution of these shapes."""
+    x, weight, out = (TensorSpec(tuple(shape)) for shape in (x_shape, w_shape, out_shape))
+    arguments = {"input": x, "weight": weight, "bias": None, "transposed": transposed}
+    return assess(Call("aten::convolution", arguments, (out,))).cost.macs
+
+
 def conv_flop_jit(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     """Multiply-adds of a convolution, under the name "conv"."""
     return Counter({"conv": multiply_adds(inputs, outputs)})

@@ -1,0 +1,37 @@
+"""Tables in Markdown, laid out as `tabulate` does it in its format "pipe", which fvcore prints with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+MIN_PADDING = 2  # a column is wider than its title by this much
+
+
+def pipe_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    columns = [_column(title, list(cells)) for title, *cells in zip(headers, *rows, strict=True)]
+    return "\n".join(f"|{'|'.join(line)}|" for line in zip(*columns, strict=True))
+
+
+def _column(title: str, cells: list[str]) -> list[str]:
+    """The lines of a column: numbers stand at the right, with their points below each other, all else at the left."""
+    given = [cell for cell in cells if cell]
+    is_number = bool(given) and all(_is(float, cell) for cell in given)
+    if is_number and not all(_is(int, cell) for cell in given):
+        cells = _pointed([f"{float(cell):g}" if cell else "" for cell in cells])
+    width = max(len(title) + MIN_PADDING, *map(len, cells))
+    rule = "-" * (width + 1)
+    lines = [f" {text:>{width}} " if is_number else f" {text:<{width}} " for text in (title, *cells)]
+    return [lines[0], f"{rule}:" if is_number else f":{rule}", *lines[1:]]
+
+
+def _pointed(numbers: list[str]) -> list[str]:
+    decimals = [len(number.partition(".")[2]) if "." in number else -1 for number in numbers]
+    return [number + " " * (max(decimals) - places) for number, places in zip(numbers, decimals, strict=True)]
+
+
+def _is(kind: Callable[[str], float], text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True

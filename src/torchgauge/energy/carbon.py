@@ -1,0 +1,127 @@
+"""Grams of CO2 equivalents: energy of the device, times the overhead of its data centre, times the grid's intensity."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from torchgauge.errors import UsageError
+
+JOULES_PER_KWH = 3.6e6
+SECONDS_PER_YEAR = 365 * 24 * 3600
+# Per second, without a stop: stated with the figure, so that it can be scaled to any rate.
+REFERENCE_RATE_PER_S = 1.0
+BATCH_OF_INFERENCES = 1000
+BOUNDARY = "the device's own energy in use; not the host, its making, or the network"
+_SOURCE = "Ember, Yearly Electricity Data (2025), processed by Our World in Data; life cycle, generation"
+# Both are written where ISO has GB and GR.
+_OTHER_SPELLINGS = {"UK": "GB", "EL": "GR"}
+# No grid emits as much; lignite alone comes to about 1,200.
+_MOST_G_PER_KWH = 3000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Where the electricity comes from; `year` None where the user gave the figure."""
+
+    code: str | None
+    country: str
+    g_per_kwh: float
+    year: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What grams are computed from. `pue`: the whole data centre's power over that of its computers."""
+
+    grid: Grid
+    pue: float = 1.0
+
+    def grams(self, joules: float) -> float:
+        return joules / JOULES_PER_KWH * self.pue * self.grid.g_per_kwh
+
+    def figures(self, energy: Mapping[str, Any], *, samples: int = 1) -> dict[str, Any]:
+        """`energy.carbon`: per 1,000 samples and per year at the reference rate; estimated energy gives a range."""
+        stated = {
+            "country": self.grid.code,
+            "place": self.grid.country,
+            "g_per_kwh": self.grid.g_per_kwh,
+            "year": self.grid.year,
+            "source": self.grid.source,
+            "pue": self.pue,
+            "boundary": BOUNDARY,
+            "rate_per_s": REFERENCE_RATE_PER_S,
+        }
+        if energy.get("joules") is not None:
+            return stated | self._amounts(energy["joules"] / samples)
+        if estimated := energy.get("estimated_joules"):
+            parts = {bound: self._amounts(joules / samples) for bound, joules in estimated.items()}
+            names = next(iter(parts.values()))
+            return stated | {f"estimated_{name}": {bound: parts[bound][name] for bound in parts} for name in names}
+        return stated
+
+    def _amounts(self, joules_per_sample: float) -> dict[str, float]:
+        grams = self.grams(joules_per_sample)
+        return {
+            "grams_per_1000": grams * BATCH_OF_INFERENCES,
+            "grams_per_year": grams * REFERENCE_RATE_PER_S * SECONDS_PER_YEAR,
+        }
+
+
+def footprint(country: str | None, intensity: float | None, pue: float | None) -> Footprint | None:
+    """As it was asked for; None where nothing was."""
+    if country is not None and intensity is not None:
+        raise UsageError("give either a country (--carbon) or an intensity (--carbon-intensity), not both")
+    if country is None and intensity is None:
+        if pue is not None:
+            raise UsageError("--pue needs a grid: give --carbon CC or --carbon-intensity G too")
+        return None
+    overhead = 1.0 if pue is None else pue
+    if not 1.0 <= overhead < 10.0:
+        raise UsageError(f"a PUE is 1 (no overhead) or more, rarely above 2; not {overhead:g}")
+    return Footprint(grid_of(country) if country is not None else given_grid(intensity or 0.0), overhead)
+
+
+def given_grid(g_per_kwh: float) -> Grid:
+    if not 0.0 <= g_per_kwh <= _MOST_G_PER_KWH:
+        raise UsageError(f"an intensity is in grams of CO2e per kWh, 0 to {_MOST_G_PER_KWH:g}; not {g_per_kwh:g}")
+    return Grid(None, "as given", g_per_kwh, None, "given")
+
+
+def grid_of(code: str) -> Grid:
+    """By ISO 3166-1 alpha-2 code, EU or WORLD; a country's name is taken too."""
+    table = grids()
+    asked = code.strip()
+    found = table.get(_OTHER_SPELLINGS.get(asked.upper(), asked.upper()))
+    found = found or next((grid for grid in table.values() if grid.country.lower() == asked.lower()), None)
+    if found is None:
+        raise UsageError(f"no electricity figures for '{code}'; {_nearest(asked, table)}, or give --carbon-intensity G")
+    return found
+
+
+def _nearest(asked: str, table: Mapping[str, Grid]) -> str:
+    names = {grid.country.lower(): grid for grid in table.values()}
+    close = [names[name] for name in get_close_matches(asked.lower(), names, n=3)]
+    same = [grid for key, grid in table.items() if asked and key[0] == asked[0].upper() and len(asked) == 2]
+    chosen = (close or same)[:12]
+    if not chosen:
+        return "codes are ISO 3166-1 alpha-2, as DE, FR, US, or EU and WORLD"
+    return f"near are {', '.join(f'{grid.code} ({grid.country})' for grid in chosen)}"
+
+
+@cache
+def grids() -> dict[str, Grid]:
+    text = (Path(__file__).parent / "grid.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    table: dict[str, Grid] = {}
+    for row in rows:
+        if row["code"] in table:
+            raise ValueError(f"the grid of '{row['code']}' is listed twice")
+        table[row["code"]] = Grid(row["code"], row["country"], float(row["g_per_kwh"]), int(row["year"]), _SOURCE)
+    return table

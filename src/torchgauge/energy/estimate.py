@@ -1,0 +1,145 @@
+"""Energy without a meter: operations and bytes at published energies, power over the time the run took.
+
+    low   the arithmetic and every byte at the lowest published figures, or the least power over the time: what is more
+    high  the most power the device can take over the time; without a time, work and bytes at the highest figures
+
+An estimate is a range. Its one value, the geometric mean, exists so that parts can be ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchgauge.energy.technology import Range, Technology, power_of, technology_of
+from torchgauge.records import COUNTED, ModuleRecord, OpRecord
+
+ESTIMATED = "estimated"
+NO_TIME = "without the power the device takes over time, since no time was measured"
+NO_POWER = "without the power the device takes over time, which is not known for it"
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is known of the run: the device by its name, torch's type of it and its published limit in watts; the median
+    time, the times of ops, and the cores in use."""
+
+    device: str
+    kind: str = "cpu"
+    watts: float | None = None
+    cores: int | None = None
+    time_s: float | None = None
+    op_times: Mapping[int, float] = field(default_factory=dict)
+    tf32: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`ops` by index: their shares of the value; those of all ops add up to it."""
+
+    joules: Range
+    work: Range
+    power: Range | None
+    technology: Technology
+    ops: Mapping[int, float]
+    notes: tuple[str, ...]
+
+    @property
+    def value(self) -> float:
+        return self.joules.value
+
+    def range_of(self, share: float) -> dict[str, float]:
+        """The members of a row whose part of the value is this."""
+        scale = share / self.value if self.value else 0.0
+        return {
+            "estimated_energy_j": share,
+            "estimated_energy_low_j": self.joules.low * scale,
+            "estimated_energy_high_j": self.joules.high * scale,
+        }
+
+    def figures(self, *, samples: int = 1) -> dict[str, Any]:
+        """`energy.estimated_joules` and what it rests on, as plain JSON."""
+        return {
+            "estimated_joules": _plain(self.joules),
+            "estimated_joules_per_sample": _plain(self.joules.scaled(1 / samples)),
+            "estimated_from": {
+                "technology": self.technology.name,
+                "technology_known": self.technology.is_known,
+                "work_joules": _plain(self.work),
+                "watts": None if self.power is None else _plain(self.power),
+                "sources": list(self.technology.sources),
+                "notes": list(self.notes),
+            },
+        }
+
+
+def estimate(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
+    technology = technology_of(known.device, known.kind)
+    by_op = {op.index: _op_work(op, technology, known) for op in ops}
+    work = Range(sum(one.low for one in by_op.values()), sum(one.high for one in by_op.values()))
+    power = power_of(known.watts, known.kind, known.cores)
+    joules = _bounded(work, power, known.time_s)
+    shares = _shares({index: one.value for index, one in by_op.items()}, joules.value, known.op_times)
+    return Estimate(joules, work, power, technology, shares, tuple(_notes(ops, technology, power, known)))
+
+
+def module_shares(
+    ops: Sequence[OpRecord], modules: Sequence[ModuleRecord], shares: Mapping[int, float]
+) -> dict[str, float]:
+    """Of a module: its own ops and those of the modules below."""
+    found = {module.path: 0.0 for module in modules}
+    for op in ops:
+        for path in _upwards(op.module):
+            if path in found:
+                found[path] += shares[op.index]
+    return found
+
+
+def _upwards(path: str) -> list[str]:
+    parts = path.split(".") if path else []
+    return [".".join(parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def _op_work(op: OpRecord, technology: Technology, known: Circumstances) -> Range:
+    cost, dtype = op.cost, op.signature.dtype
+    # TF32 is for matrix work only.
+    matrix = "tf32" if known.tf32 and dtype == "float32" else dtype
+    others = max(cost.flops - 2 * cost.macs, 0)
+    moved = technology.byte_j().scaled(cost.bytes_read + cost.bytes_written)
+    return moved.plus(technology.mac_j(matrix).scaled(cost.macs)).plus(technology.operation_j(dtype).scaled(others))
+
+
+def _bounded(work: Range, power: Range | None, time_s: float | None) -> Range:
+    if power is None or not time_s:
+        return work
+    taken = power.scaled(time_s)
+    # Work that would take more than the device can give was cheaper than published: its limit holds.
+    return Range(min(max(work.low, taken.low), taken.high), taken.high)
+
+
+def _shares(work: Mapping[int, float], total: float, times: Mapping[int, float]) -> dict[int, float]:
+    """What the work does not explain is spread over the time the ops took; without times, over the work."""
+    worked, timed = sum(work.values()), sum(times.get(index, 0.0) for index in work)
+    rest = total - worked
+    if rest <= 0 or not timed:
+        return {index: joules * (total / worked if worked else 0.0) for index, joules in work.items()}
+    return {index: joules + rest * times.get(index, 0.0) / timed for index, joules in work.items()}
+
+
+def _notes(ops: Sequence[OpRecord], technology: Technology, power: Range | None, known: Circumstances) -> list[str]:
+    notes = []
+    if not technology.is_known:
+        notes.append(f"the technology of '{known.device}' is not known: the range spans {technology.name}")
+    if power is None:
+        notes.append(NO_POWER)
+    elif not known.time_s:
+        notes.append(NO_TIME)
+    uncounted = sum(op.status not in (COUNTED, "free") for op in ops)
+    if uncounted:
+        notes.append(f"without the arithmetic of {uncounted} ops that have no formula")
+    return notes
+
+
+def _plain(joules: Range) -> dict[str, float]:
+    return {"value": joules.value, "low": joules.low, "high": joules.high}

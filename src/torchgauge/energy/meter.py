@@ -1,0 +1,141 @@
+"""What a meter is, the registry of all, and which of them tells of a device.
+
+A meter counts joules (a counter that only grows) or shows watts. One that is not to be had says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+from torchgauge.measure.absence import Absent
+
+Clock = Callable[[], float]
+
+JOULES, WATTS = "J", "W"
+# What a meter's boundary is, where it is not a device of torch.
+MACHINE = "machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`value` is in the meter's unit: joules since some start that never changes, or watts now."""
+
+    value: float
+    at_s: float
+
+
+class Meter(Protocol):
+    """`covers` is the device it tells of ("cuda:0", "cpu", "machine"); `resolution_j` is the smallest step it can
+    show: of a power meter its watts over one update."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def covers(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def update_period_s(self) -> float: ...
+    @property
+    def resolution_j(self) -> float: ...
+
+    def available(self) -> str | None:
+        """None where it can be read, else the reason why not."""
+        ...
+
+    def read(self) -> Reading | Absent: ...
+
+
+# Gives the meters of a device, those that are absent too; the stack closes what they hold.
+Finder = Callable[[str, ExitStack], Iterable[Meter]]
+
+FINDERS: dict[str, Finder] = {}
+
+
+def meters(name: str) -> Callable[[Finder], Finder]:
+    """Register the function that finds the meters of a kind."""
+
+    def register(find: Finder) -> Finder:
+        if name in FINDERS:
+            raise ValueError(f"there are meters '{name}' already")
+        FINDERS[name] = find
+        return find
+
+    return register
+
+
+@contextmanager
+def meters_of(device: str) -> Iterator[list[Meter]]:
+    """All that could tell of a device of torch ("cuda:1", "cpu"), the most exact first; open while the block runs."""
+    # The order of these imports is the order of preference.
+    from torchgauge.energy import nvml_meter, rapl, perf_power, amd, apple, battery  # noqa: F401, I001
+
+    with ExitStack() as stack:
+        yield [meter for find in FINDERS.values() for meter in find(device, stack)]
+
+
+def choose(found: Sequence[Meter], device: str) -> Meter | Absent:
+    """The first that can be read and tells of this device alone; else one of the whole machine."""
+    for boundary in (device, MACHINE):
+        for meter in found:
+            if meter.covers == boundary and meter.available() is None:
+                return meter
+    reasons = [f"{meter.name}: {meter.available()}" for meter in found if meter.covers in (device, MACHINE)]
+    return Absent("; ".join(reasons) or f"there is no meter for '{device}'")
+
+
+def offer(meter: Meter) -> dict[str, Any]:
+    """What it can resolve, or why it cannot be read here: plain JSON."""
+    reason = meter.available()
+    return {
+        "name": meter.name,
+        "covers": meter.covers,
+        "unit": meter.unit,
+        "available": reason is None,
+        "reason": reason,
+        "update_period_s": meter.update_period_s,
+        "resolution_j": meter.resolution_j,
+    }
+
+
+@dataclass(slots=True)
+class FunctionMeter:
+    """A meter from a function that reads it."""
+
+    name: str
+    covers: str
+    unit: str
+    update_period_s: float
+    resolution_j: float
+    ask: Callable[[], float | Absent]
+    clock: Clock = perf_counter
+
+    def available(self) -> str | None:
+        found = self.ask()
+        return found.reason if isinstance(found, Absent) else None
+
+    def read(self) -> Reading | Absent:
+        found = self.ask()
+        return found if isinstance(found, Absent) else Reading(found, self.clock())
+
+
+@dataclass(slots=True)
+class Unwrapped:
+    """A counter that starts again at 0 after `range_j`, made one that only grows. It must be read more than once in
+    every turn. Without a range it never turns: one that falls has been reset."""
+
+    range_j: float | None = None
+    _last: float | None = None
+    _turned_j: float = 0.0
+
+    def grown(self, raw_j: float) -> float | Absent:
+        if self._last is not None and raw_j < self._last:
+            if self.range_j is None:
+                return Absent("the counter fell: it was reset meanwhile")
+            self._turned_j += self.range_j
+        self._last = raw_j
+        return self._turned_j + raw_j

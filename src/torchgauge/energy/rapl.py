@@ -1,0 +1,90 @@
+"""Running average power limit: the processor's own energy counters, through the kernel's powercap folder (Linux).
+
+The packages of all sockets and their memory, where it has a counter, make the processor's figure; cores lie inside
+their package. Since 2020 the files are readable for root only (CVE-2020-8694), unless the machine's owner allows it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchgauge.energy.meter import JOULES, FunctionMeter, Meter, Unwrapped, meters
+from torchgauge.measure.absence import Absent
+
+POWERCAP = Path("/sys/class/powercap")
+# Intel SDM vol. 3B 15.10.3: the counters are updated about every millisecond.
+_UPDATE_S = 1e-3
+# The unit of the counter is 2^-14 J (61 µJ) on most parts; the kernel shows whole microjoules of it.
+_RESOLUTION_J = 2.0**-14
+_MICRO = 1e-6
+PACKAGE, MEMORY, CORE = "package", "dram", "core"
+
+
+@dataclass(slots=True)
+class Domain:
+    """One counter of the folder, `name` as the kernel has it: package-0, core, uncore, dram, psys."""
+
+    folder: Path
+    name: str
+    _counter: Unwrapped = field(default_factory=Unwrapped)
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("-")[0]
+
+    def energy_j(self) -> float | Absent:
+        try:
+            if self._counter.range_j is None:
+                self._counter.range_j = _number(self.folder / "max_energy_range_uj") * _MICRO
+            return self._counter.grown(_number(self.folder / "energy_uj") * _MICRO)
+        except PermissionError:
+            return Absent(f"{self.folder / 'energy_uj'} may be read by root only (sudo chmod a+r, until the next boot)")
+        except (OSError, ValueError) as error:
+            return Absent(f"{self.folder.name} cannot be read: {error}")
+
+
+@meters("rapl")
+def rapl_meters(device: str, stack: ExitStack, folder: Path = POWERCAP) -> Iterator[Meter]:
+    """The processor as one meter, then every kind of domain as one of its own, which covers a part only."""
+    if device != "cpu":
+        return
+    domains = find_domains(folder)
+    packages = [] if isinstance(domains, Absent) else [d for d in domains if d.kind in (PACKAGE, MEMORY)]
+    if isinstance(domains, Absent) or not packages:
+        why = domains if isinstance(domains, Absent) else Absent(f"no counter of a package in {folder}")
+        yield FunctionMeter("RAPL", device, JOULES, _UPDATE_S, _RESOLUTION_J, lambda: why)
+        return
+    yield summed("RAPL", device, packages)
+    for kind in dict.fromkeys(domain.kind for domain in domains):
+        # Counters of their own: reading one meter must not hide a turn from another.
+        of_kind = [Domain(domain.folder, domain.name) for domain in domains if domain.kind == kind]
+        yield summed(f"RAPL {kind}", f"{device} {kind}", of_kind)
+
+
+def find_domains(folder: Path = POWERCAP) -> list[Domain] | Absent:
+    if not folder.is_dir():
+        where = "" if sys.platform == "linux" else ", which only Linux has"
+        return Absent(f"no RAPL: there is no {folder}{where}; virtual machines do not show it either")
+    found = [Domain(path.parent, path.read_text().strip()) for path in sorted(folder.glob("intel-rapl*/name"))]
+    return found or Absent(f"no RAPL: {folder} has no intel-rapl entries")
+
+
+def summed(name: str, covers: str, domains: Sequence[Domain]) -> FunctionMeter:
+    def energy() -> float | Absent:
+        total = 0.0
+        for domain in domains:
+            found = domain.energy_j()
+            if isinstance(found, Absent):
+                return found
+            total += found
+        return total
+
+    return FunctionMeter(name, covers, JOULES, _UPDATE_S, _RESOLUTION_J, energy)
+
+
+def _number(path: Path) -> int:
+    return int(path.read_text())

@@ -1,0 +1,95 @@
+"""Temperatures and clocks over the run, whether the device held itself back, and what heat does to the energy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import correlation, fmean, linear_regression
+from typing import Any
+
+from torchgauge.energy.window import Trial
+from torchgauge.measure.absence import Absent
+from torchgauge.measure.nvml import Device
+from torchgauge.measure.readings import cuda, processor
+from torchgauge.measure.readings.quantity import Quantity
+
+POWER, TEMPERATURE, CLOCK, THROTTLED = "power_w", "temperature_c", "clock_hz", "throttled_share"
+# What the figures are called here, by the sampler's names.
+_NAMES = {
+    "cuda_power_instant_w": POWER, "cuda_temperature_c": TEMPERATURE, "cuda_sm_clock_hz": CLOCK,
+    "temperature_c": TEMPERATURE, "cpu_frequency_hz": CLOCK,
+}  # fmt: skip
+# Reasons that make the device slower than it would be; the others are how it was set up, or rest.
+HELD_BACK = ("power_cap", "hardware_slowdown", "thermal_software", "thermal_hardware", "power_brake")
+# Of the run: rarer than that is no throttling worth telling.
+_LEAST_SHARE = 0.02
+
+
+def quantities(device: Device | Absent, kind: str) -> Iterator[Quantity]:
+    """What is sampled beside the trials, of the device that runs them."""
+    if kind != "cuda":
+        yield from (found for found in processor.quantities() if found.name in _NAMES)
+        return
+    yield from (found for found in cuda.quantities(device) if found.name in (*_NAMES, "cuda_throttled_share"))
+
+    def power() -> float | Absent:
+        return device if isinstance(device, Absent) else _power(device)
+
+    yield Quantity("cuda_power_instant_w", "W", power, "NVML", resolution=1e-3)
+
+
+def _power(device: Device) -> float | Absent:
+    """Drivers before 530 tell no instant power."""
+    now = device.power_instant_w()
+    return device.power_w() if isinstance(now, Absent) else now
+
+
+def thermal_figures(sampled: Mapping[str, Any], trials: Sequence[Trial]) -> dict[str, Any]:
+    """Plain JSON: the contract's `energy.thermal`, from the sampler's figures."""
+    rows = sampled["quantities"]
+    series = {_NAMES[name]: _series(row) for name, row in rows.items() if name in _NAMES}
+    shares = _shares(rows.get("cuda_throttled_share"))
+    return {
+        "series": series,
+        TEMPERATURE: _extent(series.get(TEMPERATURE)),
+        CLOCK: _extent(series.get(CLOCK)),
+        "throttled": shares,
+        "is_throttled": None if shares is None else any(share >= _LEAST_SHARE for share in shares.values()),
+        "drift": drift(trials),
+        "absent": dict(sampled["absent"]),
+    }
+
+
+def _series(row: Mapping[str, Any]) -> dict[str, list[float]]:
+    """One line: of several cores the mean, of several sensors the hottest."""
+    join = fmean if row["unit"] == "Hz" else max
+    values = [join(value) if isinstance(value, list) else value for value in row["values"]]
+    return {"t_s": list(row["t_s"]), "values": values}
+
+
+def _extent(series: Mapping[str, list[float]] | None) -> dict[str, float] | None:
+    if not series or not series["values"]:
+        return None
+    values = series["values"]
+    return {"first": values[0], "last": values[-1], "min": min(values), "max": max(values)}
+
+
+def _shares(row: Mapping[str, Any] | None) -> dict[str, float] | None:
+    """The share of the run in which each reason held; only reasons that mean it was held back."""
+    if row is None:
+        return None
+    means = {name: found["mean"] for name, found in row["by_label"].items() if name in HELD_BACK}
+    return {name: mean for name, mean in means.items() if mean}
+
+
+def drift(trials: Sequence[Trial]) -> dict[str, float | None] | None:
+    """How a run's energy goes with the temperature, as a line through the trials; None without a thermometer."""
+    points = [(t.temperature_c, t.span.joules_each) for t in trials if t.temperature_c is not None]
+    if len(points) < 2:
+        return None
+    degrees, joules = [point[0] for point in points], [point[1] for point in points]
+    first_to_last = joules[-1] / joules[0] - 1 if joules[0] else None
+    if max(degrees) == min(degrees):
+        return {"joules_per_degree": None, "correlation": None, "first_to_last": first_to_last}
+    slope = linear_regression(degrees, joules).slope
+    related = correlation(degrees, joules) if max(joules) > min(joules) else 0.0
+    return {"joules_per_degree": slope, "correlation": related, "first_to_last": first_to_last}
