@@ -132,6 +132,9 @@ def analyze(
     budget_s: float | None = None,
     memory_fraction: float | None = None,
     profile_level: str | None = None,
+    carbon: str | None = None,
+    carbon_intensity: float | None = None,
+    pue: float | None = None,
     weights: bool | str = "auto",
     deep: bool | str = "auto",
     spectrum: bool = False,
@@ -152,17 +155,21 @@ def analyze(
     runs), `memory_fraction` (of a CUDA device) and `profile_level` ("latency", "modules", "ops") are its settings;
     TORCHGAUGE_THREADS and the like stand for those not given.
 
-    `weights` reads the values of the
-    parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep` adds what needs more than one
-    pass ("auto": up to 2 GiB), `spectrum` all singular values. `progress` None shows progress on a terminal.
+    `profile` measures energy too, where the device has a meter; without one it is estimated, with a range. `carbon` is
+    the country of the grid ("DE"), or `carbon_intensity` its grams per kWh; `pue` is the data centre's overhead.
+
+    `weights` reads the values of the parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep`
+    adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `progress` None shows
+    progress on a terminal.
     """
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = _Depth.of(deep, spectrum)
-    asked: Asked | None = None
-    if inference or profile or sweep is not None:
-        settings = {"threads": threads, "budget_s": budget_s, "memory_fraction": memory_fraction}
-        asked = _asked(target, profile, sweep, settings | {"profile_level": profile_level})
+    emitted = _footprint(carbon, carbon_intensity, pue)
+    settings = {"threads": threads, "budget_s": budget_s, "memory_fraction": memory_fraction}
+    settings |= {"profile_level": profile_level}
+    is_measured = inference or profile or sweep is not None
+    asked = _asked(target, profile, sweep, settings) if is_measured else None
     from torch.nn import Module
 
     from torchgauge.capture import unwrap
@@ -183,6 +190,8 @@ def analyze(
             found, seen = _run(source, given, request)
     if asked is not None:
         _add_measurements(found, source, asked, progress, *((seen, request, given) if seen else ()))
+    elif emitted is not None:
+        _add_energy(found, None, emitted)
     if _reads_weights(source, _switch(weights, "weights")):
         _add_statistics(found, source, depth, progress)
     return found
@@ -222,7 +231,8 @@ def _add_measurements(
     from torchgauge.measure.target import measure_target, refused
 
     if seen is None:
-        measured = refused("there is no code to run: give it with code= (--as TARGET)", asked)
+        reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"
+        measured = refused(f"{reason}: give it with code= (--as TARGET)", asked)
     else:
         wanted = Request(**request or {}, build_real=source.build_real)
         with steps("measuring", shown=progress) as tell:

@@ -11,7 +11,7 @@ from torchgauge.errors import UsageError
 
 _COUNT_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_SMALL_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_SMALL_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SCALES = {
     "": 1,
@@ -123,7 +123,7 @@ def _with_prefix(value: float | None, unit: str) -> str:
     for scale, prefix in _SMALL_PREFIXES:
         if abs(value) >= scale * 0.9995:
             return f"{_three_digits(value / scale, whole=False)} {prefix}{unit}"
-    return f"{value / 1e-12:.2g} p{unit}"
+    return f"{value:.2g} {unit}"
 
 
 def _scale(value: float, base: float, steps: int) -> tuple[float, int]:

@@ -73,6 +73,8 @@ def open_whatever(path: Path) -> bool:
         index = open_checkpoint(path)
     except FormatError:
         return False
+    if any("missing at its end" in warning for warning in index.warnings):
+        return False
     for entry in index.entries:
         assert entry.nbytes >= 0
         assert entry.offset is None or 0 <= entry.offset <= entry.offset + entry.nbytes <= size or entry.nbytes == 0
@@ -81,7 +83,9 @@ def open_whatever(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_file_cut_at_any_percent_is_an_error(tmp_path: Path, originals: dict[str, bytes], name: str) -> None:
+def test_a_file_cut_at_any_percent_is_an_error_or_says_what_is_missing(
+    tmp_path: Path, originals: dict[str, bytes], name: str
+) -> None:
     content = originals[name]
     for percent in range(100):
         (tmp_path / "cut").write_bytes(content[: len(content) * percent // 100])

@@ -64,6 +64,8 @@ def open_folder(folder: Path) -> bool:
         index = open_checkpoint(folder)
     except FormatError:
         return False
+    if any("missing at its end" in warning for warning in index.warnings):
+        return False
     for entry in index.entries:
         for place in entry.chunks or (entry,):
             end = 0 if place.offset is None else place.offset + place.nbytes
@@ -72,7 +74,9 @@ def open_folder(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_with_a_cut_file_is_an_error(tmp_path: Path, originals: dict[str, Path], name: str) -> None:
+def test_a_folder_with_a_cut_file_is_an_error_or_says_what_is_missing(
+    tmp_path: Path, originals: dict[str, Path], name: str
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(originals[name], folder)
     for path in members(folder):

@@ -105,3 +105,14 @@ def test_an_incomplete_download_says_how_much_is_missing(tmp_path: Path) -> None
     (tmp_path / "m").write_bytes(content[:-30])
     with pytest.raises(FormatError, match="30 bytes are missing at its end"):
         open_checkpoint(tmp_path / "m")
+
+
+def test_the_tensors_before_the_end_of_an_incomplete_download_are_listed(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(100), "b": torch.ones(100), "c": torch.ones(100)}, tmp_path / "m")
+    content = (tmp_path / "m").read_bytes()
+    (tmp_path / "m").write_bytes(content[:-430])
+    index = open_checkpoint(tmp_path / "m")
+    assert [entry.name for entry in index.entries] == ["a", "b", "c"]
+    assert index.warnings == (
+        "m: 430 bytes are missing at its end, and with them 2 of 3 tensors; is the download complete?",
+    )

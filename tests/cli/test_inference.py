@@ -169,4 +169,4 @@ def test_an_interruption_prints_what_was_measured_until_then(code: Path) -> None
     assert process.returncode == 130
     assert "Latency" in out
     assert "The measurement ended early: interrupted" in out
-    assert err == "torchgauge: interrupted: what was measured until then is above\n"
+    assert err == "torchgauge: interrupted: the report has what was measured until then\n"

@@ -77,7 +77,8 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
     import torch
 
     command = "a.py:Net --input 1x3x8x8 --input ids=1x4:int64 --batch 2 --seq 7 --dtype bf16 --device cuda --mode train"
-    command += " --as b.py:Net --allow-pickle --no-weights --deep"
+    command += " --as b.py:Net --allow-pickle --no-weights --deep --inference --profile --sweep batch=1,2 --threads 3"
+    command += " --budget 4.5 --memory-fraction 0.5 --profile-level modules"
     assert main([*command.split(), "--quiet"]) == 0
     ((target, options),) = fake_analysis
     assert target == "a.py:Net"
@@ -90,6 +91,13 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
         "dtype": torch.bfloat16,
         "device": "cuda",
         "mode": "train",
+        "inference": True,
+        "profile": True,
+        "sweep": ["batch=1,2"],
+        "threads": 3,
+        "budget_s": 4.5,
+        "memory_fraction": 0.5,
+        "profile_level": "modules",
         "weights": False,
         "deep": True,
         "spectrum": False,

@@ -189,3 +189,18 @@ def test_progress_tells_the_share_the_rate_and_the_time_left() -> None:
 )
 def test_the_time_left_is_told_as_people_do(seconds: float, text: str) -> None:
     assert format_left(seconds) == text
+
+
+def test_of_a_truncated_file_the_rest_is_analysed_and_the_lost_tensors_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file({f"layer{i}.weight": torch.randn(8, 8) for i in range(10)}, path)
+    path.write_bytes(path.read_bytes()[: -8 * 256 + 10])
+    for command in (["weights"], []):
+        assert main([*command, str(path), "--json"]) == 1
+        told = capsys.readouterr()
+        rows = {row["name"]: row for row in json.loads(told.out)["weights"]}
+        assert sorted(name for name, row in rows.items() if row.get("std")) == ["layer0.weight", "layer1.weight"]
+        assert all(f"layer{i}.weight" in told.err for i in range(2, 10))
+        assert told.err.count("could not be read") == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,14 +45,14 @@ CASES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
 
 
 @pytest.fixture
-def original(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def original(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = pytest.importorskip("fvcore.nn")
     tabulate = pytest.importorskip("tabulate")
     if "preserve_whitespace" in inspect.signature(tabulate.tabulate).parameters:
         # fvcore asks for it in the way of older releases, and loses its indentation with newer ones.
         kept = functools.partial(tabulate.tabulate, preserve_whitespace=True)
         monkeypatch.setattr(tabulate, "tabulate", kept)
-    yield found
+    return found
 
 
 def test_the_documented_table_is_indented_by_depth() -> None:
@@ -89,7 +89,7 @@ def test_modules_that_were_not_called_are_marked() -> None:
 
 
 def test_a_module_slot_that_is_empty_is_written_as_torch_does() -> None:
-    model = nn.Sequential(nn.Linear(2, 3))
+    model = nn.Linear(2, 3)
     model.register_module("off", None)
     text = ours.flop_count_str(ours.FlopCountAnalysis(model, torch.randn(1, 2)))
     assert "  (off): None\n" in text

@@ -58,7 +58,7 @@ def targets(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["module", "exported", "pt2", "script"])
 def test_device_time_of_the_modules_is_that_of_the_kernels(tmp_path: Path, kind: str) -> None:
     target = targets(tmp_path)[kind]
-    given = {} if kind in ("exported", "pt2") else {"input_size": SIZE}
+    given: dict[str, Any] = {} if kind in ("exported", "pt2") else {"input_size": SIZE}
     found: Any = tg.analyze(target, device="cuda", inference=True, profile_level="ops", **given, **QUICK)
     figures = found.measurements
     assert figures["failure"] is None

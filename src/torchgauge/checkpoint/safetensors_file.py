@@ -37,13 +37,26 @@ def open_safetensors(source: ByteSource, progress: Progress) -> Index:
     metadata = header.pop(_METADATA, None)
     start = 8 + size
     entries = [_entry(source, start, name, described) for name, described in header.items()]
-    _check_coverage(source, start, entries)
+    missing = _check_coverage(source, start, entries)
     return Index(
         path=source.path,
         format="safetensors",
         files=(source.path,),
         entries=unpack_packed(entries),
         metadata={"model_prefix": "", **_named(metadata)},
+        warnings=(_cut_off(source, missing, entries),) if missing else (),
+    )
+
+
+def _cut_off(source: ByteSource, missing: int, entries: list[Entry]) -> str:
+    """The header is whole, so the tensors before the cut are what it says they are; an error where there are none."""
+    end = source.start + source.size
+    whole = sum(0 < entry.nbytes <= end - entry.offset for entry in entries if entry.offset is not None)
+    if not whole:
+        raise FormatError(f"{source.label}: {missing} bytes are missing at its end; is the download complete?")
+    return (
+        f"{source.label}: {missing:,} bytes are missing at its end, and with them {len(entries) - whole:,} of "
+        f"{len(entries):,} tensors; is the download complete?"
     )
 
 
@@ -99,8 +112,8 @@ def _sizes(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _check_coverage(source: ByteSource, start: int, entries: list[Entry]) -> None:
-    """The tensors follow each other without gaps or overlaps up to the end, as the format demands."""
+def _check_coverage(source: ByteSource, start: int, entries: list[Entry]) -> int:
+    """The tensors follow each other without gaps or overlaps, as the format demands; the bytes missing at the end."""
     at = source.start + start
     for entry in sorted(entries, key=lambda entry: (entry.offset or 0, entry.nbytes)):
         if entry.offset is not None and entry.offset != at:
@@ -108,7 +121,6 @@ def _check_coverage(source: ByteSource, start: int, entries: list[Entry]) -> Non
             raise FormatError(f"{source.label}: the tensor {printable(entry.name)} {problem}")
         at += entry.nbytes
     end = source.start + source.size
-    if at > end:
-        raise FormatError(f"{source.label}: {at - end} bytes are missing at its end; is the download complete?")
     if at < end:
         raise FormatError(f"{source.label}: {end - at} bytes after the last tensor belong to none")
+    return at - end

@@ -79,6 +79,10 @@ def show_progress(args: argparse.Namespace, stream: TextIO) -> bool:
     return stream.isatty() and not (args.quiet or args.no_progress)
 
 
+# Tensors that cannot be read are told with their reason up to here, the others by name.
+_TOLD = 5
+
+
 def tell_failures(view: View) -> int:
     """The tensors that could not be read, on stderr; the exit status."""
     from torchgauge.errors import TorchgaugeError
@@ -88,8 +92,11 @@ def tell_failures(view: View) -> int:
     failures = list(statistics.failures) if statistics else []
     if statistics and statistics.against:
         failures += [(row["name"], row["reason"]) for row in statistics.against["failures"]]
-    for name, reason in failures:
+    for name, reason in failures[:_TOLD]:
         print(f"torchgauge: error: {visible(name)} could not be read: {visible(reason)}", file=sys.stderr)
+    if len(failures) > _TOLD:
+        names = ", ".join(visible(name) for name, _ in failures[_TOLD:])
+        print(f"torchgauge: error: nor could {len(failures) - _TOLD:,} others: {names}", file=sys.stderr)
     return TorchgaugeError.exit_status if failures else 0
 
 
@@ -102,7 +109,7 @@ def tell_measuring_failures(view: View) -> int:
     failures = [f"sweep, {row['key']} {row['value']}: {row['failure']}" for row in figures.get("sweep") or ()
                 if row["failure"] and row["failure"] != INTERRUPTED]  # fmt: skip
     if figures.get("failure") == INTERRUPTED:
-        print("torchgauge: interrupted: what was measured until then is above", file=sys.stderr)
+        print("torchgauge: interrupted: the report has what was measured until then", file=sys.stderr)
         return INTERRUPTED_STATUS
     failures += [figures["failure"]] if figures.get("failure") else []
     for failure in failures:

@@ -61,13 +61,13 @@ class Estimate:
     def figures(self, *, samples: int = 1) -> dict[str, Any]:
         """`energy.estimated_joules` and what it rests on, as plain JSON."""
         return {
-            "estimated_joules": _plain(self.joules),
-            "estimated_joules_per_sample": _plain(self.joules.scaled(1 / samples)),
+            "estimated_joules": spread(self.joules),
+            "estimated_joules_per_sample": spread(self.joules.scaled(1 / samples)),
             "estimated_from": {
                 "technology": self.technology.name,
                 "technology_known": self.technology.is_known,
-                "work_joules": _plain(self.work),
-                "watts": None if self.power is None else _plain(self.power),
+                "work_joules": spread(self.work),
+                "watts": None if self.power is None else spread(self.power),
                 "sources": list(self.technology.sources),
                 "notes": list(self.notes),
             },
@@ -141,5 +141,5 @@ def _notes(ops: Sequence[OpRecord], technology: Technology, power: Range | None,
     return notes
 
 
-def _plain(joules: Range) -> dict[str, float]:
+def spread(joules: Range) -> dict[str, float]:
     return {"value": joules.value, "low": joules.low, "high": joules.high}

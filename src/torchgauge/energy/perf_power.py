@@ -35,7 +35,9 @@ def power_events(folder: Path) -> list[Event] | Absent:
     kind = int(_text(folder / "type"))
     sockets = [int(part.partition("-")[0]) for part in _text(folder / "cpumask").split(",") if part]
     events = [
-        Event(name, kind, int(_text(file).removeprefix("event="), 0), cpu, float(_text(folder / f"events/{name}.scale")))
+        Event(
+            name, kind, int(_text(file).removeprefix("event="), 0), cpu, float(_text(folder / f"events/{name}.scale"))
+        )
         for name in _EVENTS
         if (file := folder / "events" / name).exists()
         for cpu in sockets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from torchgauge.energy.meter import JOULES, Reading, Unwrapped
 from torchgauge.measure.absence import Absent
@@ -79,5 +80,5 @@ class ReplayMeter:
         if not callable(self.watts):
             return self.watts * until + added
         edges = [self._watts(number * self.update_period_s) for number in range(periods + 1)]
-        steady = sum((a + b) / 2 for a, b in zip(edges, edges[1:], strict=False)) * self.update_period_s
+        steady = sum((a + b) / 2 for a, b in pairwise(edges)) * self.update_period_s
         return steady + added

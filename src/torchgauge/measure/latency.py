@@ -74,8 +74,8 @@ def time_runs(run: Callable[[], object], budget: Budget | None = None, *, clock:
 def _measure(run: Callable[[], object], limits: Budget, timed: Timed, clock: Clock) -> None:
     begin = clock()
     timed.cold_s = _once(run, clock)
-    # The first run may take longer than all that follow (kernels are chosen, memory is taken); one that takes longer than
-    # everything may is not repeated for nothing.
+    # The first run may take longer than all that follow: its time is not the warm-up's. A run that takes longer than
+    # all may is not repeated for that.
     if timed.cold_s < limits.seconds:
         for seconds in _warm_up(run, limits, clock(), clock):
             timed.warm.append(seconds)

@@ -57,7 +57,7 @@ def _stages(work: Work) -> list[tuple[str, Stage]]:
         ("system", watch_machine, order.system),
         ("threads", measure_scaling, order.system and not work.on_device),
     ]
-    return [(name, stage) for name, stage, wanted in chosen if wanted]
+    return [*((name, stage) for name, stage, wanted in chosen if wanted), *order.more]
 
 
 def _measure_phases(work: Work) -> None:

@@ -27,7 +27,7 @@ _PARTS_SHARE = 0.3
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to measure: `parts` modules and memory, `profile` the ops too, `system` what the machine does meanwhile and
-    how the run scales with threads. `peaks` are the device's, where they are known."""
+    how the run scales with threads. `peaks` are the device's, where they are known; `more` are stages of others."""
 
     profile: bool = False
     train: bool = False
@@ -35,6 +35,7 @@ class Order:
     peaks: Peaks | None = None
     parts: bool = True
     system: bool = False
+    more: tuple[tuple[str, Callable[[Work], None]], ...] = ()
 
 
 @dataclass(slots=True)
@@ -70,8 +71,9 @@ def measure_modules(work: Work) -> None:
     """Modules, and ops where they are asked for; what neither explains is a figure of its own."""
     subject, order = work.subject, work.order
     paths = module_paths(subject.model)
-    calls = {} if work.on_device else time_modules(work.run, paths, _repeats(work.total_s, order.budget))
-    profiled = profile_runs(work.run, paths, PROFILED_RUNS, device=subject.device)
+    calls = {} if work.on_device else time_modules(work.run, paths, repeats(work.total_s, order.budget, most=20))
+    runs = repeats(work.total_s, order.budget, most=PROFILED_RUNS)
+    profiled = profile_runs(work.run, paths, runs, device=subject.device)
     joined = [join(work.ops, run) for run in profiled]
     calls = device_module_times(profiled) if work.on_device else calls
     times = op_times(joined, on_device=work.on_device)
@@ -94,8 +96,9 @@ def _replace_optimizer(own: OwnTimes, seconds: float) -> float:
     return seconds - known
 
 
-def _repeats(total: float, budget: Budget) -> int:
-    return int(min(20, max(3, _PARTS_SHARE * budget.seconds / total))) if total else 3
+def repeats(seconds: float, budget: Budget, *, most: int) -> int:
+    """How often a run of so many seconds is made for its parts."""
+    return int(min(most, max(2, _PARTS_SHARE * budget.seconds / seconds))) if seconds else most
 
 
 def _op_rows(ops: Sequence[OpRecord], times: Mapping[int, OpTime], order: Order) -> dict[int, dict[str, Any]]:

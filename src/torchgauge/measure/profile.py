@@ -116,7 +116,7 @@ def _split(raw: Any) -> list[Profiled]:
         elif found.device_type() == torch._C._autograd.DeviceType.CPU:
             if found.linked_correlation_id() == 0 and not _RUNTIME.match(name):
                 _keep_outer(on_cpu, found.correlation_id(), _event(found, name))
-        elif not name.startswith("torchgauge::"):  # the device's echo of our ranges
+        elif not _is_echo(found, name):
             kernel = Kernel(name, found.start_ns(), found.duration_ns(), stream=found.device_resource_id())
             launched.append((found.linked_correlation_id(), kernel))
     launched = _with_idle_times(launched)
@@ -132,6 +132,13 @@ def _keep_outer(events: dict[int, Event], correlation: int, event: Event) -> Non
     known = events.get(correlation)
     if known is None or event.start_ns < known.start_ns:
         events[correlation] = event
+
+
+def _is_echo(found: Any, name: str) -> bool:
+    """The device repeats the ranges (ours, the optimizer's, the model's own) around the kernels launched in them."""
+    # Releases before 2.5 do not say so.
+    is_annotation = getattr(found, "is_user_annotation", None)
+    return bool(is_annotation()) if is_annotation else name.startswith(("torchgauge::", "Optimizer."))
 
 
 def _with_idle_times(launched: list[tuple[int, Kernel]]) -> list[tuple[int, Kernel]]:

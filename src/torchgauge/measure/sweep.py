@@ -26,6 +26,8 @@ _POINT_SHARE = 0.5
 
 # What is run with a batch size or a sequence length.
 Inputs = Callable[[str, int], Candidate]
+# Adds to the row of a point what others measure there: the subject, one whole run of it, the row.
+AtPoint = Callable[[Subject, Callable[[], None], dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def measure_sweep(
     *,
     budget: Budget,
     train: bool = False,
+    at_point: AtPoint | None = None,
     tell: Tell | None = None,
 ) -> Iterator[dict[str, Any]]:
     """A row for every point. One that fails is kept with its failure; after an interruption there are no more."""
@@ -94,18 +97,21 @@ def measure_sweep(
     for number, (key, value) in enumerate(points):
         if tell:
             tell(number, len(points), f"{key} {value}")
-        row = _row(subject, key, value, inputs, limits, train=train)
+        row = _row(subject, (key, value), inputs, limits, train=train, at_point=at_point)
         yield row
         if row["failure"] == INTERRUPTED:
             return
 
 
-def _row(subject: Subject, key: str, value: Any, inputs: Inputs, budget: Budget, *, train: bool) -> dict[str, Any]:
+def _row(
+    subject: Subject, point: tuple[str, Any], inputs: Inputs, budget: Budget, *, train: bool, at_point: AtPoint | None
+) -> dict[str, Any]:
+    key, value = point
     row: dict[str, Any] = {"key": key, "value": value, "latency": None, "memory": None, "failure": None}
     row |= {"throughput_per_s": None, "time_per_sample_s": None}
     try:
         with _at(subject, key, value, inputs, train=train) as there:
-            _measure(there, row, budget, train=train)
+            _measure(there, row, budget, train=train, at_point=at_point)
     # What fails at one point (out of memory, a length beyond the model's table) may run at the next.
     except (Exception, KeyboardInterrupt) as error:
         row["failure"] = failure_text(error)
@@ -114,7 +120,7 @@ def _row(subject: Subject, key: str, value: Any, inputs: Inputs, budget: Budget,
     return row
 
 
-def _measure(subject: Subject, row: dict[str, Any], budget: Budget, *, train: bool) -> None:
+def _measure(subject: Subject, row: dict[str, Any], budget: Budget, *, train: bool, at_point: AtPoint | None) -> None:
     run = TrainingStep(subject).run if train else subject.run
     timed = time_runs(run, budget)
     items = items_per_run(subject)
@@ -124,6 +130,8 @@ def _measure(subject: Subject, row: dict[str, Any], budget: Budget, *, train: bo
     if timed.failure is not None:
         raise timed.failure
     row["memory"] = memory_figures(subject, run)
+    if at_point is not None:
+        at_point(subject, run, row)
 
 
 def _forget_memory(device: torch.device) -> None:

@@ -12,10 +12,10 @@ from torchgauge.capture import Request, Seen, see
 from torchgauge.environment import cpu_name
 from torchgauge.errors import UsageError
 from torchgauge.hardware import Peaks, peaks_of
-from torchgauge.measure.measuring import INTERRUPTED, Order, Tell, failure_text, let_go, measure
+from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, Tell, failure_text, let_go, measure
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
-from torchgauge.measure.sweep import BATCH, SEQ, Inputs, Sweep, batch_size, measure_sweep, rebatched
+from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
 from torchgauge.records import Measured
 from torchgauge.source import Candidate, Source, candidate_inputs
 from torchgauge.source.exported import ExportedModel
@@ -25,12 +25,15 @@ from torchgauge.source.real_model import real_model
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`profile`: ops, system, counters and threads too; `notes` are what is to be known of the target."""
+    """`profile`: ops, system, counters and threads too; `notes` are what is to be known of the target. `more` are
+    stages of others, `at_point` adds to the row of a sweep."""
 
     profile: bool = False
     sweeps: tuple[Sweep, ...] = ()
     settings: Settings = field(default_factory=Settings)
     notes: tuple[str, ...] = ()
+    more: tuple[tuple[str, Stage], ...] = ()
+    at_point: AtPoint | None = None
 
 
 def measure_target(
@@ -84,6 +87,7 @@ def _order(request: Request, asked: Asked) -> Order:
         peaks=device_peaks(request.device),
         parts=level != LATENCY,
         system=asked.profile,
+        more=asked.more,
     )
 
 
@@ -100,9 +104,8 @@ def _add_sweep(
     if not asked.sweeps or figures["failure"] == INTERRUPTED:
         return
     rows = figures["sweep"] = []
-    for row in measure_sweep(
-        subject, asked.sweeps, inputs, budget=asked.settings.budget, train=request.train, tell=tell
-    ):
+    limits: dict[str, Any] = {"budget": asked.settings.budget, "train": request.train, "at_point": asked.at_point}
+    for row in measure_sweep(subject, asked.sweeps, inputs, **limits, tell=tell):
         rows.append(row)
         if row["failure"] == INTERRUPTED:
             figures["failure"] = INTERRUPTED

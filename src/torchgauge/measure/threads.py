@@ -14,7 +14,7 @@ from torchgauge.measure.joining import join
 from torchgauge.measure.latency import Budget, time_runs
 from torchgauge.measure.module_rows import module_paths
 from torchgauge.measure.op_times import OpTime, op_times
-from torchgauge.measure.parts import Work
+from torchgauge.measure.parts import Work, repeats
 from torchgauge.measure.profile import profile_runs
 from torchgauge.records import OpRecord
 
@@ -72,15 +72,17 @@ def measure_scaling(work: Work) -> None:
     """The run with 1, 2, … threads, and what of each kind of op does not get faster with them."""
     most = torch.get_num_threads()
     budget = replace(work.order.budget, seconds=_POINT_SHARE * work.order.budget.seconds)
-    found = {"scaling": scaling(work.run, most, budget)}
+    rows = scaling(work.run, most, budget)
+    work.figures["threads"] |= {"scaling": rows}
+    runs = repeats(rows[0]["median_s"], work.order.budget, most=_PROFILED_RUNS)
     with thread_count(1):
-        one = _op_times(work)
-    work.figures["threads"] |= found | {"serial_share": serial_shares(work.ops, one, _op_times(work), most)}
+        one = _op_times(work, runs)
+    work.figures["threads"] |= {"serial_share": serial_shares(work.ops, one, _op_times(work, runs), most)}
 
 
-def _op_times(work: Work) -> dict[int, OpTime]:
-    runs = profile_runs(work.run, module_paths(work.subject.model), _PROFILED_RUNS, device=work.subject.device)
-    return op_times([join(work.ops, run) for run in runs], on_device=work.on_device)
+def _op_times(work: Work, runs: int) -> dict[int, OpTime]:
+    found = profile_runs(work.run, module_paths(work.subject.model), runs, device=work.subject.device)
+    return op_times([join(work.ops, run) for run in found], on_device=work.on_device)
 
 
 def serial_shares(

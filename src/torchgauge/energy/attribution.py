@@ -1,0 +1,153 @@
+"""Which ops and modules take the energy of a run.
+
+The device takes its waiting power all the time, and every op adds to that: what it adds is measured by running it alone
+in a loop (heavy kinds of ops), or taken to be as much per second as that of the others (light ones). Nothing is fitted
+to the whole: what the parts leave unexplained is a figure of its own.
+
+    energy of an op = added joules + waiting watts × (its time + its share of the time in which nothing ran)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchgauge.energy.kinds import Kind
+from torchgauge.energy.span import Span
+from torchgauge.measure.op_times import OpTime
+from torchgauge.records import OpRecord
+
+REPLAYED, BY_TIME = "ops replayed", "shared by time"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A kind of op in a loop: `span` has calls for iterations."""
+
+    kind: Kind
+    span: Span
+    is_graph: bool = False
+
+    def added_each_j(self, waiting_w: float) -> float:
+        return max(0.0, (self.span.watts - waiting_w) * self.span.seconds_each)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """One run as it was measured: its energy and how long it took; `busy_s` is how long a profiled run was at work."""
+
+    joules: float
+    seconds: float
+    busy_s: float
+    waiting_w: float
+
+    @property
+    def gap_s(self) -> float:
+        return max(0.0, self.seconds - self.busy_s)
+
+    @property
+    def stretch(self) -> float:
+        """A profiler slows a run down, and kernels of several streams overlap: the parts last no longer than the run."""
+        return min(1.0, self.seconds / self.busy_s) if self.busy_s else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    figures: Mapping[str, Any]
+    ops: Mapping[int, float] = field(default_factory=dict)
+    modules: Mapping[str, float] = field(default_factory=dict)
+
+
+def attribute(
+    ops: Sequence[OpRecord],
+    times: Mapping[int, OpTime],
+    whole: Whole,
+    replayed: Sequence[Replayed],
+    refused: Mapping[str, str] | None = None,
+) -> Attributed:
+    """Joules by op and by module; `refused` are ops that could not be run alone, with the reason."""
+    light_w = _light_watts(times, whole, replayed)
+    added = {index: light_w * time.time_s for index, time in times.items()}
+    for found in replayed:
+        added |= dict.fromkeys(found.kind.indices, found.added_each_j(whole.waiting_w))
+    gaps = _gap_shares(times)
+    by_op = {
+        index: added[index] + whole.waiting_w * (time.time_s * whole.stretch + whole.gap_s * gaps[index])
+        for index, time in times.items()
+    }
+    return Attributed(_figures(by_op, times, whole, replayed, refused or {}), by_op, module_sums(ops, by_op))
+
+
+def _light_watts(times: Mapping[int, OpTime], whole: Whole, replayed: Sequence[Replayed]) -> float:
+    """What a second of a light op adds: the mean of the heavy ones; without any, all that is above waiting."""
+    heavy_s = sum(found.kind.seconds for found in replayed)
+    if heavy_s:
+        added = sum(found.added_each_j(whole.waiting_w) * len(found.kind.indices) for found in replayed)
+        return added / heavy_s
+    worked = sum(time.time_s for time in times.values())
+    above = whole.joules - whole.waiting_w * whole.seconds
+    return max(0.0, above / worked) if worked else 0.0
+
+
+def _gap_shares(times: Mapping[int, OpTime]) -> dict[int, float]:
+    """Whom the device waited for; where nobody knows, by time."""
+    waited = sum(time.idle_s for time in times.values())
+    worked = sum(time.time_s for time in times.values())
+    if waited:
+        return {index: time.idle_s / waited for index, time in times.items()}
+    return {index: time.time_s / worked if worked else 0.0 for index, time in times.items()}
+
+
+def module_sums(ops: Sequence[OpRecord], by_op: Mapping[int, float]) -> dict[str, float]:
+    """A module's energy is its own plus that of the modules below its path."""
+    sums: dict[str, float] = {}
+    for op in ops:
+        if op.index not in by_op:
+            continue
+        path = op.module
+        sums[path] = sums.get(path, 0.0) + by_op[op.index]
+        while path:
+            path = path.rpartition(".")[0]
+            sums[path] = sums.get(path, 0.0) + by_op[op.index]
+    return sums
+
+
+def _figures(
+    by_op: Mapping[int, float],
+    times: Mapping[int, OpTime],
+    whole: Whole,
+    replayed: Sequence[Replayed],
+    refused: Mapping[str, str],
+) -> dict[str, Any]:
+    explained = sum(by_op.values())
+    worked = sum(time.time_s for time in times.values())
+    heavy = sum(found.kind.seconds for found in replayed)
+    return {
+        "method": REPLAYED if replayed else BY_TIME,
+        # Shared out, the parts add up to the whole whatever they are: that explains nothing.
+        "explained_share": explained / whole.joules if replayed and whole.joules else None,
+        "residue_j": whole.joules - explained,
+        "replayed_time_share": heavy / worked if worked else None,
+        "waiting_watts": whole.waiting_w,
+        "busy_s": whole.busy_s,
+        "gap_s": whole.gap_s,
+        "gap_joules": whole.gap_s * whole.waiting_w,
+        "kinds": [_row(found, whole.waiting_w) for found in replayed],
+        "refused": [{"op": op, "reason": reason} for op, reason in refused.items()],
+    }
+
+
+def _row(found: Replayed, waiting_w: float) -> dict[str, Any]:
+    """`replayed_s` far below `time_s` tells that the loop ran from a cache that the model does not have."""
+    kind = found.kind
+    return {
+        "op": kind.key[0],
+        "input_shapes": [list(shape) for shape, _ in kind.key[2]],
+        "calls": len(kind.indices),
+        "time_s": kind.seconds_each,
+        "replayed_s": found.span.seconds_each,
+        "watts": found.span.watts,
+        "added_j": found.added_each_j(waiting_w),
+        "is_graph": found.is_graph,
+    }

@@ -1,0 +1,230 @@
+"""The energy of a model that is ready to run: meter, whole run, temperatures, parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+
+from torchgauge.energy import thermal
+from torchgauge.energy.attribution import Attributed, Replayed, Whole, attribute
+from torchgauge.energy.integration import counting
+from torchgauge.energy.kinds import Kind, heavy_kinds, kinds_of
+from torchgauge.energy.meter import Meter, choose, meters_of, offer
+from torchgauge.energy.op_replay import Calls, Play, collect, prepare, waiting_play
+from torchgauge.energy.record import MEASURED, blank, unavailable
+from torchgauge.energy.span import Span, measure_span
+from torchgauge.energy.window import Effort, RunEnergy, measure_energy
+from torchgauge.measure.absence import Absent
+from torchgauge.measure.joining import join
+from torchgauge.measure.measuring import failure_text, items_per_run
+from torchgauge.measure.module_rows import module_paths
+from torchgauge.measure.nvml import Device
+from torchgauge.measure.op_times import OpTime, op_times
+from torchgauge.measure.profile import profile_runs
+from torchgauge.measure.readings.cuda import nvml_device
+from torchgauge.measure.sampler import Samples, sampling
+from torchgauge.measure.samples import middle_half
+from torchgauge.measure.subject import Subject
+from torchgauge.records import EnergyFacts, OpRecord
+
+_PROFILED_RUNS = 5
+# Of the ops' time: what is run alone, most first.
+_HEAVY_SHARE = 0.95
+_REPLAY_UPDATES = 8
+_LEAST_REPLAY_S = 0.5
+# Until the device's power control has settled on what it is given.
+_SETTLE_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyOrder:
+    """`parts_s` is the time for running ops alone, 0 for the whole only."""
+
+    effort: Effort = field(default_factory=Effort)
+    parts_s: float = 30.0
+
+
+def measure_run(
+    subject: Subject,
+    ops: Sequence[OpRecord],
+    order: EnergyOrder | None = None,
+    *,
+    run: Callable[[], None] | None = None,
+) -> EnergyFacts:
+    """Without a meter, or where its window is too short, the figures say so and why; nothing is estimated here.
+
+    `run` is what is measured, where that is not the subject's own forward: a training step."""
+    asked = order or EnergyOrder()
+    place = _place(subject.device)
+    with meters_of(place) as found:
+        meter, offers = choose(found, place), [offer(meter) for meter in found]
+        if isinstance(meter, Absent):
+            return EnergyFacts(unavailable(f"no energy meter: {meter.reason}", offers))
+        with counting(meter) as counter:
+            return _measured(subject, ops, run or subject.run, counter, asked, offers)
+
+
+def _measured(
+    subject: Subject,
+    ops: Sequence[OpRecord],
+    run: Callable[[], None],
+    meter: Meter,
+    order: EnergyOrder,
+    offers: list[dict[str, Any]],
+) -> EnergyFacts:
+    with ExitStack() as stack:
+        device = stack.enter_context(_nvml(subject.device))
+        quantities = list(thermal.quantities(device, subject.device.type))
+        with sampling(quantities=quantities) as samples:
+            energy = measure_energy(meter, run, order.effort, thermometer=_thermometer(device))
+        if isinstance(energy, Absent):
+            return EnergyFacts(unavailable(energy.reason, offers))
+        figures = _figures(subject, ops, energy, samples, device) | {"meters": _used_first(offers, meter)}
+        parts = _parts(subject, ops, run, meter, energy, order) if order.parts_s else Absent("not asked for")
+    if isinstance(parts, Absent):
+        return EnergyFacts(figures | {"attribution": {"method": None, "reason": parts.reason}})
+    return EnergyFacts(
+        figures | {"attribution": dict(parts.figures)},
+        {path: {"energy_j": joules} for path, joules in parts.modules.items()},
+        {index: {"energy_j": joules} for index, joules in parts.ops.items()},
+    )
+
+
+def _figures(
+    subject: Subject, ops: Sequence[OpRecord], energy: RunEnergy, samples: Samples, device: Device | Absent
+) -> dict[str, Any]:
+    flops = sum(op.cost.flops for op in ops)
+    found = energy.figures(flops=flops, samples=items_per_run(subject), tokens=tokens_per_run(subject))
+    heat = thermal.thermal_figures(samples.figures(), energy.trials)
+    watts = heat["series"].get(thermal.POWER, {"values": []})["values"]
+    found["watts_peak"] = max([found["watts_peak"], *watts])
+    limit = device if isinstance(device, Absent) else device.power_limit_w()
+    return blank(MEASURED, **found, thermal=heat, notes=_notes(energy, heat)) | {
+        "power_limit_watts": None if isinstance(limit, Absent) else limit
+    }
+
+
+def _notes(energy: RunEnergy, heat: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if not energy.is_steady:
+        notes.append("energy and temperature were still changing when the warm-up ended")
+    if heat["is_throttled"]:
+        notes.append(f"the device held itself back: {', '.join(heat['throttled'])}")
+    return notes
+
+
+def _used_first(offers: list[dict[str, Any]], meter: Meter) -> list[dict[str, Any]]:
+    """The meter that was used, then the others."""
+    marked = [row | {"used": row["name"] == meter.name and row["covers"] == meter.covers} for row in offers]
+    return sorted(marked, key=lambda row: not row["used"])
+
+
+def _parts(
+    subject: Subject,
+    ops: Sequence[OpRecord],
+    run: Callable[[], None],
+    meter: Meter,
+    energy: RunEnergy,
+    order: EnergyOrder,
+) -> Attributed | Absent:
+    try:
+        times, busy_s = _times(subject, ops, run)
+        if not times:
+            return Absent("no static op was found in the profiled runs")
+        waiting = _play(meter, waiting_play(subject.device))
+        if isinstance(waiting, Absent):
+            return waiting
+        replayed, refused = _replay(subject, ops, run, meter, times, order)
+    # Running a model under a recorder takes memory; the whole is known, and is kept.
+    except (RuntimeError, MemoryError) as error:
+        return Absent(failure_text(error))
+    return attribute(ops, times, Whole(energy.joules, energy.seconds, busy_s, waiting.watts), replayed, refused)
+
+
+def _times(subject: Subject, ops: Sequence[OpRecord], run: Callable[[], None]) -> tuple[dict[int, OpTime], float]:
+    """By op, and how long the device is busy in a run; taken while it is as warm as in the trials."""
+    on_device = subject.device.type == "cuda"
+    profiled = profile_runs(run, module_paths(subject.model), _PROFILED_RUNS, device=subject.device)
+    runs = middle_half(profiled, lambda found: found.end_ns - found.start_ns)
+    times = op_times([join(ops, found) for found in runs], on_device=on_device)
+    if not on_device:
+        return times, sum(time.time_s for time in times.values())
+    return times, median(sum(kernel.duration_ns for kernel in found.kernels) * 1e-9 for found in runs)
+
+
+def _replay(
+    subject: Subject,
+    ops: Sequence[OpRecord],
+    run: Callable[[], None],
+    meter: Meter,
+    times: Mapping[int, OpTime],
+    order: EnergyOrder,
+) -> tuple[list[Replayed], dict[str, str]]:
+    each_s = _SETTLE_S + _replay_s(meter) + 2 * meter.update_period_s
+    heavy = heavy_kinds(kinds_of(ops, times), share=_HEAVY_SHARE, most=int(order.parts_s / each_s))
+    calls = collect(subject, run, [kind.key for kind in heavy])
+    replayed: list[Replayed] = []
+    refused: dict[str, str] = {}
+    for kind in heavy:
+        # Popped: what a kind holds in memory is free for the next.
+        found = _replay_kind(kind, calls.pop(kind.key, None), meter, subject.device)
+        if isinstance(found, Absent):
+            refused[kind.key[0]] = found.reason
+        else:
+            replayed.append(found)
+    return replayed, refused
+
+
+def _replay_kind(kind: Kind, calls: Calls | None, meter: Meter, device: torch.device) -> Replayed | Absent:
+    if calls is None:
+        return Absent("was not seen in a real run with these shapes")
+    play = prepare(calls, kind.seconds_each, device)
+    if isinstance(play, Absent):
+        return play
+    span = _play(meter, play)
+    return span if isinstance(span, Absent) else Replayed(kind, span, play.is_graph)
+
+
+def _replay_s(meter: Meter) -> float:
+    return max(_REPLAY_UPDATES * meter.update_period_s, _LEAST_REPLAY_S)
+
+
+def _play(meter: Meter, play: Play) -> Span | Absent:
+    """The span of a play, its iterations being calls."""
+    settled = measure_span(meter, play.run, _SETTLE_S)
+    span = settled if isinstance(settled, Absent) else measure_span(meter, play.run, _replay_s(meter))
+    return span if isinstance(span, Absent) else Span(span.joules, span.seconds, span.iterations * play.calls)
+
+
+def tokens_per_run(subject: Subject) -> int | None:
+    """Token ids are the whole numbers of a batch of sequences; None where the inputs have none."""
+    for value in (*subject.args, *subject.kwargs.values()):
+        if isinstance(value, torch.Tensor) and value.dim() == 2 and value.dtype in (torch.int64, torch.int32):
+            return value.numel()
+    return None
+
+
+def _place(device: torch.device) -> str:
+    """As meters call it: CUDA_VISIBLE_DEVICES is torch's to resolve."""
+    if device.type == "cuda":
+        return f"cuda:{device.index if device.index is not None else torch.cuda.current_device()}"
+    return device.type
+
+
+def _nvml(device: torch.device) -> Any:
+    if device.type != "cuda":
+        return nullcontext(Absent(f"the run is on the {device.type}"))
+    return nvml_device(int(_place(device).partition(":")[2]))
+
+
+def _thermometer(device: Device | Absent) -> Callable[[], float | None]:
+    def read() -> float | None:
+        found = device if isinstance(device, Absent) else device.temperature_c()
+        return None if isinstance(found, Absent) else found
+
+    return read

@@ -1,0 +1,186 @@
+"""Ops run again and again by themselves: with the very tensors they were given in a run of the model.
+
+Calls that differ only in their parameters take turns, so that a device's cache does not hold what it would not hold in
+the model. On CUDA the calls are put in a graph: the device does not wait for the processor between them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchgauge.capture.ghost import dtype_name
+from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.opinfo import op_info
+from torchgauge.capture.structure import map_tensors
+from torchgauge.energy.kinds import Key, Spec
+from torchgauge.measure.absence import Absent
+from torchgauge.measure.subject import Subject
+
+# Calls that take turns; by then no cache holds all their parameters.
+_MOST_TURNS = 16
+# How long one play lasts, about, so that looking at the meter in between weighs nothing.
+_PLAY_S = 0.02
+_MOST_CALLS = 1000
+
+
+@dataclass(slots=True)
+class Calls:
+    """Calls of one kind, the arguments of each; activations are those of the first."""
+
+    func: Any
+    arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+
+    def turns(self, count: int) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+        for number in range(count):
+            yield self.arguments[number % len(self.arguments)]
+
+
+class Collector(TorchDispatchMode):
+    """Keeps the calls of the kinds that are wanted, while the model runs."""
+
+    def __init__(self, wanted: Iterable[Key], model: torch.nn.Module) -> None:
+        super().__init__()
+        self.found: dict[Key, Calls] = {}
+        self._wanted = frozenset(wanted)
+        self._names = {key[0] for key in self._wanted}
+        self._owned = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        info = op_info(func)
+        if info.name not in self._names:
+            return func(*args, **kwargs)
+        call = OpCall(func, info, args, kwargs, list(_tensors((args, kwargs))))
+        specs = tuple(map(_spec, call.distinct))
+        kept = self._kept(call)
+        result = func(*args, **kwargs)
+        first = next(map(_spec, _tensors(result)), None)
+        self._keep((info.name, info.overload, specs, first), call, kept)
+        return result
+
+    def _kept(self, call: OpCall) -> tuple[Any, Any]:
+        """What an op writes to is copied: the model's own tensors stay as they are."""
+        if not call.info.written:
+            return call.args, call.kwargs
+        arguments = call.bind()
+        written = {id(tensor) for name in call.info.written for tensor in _tensors(arguments[name])}
+        return map_tensors((call.args, call.kwargs), lambda t: t.detach().clone() if id(t) in written else t)
+
+    def _keep(self, key: Key, call: OpCall, kept: tuple[Any, Any]) -> None:
+        if key not in self._wanted:
+            return
+        calls = self.found.setdefault(key, Calls(call.func))
+        if not calls.arguments:
+            calls.arguments.append(kept)
+        elif len(calls.arguments) < _MOST_TURNS and not call.info.written:
+            calls.arguments.append(self._with_first_activations(calls, kept))
+
+    def _with_first_activations(self, calls: Calls, kept: tuple[Any, Any]) -> tuple[Any, Any]:
+        first = iter(list(_tensors(calls.arguments[0])))
+
+        def own(tensor: torch.Tensor) -> torch.Tensor:
+            shared = next(first)
+            return tensor if _storage(tensor) in self._owned else shared
+
+        return map_tensors(kept, own)
+
+
+def collect(subject: Subject, run: Callable[[], object], wanted: Iterable[Key]) -> dict[Key, Calls]:
+    """One real run. The model has run before, so what fails here is memory."""
+    collector = Collector(wanted, subject.model)
+    with collector:
+        run()
+    return collector.found
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """`run` makes `calls` calls and returns when they are done."""
+
+    run: Callable[[], object]
+    calls: int
+    is_graph: bool = False
+
+
+def prepare(calls: Calls, seconds_each: float, device: torch.device) -> Play | Absent:
+    """Something that can be run in a loop, or why not."""
+    count = max(len(calls.arguments), min(_MOST_CALLS, math.ceil(_PLAY_S / max(seconds_each, 1e-7))))
+    play = Play(_loop(calls, count, device), count)
+    try:
+        play.run()
+        if device.type != "cuda":
+            return play
+        graph = _graph(calls, count, device)
+    # What an op raises outside its model: memory, a kernel that wants another state.
+    except (RuntimeError, TypeError, ValueError) as error:
+        return Absent(f"cannot be run by itself: {(str(error).splitlines() or [type(error).__name__])[0]}")
+    return play if graph is None else replace(play, run=graph, is_graph=True)
+
+
+def _loop(calls: Calls, count: int, device: torch.device) -> Callable[[], None]:
+    def play() -> None:
+        with torch.no_grad():
+            for args, kwargs in calls.turns(count):
+                calls.func(*args, **kwargs)
+        synchronize(device)
+
+    return play
+
+
+def _graph(calls: Calls, count: int, device: torch.device) -> Callable[[], None] | None:
+    """None where an op cannot be put in a graph: it looks at values, or allocates behind torch's back."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.device(device), torch.no_grad(), torch.cuda.graph(graph):
+            for args, kwargs in calls.turns(count):
+                calls.func(*args, **kwargs)
+    except RuntimeError:
+        synchronize(device)
+        return None
+
+    def play() -> None:
+        graph.replay()
+        synchronize(device)
+
+    return play
+
+
+def waiting_play(device: torch.device) -> Play:
+    """What the device takes while it is given next to nothing: its clocks are up, and it waits."""
+    tiny, count = torch.zeros(1, device=device), 200
+
+    def play() -> None:
+        for _ in range(count):
+            tiny.add_(1)
+        synchronize(device)
+
+    return Play(play, count)
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _spec(tensor: torch.Tensor) -> Spec:
+    return tuple(tensor.shape), dtype_name(tensor.dtype)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
