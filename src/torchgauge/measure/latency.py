@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+from torchgauge.capture.surroundings import no_collections
 from torchgauge.measure.samples import relative_half_width, summarise
 
 Clock = Callable[[], float]
@@ -62,7 +62,8 @@ def time_runs(run: Callable[[], object], budget: Budget | None = None, *, clock:
     """Time `run`, which returns when its work is done. What it raises ends the measurement and is kept."""
     limits = budget or Budget()
     timed = Timed()
-    with _collector_quiet():
+    gc.collect()
+    with no_collections():  # one amid a run would be charged to the model
         try:
             _measure(run, limits, timed, clock)
         # The model's own code may raise anything; what was measured until then is kept.
@@ -116,16 +117,3 @@ def _once(run: Callable[[], object], clock: Clock) -> float:
     start = clock()
     run()
     return clock() - start
-
-
-@contextmanager
-def _collector_quiet() -> Iterator[None]:
-    """A collection amid a run would be charged to the model."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

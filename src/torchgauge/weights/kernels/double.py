@@ -9,6 +9,7 @@ from numba import int64, uint32, uint64
 
 from torchgauge.weights.counting.integer_grid import MANTISSA_BITS, SIGN
 from torchgauge.weights.kernels.counting import I64, U32, count_codes
+from torchgauge.weights.kernels.finite import ZEROS, keep_finite
 from torchgauge.weights.kernels.jit import compiled, entry
 from torchgauge.weights.kernels.lanes import double_from
 from torchgauge.weights.kernels.powers import EXPONENT, F64, L1, add_block, in_larger_unit
@@ -16,7 +17,6 @@ from torchgauge.weights.kernels.powers import EXPONENT, F64, L1, add_block, in_l
 BLOCK = 2048
 CODE_BITS = 20
 GROUP_BITS = 10
-NAN, INF, ZEROS = range(3)
 INFINITY = 0x7FF << 52
 # Within these the fourth powers of float64 neither overflow nor vanish; else a block has a unit of its own.
 LARGE, SMALL = 2.0**200, 2.0**-200
@@ -81,7 +81,7 @@ def _grid_codes(block: I64, signed: bool, shift: int, scratch: F64, codes: U32) 
 def _add(values: F64, patterns: I64, state: F64, special: I64, scratch: F64) -> None:
     low, high = _ends(patterns)
     if (low & INFINITY) == INFINITY or (high & INFINITY) == INFINITY:
-        values = _finite(values, special, scratch)
+        values = keep_finite(values, special, scratch)
         low, high = _ends(values.view(np.int64))
         if not values.size:
             return
@@ -129,19 +129,3 @@ def _ends(patterns: I64) -> tuple[int, int]:
         high = pattern if pattern > high else high
         unsigned = uint64(pattern) if uint64(pattern) > unsigned else unsigned
     return low if low >= 0 else int64(unsigned), high if high >= 0 else low
-
-
-@compiled
-def _finite(block: F64, special: I64, scratch: F64) -> F64:
-    """The finite values, moved together; the others are counted."""
-    found = 0
-    for index in range(block.size):
-        value = block[index]
-        if np.isfinite(value):
-            scratch[found] = value
-            found += 1
-        elif np.isnan(value):
-            special[NAN] += 1
-        else:
-            special[INF] += 1
-    return scratch[:found]

@@ -7,6 +7,7 @@ from numba import int32, uint32, uint64
 from numpy.typing import NDArray
 
 from torchgauge.weights.kernels.counting import AHEAD, I64, LINE, TABLES, U16, U32, U64
+from torchgauge.weights.kernels.finite import ZEROS, keep_finite
 from torchgauge.weights.kernels.jit import compiled, entry
 from torchgauge.weights.kernels.lanes import (
     greater,
@@ -35,7 +36,6 @@ Extremes = tuple[int, int, int]
 
 # Small enough for the sums to be exact enough, and for a second look to find it in the cache.
 BLOCK = 4096
-NAN, INF, ZEROS = range(3)
 INFINITY = 0xFF << 23
 
 
@@ -54,7 +54,7 @@ def tally_singles(
         if (low & INFINITY) != INFINITY and (high & INFINITY) != INFINITY:
             add_sums(state, block, guess, sums, _value(low), _value(high))
         else:
-            block = _finite(block, special, scratch)
+            block = keep_finite(block, special, scratch)
             low, high = _ends(_extremes(block.view(np.int32)))
             if block.size:
                 add_sums(state, block, guess, (np.nan, np.nan, np.nan, np.nan, np.nan), _value(low), _value(high))
@@ -132,22 +132,6 @@ def _ends(extremes: Extremes) -> tuple[int, int]:
 def _value(pattern: int) -> float:
     """−0 becomes 0."""
     return float(single_from(pattern)) + 0.0
-
-
-@compiled
-def _finite(block: F32, special: I64, scratch: F32) -> F32:
-    """The finite values, moved together; the others are counted."""
-    found = 0
-    for index in range(block.size):
-        value = block[index]
-        if np.isfinite(value):
-            scratch[found] = value
-            found += 1
-        elif np.isnan(value):
-            special[NAN] += 1
-        else:
-            special[INF] += 1
-    return scratch[:found]
 
 
 @compiled
