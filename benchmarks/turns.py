@@ -15,13 +15,13 @@ from torchgauge.measure.measuring import module_paths
 from torchgauge.measure.module_times import time_modules
 from torchgauge.measure.sampler import sampling
 
-FEWEST_PAIRS, MOST_PAIRS = 10, 400
+FEWEST_PAIRS, MOST_PAIRS = 6, 400
 # Enough pairs when the standard error is below this.
 PRECISION = 0.003
 # Short enough that the machine is the same for both of a pair.
 BLOCK_S, FEWEST_RUNS, MOST_RUNS = 0.08, 3, 50
 # Long enough that the sampler wakes up several times.
-SAMPLED_S = 1.0
+SAMPLED_S = 0.6
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def _process_state() -> tuple[Any, ...]:
 
 def _fingerprint(model: nn.Module) -> dict[str, Any]:
     return {
-        "keys": list(model.state_dict().keys()),
+        "keys": list(model.state_dict(keep_vars=True).keys()),
         "modules": [(name, id(module), _attributes(module)) for name, module in model.named_modules()],
         "tensors": [(name, _tensor(tensor)) for name, tensor in _tensors(model)],
     }

@@ -9,9 +9,12 @@ from torchgauge.units import (
     format_bytes,
     format_count,
     format_exact,
+    format_grams,
+    format_joules,
     format_percent,
     format_seconds,
     format_shape,
+    format_watts,
     parse_count,
 )
 
@@ -104,3 +107,20 @@ def test_a_formatted_count_reads_back_within_its_three_digits(value: int) -> Non
 def test_formatted_bytes_read_back_within_their_three_digits(value: int) -> None:
     text = format_bytes(value).removesuffix(" B")
     assert parse_count(text) == pytest.approx(value, rel=5.1e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (0, "0 J"), (1.0, "1.00 J"), (0.9999, "1.00 J"), (1234.5, "1.23 kJ"), (0.00123, "1.23 mJ"),
+        (4.5e-6, "4.50 µJ"), (1e-10, "100 pJ"), (2e-15, "2e-15 J"), (-0.5, "-500 mJ"),
+    ],
+)  # fmt: skip
+def test_joules_have_prefixes_both_ways(value: float | None, text: str) -> None:
+    assert format_joules(value) == text
+
+
+def test_watts_and_grams_are_written_alike() -> None:
+    assert format_watts(562.4) == "562 W"
+    assert format_grams(0.0123) == "12.3 mg"
+    assert format_grams(4560) == "4.56 kg"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torchgauge import report
 from torchgauge.errors import FormatError, ForwardError, InputError, TargetError, UsageError
 from torchgauge.progress import Tell, stage, steps, transfer
-from torchgauge.records import ArchitectureRecord, Capture, RunRecord, WeightStatistics
+from torchgauge.records import ArchitectureRecord, Capture, EnergyFacts, RunRecord, WeightStatistics
 from torchgauge.saved import capture_from_document
 from torchgauge.view import Row, View
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from torchgauge.capture import Seen
     from torchgauge.checkpoint import Index
+    from torchgauge.energy.carbon import Footprint
     from torchgauge.measure.target import Asked
     from torchgauge.source import InputSpec, Source
     from torchgauge.weights.scanning.scan import ScanRequest
@@ -166,8 +167,8 @@ def analyze(
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = _Depth.of(deep, spectrum)
     emitted = _footprint(carbon, carbon_intensity, pue)
-    settings = {"threads": threads, "budget_s": budget_s, "memory_fraction": memory_fraction}
-    settings |= {"profile_level": profile_level}
+    settings: dict[str, Any] = {"threads": threads, "budget_s": budget_s, "profile_level": profile_level}
+    settings["memory_fraction"] = memory_fraction
     is_measured = inference or profile or sweep is not None
     asked = _asked(target, profile, sweep, settings) if is_measured else None
     from torch.nn import Module
@@ -188,10 +189,12 @@ def analyze(
             place = device or (_home(subject) if asked else None)
             request = {"device": _device(place), "dtype": chosen, "train": mode == "train"}
             found, seen = _run(source, given, request)
+    measured_energy: EnergyFacts | None = None
     if asked is not None:
-        _add_measurements(found, source, asked, progress, *((seen, request, given) if seen else ()))
-    elif emitted is not None:
-        _add_energy(found, None, emitted)
+        seen_with = (seen, request, given) if seen else ()
+        measured_energy = _add_measurements(found, source, asked, progress, *seen_with)
+    if profile or emitted is not None:
+        _add_energy(found, measured_energy, emitted)
     if _reads_weights(source, _switch(weights, "weights")):
         _add_statistics(found, source, depth, progress)
     return found
@@ -226,18 +229,37 @@ def _add_measurements(
     seen: Seen | None = None,
     request: Mapping[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
-) -> None:
+) -> EnergyFacts | None:
+    """What a meter told is given back: it is made whole with what else is known."""
     from torchgauge.capture import Request
+    from torchgauge.energy.target import EnergyWatch, with_efficient_points
     from torchgauge.measure.target import measure_target, refused
 
+    watch = EnergyWatch(asked.settings.budget_s)
     if seen is None:
         reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"
         measured = refused(f"{reason}: give it with code= (--as TARGET)", asked)
     else:
         wanted = Request(**request or {}, build_real=source.build_real)
+        stages = (("energy", watch.measure),) if asked.profile else ()
+        asked = replace(asked, more=stages, at_point=watch.at_point)
         with steps("measuring", shown=progress) as tell:
             measured = measure_target(source, seen, wanted, given or {}, asked, tell)
-    found.capture = replace(found.capture, measured=measured)
+    found.capture = replace(found.capture, measured=with_efficient_points(measured))
+    return watch.facts
+
+
+def _footprint(country: str | None, intensity: float | None, pue: float | None) -> Footprint | None:
+    from torchgauge.energy.carbon import footprint
+
+    return footprint(country, intensity, pue)
+
+
+def _add_energy(found: Analysis, facts: EnergyFacts | None, emitted: Footprint | None) -> None:
+    from torchgauge.energy.target import energy_facts
+
+    device = _device(found.capture.run.device)
+    found.capture = replace(found.capture, energy=energy_facts(found.capture, device, facts, emitted))
 
 
 def _reads_weights(source: Source, weights: bool | None) -> bool:

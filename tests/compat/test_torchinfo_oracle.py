@@ -69,6 +69,10 @@ CASES: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "a batch put in": (Blocks, {"input_size": (3, 8, 8), "batch_dim": 0}),
     "repeated": (Repeated, {"input_data": torch.randn(1, 2, 6)}),
     "recurrent": (Recurrent, {"input_size": (2, 5, 3)}),
+    "a batch put in, a dict out": (Recurrent, {"input_size": (5, 3), "batch_dim": 0}),
+    "a list of inputs": (Recurrent, {"input_data": [torch.randn(2, 5, 3)]}),
+    "a tuple of inputs": (Recurrent, {"input_data": (torch.randn(2, 5, 3),)}),
+    "inputs by name": (Recurrent, {"input_data": {"x": torch.randn(2, 5, 3)}}),
     "nothing in it": (lambda: nn.Sequential(nn.Sequential()), {"input_size": (2, 4)}),
 }
 LOOKS: dict[str, dict[str, Any]] = {
@@ -126,3 +130,34 @@ def test_totals_and_layers_equal_those_of_torchinfo(case: str) -> None:
 
 def test_without_input_the_table_is_the_same() -> None:
     assert str(ours.summary(Blocks(), verbose=0)) == str(original.summary(Blocks(), verbose=0))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"input_size": (1, 2), "dtypes": ["float"]},
+        {"input_size": (1, 2), "dtypes": [int]},
+        {"input_size": (1, 2), "batch_dim": 7},
+        {"input_size": (1, 2), "batch_dim": "first"},
+        {"input_size": (1.5, 2)},
+        {"input_size": (1, "2")},
+        {"input_size": 5},
+        {"input_size": (1, 2), "depth": "deep"},
+        {"input_size": (1, 2), "device": "nowhere"},
+        {"input_size": (1, 2), "verbose": "1"},
+        {"input_size": (1, 2), "col_names": "num_params"},
+        {"input_size": (1, 2), "unknown": 3},
+        {"input_size": [(1, 2), (3,)]},
+        {"input_data": "text"},
+        {"input_data": {"unknown": torch.ones(1)}},
+        {"input_data": []},
+    ],
+    ids=str,
+)
+def test_wrong_use_raises_the_same_types(arguments: dict[str, Any]) -> None:
+    def raised(tool: Any) -> type[BaseException]:
+        with pytest.raises(Exception) as failure:  # noqa: PT011 - which one is what is compared
+            tool.summary(nn.Identity(), **arguments)
+        return failure.type
+
+    assert raised(ours) is raised(original)

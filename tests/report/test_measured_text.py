@@ -86,6 +86,33 @@ def test_phases_and_settings_are_stated() -> None:
     assert "Settings    threads 2, budget s 10.0" in text
 
 
+def test_a_training_step_tells_where_each_phase_spends_its_time() -> None:
+    own = {f"blocks.{index}.fc": {"forward": 0.001, "backward": 0.002} for index in range(3)} | {
+        "": {"optimizer": 0.004}
+    }
+    text = render(measured_view(module_phases=own))
+    assert "blocks.0–2.fc       3  3.00 ms   6.00 ms          -" in text
+    assert "(the model itself)  1        -         -    4.00 ms" in text
+    assert "Slowest modules by phase" not in render(measured_view())
+
+
+def test_profiled_runs_may_happen_to_be_faster() -> None:
+    profile = figures(sample_capture())["profile"]
+    for share, told in ((-0.1, "which took 10.0 % less; they"), (None, "which take longer; they")):
+        text = render(measured_view(profile=profile | {"overhead_share": share}))
+        assert told in " ".join(text.split())
+
+
+def test_module_times_of_a_machine_that_changed_are_not_trusted() -> None:
+    told = "Those runs took 58.8 % of the median run"
+    capture = measured_view().capture
+    assert told in " ".join(render(View(capture)).split())
+    assert capture.measured is not None
+    steady = {path: {**row, "time_share": row["time_s"] / 0.047} for path, row in capture.measured.modules.items()}
+    measured = dataclasses.replace(capture.measured, modules=steady)
+    assert "Those runs took" not in render(View(dataclasses.replace(capture, measured=measured)))
+
+
 def test_a_device_without_known_limits_says_how_to_measure_them() -> None:
     view = measured_view()
     assert view.capture.measured is not None

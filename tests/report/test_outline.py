@@ -9,8 +9,6 @@ from torchgauge.report.folding import fold
 from torchgauge.report.options import Options
 from torchgauge.report.outline import fitting_depth, outline
 
-ENERGY = {"energy_j", "estimated_energy_j"}
-
 
 def names(options: Options) -> list[str]:
     return [line.guide + line.name for line in outline(sample_view(), options)]
@@ -60,8 +58,8 @@ def test_a_line_tells_other_names_and_repeated_calls() -> None:
     assert remarks["stem"] == remarks["0–11"] == ""
 
 
-def test_every_key_of_a_module_row_but_energy_is_a_column() -> None:
-    assert set(COLUMNS) == set(sample_view().modules[0]) - ENERGY
+def test_every_key_of_a_module_row_is_a_column() -> None:
+    assert set(COLUMNS) == set(sample_view().modules[0])
 
 
 @pytest.mark.parametrize("options", [{"columns": ("params", "colour")}, {"sort": "colour"}])

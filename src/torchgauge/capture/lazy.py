@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from torchgauge.capture.structure import map_tensors
@@ -17,7 +16,8 @@ _Uninitialized: tuple[Any, ...] = (UninitializedParameter, UninitializedBuffer)
 
 
 def is_lazy(model: nn.Module) -> bool:
-    return any(isinstance(module, LazyModuleMixin) and module.has_uninitialized_params() for module in model.modules())
+    """Whether a parameter or buffer waits for its shape, in a lazy module or in one that makes it in its forward."""
+    return any(isinstance(tensor, _Uninitialized) for tensor in (*model.parameters(), *model.buffers()))
 
 
 def initialised_copy(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> nn.Module:

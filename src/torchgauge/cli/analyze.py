@@ -51,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--mode", choices=("inference", "train"), default="inference", help="train: forward, backward, optimizer step"
     )
     add_measuring_options(parser)
+    add_carbon_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
     table = parser.add_argument_group("report")
     table.add_argument("--depth", type=int, metavar="N", help="levels of the module tree (default: what fits a page)")
@@ -61,7 +62,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measuring", "real runs; the values in files are read, their code is run")
     group.add_argument("--inference", action="store_true", help="measure time and memory, per module")
-    group.add_argument("--profile", action="store_true", help="and per op, with system, counters, thread scaling")
+    group.add_argument(
+        "--profile", action="store_true", help="and per op, with energy, system, counters, thread scaling"
+    )
     group.add_argument(
         "--sweep",
         action="append",
@@ -83,6 +86,19 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
         choices=("latency", "modules", "ops"),
         help="how far down time is told (TORCHGAUGE_PROFILE_LEVEL; default: modules, with --profile ops)",
     )
+
+
+def add_carbon_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("carbon", "of the energy that --profile measures; without it of an estimate")
+    group.add_argument("--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD")
+    group.add_argument("--carbon-intensity", type=float, metavar="G", help="of the grid, grams of CO2e per kWh")
+    group.add_argument(
+        "--pue", type=float, metavar="P", help="the data centre's power usage effectiveness (default: 1)"
+    )
+
+
+def carbon_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    return {"carbon": args.carbon, "carbon_intensity": args.carbon_intensity, "pue": args.pue}
 
 
 def measuring_arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -124,6 +140,7 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
         device=args.device,
         mode=args.mode,
         **measuring_arguments(args),
+        **carbon_arguments(args),
         **depth_arguments(args),
         code=args.code,
         allow_pickle=args.allow_pickle,

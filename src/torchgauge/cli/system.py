@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchgauge.environment import Device, System
     from torchgauge.measure.calibrate import Calibrated
 
-SUMMARY = "what this machine offers: processor, memory, torch and its backends, devices, sensors, counters"
+SUMMARY = "what this machine offers: processor, memory, torch and its backends, devices, sensors, counters, meters"
 DESCRIPTION = "Show what this machine offers to torch, and what can be measured on it."
 
 
@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from torchgauge.energy.offers import offered
     from torchgauge.environment import collect_system
     from torchgauge.measure.offers import offers
 
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"'{path}': the name must end in one of: {', '.join(FORMS)}")
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []
-    found = offers(system) | {"calibration": [asdict(one) for one in calibrated]}
+    places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
+    found = offers(system) | {"meters": offered(places), "calibration": [asdict(one) for one in calibrated]}
     for path in args.outputs:
         write_file(Path(path), FORMS[Path(path).suffix](system, found), quiet=args.quiet)
     if args.json:
@@ -81,7 +83,8 @@ def system_text(system: System, found: Mapping[str, Any]) -> str:
     for row in found.get("calibration", ()):
         facts += [("Missing", text) for text in missing_texts(row)] + [("Note", note) for note in row["notes"]]
     lines = [f"{name:<10}{visible(value)}" for name, value in facts]
-    for title, rows in (("Sensors", found.get("sensors", ())), ("Counters", found.get("counters", ()))):
+    for title in ("Sensors", "Counters", "Meters"):
+        rows = found.get(title.lower(), ())
         lines += ["", title, *(f"  {visible(offer_text(row))}" for row in rows)] if rows else []
     return "\n".join(lines) + "\n"
 

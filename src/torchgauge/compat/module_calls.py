@@ -14,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from torchgauge.analysis import Analysis, analyze
 from torchgauge.capture.structure import map_tensors
+from torchgauge.compat.surroundings import device_of, every_module_called
 from torchgauge.measure import Subject, ready
 from torchgauge.source import Candidate
 
@@ -51,10 +52,6 @@ def running(model: nn.Module, candidate: Candidate, *, evaluate: bool = True) ->
         yield subject
 
 
-def device_of(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
 @contextmanager
 def told_of_calls(modules: Collection[nn.Module], tell: Callable[[ModuleCall], None]) -> Iterator[None]:
     """`tell` gets every call of the modules when it has returned, in this thread, inner ones first."""
@@ -71,14 +68,3 @@ def told_of_calls(modules: Collection[nn.Module], tell: Callable[[ModuleCall], N
             yield
     finally:
         handle.remove()
-
-
-@contextmanager
-def every_module_called() -> Iterator[None]:
-    """Transformer layers call their submodules: their fast path is one op that passes them over."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)

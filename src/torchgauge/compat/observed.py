@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge import capture
 from torchgauge.capture.signals import DataDependent
+from torchgauge.compat.surroundings import device_of, every_module_called
 from torchgauge.errors import TorchgaugeError
 from torchgauge.records import OpRecord
 from torchgauge.source import Candidate
@@ -72,12 +73,8 @@ def observe(
     """
     modes = {name: module.training if train is None else train for name, module in model.named_modules()}
     subject = _Subject(model, observer, modes, whole)
-    request = capture.Request(device=device or _device_of(model))
+    request = capture.Request(device=device or device_of(model))
     return capture.see(subject, [Candidate(args, kwargs, None)], request)
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
 
 
 class _Subject(nn.Module):
@@ -99,7 +96,7 @@ class _Subject(nn.Module):
                 module.training = self.modes[name]
         self.observer.begin(self.model)
         with ExitStack() as stack:
-            stack.enter_context(_written_attention())
+            stack.enter_context(every_module_called())
             stack.enter_context(_told_of_modules(self.observer))
             if self.whole:
                 # Below autograd an op is met before it falls apart into what it is made of.
@@ -168,18 +165,6 @@ def _told_of_modules(observer: Observer) -> Iterator[None]:
         yield
     finally:
         nn.Module.__call__ = original  # type: ignore[method-assign]
-
-
-@contextmanager
-def _written_attention() -> Iterator[None]:
-    """Attention as `nn.MultiheadAttention` and the encoder layers write it out, not in the one op of their fast path:
-    the originals see it so, and it can be told by operator."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def own_error(error: TorchgaugeError) -> Exception:

@@ -33,7 +33,7 @@ def power_w(kind: str, run: Callable[[], str] | None = None) -> float | Absent:
         if os.geteuid() != 0:
             return Absent("powermetrics needs root: run torchgauge with sudo")
     try:
-        text = (run or _run)()
+        text = _run() if run is None else run()
     except (OSError, subprocess.SubprocessError) as error:
         return Absent(f"powermetrics: {error}")
     found = re.search(rf"^{_LINES[kind]}: (\d+) mW", text, re.MULTILINE)

@@ -48,7 +48,7 @@ class Whole:
 
     @property
     def stretch(self) -> float:
-        """A profiler slows a run down, and kernels of several streams overlap: the parts last no longer than the run."""
+        """A profiler slows a run down, and streams overlap: the parts last no longer than the run."""
         return min(1.0, self.seconds / self.busy_s) if self.busy_s else 1.0
 
 

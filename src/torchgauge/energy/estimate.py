@@ -16,8 +16,8 @@ from torchgauge.energy.technology import Range, Technology, power_of, technology
 from torchgauge.records import COUNTED, ModuleRecord, OpRecord
 
 ESTIMATED = "estimated"
-NO_TIME = "without the power the device takes over time, since no time was measured"
-NO_POWER = "without the power the device takes over time, which is not known for it"
+NO_TIME = "without the power the device takes over time, since no time was measured: a run takes more"
+NO_POWER = "without the power the device takes over time, which is not known for it: a run takes more"
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,8 @@ def _replay(
     times: Mapping[int, OpTime],
     order: EnergyOrder,
 ) -> tuple[list[Replayed], dict[str, str]]:
-    each_s = _SETTLE_S + _replay_s(meter) + 2 * meter.update_period_s
+    # Each of its two spans waits for an update at both ends.
+    each_s = _SETTLE_S + _replay_s(meter) + 4 * meter.update_period_s
     heavy = heavy_kinds(kinds_of(ops, times), share=_HEAVY_SHARE, most=int(order.parts_s / each_s))
     calls = collect(subject, run, [kind.key for kind in heavy])
     replayed: list[Replayed] = []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torchgauge.measure.absence import Absent
 
@@ -54,12 +54,13 @@ class Meter(Protocol):
 Finder = Callable[[str, ExitStack], Iterable[Meter]]
 
 FINDERS: dict[str, Finder] = {}
+F = TypeVar("F", bound=Finder)
 
 
-def meters(name: str) -> Callable[[Finder], Finder]:
+def meters(name: str) -> Callable[[F], F]:
     """Register the function that finds the meters of a kind."""
 
-    def register(find: Finder) -> Finder:
+    def register(find: F) -> F:
         if name in FINDERS:
             raise ValueError(f"there are meters '{name}' already")
         FINDERS[name] = find
@@ -70,18 +71,18 @@ def meters(name: str) -> Callable[[Finder], Finder]:
 
 @contextmanager
 def meters_of(device: str) -> Iterator[list[Meter]]:
-    """All that could tell of a device of torch ("cuda:1", "cpu"), the most exact first; open while the block runs."""
-    # The order of these imports is the order of preference.
-    from torchgauge.energy import nvml_meter, rapl, perf_power, amd, apple, battery  # noqa: F401, I001
+    """All that could tell of a device of torch ("cuda:1", "cpu"); open while the block runs."""
+    # Each registers its own.
+    from torchgauge.energy import amd, apple, battery, nvml_meter, perf_power, rapl  # noqa: F401
 
     with ExitStack() as stack:
         yield [meter for find in FINDERS.values() for meter in find(device, stack)]
 
 
 def choose(found: Sequence[Meter], device: str) -> Meter | Absent:
-    """The first that can be read and tells of this device alone; else one of the whole machine."""
+    """One that can be read and tells of this device alone, else of the whole machine; a counter before a power."""
     for boundary in (device, MACHINE):
-        for meter in found:
+        for meter in sorted(found, key=lambda meter: meter.unit != JOULES):
             if meter.covers == boundary and meter.available() is None:
                 return meter
     reasons = [f"{meter.name}: {meter.available()}" for meter in found if meter.covers in (device, MACHINE)]

@@ -45,7 +45,7 @@ class Collector(TorchDispatchMode):
     """Keeps the calls of the kinds that are wanted, while the model runs."""
 
     def __init__(self, wanted: Iterable[Key], model: torch.nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: dict[Key, Calls] = {}
         self._wanted = frozenset(wanted)
         self._names = {key[0] for key in self._wanted}
@@ -79,10 +79,12 @@ class Collector(TorchDispatchMode):
         if not calls.arguments:
             calls.arguments.append(kept)
         elif len(calls.arguments) < _MOST_TURNS and not call.info.written:
-            calls.arguments.append(self._with_first_activations(calls, kept))
+            first = list(_tensors(calls.arguments[0]))
+            if len(first) == len(call.tensors):
+                calls.arguments.append(self._with_activations(iter(first), kept))
 
-    def _with_first_activations(self, calls: Calls, kept: tuple[Any, Any]) -> tuple[Any, Any]:
-        first = iter(list(_tensors(calls.arguments[0])))
+    def _with_activations(self, first: Iterator[torch.Tensor], kept: tuple[Any, Any]) -> tuple[Any, Any]:
+        """The call's own parameters, everything else as the first call had it: one activation is kept, not all."""
 
         def own(tensor: torch.Tensor) -> torch.Tensor:
             shared = next(first)

@@ -13,6 +13,7 @@ from torchgauge.energy.completing import Analysed, completed
 from torchgauge.energy.estimate import Circumstances, spread
 from torchgauge.energy.measuring import EnergyOrder, measure_run
 from torchgauge.energy.pareto import ENERGY, TIME, mark_efficient
+from torchgauge.energy.record import unavailable
 from torchgauge.energy.technology import power_of
 from torchgauge.energy.window import Effort
 from torchgauge.environment import cpu_name, device_name
@@ -58,8 +59,15 @@ def energy_facts(
     """The whole of what is told of energy, from what was measured of it."""
     name = name_of(device)
     peaks = peaks_of(name, device.type)
+    facts = facts or _missed(capture.measured)
     known = _circumstances(capture.measured, device, name, peaks)
     return completed(facts, Analysed(capture.ops, capture.modules, samples_of(capture)), known, peaks, footprint)
+
+
+def _missed(measured: Measured | None) -> EnergyFacts | None:
+    """Where the measurement did not come as far as the energy."""
+    failure = measured.figures.get("failure") if measured else None
+    return EnergyFacts(unavailable(f"the measurement ended before: {failure}")) if failure else None
 
 
 def name_of(device: torch.device) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import stdev
 from time import perf_counter, sleep
 from typing import Any
 
@@ -20,15 +20,14 @@ _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _Z95 = 1.96
 _STEADY = 0.02
 _STEADY_C = 1.0
-# A meter of milliseconds is not the limit: the device's own power control is slower.
-_LEAST_TRIAL_S = 1.0
 _MOST_TRIAL_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """`budget_s` is for the trials; each spans at least `updates` of the meter. `warmup_s` is the most that a warm-up
-    lasts; after `settle_s` of rest the idle power is taken over `idle_s`."""
+    lasts; after `settle_s` of rest the idle power is taken over `idle_s`. `least_trial_s` is for meters of
+    milliseconds: the device's own power control is slower."""
 
     budget_s: float = 15.0
     trials: int = 5
@@ -37,13 +36,16 @@ class Effort:
     settle_s: float = 1.0
     idle_s: float = 2.0
     warmup_s: float = 8.0
+    least_trial_s: float = 1.0
 
     def needed_s(self, meter: Meter) -> float:
-        return self.least_trials * max(self.updates * meter.update_period_s, _LEAST_TRIAL_S)
+        return self.least_trials * self._shortest_s(meter)
 
     def trial_s(self, meter: Meter) -> float:
-        at_least = max(self.updates * meter.update_period_s, _LEAST_TRIAL_S)
-        return max(at_least, min(self.budget_s / self.trials, _MOST_TRIAL_S))
+        return max(self._shortest_s(meter), min(self.budget_s / self.trials, _MOST_TRIAL_S))
+
+    def _shortest_s(self, meter: Meter) -> float:
+        return max(self.updates * meter.update_period_s, self.least_trial_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class RunEnergy:
 
     @property
     def joules(self) -> float:
-        return fmean(self.each)
+        """Over all trials: it is the mean power times the time of a run."""
+        return sum(trial.span.joules for trial in self.trials) / self.iterations
 
     @property
     def seconds(self) -> float:
@@ -93,7 +96,7 @@ class RunEnergy:
         """Members of the contract's `energy`; the peak is that of a whole trial unless a sensor saw a higher one."""
         return {
             "joules": self.joules,
-            "ci95_j": mean_interval(self.each),
+            "ci95_j": mean_interval(self.each, self.joules),
             "net_joules": self.net_joules,
             "watts_mean": self.watts,
             "watts_peak": max(trial.span.watts for trial in self.trials),
@@ -107,13 +110,13 @@ class RunEnergy:
         }
 
 
-def mean_interval(values: Sequence[float]) -> list[float] | None:
-    """95 % confidence interval of the mean, from Student's t; None of a single value."""
+def mean_interval(values: Sequence[float], middle: float) -> list[float] | None:
+    """95 % confidence interval around their mean, from Student's t; None of a single value."""
     freedom = len(values) - 1
     if freedom < 1:
         return None
     point = _T95[freedom - 1] if freedom <= len(_T95) else _Z95 + 2.5 / freedom
-    middle, half = fmean(values), point * stdev(values) / math.sqrt(len(values))
+    half = point * stdev(values) / math.sqrt(len(values))
     return [middle - half, middle + half]
 
 
@@ -160,7 +163,9 @@ def _warm_up(
     begin = clock()
     before: Trial | None = None
     while before is None or clock() - begin < effort.warmup_s:
-        span = measure_span(meter, run, max(effort.updates // 2 * meter.update_period_s, 0.5), clock=clock)
+        span = measure_span(
+            meter, run, max(effort.updates * meter.update_period_s, effort.least_trial_s) / 2, clock=clock
+        )
         if isinstance(span, Absent):
             return span
         now = Trial(span, thermometer())

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.report.escape import visible
-from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_shape
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_exact,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_shape,
+)
 from torchgauge.view import View
 
 
@@ -39,6 +47,10 @@ def _structure(value: Any) -> str:
     return "-" if value is None else visible(json.dumps(value, ensure_ascii=False, default=str))
 
 
+def _about_joules(value: float | None) -> str:
+    return "-" if value is None else f"≈ {format_joules(value)}"
+
+
 COLUMNS: dict[str, Column] = {
     "path": Column("Path", _text, is_figure=False),
     "aliases": Column("Aliases", _names, is_figure=False),
@@ -59,6 +71,10 @@ COLUMNS: dict[str, Column] = {
     "time_s": Column("Time", format_seconds),
     "self_time_s": Column("Self", format_seconds),
     "time_share": Column("share", format_percent),
+    "energy_j": Column("Energy", format_joules),
+    "estimated_energy_j": Column("Estimated", _about_joules),
+    "estimated_energy_low_j": Column("at least", _about_joules),
+    "estimated_energy_high_j": Column("at most", _about_joules),
     "inputs": Column("Inputs", _structure, is_figure=False),
     "outputs": Column("Outputs", _structure, is_figure=False),
 }

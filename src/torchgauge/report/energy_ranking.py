@@ -12,6 +12,8 @@ from torchgauge.tree import Node
 from torchgauge.view import View
 
 MEASURED_KEY, ESTIMATED_KEY = "energy_j", "estimated_energy_j"
+# What a difference of sums may leave.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,13 @@ def whole_joules(view: View) -> float | None:
 def rank_module_energy(view: View, limit: int) -> list[HungryModules]:
     """A module's own: what it uses without the modules below."""
     rows = view.capture.energy.modules if view.capture.energy else {}
+    total = whole_joules(view) or 0.0
     groups: dict[Hashable, list[tuple[Node, float]]] = {}
     for node in view.tree.walk():
         own = _own(node, rows, energy_key(view))
-        if own > 0:
+        if own > _ROUNDING * total:
             groups.setdefault((path_pattern(node.path), node.record.type), []).append((node, own))
-    ranked = [_hungry_modules(members, whole_joules(view) or 0.0) for members in groups.values()]
+    ranked = [_hungry_modules(members, total) for members in groups.values()]
     return sorted(ranked, key=lambda entry: entry.joules, reverse=True)[:limit]
 
 

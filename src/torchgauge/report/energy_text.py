@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchgauge.report.bars import spark
@@ -104,8 +105,13 @@ def _estimated_facts(figures: Mapping[str, Any]) -> list[Fact]:
         low, high = format_watts(basis["watts"]["low"]), format_watts(basis["watts"]["high"])
         work += f"; the device takes {low} to {high}"
     facts.append(("From", "", visible(f"{basis['technology']}: {work}")))
-    facts.append(("Sources", "", visible("; ".join(basis["sources"]))))
+    facts.append(("Sources", "", visible(", ".join(_publications(basis["sources"])))))
     return facts
+
+
+def _publications(sources: Sequence[str]) -> list[str]:
+    """The names alone; what was taken from each is in the data."""
+    return list(dict.fromkeys(re.split("[:,;]", source)[0] for source in sources))
 
 
 def about(joules: Mapping[str, float]) -> str:
@@ -122,7 +128,7 @@ def hungry_modules(view: View, options: Options) -> list[Line]:
         return []
     sign = _sign(view)
     headings = [Heading("Module", is_figure=False), Heading("Type", is_figure=False)]
-    headings += [Heading(title) for title in ("×", _column(view), "share", "FLOP/J")]
+    headings += [Heading(title) for title in ("×", _column(view), "share", *_rate_title(view))]
     rows = [
         [
             text_cell(entry.paths or "(the model itself)"),
@@ -130,7 +136,7 @@ def hungry_modules(view: View, options: Options) -> list[Line]:
             figure(format_exact(entry.count)),
             figure(sign + format_joules(entry.joules)),
             figure(format_percent(entry.share)),
-            figure(format_count(entry.flops_per_joule)),
+            *(figure(format_count(entry.flops_per_joule)) for _ in _rate_title(view)),
         ]
         for entry in ranked
     ]
@@ -143,14 +149,14 @@ def hungry_ops(view: View, options: Options) -> list[Line]:
         return []
     sign = _sign(view)
     headings = [Heading("Op", is_figure=False)]
-    headings += [Heading(title) for title in ("×", _column(view), "share", "FLOP/J")]
+    headings += [Heading(title) for title in ("×", _column(view), "share", *_rate_title(view))]
     rows = [
         [
             (Span(f"{visible(entry.op)} ", "name"), Span(shapes_text(entry.input_shapes, entry.output_shapes), "dim")),
             figure(format_exact(entry.calls)),
             figure(sign + format_joules(entry.joules)),
             figure(format_percent(entry.share)),
-            figure(format_count(entry.flops_per_joule)),
+            *(figure(format_count(entry.flops_per_joule)) for _ in _rate_title(view)),
         ]
         for entry in ranked
     ]
@@ -173,6 +179,11 @@ def _parts_note(view: View, options: Options) -> list[Line]:
         f"{format_joules(parts.get('residue_j'))} ({parts.get('method')})."
     )
     return wrap(visible(text), options.width, style="dim")
+
+
+def _rate_title(view: View) -> tuple[str, ...]:
+    """Operations over an estimate of what they take would only repeat what was assumed."""
+    return () if is_estimated(view) else ("FLOP/J",)
 
 
 def _sign(view: View) -> str:

@@ -12,12 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from torchgauge.consumption import MEMBERS
 from torchgauge.measured import MODULE_MEMBERS
 from torchgauge.records import Capture, ParamRecord, TensorSpec, tensor_specs
 from torchgauge.tree import Figures, Node
 from torchgauge.view import Row, View
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
+
+# Those of equal modules add up.
+_MEASURED = (*MODULE_MEMBERS, *MEMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class _Folding:
                 "trainable_params": _trainable(params) if first.trainable_params is not None else None,
                 "param_bytes": sum(param.spec.nbytes for param in params),
             }
-            | {name: _together(self.rows[member.path][name] for member in members) for name in MODULE_MEMBERS}
+            | {name: _together(self.rows[member.path][name] for member in members) for name in _MEASURED}
         )
 
 

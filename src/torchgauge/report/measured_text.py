@@ -13,7 +13,7 @@ from torchgauge.report.origin import Fact
 from torchgauge.report.residue import Residue, find_residue
 from torchgauge.report.sections import RANKED, figure, heading, shapes_text, text_cell
 from torchgauge.report.sweep_points import interval_share
-from torchgauge.report.time_ranking import TimedOps, rank_module_times, rank_op_times
+from torchgauge.report.time_ranking import TimedOps, rank_module_phases, rank_module_times, rank_op_times
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
 from torchgauge.view import View
 
@@ -116,6 +116,24 @@ def slow_modules(view: View, options: Options) -> list[Line]:
     return [heading("Slowest modules, by their own measured time"), *lay_out(headings, rows, options.width)]
 
 
+def slow_phases(view: View, options: Options) -> list[Line]:
+    """Of a training step: where each phase spends its time."""
+    ranked = rank_module_phases(view, RANKED)
+    names = list(dict.fromkeys(phase for entry in ranked for phase in entry.seconds))
+    if len(names) < 2:
+        return []
+    headings = [Heading("Module", is_figure=False), Heading("×"), *(Heading(visible(name)) for name in names)]
+    rows = [
+        [
+            text_cell(entry.paths or "(the model itself)"),
+            figure(format_exact(entry.count)),
+            *(figure(format_seconds(entry.seconds.get(name))) for name in names),
+        ]
+        for entry in ranked
+    ]
+    return [heading("Slowest modules by phase, their own measured time"), *lay_out(headings, rows, options.width)]
+
+
 def slow_ops(view: View, options: Options) -> list[Line]:
     ranked = rank_op_times(view, RANKED)
     if not ranked:
@@ -155,10 +173,14 @@ def residue(view: View, options: Options) -> list[Line]:
     if found is None:
         return []
     lines = fact_lines(_residue_facts(found), options.width)
-    note = (
-        f"Parts are from profiled runs, which took {format_percent(found.overhead_share)} longer; they are not scaled."
-    )
+    note = f"Parts are from profiled runs, {_overhead_text(found.overhead_share)}; they are not scaled."
     return [heading("The undisturbed run and its parts"), *lines, *wrap(note, options.width, style="dim")]
+
+
+def _overhead_text(share: float | None) -> str:
+    if share is None:
+        return "which take longer"
+    return f"which took {format_percent(abs(share))} {'longer' if share >= 0 else 'less'}"
 
 
 def _residue_facts(found: Residue) -> list[Fact]:

@@ -11,6 +11,7 @@ from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.outline import OutlineLine, outline
 from torchgauge.report.sections import figure, heading, text_cell
+from torchgauge.units import format_percent
 from torchgauge.view import View
 
 FOLDED = "×n: n equal blocks in a row, shown once with the figures of all n together"
@@ -20,6 +21,10 @@ ON_HOST = (
 ON_DEVICE = (
     "Time: of the device's work in profiled runs, with (Self: without) the modules below; share: of the median run"
 )
+
+
+# More than what timing the modules costs, and what is outside the model's own call.
+DRIFT = 0.15
 
 
 def module_table(view: View, options: Options) -> list[Line]:
@@ -39,7 +44,17 @@ def _time_notes(view: View, options: Options) -> list[str]:
     if figures is None or not set(options.columns) & set(MODULE_MEMBERS):
         return []
     profile = figures.get("profile") or {}
-    return [ON_HOST if profile.get("device_s") is None else ON_DEVICE]
+    if profile.get("device_s") is not None:
+        return [ON_DEVICE]
+    return [ON_HOST, *_drift_note(view.modules[0]["time_share"])]
+
+
+def _drift_note(share: float | None) -> list[str]:
+    """The modules of one run are as long as the run, unless the machine is another by then."""
+    if share is None or abs(share - 1) <= DRIFT:
+        return []
+    told = f"Those runs took {format_percent(share)} of the median run: the machine was busier or freer then"
+    return [f"{told}, and the shares are to be compared with each other only"]
 
 
 def _name_cell(line: OutlineLine) -> Line:

@@ -20,7 +20,7 @@ class Residue:
     unexplained_s: float
     joined_ops: int
     static_ops: int
-    overhead_share: float
+    overhead_share: float | None
     device_s: float | None
     device_idle_s: float | None
     profiled_s: float | None

@@ -13,7 +13,7 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.report.sweep_points import SweepPoint, sweep_points
-from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_value
 from torchgauge.view import View
 
 # A larger batch is to raise the throughput; whatever else is varied is to be fast.
@@ -80,7 +80,7 @@ def thread_scaling(view: View, options: Options) -> list[Line]:
         [
             figure(format_exact(row["threads"])),
             figure(format_seconds(row["median_s"])),
-            figure(format_count(row["speedup"])),
+            figure(format_value(row["speedup"])),
             figure(format_percent(row["efficiency"])),
         ]
         for row in scaling

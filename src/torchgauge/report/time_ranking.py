@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.records import COUNTED, OpRecord
+from torchgauge.report.measurements import measured_member
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
 from torchgauge.tree import Node
 from torchgauge.view import View
@@ -41,6 +42,34 @@ class TimedOps:
     bytes_per_s: float | None
     roof_share: float | None
     bound: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedPhases:
+    """Modules at one place of repeated blocks: their own seconds in each phase of a training step."""
+
+    paths: str
+    count: int
+    seconds: dict[str, float]
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+
+def rank_module_phases(view: View, limit: int) -> list[TimedPhases]:
+    """By the time of all phases together; empty unless a training step was measured."""
+    groups: dict[str, list[str]] = {}
+    phases = measured_member(view, "module_phases")
+    for path in phases:
+        groups.setdefault(path_pattern(path), []).append(path)
+    ranked = []
+    for paths in groups.values():
+        seconds: Counter[str] = Counter()
+        for path in paths:
+            seconds.update(phases[path])
+        ranked.append(TimedPhases(join_paths(paths), len(paths), dict(seconds)))
+    return sorted(ranked, key=lambda entry: entry.total_s, reverse=True)[:limit]
 
 
 def rank_module_times(view: View, limit: int) -> list[TimedModules]:

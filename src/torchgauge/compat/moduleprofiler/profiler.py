@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from torchgauge.compat.module_calls import ModuleCall, every_module_called, running, told_of_calls
+from torchgauge.compat.module_calls import ModuleCall, running, told_of_calls
 from torchgauge.compat.moduleprofiler import inference_time, params
 from torchgauge.compat.moduleprofiler.io_size import IoSizeMap, get_default_io_size_map
 from torchgauge.compat.moduleprofiler.ops import OpsFn, OpsMap, count_call, get_default_ops_map, own_count
 from torchgauge.compat.moduleprofiler.output_forms import OutputForms, Specs
+from torchgauge.compat.surroundings import every_module_called
 from torchgauge.errors import TorchgaugeError
 from torchgauge.measure import Subject
 from torchgauge.measure.module_times import time_modules

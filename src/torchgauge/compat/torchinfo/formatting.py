@@ -46,6 +46,10 @@ class FormattingOptions:
         self.show_depth = RowSettings.DEPTH in row_settings
         self.hide_recursive_layers = RowSettings.HIDE_RECURSIVE_LAYERS in row_settings
 
+    @staticmethod
+    def str_(val: Any) -> str:
+        return str(val) if val else NO_VALUE
+
     def get_start_str(self, depth: int) -> str:
         bar, first, other = ("|    ", "+ ", "+ ") if self.ascii_only else ("│    ", "├─", "└─")
         return ("", first)[depth] if depth < 2 else bar * (depth - 1) + other
@@ -73,13 +77,13 @@ class FormattingOptions:
 
     def layer_info_to_row(self, layer: LayerInfo, reached_max_depth: bool, total_params: int) -> str:
         values = {
-            ColumnSettings.KERNEL_SIZE: _text(layer.kernel_size),
-            ColumnSettings.INPUT_SIZE: _text(layer.input_size),
-            ColumnSettings.OUTPUT_SIZE: _text(layer.output_size),
+            ColumnSettings.KERNEL_SIZE: self.str_(layer.kernel_size),
+            ColumnSettings.INPUT_SIZE: self.str_(layer.input_size),
+            ColumnSettings.OUTPUT_SIZE: self.str_(layer.output_size),
             ColumnSettings.NUM_PARAMS: layer.num_params_to_str(reached_max_depth),
             ColumnSettings.PARAMS_PERCENT: layer.params_percent(total_params, reached_max_depth),
             ColumnSettings.MULT_ADDS: layer.macs_to_str(reached_max_depth),
-            ColumnSettings.TRAINABLE: _text(layer.trainable),
+            ColumnSettings.TRAINABLE: self.str_(layer.trainable),
         }
         name = layer.get_layer_name(self.show_var_name, self.show_depth)
         row = self.format_row(self.get_start_str(layer.depth) + name, values)
@@ -94,7 +98,3 @@ class FormattingOptions:
             for layer in summary_list
             if layer.depth <= self.max_depth and not (self.hide_recursive_layers and layer.is_recursive)
         )
-
-
-def _text(value: Any) -> str:
-    return str(value) if value else NO_VALUE

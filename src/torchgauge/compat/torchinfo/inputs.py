@@ -41,8 +41,7 @@ def from_data(data: Any) -> Inputs:
 def from_size(size: Any, dtypes: Sequence[Any] | None, batch_dim: int | None) -> Inputs:
     """Tensors of one size or several; `batch_dim` is where a batch of one is put in."""
     sizes = correct_sizes(size)
-    # A dtype may be given as torch.LongTensor too, which has one.
-    kinds = [torch.float32] * len(sizes) if dtypes is None else [getattr(kind, "dtype", kind) for kind in dtypes]
+    kinds = [torch.float32] * len(sizes) if dtypes is None else [_dtype(kind) for kind in dtypes]
     # Random integers below one are zero: an index that every table has.
     made = [make_tensor(_batched(one, batch_dim), kind, value=0) for one, kind in zip(sizes, kinds, strict=False)]
     return Inputs(tuple(made), {}, sizes, sum(tensor.nbytes for tensor in made))
@@ -59,10 +58,21 @@ def correct_sizes(size: Any) -> list[Any]:
     return [tuple(size) if isinstance(size, list) else size]
 
 
+def _dtype(kind: Any) -> torch.dtype:
+    """A dtype may be given as torch.LongTensor too, which has one."""
+    found = getattr(kind, "dtype", kind)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"dtypes holds {kind!r}, which is no dtype of torch")
+    return found
+
+
 def _batched(size: Any, batch_dim: int | None) -> tuple[int, ...]:
     numbers = list(size)
     if batch_dim is not None:
-        numbers.insert(batch_dim if batch_dim >= 0 else len(numbers) + 1 + batch_dim, 1)
+        last = len(numbers)
+        if not -last - 1 <= batch_dim <= last:
+            raise IndexError(f"batch_dim {batch_dim} is out of range for {size}: from {-last - 1} to {last}")
+        numbers.insert(batch_dim if batch_dim >= 0 else last + 1 + batch_dim, 1)
     return tuple(numbers)
 
 
@@ -87,5 +97,6 @@ def _mapped(data: Any, action: Callable[[Any], Any]) -> Any:
     if isinstance(data, Mapping):
         return {name: _mapped(item, action) for name, item in data.items()}
     if isinstance(data, list | tuple):
-        return [_mapped(item, action) for item in data]
+        items = [_mapped(item, action) for item in data]
+        return tuple(items) if isinstance(data, tuple) else items
     return data

@@ -34,11 +34,13 @@ class LayerInfo:
         self.depth_index: int | None = None
         self.executed = self.is_recursive = self.contains_lazy_param = False
         self.input_size: list[int] = []
-        self.output_size: list[int] = []
+        self.output_size: list[Any] = []
+        self.dims: list[int] = []  # of the output, however `output_size` shows them
         self.output_bytes = self.num_params = self.trainable_params = self.param_bytes = 0
         self.macs = self.own_macs = 0
         self.elements: dict[int, int] = {}  # by the id of the parameter: how many of its elements count
-        self.leftover = 0
+        self.trainable_ids: set[int] = set()
+        self.leftover: set[int] = set()  # ids of parameters that no other row shows
 
     def __repr__(self) -> str:
         return f"{self.class_name}: {self.depth}"
@@ -68,7 +70,9 @@ class LayerInfo:
             count, name = kept_elements(self.module, name, param)
             self.elements[id(param)] = count
             self.num_params += count
-            self.trainable_params += count if param.requires_grad else 0
+            if param.requires_grad:
+                self.trainable_ids.add(id(param))
+                self.trainable_params += count
             self.param_bytes += count * param.element_size()
             # The whole model's own row does not repeat what its layers show.
             if self.parent_info is not None or "." not in name:
@@ -111,7 +115,10 @@ class LayerInfo:
 
     def leftover_params(self) -> int:
         """Parameters that no other row shows: of the layer itself, and of layers that were not called."""
-        return self.leftover
+        return sum(self.elements[param] for param in self.leftover)
+
+    def leftover_trainable_params(self) -> int:
+        return sum(self.elements[param] for param in self.leftover & self.trainable_ids)
 
 
 def kept_elements(module: nn.Module, name: str, param: torch.Tensor) -> tuple[int, str]:
@@ -135,7 +142,7 @@ def _mult_adds(layer: LayerInfo) -> int:
         return products + biases * _positions(layer)
     if isinstance(layer.module, nn.Embedding | nn.EmbeddingBag):  # a look-up multiplies nothing
         return 0
-    return (biases + sum(count for count, _ in weights)) * prod(layer.output_size[:1])
+    return (biases + sum(count for count, _ in weights)) * prod(layer.dims[:1])
 
 
 def _is_bias(name: str) -> bool:
@@ -144,8 +151,8 @@ def _is_bias(name: str) -> bool:
 
 def _positions(layer: LayerInfo) -> int:
     """At how many places the output is computed from the weights."""
-    channels = getattr(layer.module, "out_channels", None) or (layer.output_size or [1])[-1]
-    return prod(layer.output_size) // channels if channels else 0
+    channels = getattr(layer.module, "out_channels", None) or (layer.dims or [1])[-1]
+    return prod(layer.dims) // channels if channels else 0
 
 
 def _kernel_size(module: nn.Module) -> int | list[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -43,8 +44,11 @@ class LayerCalls(Observer):
         if layer.module is not module or isinstance(module, torch.jit.ScriptModule):
             return
         layer.input_size, _ = measure(args, self._batch_dim)
-        layer.output_size, element_bytes = measure(output, self._batch_dim)
-        layer.output_bytes = element_bytes * prod(layer.output_size)
+        layer.dims, element_bytes = measure(output, self._batch_dim)
+        # So torchinfo shows a dict where it was told of the batch.
+        is_nested = isinstance(output, Mapping) and self._batch_dim is not None
+        layer.output_size = [layer.dims] if is_nested else layer.dims
+        layer.output_bytes = element_bytes * prod(layer.dims)
         layer.executed = True
 
     def op(self, call: OpCall) -> None:
@@ -129,6 +133,6 @@ def _finished(layers: list[LayerInfo]) -> list[LayerInfo]:
     for layer in layers:
         rest = layer.elements.keys() - shown
         rest.difference_update(*(child.elements for child in layer.children if not child.is_leaf_layer))
-        layer.leftover = sum(layer.elements[param] for param in rest)
+        layer.leftover = rest
         layer.macs = layer.own_macs + sum(child.own_macs for child in layer.children)
     return layers

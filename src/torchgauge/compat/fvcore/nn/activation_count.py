@@ -35,7 +35,4 @@ def activation_count(
     model: nn.Module, inputs: tuple[Any, ...], supported_ops: Mapping[str, Handle] | None = None
 ) -> tuple[defaultdict[str, float], Counter[str]]:
     """Millions of activations by operator, and how often each unsupported operator was met."""
-    analysis = ActivationCountAnalysis(model, inputs).set_op_handle(**supported_ops or {})
-    found: defaultdict[str, float] = defaultdict(float)
-    found.update({op: count / 1e6 for op, count in analysis.by_operator().items()})
-    return found, analysis.unsupported_ops()
+    return ActivationCountAnalysis(model, inputs).set_op_handle(**supported_ops or {}).by_operator_in(1e6)

@@ -52,7 +52,4 @@ def flop_count(
     model: nn.Module, inputs: tuple[Any, ...], supported_ops: Mapping[str, Handle] | None = None
 ) -> tuple[defaultdict[str, float], Counter[str]]:
     """GFLOPs by operator, and how often each unsupported operator was met."""
-    analysis = FlopCountAnalysis(model, inputs).set_op_handle(**supported_ops or {})
-    found: defaultdict[str, float] = defaultdict(float)
-    found.update({op: flops / 1e9 for op, flops in analysis.by_operator().items()})
-    return found, analysis.unsupported_ops()
+    return FlopCountAnalysis(model, inputs).set_op_handle(**supported_ops or {}).by_operator_in(1e9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from copy import copy
 from dataclasses import dataclass
 from numbers import Number
@@ -56,6 +56,11 @@ class JitModelAnalysis:
 
     def by_operator(self, module_name: str = "") -> Counter[str]:
         return self._analyze().counts[self.canonical_module_name(module_name)]
+
+    def by_operator_in(self, unit: float) -> tuple[defaultdict[str, float], Counter[str]]:
+        """The counts of the model in a larger unit, and its unsupported ops."""
+        counts = {op: count / unit for op, count in self.by_operator().items()}
+        return defaultdict(float, counts), self.unsupported_ops()
 
     def by_module_and_operator(self) -> dict[str, Counter[str]]:
         return self._analyze().counts

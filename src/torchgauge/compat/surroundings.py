@@ -1,0 +1,25 @@
+"""What stands around a pass over a model, whether on values or without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
+
+
+@contextmanager
+def every_module_called() -> Iterator[None]:
+    """Attention as `nn.MultiheadAttention` and the encoder layers write it out: their fast path is one op that passes
+    their submodules over, and the originals see it written out."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
