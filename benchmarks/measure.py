@@ -27,7 +27,7 @@ from subjects import SEQUENCE, of_torchvision, of_transformers
 from subjects import Subject as Model
 from tables import table, verdicts
 from torch import Tensor, nn
-from turns import Ratio, headline_over_plain, modules_over_headline, sampler_on_over_off
+from turns import Ratio, headline_over_plain, sampler_on_over_off
 
 import torchgauge as tg
 from torchgauge.environment import collect_environment
@@ -71,6 +71,7 @@ ON_CPU = (RESNET, GPT2, BERT, LSTM)
 ON_CUDA = (RESNET, VIT, GPT2, LLAMA_1B)
 # The sampler does the same whatever runs: beside arithmetic, and beside much Python.
 SAMPLED = (RESNET, GPT2)
+WHOLE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +116,16 @@ def measure_one(model: Model, device: torch.device, seconds: float) -> Result:
         # Every turn begins with a collection, which would go through all that the packages hold.
         gc.collect()
         gc.freeze()
-        whole = measure(subject, ops, Order(profile=True, budget=Budget(seconds=2.0)))
+        whole = measure(subject, ops, Order(profile=True, budget=Budget(seconds=WHOLE_S)))
         if whole.figures["failure"]:
             raise RuntimeError(f"{model.name}: {whole.figures['failure']}")
         own = sum(row["self_time_s"] for row in whole.modules.values())
         profile = whole.figures["profile"]
-        on_cpu = device.type == "cpu"
-        modules = modules_over_headline(subject, seconds) if on_cpu else Ratio(own / profile["device_s"], 0.0, 1)
+        median_s = whole.figures["latency"]["median_s"]
+        modules = Ratio(own / (median_s if device.type == "cpu" else profile["device_s"]), 0.0, 1)
         headline = headline_over_plain(subject, seconds)
         sampler, share = sampler_on_over_off(subject, seconds) if model in SAMPLED else (None, None)
     joined = f"{profile['joined_ops']}/{profile['static_ops']}"
-    median_s = whole.figures["latency"]["median_s"]
     return Result(model.name, device.type, median_s, modules, headline, sampler, share, joined)
 
 

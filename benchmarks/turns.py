@@ -11,8 +11,6 @@ from time import perf_counter
 import torch
 
 from torchgauge.measure import Budget, Subject, time_runs
-from torchgauge.measure.measuring import module_paths
-from torchgauge.measure.module_times import time_modules
 from torchgauge.measure.sampler import sampling
 
 FEWEST_PAIRS, MOST_PAIRS = 6, 400
@@ -70,18 +68,8 @@ def headline_over_plain(subject: Subject, seconds: float) -> Ratio:
     return in_turns(lambda: median(_headline(subject, runs)), lambda: median(_plain_loop(subject, runs)), seconds)
 
 
-def modules_over_headline(subject: Subject, seconds: float) -> Ratio:
-    """The sum of the modules' own times over the undisturbed median."""
-    runs, paths = _runs(subject, BLOCK_S), module_paths(subject.model)
-
-    def own() -> float:
-        return sum(time.self_s for time in time_modules(subject.run, paths, runs).values())
-
-    return in_turns(own, lambda: median(_headline(subject, runs)), seconds)
-
-
 def sampler_on_over_off(subject: Subject, seconds: float) -> tuple[Ratio, float]:
-    """Mean runs: the sampler wakes up ten times a second, which a median would not see. And the share of one core's
+    """Mean runs: the sampler wakes up five times a second, which a median would not see. And the share of one core's
     time that it says it took."""
     runs = _runs(subject, SAMPLED_S, most=MOST_RUNS * 20)
     shares: list[float] = []

@@ -38,10 +38,13 @@ def test_the_cold_run_is_kept_apart() -> None:
     assert max(timed.seconds) == pytest.approx(0.01)
 
 
-def test_a_steady_run_stops_at_the_least_number_of_runs() -> None:
-    stage = Stage(steady(0.01))
-    timed = time_runs(stage.run, Budget(seconds=60, least=10), clock=stage.clock)
+def test_a_steady_run_stops_at_the_least_number_of_runs_and_seconds() -> None:
+    stage = Stage(steady(0.5))
+    timed = time_runs(stage.run, Budget(seconds=60, least=10, settle_s=2), clock=stage.clock)
     assert len(timed.seconds) == 10
+    stage = Stage(steady(0.01))
+    timed = time_runs(stage.run, Budget(seconds=60, least=10, settle_s=2), clock=stage.clock)
+    assert 2.0 <= sum(timed.seconds) <= 2.3
     assert timed.precision == pytest.approx(0.0, abs=1e-9)
 
 
@@ -68,6 +71,31 @@ def test_a_noisy_run_goes_on_until_the_budget_ends() -> None:
     assert 4.9 <= stage.now <= 5.2
     assert timed.precision is not None
     assert timed.precision > 0.02
+
+
+def test_a_machine_that_changes_its_speed_is_watched_until_the_budget_ends() -> None:
+    def slowing() -> Iterator[float]:
+        for number in range(10_000):
+            yield 0.01 * (1 + number / 400)
+
+    stage = Stage(slowing())
+    timed = time_runs(stage.run, Budget(seconds=5), clock=stage.clock)
+    assert 4.9 <= stage.now <= 5.2
+    assert timed.drift is not None
+    assert timed.drift > 0.2
+
+
+def test_what_is_done_beside_the_runs_is_not_timed() -> None:
+    stage = Stage(steady(0.1))
+    done: list[int] = []
+
+    def beside() -> None:
+        done.append(len(done))
+        stage.now += 7.0
+
+    timed = time_runs(stage.run, Budget(seconds=100, settle_s=0), beside=beside, clock=stage.clock)
+    assert max(timed.seconds) == pytest.approx(0.1)
+    assert len(done) == len(timed.seconds) // 3
 
 
 def test_a_run_longer_than_the_budget_is_timed_once() -> None:

@@ -84,9 +84,9 @@ def test_what_can_no_longer_be_read_is_not_shown_as_if_it_were_whole() -> None:
     assert found["absent"] == {"cuda_power_w": "until 2.0 s, then: GPU is lost"}
 
 
-@pytest.mark.parametrize(("cost", "interval"), [(0.0004, 1), (0.0006, 2), (0.005, 10)])
+@pytest.mark.parametrize(("cost", "interval"), [(0.0002, 1), (0.0003, 2), (0.0025, 10)])
 def test_a_dear_reading_is_made_more_rarely(cost: float, interval: int) -> None:
-    """Half a percent of 0.1 s is 0.5 ms per period."""
+    """A quarter of a percent of 0.1 s is 0.25 ms per period."""
     spent = iter(cost * half for half in range(100))
     samples, clock = Samples(0.1), Clock()
     sampler = Sampler([Quantity("q", "", lambda: 1.0, "a replay")], samples, clock, lambda: next(spent))

@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from torchgauge.measure.samples import median_interval, middle_half, percentile, relative_half_width, summarise
+from torchgauge.measure.samples import (
+    median_interval,
+    middle_half,
+    nearest_half,
+    percentile,
+    relative_half_width,
+    summarise,
+)
 
 
 def test_the_interval_holds_the_true_median_in_about_95_of_100_series() -> None:
@@ -41,3 +48,8 @@ def test_the_figures_of_a_known_series() -> None:
 def test_the_middle_half_leaves_out_the_fastest_and_the_slowest_quarter() -> None:
     assert middle_half([9, 1, 5, 4, 6, 100, 3, 7], float) == [4, 5, 6, 7]
     assert middle_half([2, 1], float) == [1, 2]
+
+
+def test_the_nearest_half_is_around_the_target() -> None:
+    assert sorted(nearest_half([1, 2, 10, 11, 12, 30], float, 11.0)) == [10, 11, 12]
+    assert nearest_half([4], float, 100.0) == [4]

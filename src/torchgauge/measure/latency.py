@@ -17,9 +17,12 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When to stop: the median known to `precision`, or `seconds` spent. `least` runs are made in any case."""
+    """When to stop: the median known to `precision`, or `seconds` spent. `least` runs are made in any case, and
+    `settle_s` of them where the budget allows: a machine's speed changes from second to second, which the spread of
+    neighbouring runs does not show."""
 
     seconds: float = 10.0
+    settle_s: float = 2.0
     precision: float = 0.02
     least: int = 10
     most: int = 10_000
@@ -48,6 +51,15 @@ class Timed:
     def precision(self) -> float | None:
         return relative_half_width(self.seconds) if self.seconds else None
 
+    @property
+    def drift(self) -> float | None:
+        """By how much the median of the second half differs from that of the first."""
+        half = len(self.seconds) // 2
+        if not half:
+            return None
+        before = median(self.seconds[:half])
+        return median(self.seconds[half:]) / before - 1 if before > 0 else None
+
     def figures(self, items: int = 1) -> dict[str, Any] | None:
         """The contract's `latency`, `items` being the samples of one run; None where no run was timed."""
         counted = self.seconds or self.warm
@@ -58,21 +70,32 @@ class Timed:
         return found | {"cold_s": self.cold_s, "warmup_runs": self.warmup, "throughput_per_s": throughput}
 
 
-def time_runs(run: Callable[[], object], budget: Budget | None = None, *, clock: Clock = perf_counter) -> Timed:
-    """Time `run`, which returns when its work is done. What it raises ends the measurement and is kept."""
+def time_runs(
+    run: Callable[[], object],
+    budget: Budget | None = None,
+    *,
+    beside: Callable[[], object] | None = None,
+    clock: Clock = perf_counter,
+) -> Timed:
+    """Time `run`, which returns when its work is done. What it raises ends the measurement and is kept.
+
+    `beside` is done every few runs and not timed: what it measures, it measures while the machine is as it is for the
+    runs."""
     limits = budget or Budget()
     timed = Timed()
     gc.collect()
     with no_collections():  # one amid a run would be charged to the model
         try:
-            _measure(run, limits, timed, clock)
+            _measure(run, limits, timed, beside, clock)
         # The model's own code may raise anything; what was measured until then is kept.
         except (Exception, KeyboardInterrupt) as error:
             timed.failure = error
     return timed
 
 
-def _measure(run: Callable[[], object], limits: Budget, timed: Timed, clock: Clock) -> None:
+def _measure(
+    run: Callable[[], object], limits: Budget, timed: Timed, beside: Callable[[], object] | None, clock: Clock
+) -> None:
     begin = clock()
     timed.cold_s = _once(run, clock)
     # The first run may take longer than all that follow: its time is not the warm-up's. A run that takes longer than
@@ -82,6 +105,8 @@ def _measure(run: Callable[[], object], limits: Budget, timed: Timed, clock: Clo
             timed.warm.append(seconds)
     while not _is_enough(timed, limits, clock() - begin):
         timed.seconds.append(_once(run, clock))
+        if beside is not None and len(timed.seconds) % _BESIDE == 0:
+            beside()
 
 
 def _warm_up(run: Callable[[], object], limits: Budget, begin: float, clock: Clock) -> Iterator[float]:
@@ -95,6 +120,7 @@ def _warm_up(run: Callable[[], object], limits: Budget, begin: float, clock: Clo
 
 
 _WINDOW = 5
+_BESIDE = 3
 _STABLE = 0.05
 
 
@@ -110,7 +136,14 @@ def _is_enough(timed: Timed, limits: Budget, spent: float) -> bool:
     if runs >= limits.most or spent >= limits.seconds:
         return True
     # The interval costs a sort: looked at ever more rarely.
-    return runs % max(1, runs // 10) == 0 and relative_half_width(timed.seconds) <= limits.precision / 2
+    return runs % max(1, runs // 10) == 0 and _is_known(timed, limits)
+
+
+def _is_known(timed: Timed, limits: Budget) -> bool:
+    if sum(timed.seconds) < min(limits.settle_s, limits.seconds / 5):
+        return False
+    is_steady = timed.drift is not None and abs(timed.drift) <= limits.precision
+    return is_steady and relative_half_width(timed.seconds) <= limits.precision / 2
 
 
 def _once(run: Callable[[], object], clock: Clock) -> float:

@@ -13,6 +13,7 @@ from torchgauge.errors import TorchgaugeError
 from torchgauge.measure.latency import Timed, time_runs
 from torchgauge.measure.machine import watch_machine
 from torchgauge.measure.module_rows import module_paths, module_rows
+from torchgauge.measure.module_times import ModuleWatch
 from torchgauge.measure.noise import Surroundings, surroundings_noted
 from torchgauge.measure.parts import Order, Work, measure_memory, measure_modules
 from torchgauge.measure.subject import Subject
@@ -26,6 +27,8 @@ Tell = Callable[[int, int, str], None]
 Stage = Callable[[Work], None]
 
 INTERRUPTED = "interrupted"
+# Beyond this the two halves of the runs are not of one machine.
+_DRIFT = 0.05
 
 
 def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell | None = None) -> Measured:
@@ -68,13 +71,21 @@ def _measure_phases(work: Work) -> None:
 def measure_latency(work: Work) -> None:
     begin, used = perf_counter(), process_time()
     with surroundings_noted() as noted:
-        timed = time_runs(work.run, work.order.budget)
+        timed = time_runs(work.run, work.order.budget, beside=_watching(work))
     elapsed, used = perf_counter() - begin, process_time() - used
     work.figures |= _headline(work.subject, timed, noted)
     threads = work.figures["threads"]
     threads["utilisation"] = used / elapsed / threads["intra_op"] if elapsed > 0 else None
     if timed.failure is not None:
         raise timed.failure
+
+
+def _watching(work: Work) -> Callable[[], None] | None:
+    """On the CPU modules are timed in runs between the undisturbed ones: a machine that slows down does so for both."""
+    if work.on_device or not work.order.parts:
+        return None
+    watch = work.watch = ModuleWatch(module_paths(work.subject.model))
+    return lambda: watch.run(work.run)
 
 
 def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> dict[str, Any]:
@@ -94,6 +105,10 @@ def _doubts(timed: Timed, noted: Surroundings) -> list[str]:
         doubts.append("it ended while it warmed up: the latency is that of the runs until then")
     if precision is not None and precision > 0.02:
         doubts.append(f"the median is known to ±{precision:.0%} only: the machine is too noisy, or the time was short")
+    drift = timed.drift
+    if drift is not None and abs(drift) > _DRIFT:
+        change = f"{abs(drift):.0%} {'more' if drift > 0 else 'less'} time than the first"
+        doubts.append(f"the machine's speed changed: the second half of the runs took {change}")
     if noted.is_loud:
         doubts.append(f"other processes used {noted.others_share:.0%} of the machine while it was measured")
     return doubts

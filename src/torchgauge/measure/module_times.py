@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from torchgauge.measure.samples import middle_half
+from torchgauge.measure.samples import middle_half, nearest_half
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,41 @@ class _Stopwatch:
                 self.in_children[-1] += elapsed
 
 
-def time_modules(run: Callable[[], object], paths: dict[int, str], runs: int) -> dict[str, ModuleTime]:
-    """Time `runs` runs; `paths` are the modules' paths by identity. Others (made on the fly) count to their caller."""
-    watches: list[_Stopwatch] = []
-    for _ in range(runs):
+class ModuleWatch:
+    """Runs in which every module is timed; `paths` are the modules' paths by identity. Others (made on the fly) count
+    to their caller."""
+
+    def __init__(self, paths: dict[int, str]) -> None:
+        self.paths = paths
+        self._watches: list[_Stopwatch] = []
+
+    @property
+    def runs(self) -> int:
+        return len(self._watches)
+
+    def run(self, run: Callable[[], object]) -> None:
         watch = _Stopwatch()
-        with _watching(watch, paths):
+        with _watching(watch, self.paths):
             run()
-        watches.append(watch)
-    kept = middle_half(watches, lambda watch: sum(found.own for found in watch.sums.values()))
-    return {path: _mean([watch.sums[key] for watch in kept if key in watch.sums]) for key, path in paths.items()}
+        self._watches.append(watch)
+
+    def times(self, near_s: float | None = None) -> dict[str, ModuleTime]:
+        """Means over the runs that took about as long as the median one, or about `near_s`."""
+        kept = middle_half(self._watches, _total) if near_s is None else nearest_half(self._watches, _total, near_s)
+        return {
+            path: _mean([watch.sums[key] for watch in kept if key in watch.sums]) for key, path in self.paths.items()
+        }
+
+
+def _total(watch: _Stopwatch) -> float:
+    return sum(found.own for found in watch.sums.values())
+
+
+def time_modules(run: Callable[[], object], paths: dict[int, str], runs: int) -> dict[str, ModuleTime]:
+    watch = ModuleWatch(paths)
+    for _ in range(runs):
+        watch.run(run)
+    return watch.times()
 
 
 def _mean(sums: list[_Sum]) -> ModuleTime:

@@ -12,9 +12,10 @@ from torchgauge.measure.joining import Joined, join
 from torchgauge.measure.latency import Budget
 from torchgauge.measure.memory import allocation_pattern, allocation_peak, cuda_peak, process_peak, timeline
 from torchgauge.measure.module_rows import OPTIMIZER, OwnTimes, module_paths, module_rows, own_times, script_roots
-from torchgauge.measure.module_times import time_modules
+from torchgauge.measure.module_times import ModuleTime, ModuleWatch
 from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
 from torchgauge.measure.profile import Profiled, profile_runs
+from torchgauge.measure.samples import nearest_half
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.tracing import trace_of
 from torchgauge.measure.training import TrainingStep
@@ -22,6 +23,7 @@ from torchgauge.records import Measured, OpRecord, TraceRecord
 
 PROFILED_RUNS = 5
 _PARTS_SHARE = 0.3
+_LEAST_WATCHED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Work:
     modules: dict[str, dict[str, Any]] = field(default_factory=dict)
     op_rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     trace: TraceRecord | None = None
+    watch: ModuleWatch | None = None
 
     @property
     def on_device(self) -> bool:
@@ -71,9 +74,10 @@ def measure_modules(work: Work) -> None:
     """Modules, and ops where they are asked for; what neither explains is a figure of its own."""
     subject, order = work.subject, work.order
     paths = module_paths(subject.model)
-    calls = {} if work.on_device else time_modules(work.run, paths, repeats(work.total_s, order.budget, most=20))
+    calls = {} if work.on_device else _watched(work, paths)
     runs = repeats(work.total_s, order.budget, most=PROFILED_RUNS)
-    profiled = profile_runs(work.run, paths, runs, device=subject.device)
+    seen = profile_runs(work.run, paths, runs, device=subject.device)
+    profiled = nearest_half(seen, lambda run: (run.end_ns - run.start_ns) * 1e-9, work.total_s)
     joined = [join(work.ops, run) for run in profiled]
     calls = device_module_times(profiled) if work.on_device else calls
     times = op_times(joined, on_device=work.on_device)
@@ -86,6 +90,14 @@ def measure_modules(work: Work) -> None:
     work.figures["unexplained_s"] = work.total_s - explained
     work.figures["profile"] = _profile(work, profiled, joined)
     work.op_rows = _op_rows(work.ops, times, order) if order.profile else {}
+
+
+def _watched(work: Work, paths: dict[int, str]) -> dict[str, ModuleTime]:
+    """From the watched runs between the undisturbed ones; a few more where those were too few for any."""
+    watch = work.watch or ModuleWatch(paths)
+    while watch.runs < _LEAST_WATCHED:
+        watch.run(work.run)
+    return watch.times(near_s=work.total_s)
 
 
 def _replace_optimizer(own: OwnTimes, seconds: float) -> float:

@@ -22,10 +22,11 @@ from torchgauge.measure.series import Numbers, Series
 if TYPE_CHECKING:
     import torch
 
-PERIOD_S = 0.1
-# Of one core's time: what the readings are planned to cost, and what they may cost in all, waking up included.
-_PLANNED_SHARE = 0.005
-_MOST_SHARE = 0.008
+PERIOD_S = 0.2
+# Of one core's time: what the readings are planned to cost, and what they may cost in all, waking up included. A model
+# whose Python keeps a device busy waits for the interpreter as well, about as long again.
+_PLANNED_SHARE = 0.0025
+_MOST_SHARE = 0.004
 
 Clock = Callable[[], float]
 
