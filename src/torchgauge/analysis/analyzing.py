@@ -1,0 +1,116 @@
+"""`analyze` ties the layers together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.analysis.capturing import static_run, stored_capture
+from torchgauge.analysis.depth import Depth, reads_weights, switch
+from torchgauge.analysis.measuring import (
+    add_energy,
+    add_measurements,
+    asked_footprint,
+    home_of,
+    measurements_asked,
+)
+from torchgauge.analysis.placing import chosen_device, chosen_dtype
+from torchgauge.analysis.result import Analysis
+from torchgauge.analysis.weighing import add_statistics
+from torchgauge.errors import UsageError
+from torchgauge.progress import stage
+from torchgauge.records import EnergyFacts
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchgauge.source import InputSpec
+
+MODES = ("inference", "train")
+
+
+def analyze(
+    target: str | os.PathLike[str] | torch.nn.Module | torch.export.ExportedProgram,
+    *,
+    input_size: Sequence[Any] | Mapping[str, Sequence[int]] | None = None,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dtype: torch.dtype | str | None = None,
+    device: torch.device | str | None = None,
+    mode: str = "inference",
+    batch: int | None = None,
+    seq: int | None = None,
+    specs: Sequence[InputSpec] = (),
+    inference: bool = False,
+    profile: bool = False,
+    sweep: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    threads: int | None = None,
+    budget_s: float | None = None,
+    memory_fraction: float | None = None,
+    profile_level: str | None = None,
+    carbon: str | None = None,
+    carbon_intensity: float | None = None,
+    pue: float | None = None,
+    weights: bool | str = "auto",
+    deep: bool | str = "auto",
+    spectrum: bool = False,
+    code: str | torch.nn.Module | None = None,
+    allow_pickle: bool = False,
+    progress: bool | None = None,
+) -> Analysis:
+    """Analyse a model without doing its arithmetic; it is left exactly as it was.
+
+    `target` is a module, a target string or the path of a file or folder; `code` is the target that builds the model of
+    bare weights. Nothing in a file is executed unless `allow_pickle`. `inputs` is a tensor, a tuple of positional
+    arguments or a dict of keywords, `input_size` one shape or several; without either they are inferred. `dtype` is the
+    type of the floating parameters and inputs, `device` where tensors pretend to be and where runs are measured.
+
+    `inference` measures time and memory of real runs; `profile` besides every op, the system and thread scaling;
+    `sweep` repeats it over a quantity ({"batch": [1, 2, 4]}; seq, dtype, threads). What fails there is said in
+    `measurements["failure"]`, and what was found until then is kept. `threads`, `budget_s` (seconds for the undisturbed
+    runs), `memory_fraction` (of a CUDA device) and `profile_level` ("latency", "modules", "ops") are its settings;
+    TORCHGAUGE_THREADS and the like stand for those not given.
+
+    `profile` measures energy too, where the device has a meter; without one it is estimated, with a range. `carbon` is
+    the country of the grid ("DE"), or `carbon_intensity` its grams per kWh; `pue` is the data centre's overhead.
+
+    `weights` reads the values of the parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep`
+    adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `progress` None shows
+    progress on a terminal.
+    """
+    if mode not in MODES:
+        raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
+    depth = Depth.of(deep, spectrum)
+    emitted = asked_footprint(carbon, carbon_intensity, pue)
+    settings: dict[str, Any] = {"threads": threads, "budget_s": budget_s, "profile_level": profile_level}
+    settings["memory_fraction"] = memory_fraction
+    is_measured = inference or profile or sweep is not None
+    asked = measurements_asked(target, profile, sweep, settings) if is_measured else None
+    from torch.nn import Module
+
+    from torchgauge.capture import unwrap
+    from torchgauge.source import resolve
+
+    with stage("analysing", shown=progress) as tell:
+        subject = os.fspath(target) if isinstance(target, os.PathLike) else target
+        subject = unwrap(subject) if isinstance(subject, Module) else subject
+        source = resolve(subject, code=code, allow_pickle=allow_pickle, progress=tell)
+        if source.model is None:
+            found, seen = Analysis(stored_capture(source)), None
+        else:
+            chosen = chosen_dtype(dtype)
+            given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq}
+            given |= {"specs": specs, "dtype": chosen}
+            place = device or (home_of(subject) if asked else None)
+            request = {"device": chosen_device(place), "dtype": chosen, "train": mode == "train"}
+            found, seen = static_run(source, given, request)
+    measured_energy: EnergyFacts | None = None
+    if asked is not None:
+        seen_with = (seen, request, given) if seen else ()
+        measured_energy = add_measurements(found, source, asked, progress, *seen_with)
+    if profile or emitted is not None:
+        add_energy(found, measured_energy, emitted)
+    if reads_weights(source, switch(weights, "weights")):
+        add_statistics(found, source, depth, progress)
+    return found

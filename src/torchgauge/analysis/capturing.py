@@ -1,0 +1,91 @@
+"""From a source to a capture: by a pass over its model, or by the names and shapes of its weights."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.analysis.result import Analysis
+from torchgauge.errors import ForwardError, InputError
+from torchgauge.records import ArchitectureRecord, Capture, RunRecord
+
+if TYPE_CHECKING:
+    from torchgauge.capture import Seen
+    from torchgauge.source import Source
+
+NO_CODE = "no code: static figures need --as TARGET"
+NOT_RUN = "the weights alone: the code was not run"
+
+
+def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Analysis, Seen | None]:
+    from torchgauge.capture import Request, see
+    from torchgauge.source import candidate_inputs
+
+    model = source.runnable
+    try:
+        seen = see(model, candidate_inputs(model, **given), Request(**request, build_real=source.build_real))
+    except (ForwardError, InputError) as error:
+        if not source.is_inferred:
+            raise
+        # The code was a conclusion of ours: that it fails is no fault of the file.
+        failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
+        return Analysis(stored_capture(failed)), None
+    capture = Capture(
+        **_circumstances(source),
+        run=replace(seen.run, warnings=(*source.warnings, *seen.run.warnings)),
+        inputs=seen.inputs,
+        modules=seen.modules,
+        params=seen.params,
+        ops=seen.ops,
+        input_bytes=seen.input_bytes,
+    )
+    return Analysis(capture, lambda: _architecture(source, seen)), seen
+
+
+def _architecture(source: Source, seen: Seen) -> ArchitectureRecord:
+    from torchgauge.source.architecture import describe_run, describe_shapes, stated_hyperparameters
+    from torchgauge.source.state_names import model_shapes
+
+    stated = stated_hyperparameters(source.runnable)
+    found = describe_run(seen.modules, seen.params, seen.ops, stated)
+    if not source.assumed:
+        return found
+    # The model states what was assumed when it was built: only the file knows better.
+    return replace(found, hyperparameters=describe_shapes(model_shapes(source.stored)).hyperparameters)
+
+
+def stored_capture(source: Source) -> Capture:
+    """What names and shapes tell where there is no code to run."""
+    from torchgauge.source.architecture import describe_shapes
+    from torchgauge.source.state_names import model_shapes
+    from torchgauge.source.weight_tree import module_records, module_types, param_records
+
+    index = source.stored
+    # First: what it takes for a while is free again for the records, which stay.
+    architecture = describe_shapes(model_shapes(index))
+    params = param_records(index)
+    return Capture(
+        **_circumstances(source),
+        run=RunRecord(None, NO_CODE if source.model is None else NOT_RUN, "cpu", False, source.warnings),
+        inputs=(),
+        modules=module_records(params, module_types(source)),
+        params=params,
+        ops=(),
+        architecture=architecture,
+    )
+
+
+def _circumstances(source: Source) -> dict[str, Any]:
+    from torchgauge import __version__
+    from torchgauge.environment import collect_environment
+    from torchgauge.source.weight_tree import stored_record
+
+    return {
+        "target": source.record,
+        "environment": collect_environment(import_torch=sys.modules.get("torch") is not None),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": __version__,
+        "stored": None if source.index is None else stored_record(source),
+    }

@@ -1,0 +1,82 @@
+"""Measured runs and their energy, added to an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.analysis.placing import chosen_device
+from torchgauge.analysis.result import Analysis
+from torchgauge.progress import steps
+from torchgauge.records import EnergyFacts
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchgauge.capture import Seen
+    from torchgauge.energy.carbon import Footprint
+    from torchgauge.measure.target import Asked
+    from torchgauge.source import Source
+
+
+def measurements_asked(target: Any, profile: bool, sweep: Any, settings: Mapping[str, Any]) -> Asked:
+    from torch.nn import Module
+
+    from torchgauge.capture import unwrap
+    from torchgauge.measure.settings import read_settings
+    from torchgauge.measure.sweep import parse_sweeps
+    from torchgauge.measure.target import Asked
+
+    is_wrapped = isinstance(target, Module) and unwrap(target) is not target
+    notes = (f"measured without its {type(target).__name__} around it",) if is_wrapped else ()
+    return Asked(profile, parse_sweeps(sweep), read_settings(**settings), notes)
+
+
+def home_of(subject: Any) -> torch.device | None:
+    """Where a live model is: there it is measured, unless told otherwise."""
+    from torch.nn import Module
+
+    tensors = [*subject.parameters(), *subject.buffers()] if isinstance(subject, Module) else []
+    return next((tensor.device for tensor in tensors if not tensor.is_meta), None)
+
+
+def add_measurements(
+    found: Analysis,
+    source: Source,
+    asked: Asked,
+    progress: bool | None,
+    seen: Seen | None = None,
+    request: Mapping[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> EnergyFacts | None:
+    """What a meter told is given back: it is made whole with what else is known."""
+    from torchgauge.capture import Request
+    from torchgauge.energy.target import EnergyWatch, with_efficient_points
+    from torchgauge.measure.target import measure_target, refused
+
+    watch = EnergyWatch(asked.settings.budget_s)
+    if seen is None:
+        reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"
+        measured = refused(f"{reason}: give it with code= (--as TARGET)", asked)
+    else:
+        wanted = Request(**request or {}, build_real=source.build_real)
+        stages = (("energy", watch.measure),) if asked.profile else ()
+        asked = replace(asked, more=stages, at_point=watch.at_point)
+        with steps("measuring", shown=progress) as tell:
+            measured = measure_target(source, seen, wanted, given or {}, asked, tell)
+    found.capture = replace(found.capture, measured=with_efficient_points(measured))
+    return watch.facts
+
+
+def asked_footprint(country: str | None, intensity: float | None, pue: float | None) -> Footprint | None:
+    from torchgauge.energy.carbon import footprint
+
+    return footprint(country, intensity, pue)
+
+
+def add_energy(found: Analysis, facts: EnergyFacts | None, emitted: Footprint | None) -> None:
+    from torchgauge.energy.target import energy_facts
+
+    device = chosen_device(found.capture.run.device)
+    found.capture = replace(found.capture, energy=energy_facts(found.capture, device, facts, emitted))

@@ -1,0 +1,105 @@
+"""What an analysis gives back, and a saved one read again: without torch, which rendering does not need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchgauge import report
+from torchgauge.errors import FormatError
+from torchgauge.records import ArchitectureRecord, Capture
+from torchgauge.saved import capture_from_document
+from torchgauge.view import Row, View
+
+if TYPE_CHECKING:
+    import pandas
+
+
+SCAN_MEMBERS = (
+    "schema_version", "tool", "created", "environment", "target", "architecture", "totals", "weights",
+    "weight_summary", "against", "pickle",
+)  # fmt: skip
+
+
+class Analysis(View):
+    """What was found out about a model: totals, modules, ops, and every way to look at them.
+
+    `describe` finds the architecture when it is first asked for; the capture holds it from then on.
+    """
+
+    def __init__(self, capture: Capture, describe: Callable[[], ArchitectureRecord] | None = None) -> None:
+        super().__init__(capture)
+        self._describe = describe
+
+    @cached_property
+    def architecture(self) -> Row:
+        if self._describe is not None:
+            self.capture = replace(self.capture, architecture=self._describe())
+            self._describe = None  # it holds the model
+        return super().architecture
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of the contract; `weight_ops` has what weights' values tell of the ops that use them."""
+        from torchgauge.weights.whole.per_op import weight_ops
+
+        return {**super().to_dict(), "weight_ops": weight_ops(self.capture.ops, self.weights, self.capture.params)}
+
+    def to_dataframe(self, table: str = "modules") -> pandas.DataFrame:
+        """The rows of "modules", "ops" or "weights" as a pandas DataFrame."""
+        return report.to_dataframe(self, table)
+
+    def save(self, path: str | Path) -> None:
+        """Write a report; the suffix names the format."""
+        report.save(self, path)
+
+    def __str__(self) -> str:
+        return report.render(self, "text")
+
+    def __repr__(self) -> str:
+        totals = self.totals
+        macs = f"{totals.macs} MACs" if self.capture.has_code else "no code"
+        return f"<Analysis of {self.capture.target.name}: {totals.params} params, {macs}>"
+
+    def _repr_html_(self) -> str:
+        return report.render(self, "fragment")
+
+
+class WeightScan(Analysis):
+    """The tensors of a checkpoint: one row each, and their totals."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document, without what only a model that runs has."""
+        document = super().to_dict()
+        return {key: document[key] for key in SCAN_MEMBERS}
+
+    def to_dataframe(self, table: str = "weights") -> pandas.DataFrame:
+        return report.to_dataframe(self, table)
+
+    def save(self, path: str | Path) -> None:
+        """Write the list of tensors: `.json`, `.csv`, `.weights.csv` or `.txt`."""
+        report.save_weights(self, path)
+
+    def __str__(self) -> str:
+        return report.render(self, "weights")
+
+    def __repr__(self) -> str:
+        return f"<WeightScan of {self.capture.target.name}: {len(self.weights)} tensors>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def load(path: str | Path) -> Analysis:
+    """A saved run (`.json`)."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from error
+    except ValueError as error:
+        raise FormatError(f"'{path}' is no JSON file: {error}") from error
+    return Analysis(capture_from_document(document, str(path)))

@@ -1,0 +1,129 @@
+"""The values of weights: of a checkpoint by itself, and as part of an analysis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.analysis.capturing import stored_capture
+from torchgauge.analysis.depth import Depth, known_heads, switch
+from torchgauge.analysis.result import Analysis, WeightScan
+from torchgauge.errors import TargetError
+from torchgauge.progress import Tell, stage, transfer
+from torchgauge.records import WeightStatistics
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchgauge.checkpoint import Index
+    from torchgauge.source import Source
+    from torchgauge.weights.scanning.scan import ScanRequest
+
+
+def scan_weights(
+    path: str | os.PathLike[str],
+    *,
+    weights: bool | str = "auto",
+    deep: bool | str = "auto",
+    spectrum: bool = False,
+    threads: int | None = None,
+    dask: str | None = None,
+    resume: bool = False,
+    against: str | os.PathLike[str] | None = None,
+    code: str | torch.nn.Module | None = None,
+    allow_pickle: bool = False,
+    on_row: Callable[[Mapping[str, Any]], None] | None = None,
+    progress: bool | None = None,
+) -> WeightScan:
+    """The tensors of a checkpoint file or folder and what their values tell; nothing in it is executed unless
+    `allow_pickle`.
+
+    `weights` False reads the headers alone; "auto" reads the values, unless `against` names a checkpoint to compare
+    with. `deep` adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `dask` is the
+    address of a cluster, or `local:N` for N processes; `resume` goes on with a scan that was interrupted. `code` is the
+    target that builds the model: names and shapes are checked, and it tells modules and roles. `on_row` gets each row
+    as it is finished, in the order of the files.
+    """
+    place, depth = os.fspath(path), Depth.of(deep, spectrum)
+    reads = switch(weights, "weights")
+    with stage("reading", shown=progress) as tell:
+        source = _open_weights(place, code, allow_pickle, tell)
+        found = WeightScan(stored_capture(source))
+        other = None if against is None else _open_index(os.fspath(against), tell)
+    statistics = WeightStatistics({})
+    if reads or (reads is None and other is None):
+        request = depth.request(source.stored.stored_bytes)
+        request = replace(request, heads=known_heads(found), threads=threads, dask=dask, resume=resume, journal=True)
+        statistics = _scanned(found, source.stored, request, on_row, progress)
+    if other is not None:
+        statistics = replace(statistics, against=_compared(source.stored, other, threads, progress))
+    if statistics.scan or other is not None:
+        found.capture = replace(found.capture, statistics=statistics)
+    return found
+
+
+def add_statistics(found: Analysis, source: Source, depth: Depth, progress: bool | None) -> None:
+    """The values of the stored weights; without files, of the model's own parameters."""
+    from torchgauge.weights.scanning.gathering import weight_statistics
+    from torchgauge.weights.stream.live import LiveTensors
+
+    live = None if source.index is not None else LiveTensors(source.runnable)
+    index = source.stored if live is None else live.index
+    request = depth.request(index.stored_bytes)
+    if request.deep:
+        request = replace(request, heads=known_heads(found))
+    with transfer("reading the weights", shown=progress) as tell:
+        statistics = weight_statistics(index, request, tell=tell, reader=live)
+    found.capture = replace(found.capture, statistics=statistics)
+
+
+def _scanned(
+    found: WeightScan, index: Index, request: ScanRequest, on_row: Callable[[Mapping[str, Any]], None] | None,
+    progress: bool | None,
+) -> WeightStatistics:  # fmt: skip
+    from torchgauge.weights.scanning.gathering import weight_statistics
+
+    rows = {row.name: row for row in found.weights} if on_row is not None else {}
+
+    def pass_on(name: str, figures: dict[str, Any]) -> None:
+        if on_row is not None:
+            on_row(rows[name] | figures)
+
+    with transfer("scanning", shown=progress) as tell:
+        statistics = weight_statistics(index, request, tell=tell, on_row=pass_on)
+    for name, _ in statistics.failures:
+        pass_on(name, {})
+    found.__dict__.pop("weights", None)  # rows without figures
+    return statistics
+
+
+def _compared(index: Index, other: Index, threads: int | None, progress: bool | None) -> dict[str, Any]:
+    from torchgauge.weights.comparing.against import compare
+
+    with transfer("comparing", shown=progress) as tell:
+        return compare(index, other, threads=threads, tell=tell)
+
+
+def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Tell) -> Source:
+    """Without code there is no need for torch."""
+    if code is None and not allow_pickle:
+        from torchgauge.source.opened import Source, stored_target
+
+        index = _open_index(place, tell)
+        return Source(None, stored_target(index, place), index=index, warnings=index.warnings)
+    from torchgauge.source import resolve
+    from torchgauge.source.files import Opening, open_weights
+
+    joined = None if code is None else resolve(code)
+    return open_weights(place, Opening(place, joined, allow_pickle, tell))
+
+
+def _open_index(place: str, tell: Tell) -> Index:
+    from torchgauge.checkpoint import open_checkpoint
+
+    if not Path(place).exists():
+        raise TargetError(f"there is no file '{place}'")
+    return open_checkpoint(place, progress=tell)
