@@ -99,6 +99,10 @@ def test_one_multiply_add_is_one_flop() -> None:
     assert flops_of(torch.mm, x[0], y) == {"mm": 20 * 10 * 7}
     assert flops_of(torch.bmm, x, x.transpose(1, 2)) == {"bmm": 2 * 20 * 10 * 20}
     assert flops_of(lambda a, b: torch.einsum("nct,ncp->ntp", a, b), x, x) == {"einsum": 2 * 20 * 10 * 10}
+    summed_first = flops_of(
+        lambda a, b: torch.einsum("nctw,ntg->ncg", a, b), torch.ones(2, 3, 4, 5), torch.ones(2, 4, 6)
+    )
+    assert summed_first == {"einsum": 2 * 3 * 4 * 6}
     assert flops_of(lambda a, b: F.conv_transpose1d(a, b), torch.randn(2, 3, 5), torch.randn(3, 4, 2)) == {
         "conv": 2 * 5 * 3 * 4 * 2
     }
@@ -181,6 +185,7 @@ def test_data_parallel_keeps_its_names() -> None:
     flops = FlopCountAnalysis(nn.DataParallel(Documented()).cpu(), torch.randn(1, 3, 10, 10))
     assert flops.total() == flops.total("module") == 13000
     assert flops.total("module.fc") == 10000
+    assert not [op for op in flops.unsupported_ops() if op.startswith("profiler::")]
 
 
 def test_warnings_go_to_the_log_and_can_be_switched_off(caplog: pytest.LogCaptureFixture) -> None:
@@ -223,11 +228,13 @@ def test_wrong_use_raises_what_fvcore_raises() -> None:
         analysis.tracer_warnings("some")
     with pytest.raises(ValueError, match="narrow"):
         analysis.set_op_handle("aten::linear", lambda i, o: Counter({"linear": torch.ones(1)})).total()
+    with pytest.raises(AttributeError, match=r"torch\.nn\.Module, not a type"):
+        FlopCountAnalysis(nn.Linear, torch.randn(2, 3))  # type: ignore[arg-type]
 
 
 def test_a_model_that_fails_raises_its_own_error_and_keeps_nothing() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 6))
     with pytest.raises(RuntimeError) as failure:
         FlopCountAnalysis(model, torch.randn(2, 3)).total()
-    assert "model.1" in failure.value.__notes__[0]
+    assert "failed in '1' (Linear)" in failure.value.__notes__[0]
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -51,9 +51,35 @@ def test_inputs_are_a_tensor_keywords_or_a_tuple() -> None:
     assert by_position["__root__"]["ops"] == 3 * 4 * 17 + 12
 
 
+def test_a_tuple_stays_whole_for_what_takes_one_argument() -> None:
+    class Summed(nn.Module):
+        def forward(self, pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+            return pair[0] + pair[1]
+
+    given = (torch.zeros(3, 8), torch.zeros(3, 8))
+    profiler = ModuleProfiler()
+    assert profiler.estimate_ops(Summed(), given)["__root__"]["ops"] == 24
+    assert profiler.trace_io_sizes(Summed(), given)["__root__"]["output_size"] == (3, 8)
+    times = profiler.estimate_inference_time(Summed(), given, **FEW)["__root__"]["inference_time_ms"]
+    assert len(times) == FEW["num_iters"]
+    model = TwoInputs()
+    inputs = (torch.zeros(3, 8), torch.zeros(3, 4))
+    whole = profiler.estimate_ops(model, inputs, pred_fn=lambda pair: model(*pair))
+    assert whole == profiler.estimate_ops(model, inputs, pred_fn=lambda *pair: model(*pair))
+
+
 def test_a_dict_of_outputs_has_a_dict_of_sizes() -> None:
     sizes = ModuleProfiler().trace_io_sizes(TwoInputs(), (torch.zeros(3, 8), torch.zeros(3, 4)))["__root__"]
     assert sizes == {"type": "TwoInputs", "input_size": (3, 8), "output_size": {"sum": (3, 4), "given": (3, 8)}}
+
+
+def test_sizes_keep_lists_and_tuples_apart() -> None:
+    class Pair(nn.Module):
+        def forward(self, given: torch.Tensor) -> list[Any]:
+            return [given, (given[0], given[:1])]
+
+    sizes = ModuleProfiler().trace_io_sizes(Pair(), torch.zeros(3, 8))["__root__"]
+    assert sizes["output_size"] == [(3, 8), ((8,), (1, 8))]
 
 
 def test_another_function_can_make_the_prediction() -> None:
@@ -171,5 +197,6 @@ def test_excluded_types_are_not_counted() -> None:
 def test_wrong_use_raises_what_the_real_package_raises(
     profiler: ModuleProfiler, method: str, args: tuple[Any, ...], error: type[Exception]
 ) -> None:
-    with pytest.raises(error):
+    words = "pass an instance" if error is AttributeError else None
+    with pytest.raises(error, match=words):
         getattr(profiler, method)(*args)

@@ -11,6 +11,7 @@ from torch import nn
 
 from tests.compat.profiled import FEW, METHODS, Unused, arguments, net, x
 from torchgauge.compat.moduleprofiler import ModuleProfiler, ops_to_flops, realtime_factor
+from torchgauge.compat.moduleprofiler.inference_time import machine
 
 PARAMS = [
     "type", "trainable_params", "trainable_params_dtype", "trainable_params_size_bits", "nontrainable_params",
@@ -179,6 +180,19 @@ def test_rates_of_frames_are_those_of_the_real_package(hop: int | None) -> None:
     original = pytest.importorskip("moduleprofiler.utils")
     assert ops_to_flops(1000, 16000, 512, hop) == original.ops_to_flops(1000, 16000, 512, hop)
     assert realtime_factor(2.0, 16000, 512, hop) == pytest.approx(original.realtime_factor(2.0, 16000, 512, hop))
+
+
+def test_a_frame_longer_than_a_second_is_refused() -> None:
+    with pytest.raises(ValueError, match="no frame of 512"):
+        ops_to_flops(1000, 500, 512)
+    assert ops_to_flops(1000, 512, 512) == 1000
+
+
+def test_devices_are_named_in_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"device {index}")
+    assert machine()["gpu"] == ["device 0", "device 1"]
 
 
 def test_the_time_of_a_frame_can_be_given_by_either_name() -> None:

@@ -83,6 +83,11 @@ def test_the_cache_belongs_to_the_model_and_its_inputs() -> None:
     assert summary(first, input_size=(1, 2), cache_forward_pass=True, verbose=0).summary_list is kept.summary_list
     assert summary(second, input_size=(1, 2), cache_forward_pass=True, verbose=0).total_params == 15
     assert summary(first, input_size=(4, 2), cache_forward_pass=True, verbose=0).total_mult_adds == 36
+    wide = first.double()
+    assert (
+        summary(wide, torch.Size((1, 2)), dtypes=[torch.double], cache_forward_pass=True, verbose=0).total_output_bytes
+        == 48
+    )
     clear_cached_forward_pass()
     assert summary(first, input_size=(1, 2), cache_forward_pass=True, verbose=0).summary_list is not kept.summary_list
     clear_cached_forward_pass()
@@ -113,14 +118,21 @@ def test_wrong_use_raises_what_torchinfo_raises(error: type[Exception], argument
         summary(nn.Linear(3, 4), **arguments)
 
 
+def test_what_is_no_model_is_named() -> None:
+    with pytest.raises(AttributeError, match=r"torch\.nn\.Module, not a type"):
+        summary(nn.Linear)  # type: ignore[arg-type]
+
+
 def test_a_failing_model_says_where_and_is_left_as_it_was() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 6)).train()
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(RuntimeError, match=r"model\.1.*Executed layers up to: \[Linear: 1\]"):
+    with pytest.raises(RuntimeError, match=r"failed in '1' \(Linear\).*Executed layers up to: \[Linear: 1\]"):
         summary(model, input_size=(2, 3))
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not model[0]._forward_hooks
+    with pytest.raises(RuntimeError, match=r"failed in its own forward \(Linear\)"):
+        summary(nn.Linear(3, 4), input_size=(2, 5))
 
 
 def test_a_layer_that_returns_text_is_an_error() -> None:

@@ -18,6 +18,14 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.conv(x)
+
+class Refusing(Net):
+    def forward(self, x):
+        assert x.shape[1] == 4, "four channels"
+
+class Interrupted(Net):
+    def forward(self, x):
+        raise KeyboardInterrupt
 """
 
 
@@ -45,6 +53,7 @@ def test_the_size_is_that_of_imagenet_where_not_given(net: str, capsys: pytest.C
     [
         (["-m", "Missing"], "there is no 'Missing'"),
         (["-m", "Net", "-s", "4x6x6"], "channels"),
+        (["-m", "Refusing"], "the model failed: AssertionError: four channels"),
         (["-m", "Net", "-f", "absent.py"], "there is no file"),
     ],
 )
@@ -55,6 +64,21 @@ def test_what_cannot_be_done_is_one_message(
     captured = capsys.readouterr()
     assert words in captured.err
     assert captured.out == ""
+
+
+def test_an_interrupted_run_says_nothing(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-f", net, "-m", "Interrupted"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_has_gone_is_no_error(net: str) -> None:
+    command = [sys.executable, "-m", "torchgauge.compat.torchstat", "-f", net, "-m", "Net", "-s", "3x6x6"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=120) == 0
 
 
 @pytest.mark.parametrize("arguments", [[], ["-f", "net.py"], ["-f", "net.py", "-m", "Net", "-s", "3xa"]])

@@ -96,6 +96,7 @@ def test_a_layer_outside_the_table_has_the_projects_cost(capsys: pytest.CaptureF
     assert compute_flops(layer, given, out) == macs + biases
     assert compute_madd(layer, given, out) == 2 * macs + biases
     assert compute_memory(layer, given, out) == (128 + 48 + 3, 81)
+    assert compute_madd(layer, [given], out) == 2 * macs + biases
     assert "not supported" not in capsys.readouterr().out
 
 

@@ -71,6 +71,13 @@ def test_a_leaf_that_never_ran_still_has_its_parameters() -> None:
     assert (node.parameter_quantity, node.MAdd, node.input_shape, node.duration) == (500, 0, (), 0.0)
 
 
+def test_a_lazy_model_is_reported_and_stays_lazy() -> None:
+    model = nn.Sequential(nn.LazyLinear(5), nn.ReLU())
+    lazy, act = rows(model, (4,))
+    assert (lazy.parameter_quantity, lazy.Flops, act.Flops) == (25, 20, 5)
+    assert isinstance(model[0], nn.LazyLinear)
+
+
 class Shrinking(nn.Module):
     """One activation before and after a layer that makes the rows shorter."""
 

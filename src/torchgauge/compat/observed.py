@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchgauge import capture
 from torchgauge.capture.signals import DataDependent
 from torchgauge.compat.surroundings import device_of, every_module_called
-from torchgauge.errors import TorchgaugeError
+from torchgauge.errors import ForwardError, TorchgaugeError
 from torchgauge.records import OpRecord
 from torchgauge.source import Candidate
 
@@ -74,11 +74,23 @@ def observe(
     modes = {name: module.training if train is None else train for name, module in model.named_modules()}
     subject = _Subject(model, observer, modes, whole)
     request = capture.Request(device=device or device_of(model))
-    return capture.see(subject, [Candidate(args, kwargs, None)], request)
+    try:
+        return capture.see(subject, [Candidate(args, kwargs, None)], request)
+    except ForwardError as error:
+        raise _seen_from_model(error) from error.__cause__
+
+
+def _seen_from_model(error: ForwardError) -> ForwardError:
+    """The error with the path the module has in the model, not in what stands around it."""
+    path = error.module.removeprefix(_Subject.HELD).removeprefix(".")
+    where = f"'{path}'" if path else "its own forward"
+    return ForwardError(str(error).replace(f"'{error.module}'", where), module=path)
 
 
 class _Subject(nn.Module):
     """Stands around the model while it is watched."""
+
+    HELD = "model"  # the name it holds the model by
 
     def __init__(self, model: nn.Module, observer: Observer, modes: dict[str, bool], whole: bool) -> None:
         super().__init__()

@@ -9,6 +9,12 @@ import torch
 from torch import nn
 
 
+def require_module(model: object) -> None:
+    """The originals come to grief on the first attribute that what is no model lacks; so here, in words."""
+    if not isinstance(model, nn.Module):
+        raise AttributeError(f"the model is a torch.nn.Module, not a {type(model).__name__}; pass an instance")
+
+
 def device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
 

@@ -47,7 +47,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _gpu_names() -> str:
+def _gpu_names() -> str | list[str]:
     if not torch.cuda.is_available():
         return "unavailable"
-    return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

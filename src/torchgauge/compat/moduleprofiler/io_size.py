@@ -33,5 +33,6 @@ def sizes_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: sizes_of(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(sizes_of(item) for item in value)
+        sizes = [sizes_of(item) for item in value]
+        return sizes if isinstance(value, list) else tuple(sizes)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from torchgauge.compat.moduleprofiler import inference_time, params
 from torchgauge.compat.moduleprofiler.io_size import IoSizeMap, get_default_io_size_map
 from torchgauge.compat.moduleprofiler.ops import OpsFn, OpsMap, count_call, get_default_ops_map, own_count
 from torchgauge.compat.moduleprofiler.output_forms import OutputForms, Specs
-from torchgauge.compat.surroundings import every_module_called
+from torchgauge.compat.surroundings import every_module_called, require_module
 from torchgauge.errors import TorchgaugeError
 from torchgauge.measure import Subject
 from torchgauge.measure.module_times import time_modules
@@ -56,6 +57,7 @@ class ModuleProfiler(OutputForms):
         self, module: nn.Module, param_size: bool = True, param_dtype: bool = True, percent: bool = True
     ) -> Specs:
         """Parameters by name of module, those of its children included."""
+        require_module(module)
         self._log(f"Counting parameters of {type(module).__name__}")
         members = list(_named(module))
         specs = {
@@ -76,7 +78,7 @@ class ModuleProfiler(OutputForms):
             measure = self.io_size_fn_map.get(type(call.module)) or self.io_size_fn_map["default"]
             sizes[id(call.module)] = measure(call.module, call.args, call.output)
 
-        with self._running(module, input, evaluate=eval) as subject:
+        with self._running(module, input, pred_fn, evaluate=eval) as subject:
             _run_told(subject, pred_fn, look)
             found = {name: sizes.get(id(member), (None, None)) for name, member in _named(subject.model)}
         return _specs(module, lambda name: dict(zip(("input_size", "output_size"), found[name], strict=True)))
@@ -89,7 +91,7 @@ class ModuleProfiler(OutputForms):
         ops: dict[int, int | None] = {}
         uncounted: dict[int, ModuleCall] = {}
 
-        with self._running(module, input, evaluate=eval) as subject:
+        with self._running(module, input, pred_fn, evaluate=eval) as subject:
 
             def look(call: ModuleCall) -> None:
                 key, count = id(call.module), self._ops_fn(call.module)
@@ -147,6 +149,7 @@ class ModuleProfiler(OutputForms):
         return self.ops_fn_map.get(type(module)) or self.ops_fn_map["default"]
 
     def _begin(self, what: str, module: nn.Module, attributes: Iterable[str]) -> None:
+        require_module(module)
         for member in module.modules():
             for name in attributes:
                 if hasattr(member, name):
@@ -154,8 +157,10 @@ class ModuleProfiler(OutputForms):
         self._log(f"{what} {type(module).__name__}")
 
     @contextmanager
-    def _running(self, module: nn.Module, input: Any, *, evaluate: bool) -> Iterator[Subject]:
-        with running(module, _candidate(input), evaluate=evaluate) as subject:
+    def _running(
+        self, module: nn.Module, input: Any, pred_fn: Callable[..., Any] | None = None, *, evaluate: bool
+    ) -> Iterator[Subject]:
+        with running(module, _candidate(input, pred_fn or module.forward), evaluate=evaluate) as subject:
             if evaluate:
                 self._log(f"Running {type(module).__name__} in eval mode")
             yield subject
@@ -194,11 +199,29 @@ def _specs(module: nn.Module, figures: Callable[[str], dict[str, Any]]) -> Specs
     return {name: {"type": type(member).__name__, **figures(name)} for name, member in _named(module)}
 
 
-def _candidate(input: Any) -> Candidate:
+def _candidate(input: Any, called: Callable[..., Any]) -> Candidate:
     """A dict is the keyword arguments, a tuple the positional ones, anything else (a packed sequence) one argument."""
     if isinstance(input, dict):
         return Candidate((), input, None)
-    return Candidate(input if type(input) is tuple else (input,), {}, None)
+    is_unpacked = type(input) is tuple and not _takes_whole(called, input)
+    return Candidate(input if is_unpacked else (input,), {}, None)
+
+
+def _takes_whole(called: Callable[..., Any], given: tuple[Any, ...]) -> bool:
+    """Whether it has one place only for a tuple of several, as what was written for the release must have."""
+    try:
+        signature = inspect.signature(called)
+    except ValueError:  # written in C
+        return False
+    return not _binds(signature, given) and _binds(signature, (given,))
+
+
+def _binds(signature: inspect.Signature, args: tuple[Any, ...]) -> bool:
+    try:
+        signature.bind(*args)
+    except TypeError:
+        return False
+    return True
 
 
 def _run_told(subject: Subject, pred_fn: Callable[..., Any] | None, look: Callable[[ModuleCall], None]) -> None:

@@ -11,6 +11,8 @@ P = ParamSpec("P")
 
 def ops_to_flops(ops_per_frame: int, sample_rate: int, frame_size: int, hop_size: int | None = None) -> float:
     """Operations for one second of signal; frames begin every `hop_size` samples, `frame_size` where not given."""
+    if sample_rate < frame_size:
+        raise ValueError(f"a second of {sample_rate} samples holds no frame of {frame_size}: give a smaller frame_size")
     return ops_per_frame * _frames_per_second(sample_rate, frame_size, hop_size)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from torchgauge.compat.surroundings import require_module
 from torchgauge.compat.torchinfo.enums import ColumnSettings, Mode, RowSettings, Verbosity
 from torchgauge.compat.torchinfo.formatting import FormattingOptions
 from torchgauge.compat.torchinfo.inputs import Inputs, from_data, from_size
@@ -46,6 +47,7 @@ def summary(
     unless `batch_dim` says where it goes; without any input there are names and parameters only. `kwargs` go to the
     model's forward.
     """
+    require_module(model)
     has_input = input_size is not None or input_data is not None
     columns = _columns(col_names, has_input)
     rows = {RowSettings.DEPTH} if row_settings is None else {RowSettings(name) for name in row_settings}
@@ -100,7 +102,7 @@ def _layers(
     *,
     keep: bool,
 ) -> list[LayerInfo]:
-    key = (id(model), str(inputs.sizes), str(from_data(kwargs).sizes), batch_dim, train)
+    key = (id(model), str(inputs.sizes), inputs.nbytes, str(from_data(kwargs).sizes), batch_dim, train)
     if keep and key in _cached:
         return _cached[key][1]
     calls = LayerCalls(batch_dim)

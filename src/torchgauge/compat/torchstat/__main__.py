@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -16,11 +17,22 @@ def main(argv: list[str] | None = None) -> int:
     try:
         model = build_from_file(Path(arguments.file), arguments.model)
         stat(model, arguments.size)
-    # A size that does not fit is the model's own error.
-    except (TorchgaugeError, RuntimeError, TypeError) as error:
-        print(f"torchstat: {error}", file=sys.stderr)
-        return 1
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`| head`): nothing is wrong. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except TorchgaugeError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # whatever the model raises where the size does not fit
+        return _complain(f"the model failed: {type(error).__name__}: {error}")
     return 0
+
+
+def _complain(message: str) -> int:
+    print(f"torchstat: {message}", file=sys.stderr)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from torchgauge.compat.torchstat.layer_table import Table, area, batch_of, by_ta
 
 
 def compute_flops(module: nn.Module, inp: Any, out: Any) -> int:
-    """`inp` is a tensor, or a tuple of them where the layer takes several."""
+    """`inp` is a tensor, or a tuple or list of them where the layer takes several."""
     return by_table(FLOPS, module, inp, out, own_flops)
 
 

@@ -12,7 +12,7 @@ from torchgauge.compat.torchstat.layer_table import Table, area, by_table, per_s
 
 
 def compute_madd(module: nn.Module, inp: Any, out: Any) -> int:
-    """`inp` is a tensor, or a tuple of them where the layer takes several."""
+    """`inp` is a tensor, or a tuple or list of them where the layer takes several."""
     return by_table(MADD, module, inp, out, own_madd)
 
 

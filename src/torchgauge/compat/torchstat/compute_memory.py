@@ -13,7 +13,7 @@ Traffic = tuple[int, int]
 
 
 def compute_memory(module: nn.Module, inp: Any, out: Any) -> Traffic:
-    """`inp` is a tensor, or a tuple of them where the layer takes several."""
+    """`inp` is a tensor, or a tuple or list of them where the layer takes several."""
     return by_table(MEMORY, module, inp, out, lambda analysis: own_memory(analysis, item_bytes(inp)))
 
 

@@ -25,7 +25,7 @@ def by_table(table: Table[T], module: nn.Module, inp: Any, out: Any, otherwise: 
     formula = next((table[kind] for kind in type(module).__mro__ if kind in table), None)
     if formula is not None:
         return formula(module, first_tensor(inp), first_tensor(out))
-    args = inp if isinstance(inp, tuple) else (inp,)
+    args = tuple(inp) if isinstance(inp, list | tuple) else (inp,)
     return otherwise(ModuleCall(module, args, {}, out).analyze())
 
 

@@ -49,13 +49,13 @@ class ModelHook:
     def __init__(self, model: nn.Module, input_size: Sequence[int]) -> None:
         check_request(model, input_size)
         self._model = model
-        leaves = self.retrieve_leaf_modules()
         calls: dict[int, ModuleCall] = {}
 
         def keep(call: ModuleCall) -> None:
             calls[id(call.module)] = call.without_values()
 
         with running(model, _candidate(model, tuple(input_size))) as subject:
+            leaves = _leaves(subject.model)  # of a lazy model, those of the copy that is run
             with told_of_calls(leaves.values(), keep):
                 subject.run()
             with every_module_called():
@@ -66,16 +66,20 @@ class ModelHook:
 
     def retrieve_leaf_modules(self) -> OrderedDict[str, nn.Module]:
         """The modules without children by name, in the order of registration."""
-        found: OrderedDict[str, nn.Module] = OrderedDict()
-        inside: tuple[str, ...] = ()
-        for name, module in self._model.named_modules():
-            if name.startswith(inside):
-                continue
-            if isinstance(module, ATOMIC):
-                inside = (*inside, f"{name}." if name else "")
-            if isinstance(module, ATOMIC) or not any(True for _ in module.children()):
-                found[name] = module
-        return found
+        return _leaves(self._model)
+
+
+def _leaves(model: nn.Module) -> OrderedDict[str, nn.Module]:
+    found: OrderedDict[str, nn.Module] = OrderedDict()
+    inside: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        if name.startswith(inside):
+            continue
+        if isinstance(module, ATOMIC):
+            inside = (*inside, f"{name}." if name else "")
+        if isinstance(module, ATOMIC) or not any(True for _ in module.children()):
+            found[name] = module
+    return found
 
 
 def check_request(model: nn.Module, input_size: Sequence[int]) -> None:

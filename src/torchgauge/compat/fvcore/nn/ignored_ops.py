@@ -10,4 +10,6 @@ _NAMES = (
     "split", "split_with_sizes", "squeeze", "stack", "t", "to", "transpose", "type_as", "unbind", "unsqueeze",
     "unsqueeze_", "view", "zeros", "zeros_like",
 )  # fmt: skip
-IGNORED_OPS = frozenset(f"aten::{name}" for name in _NAMES)
+# Marks for a profiler, such as `nn.DataParallel` sets; a trace does not show them.
+_MARKS = ("_record_function_enter", "_record_function_enter_new", "_record_function_exit")
+IGNORED_OPS = frozenset((*(f"aten::{name}" for name in _NAMES), *(f"profiler::{name}" for name in _MARKS)))

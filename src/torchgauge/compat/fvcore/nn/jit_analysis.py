@@ -19,6 +19,7 @@ from torchgauge.compat.fvcore.nn.module_names import with_owners
 from torchgauge.compat.fvcore.nn.trace import Trace, trace
 from torchgauge.compat.fvcore.nn.values import Node
 from torchgauge.compat.fvcore.nn.warning import warn_uncalled, warn_unsupported
+from torchgauge.compat.surroundings import require_module
 
 TRACER_WARNINGS = ("all", "no_tracer_warning", "none")
 ANCESTOR_MODES = ("owner", "caller")
@@ -36,6 +37,7 @@ class JitModelAnalysis:
     handle has changed. The model is called "", what it holds "child.grandchild"."""
 
     def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> None:
+        require_module(model)
         self._model = model
         self._inputs = inputs
         self._op_handles: dict[str, Handle] = {}
