@@ -40,7 +40,7 @@ LAYERS = (
 )
 WITHOUT_TORCH = {
     "errors", "units", "records", "stored", "statistics", "measured", "consumption", "tree", "experts", "view", "saved",
-    "cost", "hardware", "checkpoint", "report",
+    "cost", "hardware", "checkpoint", "advise", "report",
 }  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

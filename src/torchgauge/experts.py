@@ -23,15 +23,15 @@ def active_params(capture: Capture) -> int:
     total = sum(param.spec.numel for param in capture.params if not param.is_buffer)
     idle = 0
     claimed: set[str] = set()
-    for routing in _routings(capture):
-        for param in _expert_params(capture, routing):
+    for routing in routings(capture):
+        for param in expert_params(capture, routing):
             if param.name not in claimed:
                 claimed.add(param.name)
                 idle += param.spec.numel * (routing.experts - routing.chosen) // routing.experts
     return total - idle
 
 
-def _routings(capture: Capture) -> Iterator[Routing]:
+def routings(capture: Capture) -> Iterator[Routing]:
     seen: set[Routing] = set()
     for op in capture.ops:
         if op.signature.op == "aten::topk" and op.signature.inputs[0].is_floating:
@@ -45,7 +45,7 @@ def _routing(op: OpRecord) -> Routing:
     return Routing(op.module, int(op.signature.attributes.get("k", 0)), op.signature.inputs[0].shape[-1])
 
 
-def _expert_params(capture: Capture, routing: Routing) -> Iterator[ParamRecord]:
+def expert_params(capture: Capture, routing: Routing) -> Iterator[ParamRecord]:
     block = routing.module.rpartition(".")[0] if routing.module else ""
     lists = _expert_lists(capture, block, routing.experts) | _expert_lists(capture, routing.module, routing.experts)
     for param in capture.params:

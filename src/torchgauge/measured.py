@@ -10,7 +10,14 @@ from torchgauge.records import Measured, TraceRecord
 # The measured members of a row, null where nothing was measured.
 MODULE_MEMBERS = ("time_s", "self_time_s", "time_share")
 OP_MEMBERS = ("time_s", "cpu_time_s", "kernels", "flops_per_s", "bytes_per_s", "roof_share", "bound")
+# The contract's members of `measurements`.
+_MEMBERS = ("failure", "latency", "memory", "unexplained_s", "threads", "system", "counters")
 _TRACE_ROWS = ("modules", "calls", "kernels", "memory")
+
+
+def blank() -> dict[str, Any]:
+    """`measurements` before anything is measured: every member is there, null until it is known."""
+    return dict.fromkeys(_MEMBERS) | {"sweep": [], "notes": []}
 
 
 def module_members(measured: Measured | None, path: str) -> dict[str, Any]:

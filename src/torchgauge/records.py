@@ -351,6 +351,7 @@ class Capture:
     statistics: WeightStatistics | None = None
     measured: Measured | None = None
     energy: EnergyFacts | None = None
+    advice: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def has_code(self) -> bool:

@@ -35,9 +35,25 @@ def capture_from_document(document: Any, name: str) -> Capture:
     if version != SCHEMA_VERSION:
         raise FormatError(f"'{name}' has schema version {version}; this torchgauge reads version {SCHEMA_VERSION}")
     try:
-        return _capture(document)
+        return _capture(document if "modules" in document else _completed(document))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FormatError(f"'{name}' is no complete run of torchgauge: {type(error).__name__} at {error}") from error
+
+
+def _completed(scan: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a weight scan with what follows from its rows: the tensors, and one module that holds them."""
+    totals = scan["totals"]
+    root = {"path": "", "type": "", "aliases": [], "calls": 0, "inputs": None, "outputs": None}
+    own = [row for row in scan["weights"] if row["role"] in ("parameter", "buffer") and row["shared_with"] is None]
+    return {
+        **scan,
+        "inputs": [],
+        "ops": [],
+        "modules": [
+            root | {key: totals[key] for key in ("params", "trainable_params", "param_bytes")},
+        ],
+        "parameters": [row | {"trainable": False, "is_buffer": row["role"] == "buffer", "aliases": []} for row in own],
+    }
 
 
 def _capture(document: Mapping[str, Any]) -> Capture:
@@ -58,6 +74,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         statistics=statistics_from_document(document),
         measured=measured_from_document(document),
         energy=energy_from_document(document),
+        advice=tuple(document.get("advice", ())),
     )
 
 

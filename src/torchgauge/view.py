@@ -83,6 +83,11 @@ class View:
         return Row(self.capture.energy.figures) if self.capture.energy else None
 
     @cached_property
+    def advice(self) -> list[Row]:
+        """What to do about the model, the largest expected gain first."""
+        return [Row(row) for row in self.capture.advice]
+
+    @cached_property
     def architecture(self) -> Row:
         known = self.capture.architecture
         if known is not None:
@@ -131,7 +136,7 @@ class View:
             "measurements": self.measurements and dict(self.measurements),
             "trace": trace_member(capture.measured),
             "energy": self.energy and dict(self.energy),
-            "advice": [],
+            "advice": [dict(row) for row in self.advice],
         }
 
 

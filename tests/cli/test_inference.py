@@ -41,6 +41,10 @@ class AtMostTwo(Net):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return super().forward(x)
 
+class Leaving(Net):
+    def forward(self, x):
+        raise SystemExit(7)
+
 class Slow(Net):
     def forward(self, x):
         if type(x) is torch.Tensor:
@@ -106,6 +110,29 @@ def test_a_model_that_raises_in_its_fifth_run_leaves_what_was_measured(
     assert err == "torchgauge: error: measuring failed: RuntimeError: out of luck\n"
 
 
+def test_what_the_model_prints_is_no_part_of_the_json(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{code}:Slow", "--inference", "--json", *QUICK]) == 0
+    found, err = document(capsys)
+    assert found["measurements"]["failure"] is None
+    assert "running" in err
+
+
+def test_code_that_ends_the_program_is_one_message(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{code}:Leaving", "--input", "2x3"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "torchgauge: error: the model's code ended the program (SystemExit: 7)\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--inference", "--profile-level", "latency"]])
+def test_a_trace_of_no_profiled_run_is_refused_before_anything_is_written(
+    code: Path, tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = ["-o", str(tmp_path / "run.json"), "-o", str(tmp_path / "run.trace.json")]
+    assert main([f"{code}:Net", *outputs, *options]) == 2
+    assert "profiled run" in capsys.readouterr().err
+    assert not (tmp_path / "run.json").exists()
+
+
 def test_points_that_fail_are_told_and_the_others_delivered(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["net.py:AtMostTwo", "--profile-level", "latency", "--sweep", "batch=4,2", "--json", *QUICK]
     assert main(words) == 1
@@ -160,13 +187,14 @@ def test_a_malformed_request_is_refused_as_such(
 def test_an_interruption_prints_what_was_measured_until_then(code: Path) -> None:
     words = [sys.executable, "-m", "torchgauge", "net.py:Slow", "--inference", "--budget", "600", "--threads", "1"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+        assert process.stderr is not None
         for _ in range(20):
-            assert process.stdout.readline() == "running\n"
+            assert process.stderr.readline() == "running\n"
         time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Latency" in out
     assert "The measurement ended early: interrupted" in out
-    assert err == "torchgauge: interrupted: the report has what was measured until then\n"
+    told = [line for line in err.splitlines() if line != "running"]
+    assert told == ["torchgauge: interrupted: the report has what was measured until then"]

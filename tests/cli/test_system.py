@@ -54,7 +54,8 @@ def test_sensors_and_counters_are_there_or_say_why_not(capsys: pytest.CaptureFix
     sensors = {row["name"]: row for row in document["sensors"]}
     assert sensors["rss_bytes"]["available"] is True
     assert sensors["rss_bytes"]["resolution_unit"] == "B"
-    for row in (*document["sensors"], *document["counters"]):
+    assert {"RAPL", "NVML energy counter"} <= {row["name"] for row in document["meters"]}
+    for row in (*document["sensors"], *document["counters"], *document["meters"]):
         assert row["available"] is (row["reason"] is None)
     assert document["calibration"] == []
 

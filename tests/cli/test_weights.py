@@ -140,3 +140,20 @@ def test_a_scan_shows_itself(checkpoint: Path, tmp_path: Path) -> None:
     scan.save(tmp_path / "scan.json")
     assert json.loads((tmp_path / "scan.json").read_text())["totals"] == scan.to_dict()["totals"]
     assert scan._repr_html_().startswith("<pre>")
+
+
+@pytest.mark.parametrize("name", ["w.ops.csv", "w.trace.json"])
+def test_a_form_that_only_an_analysis_has_is_wrong_usage(
+    name: str, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["weights", str(checkpoint), "-o", str(tmp_path / name)]) == 2
+    assert "the name must end in one of" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
+def test_a_missing_folder_is_told_before_the_scan(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchgauge.cli.weights.scan_target", lambda *_: pytest.fail("scanned"))
+    assert main(["weights", str(checkpoint), "-o", str(tmp_path / "none" / "w.json")]) == 1
+    assert "there is no folder" in capsys.readouterr().err

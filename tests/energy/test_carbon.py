@@ -23,6 +23,22 @@ def test_measured_energy_gives_one_figure_per_thousand_and_per_year() -> None:
     assert not any(name.startswith("estimated") for name in found)
 
 
+def test_a_year_is_at_the_rate_that_was_given() -> None:
+    fast = footprint(None, 500.0, None, 20.0)
+    assert fast is not None
+    found = fast.figures({"joules": 7.2})
+    assert found["rate_per_s"] == 20.0
+    assert found["grams_per_year"] == pytest.approx(20 * 365 * 24 * 3600 * 7.2 / KWH * 500)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rate_is_above_nothing_and_needs_a_grid(rate: float) -> None:
+    with pytest.raises(UsageError, match="samples per second"):
+        footprint("DE", None, None, rate)
+    with pytest.raises(UsageError, match="--carbon-rate needs a grid"):
+        footprint(None, None, None, rate)
+
+
 def test_estimated_energy_gives_a_range_under_another_name() -> None:
     energy = {"joules": None, "estimated_joules": {"value": 2.0, "low": 1.0, "high": 4.0}}
     found = Footprint(given_grid(360)).figures(energy)

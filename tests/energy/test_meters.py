@@ -66,6 +66,17 @@ def test_each_domain_turns_at_its_own_range(tmp_path: Path) -> None:
     assert joules(processor) - before == pytest.approx(0.05 + 0.05 + 0.99)
 
 
+def test_the_same_counters_by_another_way_are_not_counted_twice(tmp_path: Path) -> None:
+    domain(tmp_path, "intel-rapl:0", "package-0", 100_000)
+    domain(tmp_path, "intel-rapl-mmio:0", "package-0", 100_000)
+    assert joules(rapl_of(tmp_path)["RAPL"]) == pytest.approx(0.1)
+
+
+def test_a_domain_whose_name_cannot_be_read_is_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "intel-rapl:0" / "name").mkdir(parents=True)
+    assert "cannot be read" in str(rapl_of(tmp_path)["RAPL"].available())
+
+
 def test_without_a_powercap_folder_the_reason_says_so(tmp_path: Path) -> None:
     found = rapl_of(tmp_path / "powercap")["RAPL"]
     assert "there is no" in str(found.available())
@@ -155,6 +166,9 @@ def test_perf_says_why_it_may_not_count(tmp_path: Path) -> None:
         assert found.available() == "not permitted"
         (none,) = perf_power.perf_meters("cpu", stack, tmp_path / "nowhere", kernel)
         assert none.available() == "the kernel shows no power events"
+        (tmp_path / "power" / "type").write_text("unknown")
+        (spoilt,) = perf_power.perf_meters("cpu", stack, tmp_path / "power", kernel)
+        assert "cannot be read" in str(spoilt.available())
 
 
 def nvml_meters(values: dict[str, dict[str, int]]) -> list[Meter]:

@@ -13,6 +13,7 @@ from torch import nn
 import torchgauge as tg
 from torchgauge.cli import main
 from torchgauge.energy import target
+from torchgauge.energy.completing import noted
 from torchgauge.energy.estimate import Circumstances, estimate
 from torchgauge.energy.offers import offered
 from torchgauge.energy.record import MEASURED, blank, unavailable
@@ -68,6 +69,14 @@ def test_measured_energy_is_not_estimated_as_well(meter: list[Any]) -> None:
     # 1 J a sample, 1/3.6e6 kWh, 360 g a kWh: 0.1 g a thousand.
     assert found.energy.carbon["grams_per_1000"] == pytest.approx(0.1)
     assert [order.parts_s > 0 for order in meter] == [True]
+
+
+@pytest.mark.parametrize(("seconds_each", "notes"), [(0.0104, 0), (0.02, 1)])
+def test_runs_that_took_another_time_beside_the_meter_are_told(seconds_each: float, notes: int) -> None:
+    facts = EnergyFacts(blank(MEASURED, joules=JOULES, iterations=100, window_s=100 * seconds_each))
+    found = noted(facts, 0.01).figures["notes"]
+    assert len(found) == notes
+    assert all("20.0 ms beside the meter, not 10.0 ms" in note for note in found)
 
 
 def test_a_sweep_has_energy_per_sample_and_the_efficient_points(meter: list[Any]) -> None:

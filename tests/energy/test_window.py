@@ -82,7 +82,7 @@ def test_a_window_too_short_for_the_meter_is_refused_with_the_time_it_needs() ->
     found = measured(ReplayMeter(clock, IDLE_W, name="slow", update_period_s=2.0), clock)
     assert isinstance(found, Absent)
     assert "7 s are too short for slow, which is updated every 2 s" in found.reason
-    assert "3 trials of 20 updates need 120 s" in found.reason
+    assert "3 trials of 40 s each need 120 s" in found.reason
     assert clock() == 0.0  # nothing was run
 
 

@@ -99,6 +99,14 @@ def test_a_symbolic_size_may_be_given_another_value(form: Form, tmp_path: Path) 
 
 
 @forms
+def test_another_batch_keeps_the_other_sizes_of_the_signature(form: Form, tmp_path: Path) -> None:
+    convolution = torch.export.export(nn.Conv2d(5, 4, 4, 4), (torch.zeros(1, 5, 64, 64),))
+    found = tg.analyze(form(convolution, tmp_path), batch=2)
+    assert found.to_dict()["inputs"][0]["shape"] == [2, 5, 64, 64]
+    assert found.totals.macs == 2 * 16 * 16 * 4 * 5 * 16
+
+
+@forms
 def test_a_module_with_two_names_has_the_first(form: Form, tmp_path: Path) -> None:
     found = tg.analyze(form(torch.export.export(Tied(), (torch.zeros(3, 4),)), tmp_path))
     row = next(row for row in found.modules if row.path == "chain.0")

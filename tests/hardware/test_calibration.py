@@ -29,7 +29,17 @@ def test_a_device_that_was_not_measured_is_unknown() -> None:
     assert remembered("one") is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"one": 3}', '{"one": {"flops_per_s": 1, "bytes_per_s": "x"}}'])
+def row(rate: str, copied: str) -> str:
+    return f'{{"one": {{"flops_per_s": {{"float32": {rate}}}, "bytes_per_s": {copied}, "measured": "today"}}}}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "[]", "{", '{"one": 3}', '{"one": {"flops_per_s": 1, "bytes_per_s": "x"}}',
+        row("1e9", "0"), row("0", "1e9"), row('"x"', "1e9"), row("NaN", "1e9"), row("1e9", "Infinity"),
+    ],
+)  # fmt: skip
 def test_a_spoilt_file_counts_as_empty_and_is_written_anew(cache: Path, content: str) -> None:
     cache.mkdir()
     (cache / FILE).write_text(content)

@@ -74,7 +74,8 @@ def test_a_live_module_is_measured_with_all_its_parts() -> None:
     assert found.measurements["settings"] == {
         "threads": 1, "memory_fraction": None, "budget_s": 0.05, "profile_level": "ops"
     }  # fmt: skip
-    assert "system" not in found.measurements
+    assert found.measurements["system"] is None
+    assert found.measurements["sweep"] == []
 
 
 def test_without_a_request_nothing_is_measured() -> None:
@@ -142,6 +143,10 @@ def test_a_training_step_has_phases_by_module() -> None:
     figures = found.measurements
     assert figures["failure"] is None
     assert set(figures["module_phases"]["first"]) >= {"forward", "backward"}
+    # AdamW keeps two values of every parameter, and a count of the steps in float32.
+    parameters = list(Net().parameters())
+    assert figures["memory"]["optimizer_state_bytes"] == sum(2 * p.nbytes + 4 for p in parameters)
+    assert "Optimizer state" in str(found)
     joined = {phase for op in found.ops if op.time_s is not None for phase in [op.phase]}
     assert joined == {"forward", "backward", "optimizer"}
     backward = [op for op in found.ops if op.phase == "backward" and op.module == "first" and op.time_s is not None]
@@ -261,3 +266,27 @@ def test_long_sequences_are_aligned_in_blocks() -> None:
     assert len(pairs) == len(missing)
     assert all(names[i] == missing[j] for i, j in pairs.items())
     assert list(pairs) == sorted(pairs)
+
+
+class Leaving(nn.Linear):
+    """Ends the process, or asks for more memory than there is, when it is run for real."""
+
+    def __init__(self, *, leaves: bool) -> None:
+        super().__init__(3, 3)
+        self.leaves = leaves
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.leaves and type(x) is torch.Tensor:
+            raise SystemExit(7)
+        return super().forward(x).repeat(1, 1 if self.leaves else 10**14)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "failure"), [(True, "SystemExit: 7"), (False, "the machine ran out of memory: try a smaller batch")]
+)
+def test_a_model_that_leaves_or_takes_all_memory_is_a_failure_with_every_member(leaves: bool, failure: str) -> None:
+    found: Any = tg.analyze(Leaving(leaves=leaves), input_size=(2, 3), inference=True, **QUICK).measurements
+    assert found["failure"].startswith(failure)
+    members = {"latency", "memory", "unexplained_s", "threads", "system", "counters", "sweep"}
+    assert members <= found.keys()
+    assert (found["memory"], found["sweep"]) == (None, [])

@@ -104,7 +104,7 @@ def test_a_run_longer_than_the_budget_is_timed_once() -> None:
     assert timed.seconds == [100.0]
 
 
-@pytest.mark.parametrize("error", [ValueError("fifth"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [ValueError("fifth"), SystemExit(7), KeyboardInterrupt()])
 def test_what_was_measured_before_a_failure_is_kept(error: BaseException) -> None:
     stage = Stage(steady(0.01))
 

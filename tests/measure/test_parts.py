@@ -13,7 +13,7 @@ import torchgauge as tg
 from torchgauge.measure import Budget, Subject, ready
 from torchgauge.measure.joining import join
 from torchgauge.measure.measuring import Order, measure, module_paths
-from torchgauge.measure.memory import allocation_peak
+from torchgauge.measure.memory import allocation_peak, fragmentation
 from torchgauge.measure.module_times import time_modules
 from torchgauge.measure.profile import profile_runs
 from torchgauge.source import Candidate
@@ -180,3 +180,11 @@ def test_a_model_that_raises_in_a_later_run_keeps_what_was_measured() -> None:
         found = measure(subject, (), Order(budget=Budget(seconds=60, least=1000)))
     assert found.figures["failure"] == "RuntimeError: out of luck"
     assert found.figures["latency"]["runs"] > 1
+
+
+def test_fragmentation_is_the_share_of_reserved_memory_in_pieces_and_unknown_on_the_cpu() -> None:
+    cuda = {"cuda_reserved_peak_bytes": 4096, "cuda_split_peak_bytes": 1024}
+    assert fragmentation(cuda)["fragmentation"] == 0.25
+    cpu = fragmentation({"rss_peak_bytes": 1})
+    assert cpu["fragmentation"] is None
+    assert "does not tell" in cpu["fragmentation_reason"]

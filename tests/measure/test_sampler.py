@@ -63,6 +63,12 @@ def test_every_label_has_its_own_figures_and_cores_a_mean() -> None:
     assert (row["mean"], row["total"]) == (0.75, [1.5, 1.5])
 
 
+def test_ticks_charged_late_do_not_make_a_core_busier_than_it_can_be() -> None:
+    core = Quantity("cpu_share", "share", replay([0.0, 0.5, 1.8]), "a replay", is_counter=True)
+    row = sampled(core, 2).figures()["quantities"]["cpu_share"]
+    assert (row["values"], row["max"], row["total"]) == ([0.5, 1.0], 1.0, 1.8)
+
+
 def test_labels_that_do_not_mix_have_no_common_mean() -> None:
     disk = Quantity("disk_bytes_per_s", "B/s", lambda: (1.0, 2.0), "a replay", labels=("read", "written"))
     assert "mean" not in sampled(disk, 2).figures()["quantities"]["disk_bytes_per_s"]

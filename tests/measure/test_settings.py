@@ -35,6 +35,7 @@ def test_without_either_torch_decides() -> None:
     [
         ("TORCHGAUGE_THREADS", "many"),
         ("TORCHGAUGE_THREADS", "0"),
+        ("TORCHGAUGE_THREADS", "100000"),
         ("TORCHGAUGE_BUDGET", "-1"),
         ("TORCHGAUGE_BUDGET", "nan"),
         ("TORCHGAUGE_MEMORY_FRACTION", "1.5"),

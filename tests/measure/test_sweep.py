@@ -40,9 +40,10 @@ def test_a_sweep_is_a_text_or_a_mapping(text: Any, sweeps: tuple[Sweep, ...]) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["batch", "batch=", "size=1,2", "batch=0", "batch=1.5", "batch=two", "dtype=float33", "dtype=int64"]
-)
-def test_a_wrong_sweep_is_refused(text: str) -> None:
+    "text", ["batch", "batch=", "size=1,2", "batch=0", "batch=1.5", "batch=two", "dtype=float33", "dtype=int64",
+     "threads=100000", {"batch": 8}, {"batch": "1,2"}, 5]
+)  # fmt: skip
+def test_a_wrong_sweep_is_refused(text: Any) -> None:
     with pytest.raises(UsageError):
         parse_sweeps(text)
 

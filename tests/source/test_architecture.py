@@ -104,6 +104,15 @@ class Perceptron(nn.Module):
         self.fc1, self.fc2 = nn.Linear(8, 32), nn.Linear(32, 4)
 
 
+class Mixture(nn.Module):
+    """Experts without attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(Perceptron() for _ in range(4))
+
+
 @pytest.mark.parametrize(
     ("build", "family"),
     [
@@ -117,6 +126,7 @@ class Perceptron(nn.Module):
         (BERT, "encoder"),
         (T5, "encoder-decoder"),
         (MIXTRAL, "MoE"),
+        (Mixture, "MoE"),
         (MAMBA, "state-space"),
         (JAMBA, "hybrid"),
         (CLIP, "dual encoder"),

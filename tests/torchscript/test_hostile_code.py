@@ -219,6 +219,48 @@ class GrowsList(nn.Module):
         return len(items)
 
 
+class Replaces(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        text = "aaaaaaaaaa"
+        for _ in range(40):
+            text = text.replace("a", "aaaaaaaaaa")
+        return len(text)
+
+
+class Joins(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        text = "ab"
+        for _ in range(40):
+            text = text.join([text, text, text])
+        return len(text)
+
+
+class Pads(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        return len("a".ljust(x.shape[0] * 4000000000))
+
+
+class ExpandsTabs(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        return len("\t\t".expandtabs(x.shape[0] * 4000000000))
+
+
+class TakesApart(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        return len(torch.zeros(400000000).unbind(0))
+
+
+class Splits(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        return len(torch.zeros(400000000).split(2))
+
+
+class Lists(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        values: list[int] = torch.zeros(1000000000, dtype=torch.int64).tolist()
+        return len(values)
+
+
 class NestedLoops(nn.Module):
     def forward(self, x: Tensor) -> int:
         count = 0
@@ -228,13 +270,57 @@ class NestedLoops(nn.Module):
         return count
 
 
-@pytest.mark.parametrize("build", [GrowsText, GrowsList, NestedLoops])
+GROWING = [GrowsText, GrowsList, Replaces, Joins, Pads, ExpandsTabs, TakesApart, Splits, Lists, NestedLoops]
+
+
+@pytest.mark.parametrize("build", GROWING)
 def test_what_grows_without_end_is_given_up(
     build: Callable[[], nn.Module], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchgauge.capture.script.control.LOOP_LIMIT", 2000)
     with pytest.raises(tg.ForwardError, match=r"did not end|elements"):
         tg.analyze(saved(build(), folder), input_size=(1,))
+
+
+class FillsMemory(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.zeros(1 << 55).sum() + torch.ones(1 << 55, dtype=torch.int64).sum()
+
+
+def test_what_a_graph_makes_takes_no_memory(folder: Path) -> None:
+    assert tg.analyze(saved(FillsMemory(), folder), input_size=(1,)).totals.activation_bytes > 1 << 57
+
+
+class Endless(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        while True:
+            x = self.layer(x)
+        return x
+
+
+def test_an_endless_loop_is_tried_with_one_input_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchgauge.capture.script.control.LOOP_LIMIT", 100)
+    with pytest.raises(tg.ForwardError, match=r"did not end$"):
+        tg.analyze(saved(Endless(), folder))
+
+
+class Texts(nn.Module):
+    def forward(self, x: Tensor) -> tuple[str, str, str, str, str, str, str]:
+        text = "ab" if x.shape[0] > 0 else ""
+        tabs = text + "\t" + text
+        return (
+            text.ljust(5, "*"), text.rjust(5), text.center(6, "-"), text.zfill(4), tabs.expandtabs(4),
+            tabs.replace("a", "xyz", 1), "-".join([text, text]),
+        )  # fmt: skip
+
+
+def test_texts_are_changed_as_torch_does(folder: Path) -> None:
+    expected = list(torch.jit.script(Texts())(torch.zeros(1)))
+    assert tg.analyze(saved(Texts(), folder), input_size=(1,)).capture.modules[0].outputs == expected
 
 
 class Squares(nn.Module):

@@ -120,3 +120,38 @@ def test_a_quantized_model_is_compared_with_its_source(tmp_path: Path) -> None:
     error = (codes.float() * scale - source).double()
     assert row["relative_l2"] == pytest.approx((error.norm() / source.double().norm()).item(), rel=1e-6)
     assert (found["added"], found["removed"]) == ([], [])
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-200, 1e200, 1e307])
+def test_values_whose_squares_are_no_numbers_are_compared_as_others(size: float, tmp_path: Path) -> None:
+    old = torch.tensor([3.0, 4.0, -2.0], dtype=torch.float64) * size
+    row = row_of(pair(tmp_path, {"w": old * 2}, {"w": old}), "w")
+    assert (row["relative_l2"], row["cosine"]) == (pytest.approx(1.0, rel=1e-12), pytest.approx(1.0, rel=1e-12))
+    assert row["max_abs_difference"] == pytest.approx(4 * size, rel=1e-12)
+
+
+def test_a_difference_beyond_float64_is_null(tmp_path: Path) -> None:
+    most = torch.full((2,), 1.7e308, dtype=torch.float64)
+    row = row_of(pair(tmp_path, {"w": -most}, {"w": most}), "w")
+    assert (row["relative_l2"], row["cosine"], row["max_abs_difference"]) == (2.0, -1.0, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers_are_compared_by_their_parts(dtype: torch.dtype, tmp_path: Path) -> None:
+    old = torch.complex(torch.arange(1.0, 7.0), -torch.arange(6.0)).to(dtype).reshape(2, 3)
+    new = old.clone()
+    new[1, 2] += 2j
+    torch.save({"same": old, "turned": old.t(), "w": new}, tmp_path / "new.pt")
+    torch.save({"same": old, "turned": old.t().contiguous(), "w": old}, tmp_path / "old.pt")
+    found = compare(open_checkpoint(tmp_path / "new.pt"), open_checkpoint(tmp_path / "old.pt"))
+    assert (found["failures"], found["identical"]) == ([], 2)
+    row = row_of(found, "w")
+    assert row["relative_l2"] == pytest.approx(2 / float(old.abs().square().sum()) ** 0.5)
+    assert (row["changed_share"], row["max_abs_difference"]) == (1 / 12, 2.0)
+
+
+def test_complex_and_real_numbers_are_not_compared(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(4, dtype=torch.complex64)}, tmp_path / "new.pt")
+    torch.save({"w": torch.ones(4)}, tmp_path / "old.pt")
+    found = compare(open_checkpoint(tmp_path / "new.pt"), open_checkpoint(tmp_path / "old.pt"))
+    assert found["failures"] == [{"name": "w", "reason": "complex64 and float32 have no values in common"}]

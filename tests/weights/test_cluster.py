@@ -101,3 +101,9 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingDependencyError, match="pip install distributed"), Cluster("local:2", Files({})):
         pass
+
+
+def test_ctrl_c_is_left_to_who_started_the_workers() -> None:
+    with Cluster("local:1", Files(stamp_files([]))) as pool:
+        handlers = pool.client.run(signal.getsignal, signal.SIGINT)
+    assert list(handlers.values()) == [signal.SIG_IGN]

@@ -159,6 +159,25 @@ def test_outliers_are_values_beyond_six_standard_deviations(dtype: str) -> None:
     assert found["outlier_threshold"] == pytest.approx(6 * values.std(), rel=1e-6)
 
 
+def test_outliers_stand_apart_from_the_mean_not_from_zero() -> None:
+    around_one = 1 + 1e-3 * np.random.default_rng(0).uniform(-1, 1, 50_000)
+    assert per_tensor(tally_of(around_one))["outlier_share"] == 0
+    assert per_tensor(tally_of(np.full(100, 0.3)))["outlier_share"] == 0
+    assert per_tensor(tally_of([*around_one[:9_999], 2.0]))["outlier_share"] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_with_the_values_given_nothing_is_read_from_ranges(dtype: str) -> None:
+    values = stored_values(np.append(np.random.default_rng(1).standard_normal(50), np.nan), dtype)
+    found = per_tensor(tally_of(values, dtype), exact_values=values)
+    assert found["resolution"] == 0
+    for format in FORMATS:
+        sqnr_db, max_error = figures_of(values[:-1], format)
+        figure = found[format.name]["per_tensor"]
+        assert figure["sqnr_db"] == pytest.approx(sqnr_db, rel=1e-12), format.name
+        assert figure["max_error"] == pytest.approx(max_error, rel=1e-12), format.name
+
+
 def test_the_smallest_format_has_the_fewest_bits_and_then_the_most_signal() -> None:
     found = per_tensor(tally_of(torch.randn(50_000, generator=torch.Generator().manual_seed(4))))
     decibels = {name: found[name]["per_tensor"]["sqnr_db"] for name in NAMES}

@@ -16,7 +16,7 @@ from torchgauge.weights.stream import file_rows, pieces, reading
 from torchgauge.weights.stream.file_rows import FileRows
 from torchgauge.weights.stream.plan import make_plan, plan_tensor
 from torchgauge.weights.stream.reading import Files, piece_parts, stamp_files
-from torchgauge.weights.stream.row_values import row_values
+from torchgauge.weights.stream.row_values import row_values, without_infinities
 
 
 @pytest.fixture
@@ -205,3 +205,11 @@ def test_the_budget_is_given_back(content: Path) -> None:
 def test_a_piece_knows_how_much_of_the_file_it_needs() -> None:
     gather = pieces.Gather((3, 2), (10, 1), 4)
     assert pieces.Piece("w", 0, "f", 0, 24, "float32", gather=gather).span == (2 * 10 + 1 + 1) * 4
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([np.inf, -np.inf, np.nan, 2.0], [0, 0, 0, 2]), ([1.7e308, 1.7e308], [1.7e308, 1.7e308])],
+)
+def test_infinities_are_taken_out_without_a_warning(values: list[float], expected: list[float]) -> None:
+    assert without_infinities(np.array(values)).tolist() == expected

@@ -9,6 +9,7 @@ from torchgauge.checkpoint.index import Entry
 from torchgauge.records import TensorSpec
 from torchgauge.weights.matrix import examine
 from torchgauge.weights.potential.layout import alignment
+from torchgauge.weights.potential.pruning import structured
 from torchgauge.weights.potential.recommend import recommendations
 from torchgauge.weights.stream.rows import ArrayRows
 
@@ -172,4 +173,13 @@ def test_an_all_zero_tensor_is_said_once() -> None:
     zero = np.zeros((300, 260), np.float32)
     row = {"shape": [300, 260], "dtype": "float32", "elements": zero.size, "zeros": zero.size, "min": 0.0, "max": 0.0}
     expected = ["all 78,000 values are 0: nothing was learned here, or it was never loaded"]
+    row |= {"pruning": {"magnitude": {"0.01": 1.0}, **structured(ArrayRows("w", zero))}}
     assert recommendations(row | {"sparsity": 1.0} | examine(ArrayRows("w", zero))) == expected
+
+
+def test_bfloat16_is_not_said_to_hold_what_it_does_not() -> None:
+    assert said(dtype="float64", abs_max=1e200) == []
+
+
+def test_rows_that_are_no_whole_fours_are_no_case_for_2_4_sparsity() -> None:
+    assert said(shape=[393216, 1], pruning={"two_four_energy": 1.0}) == []

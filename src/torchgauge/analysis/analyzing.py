@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchgauge.analysis.advising import advisor
 from torchgauge.analysis.capturing import static_run, stored_capture
 from torchgauge.analysis.depth import Depth, reads_weights, switch
 from torchgauge.analysis.measuring import (
@@ -52,9 +53,12 @@ def analyze(
     carbon: str | None = None,
     carbon_intensity: float | None = None,
     pue: float | None = None,
+    carbon_rate: float | None = None,
     weights: bool | str = "auto",
     deep: bool | str = "auto",
     spectrum: bool = False,
+    advice: bool = True,
+    silence: Sequence[str] = (),
     code: str | torch.nn.Module | None = None,
     allow_pickle: bool = False,
     progress: bool | None = None,
@@ -73,16 +77,19 @@ def analyze(
     TORCHGAUGE_THREADS and the like stand for those not given.
 
     `profile` measures energy too, where the device has a meter; without one it is estimated, with a range. `carbon` is
-    the country of the grid ("DE"), or `carbon_intensity` its grams per kWh; `pue` is the data centre's overhead.
+    the country of the grid ("DE"), or `carbon_intensity` its grams per kWh; `pue` is the data centre's overhead,
+    `carbon_rate` the samples per second that a year's grams are for.
 
     `weights` reads the values of the parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep`
-    adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `progress` None shows
+    adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `advice` says what to
+    do about the model, where there is evidence for it; `silence` are names of rules to leave out. `progress` None shows
     progress on a terminal.
     """
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = Depth.of(deep, spectrum)
-    emitted = asked_footprint(carbon, carbon_intensity, pue)
+    advised = advisor(silence) if advice or silence else None
+    emitted = asked_footprint(carbon, carbon_intensity, pue, carbon_rate)
     settings: dict[str, Any] = {"threads": threads, "budget_s": budget_s, "profile_level": profile_level}
     settings["memory_fraction"] = memory_fraction
     is_measured = inference or profile or sweep is not None
@@ -113,4 +120,5 @@ def analyze(
         add_energy(found, measured_energy, emitted)
     if reads_weights(source, switch(weights, "weights")):
         add_statistics(found, source, depth, progress)
+    found.advisor = advised if advice else None
     return found

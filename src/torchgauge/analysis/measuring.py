@@ -69,10 +69,12 @@ def add_measurements(
     return watch.facts
 
 
-def asked_footprint(country: str | None, intensity: float | None, pue: float | None) -> Footprint | None:
+def asked_footprint(
+    country: str | None, intensity: float | None, pue: float | None, rate_per_s: float | None
+) -> Footprint | None:
     from torchgauge.energy.carbon import footprint
 
-    return footprint(country, intensity, pue)
+    return footprint(country, intensity, pue, rate_per_s)
 
 
 def add_energy(found: Analysis, facts: EnergyFacts | None, emitted: Footprint | None) -> None:

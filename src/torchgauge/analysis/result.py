@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from html import escape
@@ -21,20 +21,25 @@ if TYPE_CHECKING:
 
 
 SCAN_MEMBERS = (
-    "schema_version", "tool", "created", "environment", "target", "architecture", "totals", "weights",
+    "schema_version", "tool", "created", "environment", "target", "capture", "architecture", "totals", "weights",
     "weight_summary", "against", "pickle",
 )  # fmt: skip
+
+
+Advisor = Callable[["Analysis"], tuple[Mapping[str, Any], ...]]
 
 
 class Analysis(View):
     """What was found out about a model: totals, modules, ops, and every way to look at them.
 
-    `describe` finds the architecture when it is first asked for; the capture holds it from then on.
+    `describe` finds the architecture when it is first asked for; the capture holds it from then on. So does `advisor`
+    with the advice; without one it is what the capture holds.
     """
 
     def __init__(self, capture: Capture, describe: Callable[[], ArchitectureRecord] | None = None) -> None:
         super().__init__(capture)
         self._describe = describe
+        self.advisor: Advisor | None = None
 
     @cached_property
     def architecture(self) -> Row:
@@ -42,6 +47,14 @@ class Analysis(View):
             self.capture = replace(self.capture, architecture=self._describe())
             self._describe = None  # it holds the model
         return super().architecture
+
+    @cached_property
+    def advice(self) -> list[Row]:
+        if self.advisor is not None:
+            found = self.advisor(self)  # may ask for the architecture, which the capture then holds
+            self.capture = replace(self.capture, advice=found)
+            self.advisor = None
+        return super().advice
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of the contract; `weight_ops` has what weights' values tell of the ops that use them."""
@@ -95,11 +108,12 @@ class WeightScan(Analysis):
 
 
 def load(path: str | Path) -> Analysis:
-    """A saved run (`.json`)."""
+    """A saved run (`.json`): an analysis, or a scan of weights."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FormatError(f"cannot read '{path}': {error.strerror or error}") from error
     except ValueError as error:
         raise FormatError(f"'{path}' is no JSON file: {error}") from error
-    return Analysis(capture_from_document(document, str(path)))
+    capture = capture_from_document(document, str(path))
+    return Analysis(capture) if "modules" in document else WeightScan(capture)

@@ -14,13 +14,13 @@ from torch._higher_order_ops.cond import CondOp
 from torch._higher_order_ops.while_loop import WhileLoopOp
 
 from torchgauge.capture.recorder import Recorder
-from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.records import Cost
 
 Branch = Callable[..., Any]
 
 # As for the loops of TorchScript: no model of use repeats one so often.
-LOOP_LIMIT = 1 << 20
+LOOP_LIMIT = 1 << 18
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
         while bool(condition(*values, *additional)):
             values = tuple(body(*values, *additional))
             if next(turns) > LOOP_LIMIT:
-                raise RuntimeError(f"torch.while_loop ran {LOOP_LIMIT} times and did not end")
+                raise Endless(f"torch.while_loop ran {LOOP_LIMIT} times and did not end")
         return values
 
     turns = count()  # of all loops together: they may be nested

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ _META = torch.device("meta")
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the op would return, with meta (or fake) tensors in the place of tensors. Raises what torch raises."""
     try:
-        return func(*_on_meta(args), **_on_meta(_without_device(kwargs)))
+        return func(*_on_meta(args), **_on_meta(_without_device(func, kwargs)))
     except NotImplementedError:
         return _fake_kernel(func, args, kwargs)
 
@@ -37,14 +38,23 @@ def _on_meta(value: Any) -> Any:
     return value
 
 
-def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
-    if "device" not in kwargs and "pin_memory" not in kwargs:
+def _without_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    is_factory = _is_factory(func)
+    if not is_factory and "device" not in kwargs and "pin_memory" not in kwargs:
         return kwargs
     changed = dict(kwargs)
-    if "device" in changed:
+    if is_factory or "device" in changed:
         changed["device"] = _META
     changed.pop("pin_memory", None)
     return changed
+
+
+@cache
+def _is_factory(func: Any) -> bool:
+    """Whether it makes a tensor from none: a graph that leaves out the device would get a real one."""
+    arguments = func._schema.arguments
+    takes_tensors = any("Tensor" in str(argument.type) for argument in arguments)
+    return not takes_tensors and any(argument.name == "device" for argument in arguments)
 
 
 def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

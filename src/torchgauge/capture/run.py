@@ -21,7 +21,7 @@ from torchgauge.capture.names import input_records
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
-from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.surroundings import no_collections, prepared
 from torchgauge.capture.swap import swap_tensors
@@ -74,6 +74,8 @@ def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> 
                 return _see(subject, candidate, request)
             except ForwardError as error:
                 first = first or error
+                if isinstance(error.__cause__, Endless):
+                    break
     if first is None:
         raise InputError("no inputs were given and none could be inferred; pass input_size=, inputs= or --input")
     if tried == 1:

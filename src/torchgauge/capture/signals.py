@@ -1,4 +1,4 @@
-"""What stops a run on ghosts: caught inside `capture/`, never shown to a user."""
+"""What stops a run on ghosts: caught inside `capture/`, never shown to a user as it is."""
 
 from __future__ import annotations
 
@@ -10,3 +10,7 @@ class DataDependent(Exception):  # noqa: N818 - a signal, not an error
         super().__init__(op)
         self.op = op
         self.module = module
+
+
+class Endless(RuntimeError):  # noqa: N818 - a signal, not an error
+    """A loop was given up: with other inputs it would only take as long again."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.cli.output import deliver, report_options, show_progress, tell_failures, tell_measuring_failures
 from torchgauge.cli.weights import add_depth_options, depth_arguments
+from torchgauge.errors import UsageError
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis
@@ -53,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_measuring_options(parser)
     add_carbon_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
+    add_advice_options(parser)
     table = parser.add_argument_group("report")
     table.add_argument("--depth", type=int, metavar="N", help="levels of the module tree (default: what fits a page)")
     table.add_argument("--columns", metavar="A,B", help="columns of the module tree, such as params,macs,calls")
@@ -88,6 +91,12 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_advice_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("advice", "what to do about the model, where there is evidence for it")
+    group.add_argument("--no-advice", dest="advice", action="store_false", help="leave it out")
+    group.add_argument("--silence", action="append", default=[], metavar="RULE", help="repeatable; leave out this rule")
+
+
 def add_carbon_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("carbon", "of the energy that --profile measures; without it of an estimate")
     group.add_argument("--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD")
@@ -95,10 +104,14 @@ def add_carbon_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--pue", type=float, metavar="P", help="the data centre's power usage effectiveness (default: 1)"
     )
+    group.add_argument(
+        "--carbon-rate", type=float, metavar="R", help="samples per second of the year's grams (default: 1)"
+    )
 
 
 def carbon_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    return {"carbon": args.carbon, "carbon_intensity": args.carbon_intensity, "pue": args.pue}
+    grid = {"carbon": args.carbon, "carbon_intensity": args.carbon_intensity}
+    return grid | {"pue": args.pue, "carbon_rate": args.carbon_rate}
 
 
 def measuring_arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -122,9 +135,21 @@ def positive(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     options = report_options(args)
-    found = analyze_target(args)
+    check_trace(args)
+    # What the model's own code prints is no part of the report, nor of its JSON.
+    with redirect_stdout(sys.stderr):
+        found = analyze_target(args)
     deliver(found, args, options)
     return max(tell_failures(found), tell_measuring_failures(found))
+
+
+def check_trace(args: argparse.Namespace) -> None:
+    """Before the analysis, which may take long: a trace is of a profiled run."""
+    is_profiled = args.inference or args.profile or args.sweep
+    if any(path.endswith(".trace.json") for path in args.outputs) and (
+        not is_profiled or args.profile_level == "latency"
+    ):
+        raise UsageError("a .trace.json is of a profiled run: give --inference, and no --profile-level latency")
 
 
 def analyze_target(args: argparse.Namespace) -> Analysis:
@@ -142,6 +167,8 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
         **measuring_arguments(args),
         **carbon_arguments(args),
         **depth_arguments(args),
+        advice=args.advice,
+        silence=args.silence,
         code=args.code,
         allow_pickle=args.allow_pickle,
         progress=show_progress(args, sys.stderr),

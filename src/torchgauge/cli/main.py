@@ -50,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone (`| head`): nothing is wrong. Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as leaving:
+        complain("error", f"the model's code ended the program (SystemExit: {leaving.code})")
+        return TorchgaugeError.exit_status
     except KeyboardInterrupt:
         return 130
 
@@ -88,7 +91,8 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="repeatable; format by suffix: .json .txt, of an analysis also .csv (modules) .ops.csv .weights.csv",
+        help="repeatable; format by suffix: .json .txt, of an analysis also .csv (modules) .ops.csv .weights.csv "
+        ".trace.json (measured)",
     )
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors and what a pickle will run")

@@ -40,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []
     places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
+    # Where there is no CUDA device, its meters say so.
+    places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
     found = offers(system) | {"meters": offered(places), "calibration": [asdict(one) for one in calibrated]}
     for path in args.outputs:
         write_file(Path(path), FORMS[Path(path).suffix](system, found), quiet=args.quiet)

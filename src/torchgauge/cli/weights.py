@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.cli.output import show_progress, tell_failures, tell_written
-from torchgauge.errors import UsageError
+from torchgauge.errors import TorchgaugeError, UsageError
 
 if TYPE_CHECKING:
     from torchgauge.analysis import WeightScan
@@ -21,7 +21,8 @@ Read every tensor of a checkpoint once: distribution, norms, entropy, and what p
 Nothing in the file is executed, and a file larger than memory is no trouble.
 
 PATH is a state dict or training checkpoint (torch.save), safetensors, TorchScript or exported program, known by its
-content, or a folder of sharded or distributed weights.
+content, or a folder of sharded or distributed weights. Files are written as .json, .jsonl (a line as each tensor is
+done), .csv, .txt, and with --against as .against.csv.
 """
 
 
@@ -70,12 +71,20 @@ def run(args: argparse.Namespace) -> int:
     formats = {output: weight_format(output) for output in args.outputs}
     if args.against is None and "against.csv" in formats.values():
         raise UsageError("there is nothing to compare with: --against B names the other checkpoint")
+    check_folders(args.outputs)
     reads_values = args.against is None if args.weights is None else args.weights
     streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
     with ExitStack() as stack:
         scan = scan_target(args, open_streams(streamed, stack))
     deliver(scan, args, written=streamed)
     return tell_failures(scan)
+
+
+def check_folders(outputs: list[str]) -> None:
+    """A long scan must not end in the news that its result has no place."""
+    for output in outputs:
+        if not Path(output).resolve().parent.is_dir():
+            raise TorchgaugeError(f"cannot write '{output}': there is no folder '{Path(output).parent}'")
 
 
 def scan_target(args: argparse.Namespace, on_row: Callable[[Mapping[str, Any]], None] | None) -> WeightScan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from torchgauge.errors import UsageError
 
 JOULES_PER_KWH = 3.6e6
 SECONDS_PER_YEAR = 365 * 24 * 3600
-# Per second, without a stop: stated with the figure, so that it can be scaled to any rate.
+# Per second, without a stop, where none is given: stated with the figure, so that it can be scaled.
 REFERENCE_RATE_PER_S = 1.0
 BATCH_OF_INFERENCES = 1000
 BOUNDARY = "the device's own energy in use; not the host, its making, or the network"
@@ -38,16 +39,18 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What grams are computed from. `pue`: the whole data centre's power over that of its computers."""
+    """What grams are computed from. `pue`: the whole data centre's power over that of its computers;
+    `rate_per_s`: samples that a year has in every second."""
 
     grid: Grid
     pue: float = 1.0
+    rate_per_s: float = REFERENCE_RATE_PER_S
 
     def grams(self, joules: float) -> float:
         return joules / JOULES_PER_KWH * self.pue * self.grid.g_per_kwh
 
     def figures(self, energy: Mapping[str, Any], *, samples: int = 1) -> dict[str, Any]:
-        """`energy.carbon`: per 1,000 samples and per year at the reference rate; estimated energy gives a range."""
+        """`energy.carbon`: per 1,000 samples and per year at the rate; estimated energy gives a range."""
         stated = {
             "country": self.grid.code,
             "place": self.grid.country,
@@ -56,7 +59,7 @@ class Footprint:
             "source": self.grid.source,
             "pue": self.pue,
             "boundary": BOUNDARY,
-            "rate_per_s": REFERENCE_RATE_PER_S,
+            "rate_per_s": self.rate_per_s,
         }
         if energy.get("joules") is not None:
             return stated | self._amounts(energy["joules"] / samples)
@@ -70,22 +73,28 @@ class Footprint:
         grams = self.grams(joules_per_sample)
         return {
             "grams_per_1000": grams * BATCH_OF_INFERENCES,
-            "grams_per_year": grams * REFERENCE_RATE_PER_S * SECONDS_PER_YEAR,
+            "grams_per_year": grams * self.rate_per_s * SECONDS_PER_YEAR,
         }
 
 
-def footprint(country: str | None, intensity: float | None, pue: float | None) -> Footprint | None:
+def footprint(
+    country: str | None, intensity: float | None, pue: float | None, rate_per_s: float | None = None
+) -> Footprint | None:
     """As it was asked for; None where nothing was."""
     if country is not None and intensity is not None:
         raise UsageError("give either a country (--carbon) or an intensity (--carbon-intensity), not both")
     if country is None and intensity is None:
-        if pue is not None:
-            raise UsageError("--pue needs a grid: give --carbon CC or --carbon-intensity G too")
+        for name, given in (("--pue", pue), ("--carbon-rate", rate_per_s)):
+            if given is not None:
+                raise UsageError(f"{name} needs a grid: give --carbon CC or --carbon-intensity G too")
         return None
     overhead = 1.0 if pue is None else pue
     if not 1.0 <= overhead < 10.0:
         raise UsageError(f"a PUE is 1 (no overhead) or more, rarely above 2; not {overhead:g}")
-    return Footprint(grid_of(country) if country is not None else given_grid(intensity or 0.0), overhead)
+    rate = REFERENCE_RATE_PER_S if rate_per_s is None else rate_per_s
+    if not 0.0 < rate < math.inf:
+        raise UsageError(f"a rate is in samples per second, above 0; not {rate:g}")
+    return Footprint(grid_of(country) if country is not None else given_grid(intensity or 0.0), overhead, rate)
 
 
 def given_grid(g_per_kwh: float) -> Grid:

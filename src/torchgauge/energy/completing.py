@@ -11,8 +11,11 @@ from torchgauge.energy.estimate import Circumstances, Estimate, estimate, module
 from torchgauge.energy.record import ESTIMATED, MEASURED, unavailable
 from torchgauge.hardware import Peaks
 from torchgauge.records import EnergyFacts, ModuleRecord, OpRecord
+from torchgauge.units import format_seconds
 
 NOT_MEASURED = "energy is measured with --profile"
+# Runs beside the meter may take so much more or less time than the undisturbed ones.
+_OTHER_TIME = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,23 @@ def completed(
     found = facts or EnergyFacts(unavailable(NOT_MEASURED))
     if found.figures["origin"] != MEASURED and subject.ops:
         found = estimated(found, estimate(subject.ops, known), subject)
+    found = noted(found, known.time_s) if found.figures["origin"] == MEASURED else found
     figures = {**found.figures, "device_best": device_best(subject.ops, peaks, tf32=known.tf32)}
     if footprint is not None:
         figures["carbon"] = footprint.figures(figures, samples=subject.samples)
     return replace(found, figures=figures)
+
+
+def noted(found: EnergyFacts, time_s: float | None) -> EnergyFacts:
+    """Joules are those of the runs beside the meter: where these took another time, the report says so."""
+    figures = found.figures
+    if not time_s or not figures["iterations"]:
+        return found
+    taken = figures["window_s"] / figures["iterations"]
+    if abs(taken / time_s - 1) <= _OTHER_TIME:
+        return found
+    note = f"a run took {format_seconds(taken)} beside the meter, not {format_seconds(time_s)} as the undisturbed ones"
+    return replace(found, figures={**figures, "notes": [*figures["notes"], note]})
 
 
 def estimated(found: EnergyFacts, guess: Estimate, subject: Analysed) -> EnergyFacts:

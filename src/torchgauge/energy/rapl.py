@@ -69,7 +69,11 @@ def find_domains(folder: Path = POWERCAP) -> list[Domain] | Absent:
     if not folder.is_dir():
         where = "" if sys.platform == "linux" else ", which only Linux has"
         return Absent(f"no RAPL: there is no {folder}{where}; virtual machines do not show it either")
-    found = [Domain(path.parent, path.read_text().strip()) for path in sorted(folder.glob("intel-rapl*/name"))]
+    # intel-rapl-mmio:* are the same counters by another way.
+    try:
+        found = [Domain(path.parent, path.read_text().strip()) for path in sorted(folder.glob("intel-rapl:*/name"))]
+    except OSError as error:
+        return Absent(f"no RAPL: {folder} cannot be read: {error}")
     return found or Absent(f"no RAPL: {folder} has no intel-rapl entries")
 
 

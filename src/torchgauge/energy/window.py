@@ -135,7 +135,7 @@ def measure_energy(
     if limits.budget_s < needed:
         return Absent(
             f"{limits.budget_s:g} s are too short for {meter.name}, which is updated every {meter.update_period_s:g} s:"
-            f" {limits.least_trials} trials of {limits.updates} updates need {needed:g} s"
+            f" {limits.least_trials} trials of {needed / limits.least_trials:g} s each need {needed:g} s"
         )
     idle = idle_power(meter, limits, clock=clock, rest=rest)
     if isinstance(idle, Absent):

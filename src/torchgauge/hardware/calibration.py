@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import sys
@@ -35,9 +36,17 @@ def remembered(device: str) -> Peaks | None:
     if not isinstance(row, Mapping):
         return None
     try:
-        return Peaks(device, dict(row["flops_per_s"]), float(row["bytes_per_s"]), None, f"measured {row['measured']}")
+        rates = {str(dtype): _rate(rate) for dtype, rate in dict(row["flops_per_s"]).items()}
+        return Peaks(device, rates, _rate(row["bytes_per_s"]), None, f"measured {row['measured']}")
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _rate(value: Any) -> float:
+    rate = float(value)
+    if not 0 < rate < math.inf:
+        raise ValueError(f"no rate: {value}")
+    return rate
 
 
 def remember(device: str, flops_per_s: Mapping[str, float], bytes_per_s: float, measured: str) -> Path:

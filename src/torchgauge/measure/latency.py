@@ -88,7 +88,7 @@ def time_runs(
         try:
             _measure(run, limits, timed, beside, clock)
         # The model's own code may raise anything; what was measured until then is kept.
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             timed.failure = error
     return timed
 

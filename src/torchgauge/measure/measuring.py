@@ -19,6 +19,7 @@ from torchgauge.measure.parts import Order, Work, measure_memory, measure_module
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.threads import measure_scaling
 from torchgauge.measure.training import TrainingStep
+from torchgauge.measured import blank
 from torchgauge.records import Measured, OpRecord
 
 __all__ = ["INTERRUPTED", "Order", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
@@ -27,13 +28,15 @@ Tell = Callable[[int, int, str], None]
 Stage = Callable[[Work], None]
 
 INTERRUPTED = "interrupted"
+# torch raises a plain RuntimeError where the CPU's memory does not suffice.
+_CPU_MEMORY = "DefaultCPUAllocator: "
 # Beyond this the two halves of the runs are not of one machine.
 _DRIFT = 0.05
 
 
 def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell | None = None) -> Measured:
     """All that was asked for. What fails on the way is said under `failure`; what was measured before it is kept."""
-    work = Work(subject, subject.run, ops, order, figures={"failure": None})
+    work = Work(subject, subject.run, ops, order, figures=blank())
     stages = _stages(work)
     try:
         if order.train:
@@ -44,7 +47,7 @@ def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell 
                 tell(number, len(stages), name)
             stage(work)
     # The model's own code may raise anything, in a later run what it did not raise in an earlier one.
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         work.figures["failure"] = failure_text(error)
         let_go(error)
     return work.finished()
@@ -119,7 +122,7 @@ def failure_text(error: BaseException) -> str:
         return INTERRUPTED
     if isinstance(error, torch.OutOfMemoryError):
         return "the device ran out of memory: try a smaller batch or a narrower dtype"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _CPU_MEMORY in str(error):
         return "the machine ran out of memory: try a smaller batch or a narrower dtype"
     first = (str(error).strip().splitlines() or [""])[0]
     if isinstance(error, TorchgaugeError):

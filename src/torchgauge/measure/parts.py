@@ -10,7 +10,14 @@ from torchgauge.hardware import Peaks
 from torchgauge.measure.device_times import device_module_times, optimizer_time
 from torchgauge.measure.joining import Joined, join
 from torchgauge.measure.latency import Budget
-from torchgauge.measure.memory import allocation_pattern, allocation_peak, cuda_peak, process_peak, timeline
+from torchgauge.measure.memory import (
+    allocation_pattern,
+    allocation_peak,
+    cuda_peak,
+    fragmentation,
+    process_peak,
+    timeline,
+)
 from torchgauge.measure.module_rows import OPTIMIZER, OwnTimes, module_paths, module_rows, own_times, script_roots
 from torchgauge.measure.module_times import ModuleTime, ModuleWatch
 from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
@@ -121,10 +128,13 @@ def _op_rows(ops: Sequence[OpRecord], times: Mapping[int, OpTime], order: Order)
 def measure_memory(work: Work) -> None:
     recorded = _recorded(work.subject, work.run)
     found = join(work.ops, recorded)
-    work.figures["memory"] = memory_figures(work.subject, work.run, recorded) | {
-        "pattern": allocation_pattern([recorded], on_device=work.on_device),
+    figures = memory_figures(work.subject, work.run, recorded)
+    work.figures["memory"] = figures | {
+        "pattern": allocation_pattern([recorded], on_device=work.on_device) | fragmentation(figures),
         "timeline": timeline(recorded, found, on_device=work.on_device),
     }
+    if work.step is not None:
+        work.figures["memory"]["optimizer_state_bytes"] = work.step.state_bytes()
     work.trace = trace_of(recorded, found)
 
 

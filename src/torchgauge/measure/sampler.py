@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 PERIOD_S = 0.2
+_SHARE = "share"
 # Of one core's time: what the readings are planned to cost, and what they may cost in all, waking up included. A model
 # whose Python keeps a device busy waits for the interpreter as well, about as long again.
 _PLANNED_SHARE = 0.0025
@@ -56,7 +57,10 @@ class Track:
             self.series.add(at, numbers)
         elif at > self.last_at:
             elapsed = at - self.last_at
-            self.series.add(at, tuple(grown / elapsed for grown in _growth(self.last, numbers)), elapsed)
+            rates = tuple(grown / elapsed for grown in _growth(self.last, numbers))
+            # Ticks that are charged late would make it busier than it can be.
+            shown = tuple(min(rate, 1.0) for rate in rates) if self.quantity.unit == _SHARE else rates
+            self.series.add(at, shown, elapsed)
         self.last, self.last_at = numbers, at
 
     def _total(self) -> float | list[float] | None:

@@ -12,7 +12,7 @@ import torch
 
 from torchgauge.errors import UsageError
 from torchgauge.measure.latency import Budget
-from torchgauge.measure.threads import thread_count
+from torchgauge.measure.threads import MOST_THREADS, thread_count
 
 T = TypeVar("T")
 
@@ -37,7 +37,8 @@ class Settings:
     profile_level: str | None = None
 
     def __post_init__(self) -> None:
-        _require(self.threads is None or self.threads >= 1, "threads", THREADS, "at least 1", self.threads)
+        known = self.threads is None or 1 <= self.threads <= MOST_THREADS
+        _require(known, "threads", THREADS, f"at least 1 and at most {MOST_THREADS}", self.threads)
         fraction = self.memory_fraction
         in_range = fraction is None or 0 < fraction <= 1
         _require(in_range, "memory_fraction", MEMORY_FRACTION, "above 0 and at most 1", fraction)

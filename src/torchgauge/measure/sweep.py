@@ -15,7 +15,7 @@ from torchgauge.measure.latency import Budget, time_runs
 from torchgauge.measure.measuring import INTERRUPTED, Tell, failure_text, items_per_run, let_go
 from torchgauge.measure.parts import memory_figures
 from torchgauge.measure.subject import Subject, ready
-from torchgauge.measure.threads import thread_count
+from torchgauge.measure.threads import MOST_THREADS, thread_count
 from torchgauge.measure.training import TrainingStep
 from torchgauge.source import Candidate, parse_dtype
 
@@ -55,6 +55,8 @@ def _check(key: str, value: Any) -> None:
             raise UsageError(f"a sweep over dtype takes floating types, not '{value}'")
     elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UsageError(f"a sweep over {key} takes whole numbers from 1 on, not '{value}'")
+    elif key == THREADS and value > MOST_THREADS:
+        raise UsageError(f"a sweep over threads goes up to {MOST_THREADS}, not {value}")
 
 
 def parse_sweeps(given: str | Sequence[str] | Mapping[str, Iterable[Any]] | None) -> tuple[Sweep, ...]:
@@ -64,8 +66,16 @@ def parse_sweeps(given: str | Sequence[str] | Mapping[str, Iterable[Any]] | None
     if isinstance(given, str):
         return (_parse(given),)
     if isinstance(given, Mapping):
-        return tuple(Sweep(str(key), tuple(map(_plain, values))) for key, values in given.items())
+        return tuple(_sweep(str(key), values) for key, values in given.items())
+    if not isinstance(given, Sequence):
+        raise UsageError(f"a sweep is KEY=a,b,c or a dict as {{'batch': [1, 2, 4]}}; not {given!r}")
     return tuple(map(_parse, given))
+
+
+def _sweep(key: str, values: Any) -> Sweep:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UsageError(f"the values of a sweep over {key} are a list, not {values!r}")
+    return Sweep(key, tuple(map(_plain, values)))
 
 
 def _plain(value: Any) -> Any:
@@ -113,7 +123,7 @@ def _row(
         with _at(subject, key, value, inputs, train=train) as there:
             _measure(there, row, budget, train=train, at_point=at_point)
     # What fails at one point (out of memory, a length beyond the model's table) may run at the next.
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         row["failure"] = failure_text(error)
         let_go(error)
         _forget_memory(subject.device)

@@ -16,6 +16,7 @@ from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, Tell, failur
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
+from torchgauge.measured import blank
 from torchgauge.records import Measured
 from torchgauge.source import Candidate, Source, candidate_inputs
 from torchgauge.source.exported import ExportedModel
@@ -42,7 +43,7 @@ def measure_target(
     """The measurement of what was `seen` with these inputs. What fails is said under `failure`; the rest is kept."""
     inputs = _sweep_inputs(source, seen, request, given)
     _refuse_early(seen, given, source, asked.sweeps)
-    figures: dict[str, Any] = {"failure": None, "notes": list(asked.notes)}
+    figures: dict[str, Any] = blank() | {"notes": list(asked.notes)}
     measured = Measured(figures)
     settings = asked.settings.figures(profile=asked.profile)
     try:
@@ -51,7 +52,7 @@ def measure_target(
             measured = measure(subject, seen.ops, _order(request, asked), tell)
             _add_sweep(measured, subject, inputs, request, asked, tell)
     # Building and running it are the code of others, which may raise anything.
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         measured = replace(measured, figures={**measured.figures, "failure": failure_text(error)})
         let_go(error)
     finally:
@@ -62,7 +63,7 @@ def measure_target(
 
 def refused(reason: str, asked: Asked) -> Measured:
     """Where there is nothing to run."""
-    return Measured({"failure": reason, "notes": [], "settings": asked.settings.figures(profile=asked.profile)})
+    return Measured(blank() | {"failure": reason, "settings": asked.settings.figures(profile=asked.profile)})
 
 
 def _ready(source: Source, seen: Seen, request: Request, asked: Asked) -> Any:

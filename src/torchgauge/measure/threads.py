@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,8 @@ from torchgauge.measure.parts import Work, repeats
 from torchgauge.measure.profile import profile_runs
 from torchgauge.records import OpRecord
 
+# torch crashes where the system refuses to start so many.
+MOST_THREADS = max(1024, os.cpu_count() or 1)
 # Each number of threads gets this share of the time for the undisturbed runs.
 _POINT_SHARE = 0.15
 _PROFILED_RUNS = 3

@@ -33,6 +33,11 @@ class TrainingStep:
             self.optimizer.zero_grad(set_to_none=True)
         self.subject.synchronize()
 
+    def state_bytes(self) -> int:
+        """What the optimizer keeps from step to step."""
+        kept = (value for state in self.optimizer.state.values() for value in state.values())
+        return sum(value.nbytes for value in kept if isinstance(value, torch.Tensor))
+
     def phases(self) -> dict[str, float]:
         """One step with the device brought to rest between the phases, and how long each took."""
         marks = [perf_counter()]

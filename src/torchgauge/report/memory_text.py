@@ -33,6 +33,10 @@ def _peak_facts(view: View) -> list[Fact]:
         facts.append(("Allocated at most", format_bytes(peak.measured_bytes), _peak_note(peak)))
     if held is not None:
         facts.append(("Held then", "", _category_text(held)))
+    state = measured_member(view, "memory").get("optimizer_state_bytes")
+    if state:
+        note = "kept from step to step, not allocated by a run; the prediction is of the first step, which does"
+        facts.append(("Optimizer state", format_bytes(state), note))
     return facts
 
 
@@ -77,6 +81,8 @@ def _pattern_facts(figures: Mapping[str, Any]) -> list[Fact]:
         f"largest {format_bytes(pattern['largest_bytes'])}"
     )
     note += f"; each byte of the peak used {format_count(reuse)} times" if reuse else ""
+    pieces = pattern.get("fragmentation")
+    note += f"; {format_percent(pieces)} of the reserved memory lay in free pieces" if pieces is not None else ""
     return [("Allocations", format_exact(pattern["allocations"]), note)]
 
 

@@ -28,10 +28,14 @@ WEIGHT_FORMATS = {
 }
 
 
+# What an analysis has and a checkpoint has not, though the suffix ends like one of those above.
+_OF_ANALYSES = (".ops.csv", ".trace.json")
+
+
 def weight_format(path: str | Path) -> str:
     name = Path(path).name.lower()
     found = next((format for suffix, format in WEIGHT_FORMATS.items() if name.endswith(suffix)), None)
-    if found is None:
+    if found is None or name.endswith(_OF_ANALYSES):
         raise UsageError(f"'{path}': the name must end in one of: {', '.join(sorted(WEIGHT_FORMATS))}")
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.report import (
+    advice_text,
     carbon_text,
     energy_text,
     headline,
@@ -55,6 +56,7 @@ SECTIONS = (
     weight_findings.weight_operations,
     weight_findings.weight_advice,
     weight_findings.weight_failures,
+    advice_text.advice,
     sections.covered,
     pickled,
     sections.notes,

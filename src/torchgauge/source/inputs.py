@@ -52,8 +52,8 @@ def candidate_inputs(
         return islice(sized_candidates(model, signature, sizes, defaults, kwargs), MOST)
     if holds_tensor(kwargs) and not signature.required(kwargs):
         return iter([given_values(signature, None, kwargs)])
-    if isinstance(model, ExportedModel) and not kwargs and batch is None and seq is None:
-        return iter(model.candidates())
+    if isinstance(model, ExportedModel) and not kwargs and seq is None:
+        return iter(model.candidates(batch))
     signature.check_names(kwargs)
     return _inferred(model, signature, defaults, kwargs)
 

@@ -10,42 +10,38 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-LONGEST = 1 << 24  # elements of a list that a graph may make
+from torchgauge.capture.script.pieces import to_list
+from torchgauge.capture.script.texts import TEXTS, require_length
 
 
 def _multiply(left: Any, right: Any) -> Any:
     for items, times in ((left, right), (right, left)):
         if isinstance(items, list | str):
-            _require_length(len(items) * times)
+            require_length(len(items) * times)
     return _wrapped(left * right)
 
 
 def _add(left: Any, right: Any) -> Any:
     if isinstance(left, list | str):
-        _require_length(len(left) + len(right))
+        require_length(len(left) + len(right))
     return _wrapped(left + right)
 
 
 def _extend(items: list[Any], more: list[Any]) -> list[Any]:
-    _require_length(len(items) + len(more))
+    require_length(len(items) + len(more))
     items += more
     return items
 
 
 def _repeat(items: list[Any], times: int) -> list[Any]:
-    _require_length(len(items) * times)
+    require_length(len(items) * times)
     items *= times
     return items
 
 
 def _range(count: int) -> list[int]:
-    _require_length(count)
+    require_length(count)
     return list(range(count))
-
-
-def _require_length(count: int) -> None:
-    if count > LONGEST:
-        raise RuntimeError(f"the graph makes a list or text of {count} elements")
 
 
 def _wrapped(value: Any) -> Any:
@@ -58,7 +54,7 @@ def _format(text: str, *values: Any) -> str:
     parts = text.split("{}")
     filled = [part + str(value) for part, value in zip(parts, values, strict=False)]
     result = "".join(filled) + "{}".join(parts[len(filled) :])
-    _require_length(len(result))
+    require_length(len(result))
     return result
 
 
@@ -145,5 +141,6 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "prim::DictConstruct": lambda *items: dict(zip(items[::2], items[1::2], strict=True)),
     "prim::IfThenElse": lambda condition, yes, no: yes if condition else no,
     "prim::Uninitialized": lambda: None,
-    "prim::tolist": lambda tensor, dim, kind: tensor.tolist(),
+    **TEXTS,
+    "prim::tolist": to_list,
 }

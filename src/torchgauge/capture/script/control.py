@@ -9,6 +9,7 @@ import torch
 
 from torchgauge.capture.script.program import Block, Unsupported
 from torchgauge.capture.script.values import Done, Instance
+from torchgauge.capture.signals import Endless
 
 if TYPE_CHECKING:
     from torchgauge.capture.script.interpreter import Frame
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 Run = Callable[..., Any]
 
 # A graph may loop for ever; no model of use repeats its loops so often, all of them together.
-LOOP_LIMIT = 1 << 20
+LOOP_LIMIT = 1 << 18
 _GRAD_MODES = {
     "__torch__.torch.autograd.grad_mode.no_grad": False,
     "__torch__.torch.autograd.grad_mode.inference_mode": False,
@@ -42,7 +43,7 @@ def loop(body: Block) -> Run:
             count += 1
             frame.interpreter.iterations += 1
             if frame.interpreter.iterations > LOOP_LIMIT:
-                raise RuntimeError(f"the loops of the graph ran {LOOP_LIMIT} times and did not end")
+                raise Endless(f"the loops of the graph ran {LOOP_LIMIT} times and did not end")
         return _one_or_all(values)
 
     return run

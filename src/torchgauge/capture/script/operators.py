@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchgauge.capture.script.builtins import BUILTINS
+from torchgauge.capture.script.pieces import bounded
 from torchgauge.capture.script.program import Unsupported
 from torchgauge.capture.script.tensor_questions import QUESTIONS, as_tensor, make_tensor, number_to_tensor
 from torchgauge.errors import ForwardError
@@ -59,7 +60,7 @@ def _dispatched(schema: Any) -> Callable[..., Any]:
     function = getattr(packet, schema.overload_name or "default")
     keywords = tuple(argument.name for argument in schema.arguments if argument.kwarg_only)
     if not keywords:
-        return function
+        return bounded(schema.name, function)
     positional = len(schema.arguments) - len(keywords)
 
     def call(*args: Any) -> Any:

@@ -75,7 +75,7 @@ def _is_state_space(evidence: Evidence) -> bool:
 
 @family_rule("MoE")
 def _is_mixture(evidence: Evidence) -> bool:
-    return any(layer.is_expert for layer in evidence.layers) and evidence.has_attention
+    return any(layer.is_expert for layer in evidence.layers)
 
 
 @family_rule("RNN")

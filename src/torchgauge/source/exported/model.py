@@ -116,10 +116,19 @@ class ExportedModel(Stage):
         names = [inspect.Parameter(item.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for item in program.inputs]
         self.__dict__["forward"] = _signed(self._run, inspect.Signature(names))
 
-    def candidates(self) -> list[Candidate]:
-        """The inputs that the export was made for: exact in rank, type and all sizes that are fixed."""
-        tensors = tuple(make_tensor(item.shape, item.dtype) for item in self.inputs)
-        return [Candidate(tensors, {}, "the signature of the export")]
+    def candidates(self, batch: int | None = None) -> list[Candidate]:
+        """The inputs that the export was made for: exact in rank, type and all sizes that are fixed.
+
+        Another batch is put where the first input has its own.
+        """
+        old = next((item.shape[0] for item in self.inputs if item.shape), None)
+        shapes = [
+            (batch, *item.shape[1:]) if batch and item.shape and item.shape[0] == old else item.shape
+            for item in self.inputs
+        ]
+        tensors = tuple(make_tensor(shape, item.dtype) for shape, item in zip(shapes, self.inputs, strict=True))
+        reason = "the signature of the export" + (f", with a batch of {batch}" if batch else "")
+        return [Candidate(tensors, {}, reason)]
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         given = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from math import prod
@@ -55,9 +55,8 @@ def compare(new: Index, old: Index, *, threads: int | None = None, tell: Tell | 
     """The `against` member of the document: what `new` has other than `old`; the largest change first."""
     sides = match_names(new, old)
     common = [name for name in sides[0].entries if name in sides[1].entries]
-    pairs = [
-        Pair(name, sides[0].entries[name], sides[1].entries[name], *map(_own_names, (new, old))) for name in common
-    ]
+    names = _own_names(new), _own_names(old)
+    pairs = [Pair(name, sides[0].entries[name], sides[1].entries[name], *names) for name in common]
     rows = list(_compared(pairs, threads, tell))
     compared = [row for row in rows if "relative_l2" in row]
     changed = sorted((row for row in compared if row["changed_share"]), key=_by_drift)
@@ -138,12 +137,25 @@ def compare_pair(reader: Reader, pair: Pair) -> dict[str, Any]:
         new, old = _Values(reader, pair.new, pair.new_names), _Values(reader, pair.old, pair.old_names)
         if new.shape != old.shape:
             return {"name": pair.name, "shape": list(new.shape), "was": list(old.shape)}
-        found = sum((drift(a, b) for a, b in _in_step(new.in_order_of(old), old.in_order_of(new))), Drift())
+        if new.is_complex != old.is_complex:
+            raise FormatError(f"{pair.new.spec.dtype} and {pair.old.spec.dtype} have no values in common")
+        found = _drift(new, old)
     except FormatError as error:
         return {"name": pair.name, "reason": str(error)}
     facts = {"shape": list(new.shape), "bytes": pair.new.nbytes}
     types = {"dtype": pair.new.spec.dtype, "was_dtype": pair.old.spec.dtype}
     return {"name": pair.name, **facts, **types, **found.figures()}
+
+
+def _drift(new: _Values, old: _Values) -> Drift:
+    """Read again in another unit where squares leave the range of float64."""
+    found = _drift_in_unit(new, old, 0)
+    return found if found.is_in_range else _drift_in_unit(new, old, found.exponent)
+
+
+def _drift_in_unit(new: _Values, old: _Values, exponent: int) -> Drift:
+    steps = _in_step(new.in_order_of(old), old.in_order_of(new))
+    return sum((drift(a, b, exponent) for a, b in steps), Drift())
 
 
 class _Values:
@@ -152,7 +164,8 @@ class _Values:
     def __init__(self, reader: Reader, entry: Entry, names: dict[str, Entry]) -> None:
         read = partial(read_bytes, reader)
         self._packing = packing_of(entry, names, read) if entry.logical_elements else None
-        self._reader, self._entry = reader, entry
+        self.is_complex = entry.spec.dtype.startswith("complex")
+        self._reader, self._entry = reader, real_parts(entry) if self.is_complex else entry
         stored = entry.spec.shape if self._packing is None else self._packing.shape
         self.is_turned = self._packing is not None and self._packing.is_transposed
         self.shape: tuple[int, ...] = tuple(reversed(stored)) if self.is_turned else tuple(stored)
@@ -176,6 +189,15 @@ class _Values:
         if not self._entry.elements:
             return iter(())
         return (block.reshape(-1) for block in FileRows(plan, self._reader, is_finite=False).blocks())
+
+
+def real_parts(entry: Entry) -> Entry:
+    """A complex tensor as a real one with a dimension more: the two parts of each number."""
+    spec = entry.spec
+    stride = None if spec.stride is None else (*(2 * step for step in spec.stride), 1)
+    dtype = f"float{4 * spec.itemsize}"
+    chunks = tuple(replace(chunk, corner=(*chunk.corner, 0), shape=(*chunk.shape, 2)) for chunk in entry.chunks)
+    return replace(entry, spec=replace(spec, shape=(*spec.shape, 2), dtype=dtype, stride=stride), chunks=chunks)
 
 
 def _in_step(first: Values, second: Values) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

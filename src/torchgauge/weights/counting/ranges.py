@@ -44,17 +44,26 @@ class Ranges:
         return np.concatenate([middles, parts.ravel()]), np.concatenate(weights)
 
 
-def ranges_of(tally: Tally) -> Ranges | None:
-    """None where no value is finite."""
+def ranges_of(tally: Tally, *, exact_values: Floats | None = None) -> Ranges | None:
+    """None where no value is finite. Given the values themselves, each is a range of its own."""
     if not tally.finite:
         return None
-    lower, upper = value_bounds(tally)
-    finite = ~np.isnan(lower)
-    bounds = _zeros_apart(lower[finite], upper[finite], tally.counts[finite].astype(np.float64), tally.zeros)
+    bounds = _counted(tally) if exact_values is None else _exact(exact_values)
     largest = max(abs(tally.minimum), abs(tally.maximum))
     exponent = int(np.frexp(largest)[1])
     lower, upper = (np.ldexp(bound, -exponent) for bound in bounds[:2])
     return Ranges(lower, upper, bounds[2], exponent, float(np.ldexp(largest, -exponent)))
+
+
+def _counted(tally: Tally) -> tuple[Floats, Floats, Floats]:
+    lower, upper = value_bounds(tally)
+    finite = ~np.isnan(lower)
+    return _zeros_apart(lower[finite], upper[finite], tally.counts[finite].astype(np.float64), tally.zeros)
+
+
+def _exact(values: Floats) -> tuple[Floats, Floats, Floats]:
+    distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    return distinct, distinct, counts.astype(np.float64)
 
 
 def _zeros_apart(lower: Floats, upper: Floats, counts: Floats, zeros: int) -> tuple[Floats, Floats, Floats]:

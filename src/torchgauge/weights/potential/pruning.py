@@ -20,10 +20,10 @@ _SLACK = 1 + 1e-12
 Floats = NDArray[np.float64]
 
 
-def unstructured(tally: Tally) -> dict[str, Any]:
+def unstructured(tally: Tally, *, exact_values: Floats | None = None) -> dict[str, Any]:
     """Single values, the smallest first; share of the finite ones. Of values that share a range of magnitudes as many
     as fit."""
-    ranges = ranges_of(tally)
+    ranges = ranges_of(tally, exact_values=exact_values)
     return {"magnitude": _removable(ranges.mean_squares(), ranges.counts) if ranges else dict.fromkeys(TOLERANCES)}
 
 

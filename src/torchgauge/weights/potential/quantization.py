@@ -1,8 +1,8 @@
 """What quantization would do to a tensor: signal-to-noise in dB, the largest error and the bytes after, in each format.
 
 Everything is quantized and brought back for real (`formats`): per tensor from the counts of the tally; deep, with a
-scale per row and per group of 128 values along a row, from the values. A scale takes 4 bytes. An outlier has
-|v| > 6 std.
+scale per row and per group of 128 values along a row, from the values. A scale takes 4 bytes. An outlier is
+more than 6 std from the mean.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]
 
 
-def per_tensor(tally: Tally) -> dict[str, Any]:
+def per_tensor(tally: Tally, *, exact_values: Floats | None = None) -> dict[str, Any]:
     """`resolution` is the relative width of the ranges that the counts are of: 0 where every value is known exactly.
     `sqnr_db` is null where nothing is lost (then `max_error` is 0), and where there is nothing but zeros."""
-    ranges = ranges_of(tally)
-    signal, errors, outliers, exponent = 0.0, None, _outliers(None, 0.0, 0), 0
+    ranges = ranges_of(tally, exact_values=exact_values)
+    signal, errors, exponent = 0.0, None, 0
+    outliers: dict[str, float | None] = {"outlier_share": None, "outlier_threshold": None}
     if ranges:
         points, exponent = ranges.points(), ranges.exponent
         signal, errors = _tensor_errors(ranges, points)
-        outliers = _outliers(points, ldexp(sqrt(tally.m2 / tally.finite), tally.exponent), exponent)
+        outliers = _outliers(points, tally, exponent)
     found: dict[str, Any] = {
         format.name: {"per_tensor": _figure(signal, errors, number, exponent, (tally.count, 1))}
         for number, format in enumerate(FORMATS)
     }
-    found |= outliers | {"resolution": SYMBOLS[tally.symbol].resolution}
+    found |= outliers | {"resolution": SYMBOLS[tally.symbol].resolution if exact_values is None else 0.0}
     return found | _judge(found, has_signal=signal > 0)
 
 
@@ -110,13 +111,16 @@ def _figure(signal: float, errors: Floats | None, number: int, exponent: int, si
     }
 
 
-def _outliers(points: Points | None, std: float, exponent: int) -> dict[str, float | None]:
-    """A threshold beyond the range of float64 has nothing above it."""
-    if points is None:
-        return {"outlier_share": None, "outlier_threshold": None}
+def _outliers(points: Points, tally: Tally, exponent: int) -> dict[str, float | None]:
+    """`outlier_threshold` is a distance from the mean. One beyond the range of float64 has nothing above it."""
     values, weights = points
-    threshold = OUTLIER_STD * std
-    share = weights[np.abs(values) > ldexp(threshold, -exponent)].sum() / weights.sum()
+    threshold = OUTLIER_STD * ldexp(sqrt(tally.m2 / tally.finite), tally.exponent)
+    limit = ldexp(threshold, -exponent)
+    mean = ldexp(tally.mean, tally.exponent - exponent)
+    low, high = ldexp(tally.minimum, -exponent), ldexp(tally.maximum, -exponent)
+    # The extremes are exact, the points are not: without an extreme beyond the limit there is no outlier.
+    is_any = tally.minimum != tally.maximum and max(high - mean, mean - low) > limit
+    share = weights[np.abs(values - mean) > limit].sum() / weights.sum() if is_any else 0.0
     return {"outlier_share": float(share), "outlier_threshold": threshold if isfinite(threshold) else None}
 
 

@@ -33,7 +33,7 @@ TILE, LEAST_TILED = 8, 256
 ZSTD_RATIO = 1.6
 # Subnormals of float16 have lost bits; of float32 they are slow on CPUs.
 SUBNORMAL_SHARE = 0.01
-_FLOAT16_LARGEST = 65504.0
+_FLOAT16_LARGEST, _BFLOAT16_LARGEST = 65504.0, 3.3895313892515355e38
 _GRANULARITIES = {"per_tensor": "per tensor", "per_channel": "per channel", "group128": "in groups of 128"}
 
 
@@ -68,7 +68,8 @@ def _precision(row: Row) -> Iterator[str]:
     if fits and fits != row["dtype"]:
         ratio = TensorSpec((), row["dtype"]).itemsize / TensorSpec((), fits).itemsize
         yield f"stored as {row['dtype']}, but every value fits {fits}: {ratio:.1f}× smaller without loss"
-    if row.get("dtype") in ("float32", "bfloat16", "float64") and (row.get("abs_max") or 0) > _FLOAT16_LARGEST:
+    is_wide = row.get("dtype") in ("float32", "bfloat16", "float64")
+    if is_wide and _FLOAT16_LARGEST < (row.get("abs_max") or 0) <= _BFLOAT16_LARGEST:
         yield f"the largest magnitude {row['abs_max']:.4g} is beyond float16 (65,504): bfloat16 holds it"
 
 
@@ -106,6 +107,8 @@ def _fitting_format(row: Row, name: str) -> Iterator[str]:
 
 
 def _pruning(row: Row) -> Iterator[str]:
+    if _is_zero(row):
+        return
     share = _at(row, "pruning", "magnitude", "0.01")
     if share is not None and share >= PRUNABLE_SHARE and _dimensions(row) >= 2:
         yield f"{format_percent(share)} of the weights can go at 1 % error"
@@ -113,11 +116,14 @@ def _pruning(row: Row) -> Iterator[str]:
     if zeros is not None and SPARSE_SHARE <= zeros < 1 and _dimensions(row) >= 2:
         yield f"{format_percent(zeros)} of the weights are zero: a sparse format stores fewer bytes"
     energy = _at(row, "pruning", "two_four_energy")
-    if energy is not None and energy >= TWO_FOUR_ENERGY:
+    # In rows that are no whole fours there is nothing for the hardware to leave out.
+    if energy is not None and energy >= TWO_FOUR_ENERGY and prod(row["shape"][1:]) % 4 == 0:
         yield f"2:4 sparsity keeps {energy * 100:.2f} % of the energy: sparse tensor cores run it at twice the rate"
 
 
 def _structured_pruning(row: Row) -> Iterator[str]:
+    if _is_zero(row):
+        return
     for key in ("rows", "columns", "channels", "heads"):
         share = _at(row, "pruning", key, "0.01")
         if share is not None and share >= PRUNABLE_ROWS:
@@ -125,7 +131,7 @@ def _structured_pruning(row: Row) -> Iterator[str]:
 
 
 def _idle_rows(row: Row) -> Iterator[str]:
-    if _dimensions(row) < 2 or (row.get("elements") and row.get("zeros") == row["elements"]):
+    if _dimensions(row) < 2 or _is_zero(row):
         return
     for side, size in (("rows", row["shape"][0]), ("columns", prod(row["shape"][1:]))):
         for kind, remedy in (
@@ -200,6 +206,11 @@ def _at(row: Row, *keys: str) -> Any:
 
 def _dimensions(row: Row) -> int:
     return len(row.get("shape") or ())
+
+
+def _is_zero(row: Row) -> bool:
+    """Nothing but zeros: said once, by `_without_information`."""
+    return bool(row.get("elements")) and row.get("zeros") == row["elements"]
 
 
 def _values(row: Row) -> str:

@@ -5,6 +5,8 @@ A worker that dies costs the time of what it was doing: its tasks are given to o
 
 from __future__ import annotations
 
+import logging
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -120,6 +122,11 @@ def remote(work: Callable[[Reader, Item], Result], files: Files, item: Item) -> 
         return work(files, item)
 
 
+def dask_setup(worker: object) -> None:
+    """Called in each local worker. Ctrl-C reaches the whole group: who started the workers ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def unseen_files(stamps: dict[str, Any]) -> list[str]:
     """Run by each worker: the files that are not there, or not the same."""
     import os
@@ -148,8 +155,11 @@ def _start_local(address: str, threads: int | None, stack: ExitStack) -> str:
     text = address.removeprefix("local:")
     if not text.isdecimal() or not int(text):
         raise UsageError(f"'{address}': write local:N with the number of processes, such as local:4")
+    # What they log of a killed worker or of Ctrl-C are tracebacks; what matters comes back as an exception. Without an
+    # address for its pages a scheduler insists on a port that another may have.
     cluster = distributed.LocalCluster(
-        n_workers=int(text), threads_per_worker=threads or 1, processes=True, dashboard_address=None
-    )
+        n_workers=int(text), threads_per_worker=threads or 1, processes=True, silence_logs=logging.CRITICAL,
+        scheduler_kwargs={"dashboard": False, "dashboard_address": ":0"}, preload=__name__,
+    )  # fmt: skip
     stack.enter_context(cluster)
     return str(cluster.scheduler_address)

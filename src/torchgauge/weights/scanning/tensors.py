@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torchgauge.checkpoint.index import Entry, Role
 from torchgauge.errors import FormatError
 from torchgauge.weights.counting import statistics, tally
+from torchgauge.weights.counting.fitting import fitting
 from torchgauge.weights.counting.tally import Tally
 from torchgauge.weights.kernels import tally_bytes
 from torchgauge.weights.matrix import examine
@@ -27,6 +28,8 @@ from torchgauge.weights.stream.reading import Bytes, Reader, piece_parts, unit_p
 
 # What a compressor is tried on: evenly spread, so that a file's order does not decide.
 _SAMPLES, _SAMPLE_BYTES = 8, 64 << 10
+# Of so few values, ranges say too little of what rounding does to them; of more, its errors average out.
+_FEW = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +109,15 @@ def finish(reader: Reader, task: Task) -> Finished:
 
 def _figures(reader: Reader, task: Task) -> tuple[dict[str, Any], Tally]:
     entry = task.plan.entry
+    few = task.values if entry.elements <= _FEW else None
     row: dict[str, Any] = {
         **statistics.figures(task.tally, exact_values=task.values),
+        **fitting(task.tally, entry.spec.dtype),
         "alignment": layout.alignment(entry),
         "spectral_norm": None,
         "stable_rank": None,
-        "pruning": pruning.unstructured(task.tally),
-        "quantization": quantization.per_tensor(task.tally),
+        "pruning": pruning.unstructured(task.tally, exact_values=few),
+        "quantization": quantization.per_tensor(task.tally, exact_values=few),
     }
     unpacked = packed.unpack(entry, task.neighbours, partial(read_bytes, reader)) if entry.logical_elements else None
     if unpacked is not None:

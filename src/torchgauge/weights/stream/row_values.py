@@ -37,6 +37,8 @@ def row_values(buffer: NDArray[np.uint8], dtype: str, *, big_endian: bool = Fals
 def without_infinities(values: NDArray[Any]) -> NDArray[Any]:
     """Values that are not finite become 0, in place."""
     # A sum is cheap, and finite unless one of them is not.
-    if not np.isfinite(values.sum(dtype=np.float64)):
+    with np.errstate(invalid="ignore", over="ignore"):
+        is_finite = np.isfinite(values.sum(dtype=np.float64))
+    if not is_finite:
         values[~np.isfinite(values)] = 0
     return values

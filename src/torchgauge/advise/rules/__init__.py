@@ -1,0 +1,1 @@
+"""One file per family of rules; importing a file registers its rules."""

@@ -1,0 +1,92 @@
+"""Attention written out by hand: product, scale, mask, softmax, product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import OpRecord
+
+_PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
+# What may stand between: scales, masks, casts, dropout.
+_BETWEEN = {"elementwise", "activation", "copy", "indexing"}
+_MOST_BETWEEN = 8
+_LEAST_SHARE = 0.005
+
+
+@rule("attention-by-hand", family="fusion")
+def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
+    softmaxes = [op for op in evidence.flow.steps if op.op == "aten::_softmax"]
+    found = [(op, ops) for op in softmaxes if (ops := _attention(evidence, op))]
+    if evidence.share(step for _, ops in found for step in ops[1:-1]).value < _LEAST_SHARE:
+        return
+    for op, ops in found:
+        inner = ops[1:-1]
+        scores = op.signature.outputs[0]
+        yield Advice(
+            rule="attention-by-hand",
+            where=Where(op.module, tuple(step.index for step in ops)),
+            evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
+            recommendation="use scaled_dot_product_attention: the scores are never written to memory",
+            code=_code(evidence, op),
+            expected_gain=evidence.share(inner).gain(
+                0.5, 1.0, "the passes over the scores between the two products go away"
+            ),
+            risk="the attention weights are not at hand any more; a mask must be given as attn_mask",
+            confidence="high",
+        )
+
+
+def _attention(evidence: Evidence, softmax: OpRecord) -> list[OpRecord]:
+    """The ops from the first product to the second; empty where it is no attention."""
+    scores = softmax.signature.outputs[0]
+    if len(scores.shape) < 3 or softmax.signature.attributes.get("dim") not in (-1, len(scores.shape) - 1):
+        return []
+    head, tail = _walk(evidence, softmax, -1, scores.numel), _walk(evidence, softmax, 1, scores.numel)
+    if not head or not tail or scores.shape[-1] < _inner_size(head[-1]):
+        return []
+    return [*reversed(head), softmax, *tail]
+
+
+def _inner_size(product: OpRecord) -> int:
+    """The length of the sums of a product: of attention over channels all positions, and its scores are small."""
+    made = product.signature.outputs[0]
+    return product.cost.macs // max(made.numel, 1)
+
+
+def _walk(
+    evidence: Evidence, near: OpRecord, direction: int, elements: int, left: int = _MOST_BETWEEN
+) -> list[OpRecord]:
+    """From the softmax to the product before or behind it, each op reading what its neighbour made."""
+    for op in _neighbours(evidence, near, direction, elements):
+        if op.op in _PRODUCTS and _is_over_scores(op, direction, elements):
+            return [op]
+        if op.category in _BETWEEN and left:
+            further = _walk(evidence, op, direction, elements, left - 1)
+            if further:
+                return [op, *further]
+    return []
+
+
+def _neighbours(evidence: Evidence, op: OpRecord, direction: int, elements: int) -> list[OpRecord]:
+    if direction > 0:
+        return [evidence.by_index[index] for index in evidence.flow.users(op)]
+    made = [evidence.by_index[index] for index in evidence.flow.sources(op) if index is not None]
+    return [source for source in made if source.signature.outputs[0].numel == elements]
+
+
+def _is_over_scores(product: OpRecord, direction: int, elements: int) -> bool:
+    """The first product makes the scores without a weight; the second reads them."""
+    if product.weights:
+        return False
+    specs = product.signature.outputs if direction < 0 else product.signature.inputs
+    return any(spec.numel == elements for spec in specs)
+
+
+def _code(evidence: Evidence, op: OpRecord) -> str:
+    record = evidence.modules.get(op.module)
+    if record is not None and record.type == "MultiheadAttention":
+        return "attention(query, key, value, need_weights=False)"
+    return "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)"

@@ -1,0 +1,88 @@
+"""The batch from which on weights are read for enough samples to keep the arithmetic busy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.hardware import Peaks, Roof
+from torchgauge.records import OpRecord
+
+# Time per sample may be this much above what it falls to at last; less gain is not worth the latency.
+NEAR, LEAST_GAIN = 1.1, 0.25
+LARGEST_FACTOR = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What an op asks of the device: `fixed` bytes are its weights, the rest grows with the batch."""
+
+    roof: Roof
+    flops: int
+    fixed: int
+    growing: int
+
+    def seconds(self, factor: float) -> float:
+        return self.roof.least_seconds(factor * self.flops, self.fixed + factor * self.growing)
+
+
+@rule("batch-at-knee", family="batch")
+def batch_at_knee(evidence: Evidence) -> Iterator[Advice]:
+    inputs, peaks = evidence.capture.inputs, evidence.peaks
+    if evidence.is_train or peaks is None or not inputs or not inputs[0].spec.shape:
+        return
+    loads = [load for op in evidence.forward if (load := _load(evidence, op, peaks))]
+    factor = knee(loads)
+    if factor > 1:
+        gain = 1 - _per_sample(loads, factor) / _per_sample(loads, 1)
+        if gain >= LEAST_GAIN:
+            yield _advice(evidence, loads, factor, gain)
+
+
+def knee(loads: Sequence[Load]) -> int:
+    """The least power of two to multiply the batch by, from which on hardly anything is gained."""
+    limit = NEAR * _per_sample(loads, LARGEST_FACTOR)
+    factor = 1
+    while factor < LARGEST_FACTOR and _per_sample(loads, factor) > limit:
+        factor *= 2
+    return factor
+
+
+def _per_sample(loads: Sequence[Load], factor: int) -> float:
+    return sum(load.seconds(factor) for load in loads) / factor
+
+
+def _load(evidence: Evidence, op: OpRecord, peaks: Peaks) -> Load | None:
+    rate = peaks.rate(op.signature.dtype)
+    if not rate or peaks.bytes_per_s is None or not moved(op):
+        return None
+    held = sum(evidence.params[name].spec.nbytes for name in op.weights if name in evidence.params)
+    fixed = 0 if op.category == "embedding" else min(held, op.cost.bytes_read)
+    return Load(Roof(rate, peaks.bytes_per_s), op.cost.flops, fixed, moved(op) - fixed)
+
+
+def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float) -> Advice:
+    totals, peaks = evidence.totals, evidence.peaks
+    batch = evidence.capture.inputs[0].spec.shape[0]
+    fixed, growing = sum(load.fixed for load in loads), sum(load.growing for load in loads)
+    return Advice(
+        rule="batch-at-knee",
+        where=Where(module=""),
+        evidence={
+            "batch": batch,
+            "knee_batch": batch * factor,
+            "weight_share_of_bytes_moved": fixed / max(fixed + growing, 1),
+            "flops_per_byte": sum(load.flops for load in loads) / max(fixed + growing, 1),
+            "ridge_flops_per_byte": max(load.roof.ridge for load in loads),
+            "peak_activation_bytes_there": totals.peak_activation_bytes * factor,
+            "device": peaks.name if peaks else None,
+        },
+        recommendation="Run larger batches up to the knee: weights are read for each batch, whatever its size.",
+        code=None,
+        expected_gain=Gain("time_s", 0.5 * gain, gain, "roofline: time per sample at the knee, and now"),
+        risk="Each batch takes longer, and activations grow with it: throughput, not latency, is what gains.",
+        confidence="medium",
+    )

@@ -1,0 +1,105 @@
+"""Changes of type that cost more than they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import OpRecord, TensorSpec
+
+_CAST = "aten::_to_copy"
+_LEAST_SHARE = 0.005
+
+
+@rule("cast-round-trip", family="types")
+def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
+    """A tensor cast and cast back, with nothing done in between."""
+    for op in evidence.flow.steps:
+        before = _cast_before(evidence, op)
+        if before is None or before.signature.inputs[0].dtype != op.signature.outputs[0].dtype:
+            continue
+        if evidence.share([before, op]).value < _LEAST_SHARE:
+            continue
+        there, back = before.signature.outputs[0], op.signature.outputs[0]
+        yield Advice(
+            rule="cast-round-trip",
+            where=Where(op.module, (before.index, op.index)),
+            evidence={"from": back.dtype, "to": there.dtype, "bytes_moved": moved(before) + moved(op)},
+            recommendation="leave out the cast there and back: nothing is computed in between",
+            code=None,
+            expected_gain=evidence.share([before, op]).gain(0.9, 1.0, "both copies go away"),
+            risk="values are not rounded to the narrower type any more" if there.itemsize < back.itemsize else "none",
+            confidence="high",
+        )
+
+
+def _cast_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
+    if not _changes_type(op):
+        return None
+    source = evidence.flow.sources(op)[0]
+    before = evidence.by_index[source] if source is not None else None
+    return before if before is not None and _changes_type(before) else None
+
+
+def _changes_type(op: OpRecord) -> bool:
+    return op.op == _CAST and op.signature.inputs[0].dtype != op.signature.outputs[0].dtype
+
+
+@rule("weight-cast", family="types")
+def weight_cast(evidence: Evidence) -> Iterator[Advice]:
+    """A parameter that is cast whenever the model runs."""
+    if evidence.is_train:
+        return
+    for op in evidence.flow.steps:
+        if not _changes_type(op) or len(op.weights) != 1 or evidence.share([op]).value < _LEAST_SHARE:
+            continue
+        to = op.signature.outputs[0].dtype
+        yield Advice(
+            rule="weight-cast",
+            where=Where(op.module, (op.index,), op.weights[0]),
+            evidence={"from": op.signature.inputs[0].dtype, "to": to, "bytes_moved": moved(op)},
+            recommendation="keep the parameter in the type it is used in: it is cast anew at every call",
+            code=f"model.get_submodule('{op.module}').to(torch.{to})" if op.module else f"model.to(torch.{to})",
+            expected_gain=evidence.share([op]).gain(0.9, 1.0, "the copy at every call goes away"),
+            risk="training updates a narrower parameter less exactly",
+            confidence="high",
+        )
+
+
+@rule("type-promotion", family="types")
+def type_promotion(evidence: Evidence) -> Iterator[Advice]:
+    """A small tensor of a wider type that turns a large one into its own."""
+    for op in evidence.flow.steps:
+        found = _promoted(op)
+        if found is None or evidence.share([op]).value < _LEAST_SHARE:
+            continue
+        narrow, wide = found
+        after = [step for step in evidence.flow.steps if step.index > op.index and step.signature.dtype == wide.dtype]
+        spared = 1 - narrow.itemsize / wide.itemsize
+        yield Advice(
+            rule="type-promotion",
+            where=Where(op.module, (op.index,)),
+            evidence={"from": narrow.dtype, "to": wide.dtype, "op": op.op, "ops_after_in_wide_type": len(after)},
+            recommendation="make the smaller operand in the type of the larger: it widens the result",
+            code=f"other = other.to(torch.{narrow.dtype})",
+            expected_gain=evidence.share([op, *after]).gain(
+                spared * evidence.share([op]).value / max(evidence.share([op, *after]).value, 1e-12),
+                spared,
+                "the op alone to all later ones in the wide type, at the narrow width",
+            ),
+            risk="the wider type may be on purpose: sums and norms want it",
+            confidence="medium",
+        )
+
+
+def _promoted(op: OpRecord) -> tuple[TensorSpec, TensorSpec] | None:
+    """The narrow and the wide operand of a pointwise op, where the narrow one is the larger tensor."""
+    floats = [spec for spec in op.signature.inputs if spec.is_floating and spec.shape]
+    if op.category != "elementwise" or op.op == _CAST or len({spec.dtype for spec in floats}) != 2:
+        return None
+    narrow = max((spec for spec in floats), key=lambda spec: spec.numel)
+    wide = max((spec for spec in floats), key=lambda spec: spec.itemsize)
+    is_promoted = narrow.itemsize < wide.itemsize and op.signature.outputs[0].dtype == wide.dtype
+    return (narrow, wide) if is_promoted and not op.op.endswith("_") else None

@@ -1,0 +1,49 @@
+"""Models that are mostly a table of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import OpRecord, ParamRecord
+
+# From here on the table, not the layers, is the model.
+LEAST_SHARE = 0.5
+
+
+@rule("embedding-dominated", family="embedding")
+def embedding_dominated(evidence: Evidence) -> Iterator[Advice]:
+    whole = max(evidence.totals.param_bytes, 1)
+    for table, ops in _tables(evidence):
+        if table.spec.nbytes >= LEAST_SHARE * whole and table.spec.itemsize > 1:
+            yield _advice(table, ops, table.spec.nbytes / whole)
+
+
+def _tables(evidence: Evidence) -> Iterator[tuple[ParamRecord, list[OpRecord]]]:
+    lookups: dict[str, list[OpRecord]] = {}
+    for op in evidence.forward:
+        if op.category == "embedding":
+            for name in op.weights:
+                lookups.setdefault(name, []).append(op)
+    yield from ((evidence.params[name], ops) for name, ops in lookups.items() if name in evidence.params)
+
+
+def _advice(table: ParamRecord, ops: list[OpRecord], share: float) -> Advice:
+    spec = table.spec
+    looked_up = sum(output.numel // spec.shape[-1] for op in ops for output in op.signature.outputs[:1])
+    # A row in 8 bits with one scale of 4 bytes.
+    high = share * (1 - (spec.shape[-1] + 4) / (spec.shape[-1] * spec.itemsize))
+    low = share * (1 - 2 / spec.itemsize)
+    return Advice(
+        rule="embedding-dominated",
+        where=Where(table.module, tuple(op.index for op in ops), table.name),
+        evidence={"share_of_params": share, "rows": spec.shape[0], "width": spec.shape[-1], "looked_up": looked_up},
+        recommendation="Shrink the table first: keep its rows in 8 or 16 bits, or make it a narrow table and a linear.",
+        code=f"nn.Sequential(nn.Embedding({spec.shape[0]}, {max(spec.shape[-1] // 4, 1)}), "
+        f"nn.Linear({max(spec.shape[-1] // 4, 1)}, {spec.shape[-1]}, bias=False))  # to train",
+        expected_gain=Gain("param_bytes", min(low, high), high, "rows in 16 bits (low), in 8 with a scale each (high)"),
+        risk="Rare rows suffer first: evaluate on rare tokens. A narrow table has to be trained.",
+        confidence="medium",
+    )

@@ -1,0 +1,71 @@
+"""What a file holds that it need not: bits that are all zero, and the state of an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import TensorSpec
+from torchgauge.view import Row
+
+# Less of the whole is not worth another file.
+LEAST_SHARE = 0.05
+
+
+@rule("narrower-type", family="file")
+def narrower_type(evidence: Evidence) -> Iterator[Advice]:
+    """One piece of advice for all tensors: a file is converted as a whole."""
+    quantity = "param_bytes" if evidence.capture.stored is None else "stored_bytes"
+    whole = max(int(evidence.totals[quantity] or 0), 1)
+    fitting = [row for row in evidence.weight_rows.values() if row.get("fits") and row.shared_with is None]
+    saved = sum(map(_saved, fitting))
+    if saved >= LEAST_SHARE * whole:
+        yield _narrower(
+            fitting, Gain(quantity, min(saved / whole, 1.0), min(saved / whole, 1.0), "half of their bytes")
+        )
+
+
+@rule("stored-optimizer-state", family="file")
+def stored_optimizer_state(evidence: Evidence) -> Iterator[Advice]:
+    tensors = evidence.capture.stored.tensors if evidence.capture.stored else ()
+    state = [tensor for tensor in tensors if tensor.role == "optimizer" and tensor.shared_with is None]
+    nbytes, whole = sum(tensor.nbytes for tensor in state), evidence.totals.stored_bytes or 1
+    if nbytes >= LEAST_SHARE * whole and not evidence.is_train:
+        largest = max(state, key=lambda tensor: tensor.nbytes)
+        yield Advice(
+            rule="stored-optimizer-state",
+            where=Where(weight=largest.name),
+            evidence={"tensors": len(state), "bytes": nbytes, "stored_bytes": whole},
+            recommendation="For inference, save the model's parameters alone: the optimizer's state is for training.",
+            code="torch.save(model.state_dict(), path)",
+            expected_gain=Gain("stored_bytes", nbytes / whole, nbytes / whole, "the bytes of the state"),
+            risk="Training cannot go on from such a file: keep this one if it should.",
+            confidence="high",
+        )
+
+
+def _saved(row: Row) -> int:
+    narrow = TensorSpec(tuple(row.shape), row.fits)
+    return int(row.bytes) - narrow.nbytes
+
+
+def _narrower(rows: list[Row], gain: Gain) -> Advice:
+    largest = max(rows, key=lambda row: row.bytes)
+    return Advice(
+        rule="narrower-type",
+        where=Where(weight=str(largest.name)),
+        evidence={
+            "tensors": len(rows),
+            "stored_as": largest.dtype,
+            "fits": largest.fits,
+            "bytes": sum(row.bytes for row in rows),
+            "names": [row.name for row in rows[:10]],
+        },
+        recommendation=f"Store these tensors as {largest.fits}: every one of their values is one, nothing is lost.",
+        code=f"state = {{name: t.to(torch.{largest.fits}) if name in names else t for name, t in state.items()}}",
+        expected_gain=gain,
+        risk="None for the values. Loaded so, the arithmetic runs in that type too: convert back if it should not.",
+        confidence="high",
+    )

@@ -1,0 +1,74 @@
+"""The keys and values that a decoder keeps for every token it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import TensorSpec
+
+# Below this part of the parameters the cache is not what fills the memory.
+LEAST_SHARE = 0.25
+_NEEDED = ("depth", "heads", "head_size")
+
+
+@rule("kv-cache", family="memory")
+def kv_cache(evidence: Evidence) -> Iterator[Advice]:
+    """Of a decoder whose every head has keys and values of its own, at the longest context it states."""
+    if evidence.is_train or not evidence.capture.has_code or not evidence.capture.inputs:
+        return
+    architecture = evidence.view.architecture
+    known = architecture.hyperparameters
+    # An assumed head size still has the right product with the heads; an assumed depth does not exist.
+    if architecture.family != "decoder" or not all(name in known for name in _NEEDED):
+        return
+    cache = _cache_bytes(evidence, known)
+    shares_keys = known.get("kv_heads", known["heads"]) < known["heads"]
+    if not shares_keys and cache >= LEAST_SHARE * evidence.totals.param_bytes:
+        yield _advice(evidence, known, cache)
+
+
+def _tokens(evidence: Evidence, known: Mapping[str, Any]) -> tuple[int, int]:
+    """Sequences and tokens of each."""
+    shape = evidence.capture.inputs[0].spec.shape
+    given = shape[1] if len(shape) > 1 else 1
+    return (shape[0] if shape else 1), max(int(known.get("positions") or 0), given)
+
+
+def _cache_bytes(evidence: Evidence, known: Mapping[str, Any]) -> int:
+    batch, tokens = _tokens(evidence, known)
+    per_token = 2 * known["depth"] * known["heads"] * known["head_size"]
+    return int(batch * tokens * per_token * TensorSpec((), _dtype(evidence)).itemsize)
+
+
+def _dtype(evidence: Evidence) -> str:
+    """The type of the attention's arithmetic."""
+    kinds = [op.signature.dtype for op in evidence.forward if op.category in ("attention", "matmul")]
+    return next((kind for kind in kinds if kind), "float32")
+
+
+def _advice(evidence: Evidence, known: Mapping[str, Any], cache: int) -> Advice:
+    batch, tokens = _tokens(evidence, known)
+    share = cache / (cache + evidence.totals.peak_activation_bytes)
+    return Advice(
+        rule="kv-cache",
+        where=Where(module=""),
+        evidence={
+            "cache_bytes": cache,
+            "bytes_per_token": cache // (batch * tokens),
+            "param_bytes": evidence.totals.param_bytes,
+            "batch": batch,
+            "tokens": tokens,
+            **{name: known[name] for name in _NEEDED},
+        },
+        recommendation="Keep keys and values in fewer bits; in a model yet to be trained, let heads share them.",
+        code='model.generate(**inputs, cache_implementation="quantized")',
+        expected_gain=Gain(
+            "peak_activation_bytes", 0.5 * share, 0.75 * share, "half to a quarter of the cache, beside this run's peak"
+        ),
+        risk="Long contexts lose precision first. A quantized cache is unpacked at every step, which takes time.",
+        confidence="medium",
+    )

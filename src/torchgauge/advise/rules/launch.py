@@ -1,0 +1,62 @@
+"""Models that wait for the host: the ops are too small for their launches. Only where it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+
+# Of the undisturbed time that the device must be idle, or the CPU spend on ops that do next to nothing.
+_LEAST_IDLE = 0.3
+_LEAST_LAUNCHED = 0.3
+
+
+@rule("launch-bound", family="launch")
+def launch_bound(evidence: Evidence) -> Iterator[Advice]:
+    """The device's work leaves gaps: the time of all kernels is well below that of the run."""
+    whole = evidence.time_s
+    if not evidence.is_cuda or not whole or not evidence.op_times:
+        return
+    busy = sum(evidence.op_times.values())
+    idle = 1 - busy / whole
+    if idle < _LEAST_IDLE:
+        return
+    trains = evidence.is_train
+    yield Advice(
+        rule="launch-bound",
+        where=Where(""),
+        evidence={"time_s": whole, "kernels_s": busy, "idle_share": idle, "ops": len(evidence.capture.ops)},
+        recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
+        code="model = torch.compile(model, mode='reduce-overhead')"
+        if trains
+        else "graphed = torch.cuda.make_graphed_callables(model, (x,))",
+        expected_gain=Gain("time_s", idle / 2, idle, "the device's idle share of the undisturbed time"),
+        risk="shapes and addresses are fixed; no branches on data, no transfers inside",
+        confidence="high",
+    )
+
+
+@rule("dispatch-bound", family="launch")
+def dispatch_bound(evidence: Evidence) -> Iterator[Advice]:
+    """On the CPU: ops that take hardly longer than one that does nothing."""
+    rows = evidence.capture.measured.ops if evidence.capture.measured else {}
+    whole = evidence.time_s
+    if evidence.is_cuda or not whole or not evidence.op_times:
+        return
+    small = [index for index, row in rows.items() if row.get("bound") == "launch"]
+    spent = sum(evidence.op_times.get(index, 0.0) for index in small)
+    share = min(spent / whole, 1.0)
+    if share < _LEAST_LAUNCHED:
+        return
+    yield Advice(
+        rule="dispatch-bound",
+        where=Where(""),
+        evidence={"time_s": whole, "small_ops": len(small), "small_ops_s": spent, "ops": len(evidence.capture.ops)},
+        recommendation="compile the model or give it larger batches: most ops are over as soon as they are dispatched",
+        code="model = torch.compile(model)",
+        expected_gain=Gain("time_s", share / 4, share, "the measured time of ops that do next to nothing"),
+        risk="compiling takes time at the first call and at every new shape",
+        confidence="medium",
+    )

@@ -1,0 +1,56 @@
+"""Convolutions whose layout is not the one their kernels work in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import OpRecord
+
+# cuDNN names the kernels that turn the layout around.
+_CONVERSIONS = ("nchwtonhwc", "nhwctonchw")
+_LEAST_MACS = 0.5
+
+
+@rule("channels-last", family="layout")
+def channels_last(evidence: Evidence) -> Iterator[Advice]:
+    if not evidence.is_cuda or not evidence.totals.macs:
+        return
+    planar = [op for op in evidence.forward if _is_planar(op)]
+    if sum(op.cost.macs for op in planar) < _LEAST_MACS * sum(op.cost.macs for op in evidence.forward):
+        return
+    converted = [op for op in planar if _converts(evidence, op)]
+    if evidence.op_times and not converted:
+        return
+    yield Advice(
+        rule="channels-last",
+        where=Where("", tuple(op.index for op in planar)),
+        evidence={"convolutions": len(planar), "converted": len(converted) if evidence.op_times else None},
+        recommendation="keep images in channels_last: half-precision kernels work in it and turn others around",
+        code="model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
+        expected_gain=_spared(evidence, planar),
+        risk="ops that do not know the layout turn it back; check the strides of the output",
+        confidence="high" if converted else "medium",
+    )
+
+
+def _is_planar(op: OpRecord) -> bool:
+    """A half-precision convolution over contiguous images."""
+    if op.category != "convolution" or op.signature.dtype not in ("float16", "bfloat16"):
+        return False
+    images = op.signature.inputs[0]
+    return len(images.shape) == 4 and images.stride is None and images.shape[1] > 1 and images.shape[2] > 1
+
+
+def _converts(evidence: Evidence, op: OpRecord) -> bool:
+    row = evidence.capture.measured.ops.get(op.index, {}) if evidence.capture.measured else {}
+    return any(word in str(row.get("kernels") or "").lower() for word in _CONVERSIONS)
+
+
+def _spared(evidence: Evidence, planar: list[OpRecord]) -> Gain:
+    turned = sum(2 * (op.signature.inputs[0].nbytes + op.signature.outputs[0].nbytes) for op in planar)
+    share = turned / (turned + evidence.bytes_moved)
+    how = "turning each input and output around reads and writes it once more; as a share of the bytes then moved"
+    return Gain("bytes_moved", 0.0 if not evidence.op_times else share / 2, share, how)

@@ -1,0 +1,53 @@
+"""A matrix as the product of two thin ones, where its spectrum allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.matrices import Matrix, matrices, whole_gain
+from torchgauge.advise.record import Advice
+from torchgauge.advise.registry import rule
+
+ERROR = "0.01"
+# Two factors cost a second kernel: less than a quarter saved is not worth that.
+LEAST_SAVING = 0.25
+
+
+@rule("low-rank", family="factorisation")
+def low_rank(evidence: Evidence) -> Iterator[Advice]:
+    for matrix in matrices(evidence):
+        found = matrix.figure("spectrum", "low_rank", ERROR)
+        if (
+            found
+            and found["rank"]
+            and matrix.is_multiplied
+            and found["params_saved"] >= LEAST_SAVING * matrix.row.elements
+        ):
+            yield _advice(evidence, matrix, found)
+
+
+def _advice(evidence: Evidence, matrix: Matrix, found: Mapping[str, Any]) -> Advice:
+    rank, rows, columns = found["rank"], matrix.row.shape[0], prod(matrix.row.shape[1:])
+    saved = matrix.nbytes * found["params_saved"] / matrix.row.elements
+    return Advice(
+        rule="low-rank",
+        where=matrix.where,
+        evidence={
+            "rank": rank,
+            "full_rank": min(rows, columns),
+            "relative_error": float(ERROR),
+            "params_saved": found["params_saved"],
+            "params": matrix.row.elements,
+        },
+        recommendation="Replace this layer by two: its weight is close to the product of two thin matrices.",
+        code=f'u, s, v = torch.linalg.svd(model.get_parameter("{matrix.name}").flatten(1), full_matrices=False); '
+        f"first, second = s[:{rank}, None] * v[:{rank}], u[:, :{rank}]",
+        expected_gain=whole_gain(
+            evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
+        ),
+        risk="One kernel more: small layers may get slower. The error of the outputs is not measured: evaluate.",
+        confidence="high" if rank * 4 <= min(rows, columns) else "medium",
+    )

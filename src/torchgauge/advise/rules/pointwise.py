@@ -1,0 +1,78 @@
+"""Functions written out in pointwise ops: each is a pass over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torchgauge.advise.chains import pointwise_chains
+from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import OpRecord
+
+_LEAST_SHARE = 0.02
+_LEAST_CHAIN, _LEAST_CHAINS = 4, 0.05
+# The tanh form has a cube, a tanh and products; the exact form an erf.
+_GELU_OPS = 5
+
+
+@rule("gelu-by-hand", family="fusion")
+def gelu_by_hand(evidence: Evidence) -> Iterator[Advice]:
+    found = [(chain, form) for chain in pointwise_chains(evidence, 4) if (form := _gelu_form(chain))]
+    if evidence.share(op for chain, _ in found for op in chain).value < _LEAST_SHARE:
+        return
+    for chain, form in found:
+        yield Advice(
+            rule="gelu-by-hand",
+            where=Where(chain[0].module, tuple(op.index for op in chain)),
+            evidence={"ops": len(chain), "passes": [op.op for op in chain], "bytes_moved": _bytes(chain)},
+            recommendation="use torch's GELU: written out it goes over memory once for each of its ops",
+            code=f"torch.nn.functional.gelu(x, approximate={form!r})",
+            expected_gain=_one_pass(evidence, chain),
+            risk="rounding differs in the last digits",
+            confidence="high",
+        )
+
+
+def _gelu_form(chain: Sequence[OpRecord]) -> str | None:
+    names = [op.op.removeprefix("aten::").rstrip("_") for op in chain]
+    scalars = {op.signature.attributes.get("other") for op in chain}
+    halves = 0.5 in scalars or 2 in scalars
+    if "erf" in names and halves and "mul" in names:
+        return "none"
+    cubes = any(op.op == "aten::pow" and op.signature.attributes.get("exponent") == 3 for op in chain)
+    products = names.count("mul")
+    is_tanh_form = "tanh" in names and halves and len(chain) >= _GELU_OPS
+    return "tanh" if is_tanh_form and (cubes or 0.044715 in scalars) and products >= 2 else None
+
+
+@rule("pointwise-chain", family="fusion")
+def pointwise_chain(evidence: Evidence) -> Iterator[Advice]:
+    found = [chain for chain in pointwise_chains(evidence, _LEAST_CHAIN) if not _gelu_form(chain)]
+    if evidence.share(op for chain in found for op in chain).value < _LEAST_CHAINS:
+        return
+    for chain in found:
+        yield Advice(
+            rule="pointwise-chain",
+            where=Where(chain[0].module, tuple(op.index for op in chain)),
+            evidence={"ops": len(chain), "passes": [op.op for op in chain], "bytes_moved": _bytes(chain)},
+            recommendation="compile this chain of pointwise ops: one kernel goes over memory once",
+            code="model = torch.compile(model)" if not chain[0].module else _compile_line(chain[0].module),
+            expected_gain=_one_pass(evidence, chain),
+            risk="compiling takes time at the first call and at every new shape",
+            confidence="high" if evidence.op_times else "medium",
+        )
+
+
+def _compile_line(path: str) -> str:
+    return f"model.get_submodule('{path}').compile()"
+
+
+def _bytes(chain: Sequence[OpRecord]) -> int:
+    return sum(map(moved, chain))
+
+
+def _one_pass(evidence: Evidence, chain: Sequence[OpRecord]) -> Gain:
+    """One kernel still reads the input and writes the result."""
+    spared = 1 - min(moved(chain[0]) / max(_bytes(chain), 1), 1.0)
+    return evidence.share(chain).one_pass(spared, len(chain))

@@ -1,0 +1,87 @@
+"""What keeps CUDA's tensor cores from their rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import OpRecord
+
+_HALF = ("float16", "bfloat16")
+# NVIDIA's guide "Matrix multiplication background": 16 bytes, 8 half-precision elements; 128 bytes on the A100 is best.
+_MULTIPLE, _BEST = 8, 64
+_LEAST_SHARE = 0.02
+
+
+@rule("odd-dimensions", family="tensor cores")
+def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
+    if not evidence.is_cuda:
+        return
+    for op in evidence.forward:
+        odd = _odd_sizes(evidence, op)
+        if not odd or evidence.share([op]).value < _LEAST_SHARE:
+            continue
+        weight, sizes = odd
+        yield Advice(
+            rule="odd-dimensions",
+            where=Where(op.module, (op.index,), weight),
+            evidence={"sizes": sizes, "padded": [_padded(size) for size in sizes], "dtype": op.signature.dtype},
+            recommendation="pad the dimension to a multiple of 64: tensor cores read rows in multiples of 8 elements",
+            code=f"# {weight}: {', '.join(f'{size} -> {_padded(size)}' for size in sizes)}",
+            expected_gain=evidence.share([op]).gain(
+                0.0, _unreached(evidence, op), "the op's time up to the roof; half of it where that is not known"
+            ),
+            risk="the padding must be masked or sliced off; a checkpoint does not fit without padding",
+            confidence="medium",
+        )
+
+
+def _odd_sizes(evidence: Evidence, op: OpRecord) -> tuple[str, list[int]] | None:
+    if op.category != "matmul" or op.signature.dtype not in _HALF:
+        return None
+    for weight in op.weights:
+        param = evidence.params.get(weight)
+        if param is not None and len(param.spec.shape) == 2:
+            sizes = [size for size in param.spec.shape if size % _MULTIPLE and size > _BEST]
+            return (weight, sizes) if sizes else None
+    return None
+
+
+def _padded(size: int) -> int:
+    return -(-size // _BEST) * _BEST
+
+
+def _unreached(evidence: Evidence, op: OpRecord) -> float:
+    row = evidence.capture.measured.ops.get(op.index, {}) if evidence.capture.measured else {}
+    reached = row.get("roof_share")
+    return 0.5 if reached is None else max(1 - min(reached, 1.0), 0.0)
+
+
+@rule("tf32-off", family="tensor cores")
+def tf32_off(evidence: Evidence) -> Iterator[Advice]:
+    peaks, machine = evidence.peaks, evidence.machine
+    if not evidence.is_cuda or peaks is None or machine.matmul_tf32 is not False:
+        return
+    plain, fast = peaks.rate("float32"), peaks.rate("float32", tf32=True)
+    products = [op for op in evidence.capture.ops if op.category == "matmul" and op.signature.dtype == "float32"]
+    share = evidence.share(products)
+    if plain is None or fast is None or fast <= plain or share.value < _LEAST_SHARE:
+        return
+    spared = 1 - plain / fast
+    yield Advice(
+        rule="tf32-off",
+        where=Where("", tuple(op.index for op in products)),
+        evidence={
+            "float32_flops_per_s": plain,
+            "tf32_flops_per_s": fast,
+            "matmuls": len(products),
+            "device": peaks.name,
+        },
+        recommendation="let float32 matmuls use TF32: the device has tensor cores for it, and they are switched off",
+        code="torch.set_float32_matmul_precision('high')",
+        expected_gain=share.gain(0.3 * spared, spared, f"the matmuls at {fast / plain:.1f} times the rate"),
+        risk="products keep 10 bits of mantissa: about 3 decimal digits",
+        confidence="high" if evidence.op_times else "medium",
+    )

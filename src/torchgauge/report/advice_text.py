@@ -1,0 +1,81 @@
+"""What to do about the model: the largest expected gain first, each with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchgauge.report.escape import visible
+from torchgauge.report.layout import Line, Span, wrap
+from torchgauge.report.options import Options
+from torchgauge.report.sections import heading
+from torchgauge.report.weight_sections import more_lines
+from torchgauge.units import format_bytes, format_exact, format_percent, format_seconds, format_value
+from torchgauge.view import View
+
+SHOWN = 8
+_QUANTITIES = {
+    "time_s": "of the time", "energy_j": "of the energy", "bytes_moved": "of the bytes moved", "flops": "of the FLOPs",
+    "peak_activation_bytes": "of the peak of activations", "param_bytes": "of the parameters' bytes",
+    "stored_bytes": "of the stored bytes",
+}  # fmt: skip
+_APART = ("places", "count")
+
+
+def advice(view: View, options: Options) -> list[Line]:
+    found = view.advice
+    lines: list[Line] = []
+    for number, row in enumerate(found[:SHOWN], start=1):
+        lead = f"{number}. "
+        lines += wrap(visible(_headline(row)), options.width, lead=(Span(lead),))
+        indent = (Span(" " * len(lead)),)
+        for text in _details(row):
+            lines += wrap(visible(text), options.width, lead=indent, style="dim")
+    return [heading("Advice"), *lines, *more_lines(len(found) - SHOWN)] if lines else []
+
+
+def _headline(row: Mapping[str, Any]) -> str:
+    return f"{place_text(row)}: {row['recommendation']} ({gain_text(row['expected_gain'])}; {row['rule']})"
+
+
+def _details(row: Mapping[str, Any]) -> list[str]:
+    shown = {name: value for name, value in row["evidence"].items() if name not in _APART}
+    texts = [", ".join(text for name, value in shown.items() if (text := figure_text(name, value)))]
+    texts += [row["code"]] if row["code"] else []
+    return [*filter(None, texts), f"risk: {row['risk']}; confidence: {row['confidence']}"]
+
+
+def place_text(row: Mapping[str, Any]) -> str:
+    where, count = row["where"], row["evidence"].get("count", 1)
+    name = where["weight"] or where["module"] or "the model"
+    return f"{name} and {format_exact(count - 1)} more" if count > 1 else name
+
+
+def gain_text(gain: Mapping[str, Any]) -> str:
+    low, high = format_percent(gain["low"]), format_percent(gain["high"])
+    span = high if low == high else f"{low} to {high}"
+    return f"{span} {_QUANTITIES.get(gain['quantity'], 'of ' + gain['quantity'])}"
+
+
+def figure_text(name: str, value: Any) -> str | None:
+    """A figure in its unit; None for what is not known or too long for a line."""
+    words = name.removesuffix("_bytes").removesuffix("_s").replace("_", " ")
+    if value is None or isinstance(value, Mapping):
+        return None
+    if isinstance(value, list | tuple):
+        return f"{words} {', '.join(map(str, value))}" if 0 < len(value) <= 4 else f"{words}: {len(value)}"
+    if isinstance(value, bool | str):
+        return f"{words} {value}"
+    return f"{words} {_number(name, value)}"
+
+
+def _number(name: str, value: float) -> str:
+    if name.endswith("_per_s"):
+        return format_value(value)
+    if name.endswith("_s"):
+        return format_seconds(value)
+    if "bytes" in name:
+        return format_bytes(value)
+    if name.endswith("_share"):
+        return format_percent(value)
+    return format_exact(value) if isinstance(value, int) else format_value(value)

@@ -1,0 +1,56 @@
+"""A fault planted in a small model, and the same model without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from torchgauge import analyze
+from torchgauge.advise import Advice, Evidence, Machine, advise
+from torchgauge.records import Measured
+
+
+@dataclass(frozen=True)
+class Planted:
+    """`place` is the path of the module or the name of the weight where `rule` must find the fault."""
+
+    name: str
+    rule: str
+    place: str
+    fault: Callable[[], Evidence]
+    twin: Callable[[], Evidence]
+
+    def in_fault(self) -> list[Advice]:
+        return self._said(self.fault())
+
+    def in_twin(self) -> list[Advice]:
+        return self._said(self.twin())
+
+    def _said(self, evidence: Evidence) -> list[Advice]:
+        return [advice for advice in advise(evidence) if advice.rule == self.rule]
+
+
+def places(advice: Advice) -> set[str | None]:
+    """Every module and weight that a piece of advice names."""
+    rows = [advice.where.member(), *advice.evidence.get("places", ())]
+    return {row[key] for row in rows for key in ("module", "weight")} - {None}
+
+
+def seen(model: nn.Module, *shape: int, **settings: Any) -> Evidence:
+    found = analyze(model.eval(), input_size=shape or None, advice=False, progress=False, **settings)
+    return Evidence(found.capture, found)
+
+
+def on_cuda(evidence: Evidence, machine: Machine | None = None) -> Evidence:
+    """As if the tensors had been on a CUDA device: a build of torch without CUDA cannot pretend that."""
+    capture = evidence.capture
+    return Evidence(replace(capture, run=replace(capture.run, device="cuda:0")), machine=machine)
+
+
+def timed(evidence: Evidence, figures: dict[str, Any], ops: dict[int, dict[str, Any]] | None = None) -> Evidence:
+    """With measured figures."""
+    capture = replace(evidence.capture, measured=Measured({"latency": None} | figures, ops=ops or {}))
+    return Evidence(capture, machine=evidence.machine)

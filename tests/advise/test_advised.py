@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+import torchgauge
+from tests.advise.planted import places, seen
+from torchgauge.advise import advise
+from torchgauge.cli import main
+from torchgauge.errors import UsageError
+from torchgauge.report import advice_text
+from torchgauge.view import Row
+
+SHAPE = (1, 3, 8, 8)
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)).eval()
+
+
+def analyze(**settings: object) -> torchgauge.Analysis:
+    return torchgauge.analyze(net(), input_size=SHAPE, progress=False, **settings)  # type: ignore[arg-type]
+
+
+def fusion(rows: list[Row]) -> Row:
+    return next(row for row in rows if row.rule == "conv-bn-fusion")
+
+
+def test_an_analysis_gives_advice_with_evidence_place_code_and_gain() -> None:
+    row = fusion(analyze().advice)
+
+    assert {place["module"] for place in row.evidence["places"]} == {"1", "3"}
+    assert "fuse_conv_bn_eval(model.get_submodule('0'), model.get_submodule('1'))" in row.code
+    assert 0 < row.expected_gain["low"] < row.expected_gain["high"] < 1
+
+
+def test_the_line_to_paste_gives_the_same_outputs() -> None:
+    import torch
+
+    model = net()
+    found = next(a for a in advise(seen(model, *SHAPE)) if a.rule == "conv-bn-fusion")
+    x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before = model(x)
+        exec(found.code or "", {"model": model, "torch": torch})
+        after = model(x)
+
+    assert places(found) >= {"1", "3"}
+    assert sum(isinstance(module, nn.Identity) for module in model.children()) == 1
+    torch.testing.assert_close(after, before)
+
+
+def test_no_batch_norm_is_folded_in_training() -> None:
+    assert not [row for row in analyze(mode="train").advice if row.rule == "conv-bn-fusion"]
+
+
+def test_advice_can_be_left_out_and_rules_silenced() -> None:
+    assert analyze(advice=False).advice == []
+    assert not [row for row in analyze(silence=["conv-bn-fusion"]).advice if row.rule == "conv-bn-fusion"]
+
+
+def test_a_wrong_name_to_silence_is_refused_before_anything_runs() -> None:
+    with pytest.raises(UsageError, match="no rule 'nonsense'"):
+        analyze(silence=["nonsense"])
+
+
+def test_advice_survives_saving_and_loading(tmp_path: Path) -> None:
+    found = analyze()
+    found.save(tmp_path / "run.json")
+
+    loaded = torchgauge.load(tmp_path / "run.json")
+
+    assert loaded.advice == found.advice != []
+    assert loaded.to_dict()["advice"] == json.loads(json.dumps(found.to_dict()["advice"]))
+
+
+def test_the_text_report_shows_evidence_code_and_the_expected_range() -> None:
+    text = str(analyze())
+
+    assert "\nAdvice\n" in text
+    section = " ".join(text.split("\nAdvice\n")[1].split())
+    assert "and 1 more: fold the batch norm into the convolution before it" in section
+    assert "fuse_conv_bn_eval" in section
+    assert "of the bytes moved; conv-bn-fusion)" in section
+    assert "confidence: " in section
+
+
+def test_more_advice_than_a_page_takes_is_counted() -> None:
+    found = analyze()
+    row = fusion(found.advice)
+    found.advice = [row] * (advice_text.SHOWN + 3)
+
+    section = str(found).split("\nAdvice\n")[1].split("\n\n")[0]
+
+    assert section.count("fold the batch norm") == advice_text.SHOWN
+    assert "3 more" in section
+
+
+def test_names_from_a_model_are_made_visible_in_the_report() -> None:
+    found = analyze()
+    row = fusion(found.advice)
+    found.advice = [Row(row | {"where": {"module": "a\x1b[31m", "ops": [], "weight": None}})]
+
+    assert "\x1b" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("scores_bytes", 2048, "scores 2.00 KiB"),
+        ("idle_share", 0.25, "idle share 25.0 %"),
+        ("sizes", [3, 5], "sizes 3, 5"),
+        ("passes", list("abcdef"), "passes: 6"),
+        ("converted", None, None),
+    ],
+)
+def test_a_figure_is_shown_in_its_unit(name: str, value: object, text: str | None) -> None:
+    assert advice_text.figure_text(name, value) == text
+
+
+MODEL = "from torch import nn\nNet = lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()\n"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> list[str]:
+    (tmp_path / "net.py").write_text(MODEL)
+    return ["analyze", f"{tmp_path / 'net.py'}:Net", "--input", "1x3x8x8", "--no-progress"]
+
+
+def test_the_command_line_gives_advice_and_can_leave_it_out(
+    target: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(target) == 0
+    assert "conv-bn-fusion" in capsys.readouterr().out
+    assert main([*target, "--no-advice"]) == 0
+    assert "conv-bn-fusion" not in capsys.readouterr().out
+    assert main([*target, "--silence", "conv-bn-fusion", "--silence", "channels-last"]) == 0
+    assert "conv-bn-fusion" not in capsys.readouterr().out
+
+
+def test_the_command_line_refuses_to_silence_what_is_no_rule(
+    target: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*target, "--silence", "nonsense"]) == 2
+    assert "conv-bn-fusion" in capsys.readouterr().err

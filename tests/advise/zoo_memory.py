@@ -1,0 +1,173 @@
+"""Faults in what a run keeps, reads and computes; devices and times are given, not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from tests.advise.planted import Planted, on_cuda, seen, timed
+from torchgauge.advise import Evidence, Machine
+from torchgauge.hardware import Peaks
+
+DEVICE = Machine(Peaks("a device", {"float32": 60e12, "tf32": 480e12, "bfloat16": 960e12}, 4e12))
+
+
+class Lookup(nn.Module):
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(rows, width)
+        self.layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(4)))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        out: Tensor = self.layers(self.table(tokens))
+        return out
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(functional.gelu(self.up(x)))
+
+
+class Blocks(nn.Module):
+    def __init__(self, *, recomputes: bool = False, width: int = 64) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(width) for _ in range(6))
+        self.recomputes = recomputes
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.recomputes else block(x)
+        return x
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.num_heads = 4
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.c_proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.c_attn(x).unflatten(-1, (3, self.num_heads, -1)).movedim(-3, 0).transpose(-3, -2)
+        out = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+        mixed: Tensor = self.c_proj(out.transpose(-3, -2).flatten(-2))
+        return mixed
+
+
+class DecoderBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(width), Attention(width)
+        self.ln_2, self.mlp = nn.LayerNorm(width), Block(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))
+        out: Tensor = self.mlp(self.ln_2(x))
+        return out
+
+
+class Decoder(nn.Module):
+    def __init__(self, positions: int, width: int = 64) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(500, width), nn.Embedding(positions, width)
+        self.h = nn.ModuleList(DecoderBlock(width) for _ in range(3))
+        self.ln_f = nn.LayerNorm(width)
+        self.lm_head = nn.Linear(width, 500, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        for block in self.h:
+            x = block(x)
+        out: Tensor = self.lm_head(self.ln_f(x))
+        return out
+
+
+class Experts(nn.Module):
+    """Each token's `chosen` experts; all of them computed, or only as many tokens each as it has room for."""
+
+    def __init__(self, *, experts: int = 8, chosen: int = 1, room: bool = False, width: int = 32) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(experts))
+        self.count, self.chosen, self.room = experts, chosen, room
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.gate(x).softmax(-1)
+        gates, choice = scores.topk(self.chosen, dim=-1)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            weight = (gates * (choice == number)).sum(-1, keepdim=True)
+            if self.room:
+                rows = weight[:, 0].argsort(descending=True)[: len(x) * self.chosen // self.count]
+                out = out.index_add(0, rows, weight[rows] * expert(x[rows]))
+            else:
+                out = out + weight * expert(x)
+        return out
+
+
+def lookup(rows: int, width: int) -> Evidence:
+    return seen(Lookup(rows, width), inputs=torch.zeros(2, 16, dtype=torch.int64))
+
+
+def decoded(positions: int, batch: int) -> Evidence:
+    return seen(Decoder(positions), inputs=torch.zeros(batch, 16, dtype=torch.int64))
+
+
+def trained(model: nn.Module, *shape: int) -> Evidence:
+    return seen(model, *shape, mode="train")
+
+
+def routed(**settings: int | bool) -> Evidence:
+    return seen(Experts(**settings), 64, 32)  # type: ignore[arg-type]
+
+
+def batched(batch: int) -> Evidence:
+    return on_cuda(seen(Blocks(width=256), batch, 256), DEVICE)
+
+
+def precise(dtype: torch.dtype) -> Evidence:
+    return on_cuda(seen(Blocks(width=256).to(dtype), 4096, 256, dtype=dtype), DEVICE)
+
+
+def waiting(bound: str) -> Evidence:
+    evidence = on_cuda(seen(Blocks(), 64, 64), DEVICE)
+    row = {"time_s": 1e-4, "bound": bound, "roof_share": 0.8}
+    return timed(evidence, {"latency": {"median_s": 1e-3}}, {op.index: row for op in evidence.forward})
+
+
+def case(name: str, rule: str, place: str, fault: Callable[[], Evidence], twin: Callable[[], Evidence]) -> Planted:
+    return Planted(name, rule, place, fault, twin)
+
+
+def large() -> Evidence:
+    """Many parameters, few samples."""
+    return trained(Blocks(width=128), 2, 128)
+
+
+def long() -> Evidence:
+    """Few parameters, many samples."""
+    return trained(Blocks(), 4096, 64)
+
+
+CASES = [
+    case("vocabulary", "embedding-dominated", "table.weight", lambda: lookup(20_000, 32), lambda: lookup(100, 128)),
+    case("activations", "activation-checkpointing", "blocks", long, lambda: trained(Blocks(recomputes=True), 4096, 64)),
+    case("few activations", "activation-checkpointing", "blocks", long, large),
+    case("adam", "optimizer-state", "", large, long),
+    case("gradients", "gradient-memory", "", large, long),
+    case("long context", "kv-cache", "", lambda: decoded(2048, 8), lambda: decoded(64, 1)),
+    case("all experts", "dense-experts", "", routed, lambda: routed(room=True)),
+    case("idle experts", "idle-experts", "", lambda: routed(room=True), lambda: routed(experts=4, chosen=3)),
+    case("single sample", "batch-at-knee", "", lambda: batched(1), lambda: batched(8192)),
+    case("float32", "autocast-bf16", "", lambda: precise(torch.float32), lambda: precise(torch.bfloat16)),
+    case("bandwidth", "memory-bound-layers", "blocks.0.up", lambda: waiting("memory"), lambda: waiting("compute")),
+]
