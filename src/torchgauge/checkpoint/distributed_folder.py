@@ -154,7 +154,8 @@ def _raw_chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None) -> Chu
 
 def _paths(planner: Any, described: dict[str, TensorSpec]) -> dict[str, tuple[str, ...]]:
     """The planner remembers the containers of each flattened name."""
-    known = dict(_items(planner)) if isinstance(planner, dict) else {}
+    pairs = _items(planner) if isinstance(planner, dict) else ()
+    known = {key: path for key, path in pairs if isinstance(key, str)}  # a damaged one may have any key
     paths = {}
     for name in described:
         path = known.get(name)
