@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.signature import describe
+from torchgauge.capture.structure import storage_key, tensors_in
 
 
 class RealRun(TorchDispatchMode):
@@ -26,7 +26,7 @@ class RealRun(TorchDispatchMode):
     def __init__(self, recorder: Recorder, paths: ModulePaths) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
-        self._names = {_storage_key(owned.tensor): owned.name for owned in paths.owned}
+        self._names = {storage_key(owned.tensor): owned.name for owned in paths.owned}
         self._alive: dict[int, weakref.ref[Any]] = {}
         # What the model writes to its own tensors is put back: first content by storage. Parameters are copied when an
         # op is about to write to them, buffers at once: batch norm writes to its statistics and does not say so.
@@ -47,7 +47,7 @@ class RealRun(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        call = OpCall(func, op_info(func), args, kwargs, list(_tensors((args, kwargs))))
+        call = OpCall(func, op_info(func), args, kwargs, list(tensors_in((args, kwargs))))
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on ghosts
         if call.info.written:
@@ -55,7 +55,7 @@ class RealRun(TorchDispatchMode):
         # An op may change the shape of its own argument: describe the arguments first.
         distinct = [spec_of_real(tensor) for tensor in call.distinct]
         result = func(*args, **kwargs)
-        outputs = list(_tensors(result))
+        outputs = list(tensors_in(result))
         signature = describe(
             call,
             outputs=tuple(spec_of_real(tensor) for tensor in outputs),
@@ -64,13 +64,13 @@ class RealRun(TorchDispatchMode):
             spec_of=spec_of_real,
             result=result,
         )
-        names = tuple(name for tensor in call.tensors if (name := self._names.get(_storage_key(tensor))))
+        names = tuple(name for tensor in call.tensors if (name := self._names.get(storage_key(tensor))))
         self.recorder.record(signature, names)
         return result
 
     def _track(self, tensor: torch.Tensor) -> int:
         """Add a storage seen for the first time to the live memory, until it dies; its bytes."""
-        key = _storage_key(tensor)
+        key = storage_key(tensor)
         if key in self._alive or key in self._names:
             return 0
         storage = tensor.untyped_storage()
@@ -88,26 +88,12 @@ class RealRun(TorchDispatchMode):
 
     def _remember_written(self, call: OpCall) -> None:
         arguments = call.bind()
-        for tensor in _tensors([arguments[name] for name in call.info.written]):
-            if _storage_key(tensor) in self._names:
+        for tensor in tensors_in([arguments[name] for name in call.info.written]):
+            if storage_key(tensor) in self._names:
                 self._remember(tensor)
 
     def _remember(self, tensor: torch.Tensor) -> None:
-        key = _storage_key(tensor)
+        key = storage_key(tensor)
         if key not in self._before and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
             self._before[key] = (storage, storage.clone())
-
-
-def _storage_key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)

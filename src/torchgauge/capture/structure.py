@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -44,3 +44,19 @@ def materialise(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype |
         generator = torch.Generator().manual_seed(0)
         tensor = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
     return tensor.to(device, dtype if floating else None)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """The same for all views of one storage."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an op's arguments or result, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchgauge.capture.ghost import dtype_name
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
-from torchgauge.capture.structure import map_tensors
+from torchgauge.capture.structure import map_tensors, storage_key, tensors_in
 from torchgauge.energy.kinds import Key, Spec
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.subject import Subject
@@ -49,18 +49,18 @@ class Collector(TorchDispatchMode):
         self.found: dict[Key, Calls] = {}
         self._wanted = frozenset(wanted)
         self._names = {key[0] for key in self._wanted}
-        self._owned = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        self._owned = {storage_key(tensor) for tensor in (*model.parameters(), *model.buffers())}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         info = op_info(func)
         if info.name not in self._names:
             return func(*args, **kwargs)
-        call = OpCall(func, info, args, kwargs, list(_tensors((args, kwargs))))
+        call = OpCall(func, info, args, kwargs, list(tensors_in((args, kwargs))))
         specs = tuple(map(_spec, call.distinct))
         kept = self._kept(call)
         result = func(*args, **kwargs)
-        first = next(map(_spec, _tensors(result)), None)
+        first = next(map(_spec, tensors_in(result)), None)
         self._keep((info.name, info.overload, specs, first), call, kept)
         return result
 
@@ -69,7 +69,7 @@ class Collector(TorchDispatchMode):
         if not call.info.written:
             return call.args, call.kwargs
         arguments = call.bind()
-        written = {id(tensor) for name in call.info.written for tensor in _tensors(arguments[name])}
+        written = {id(tensor) for name in call.info.written for tensor in tensors_in(arguments[name])}
         return map_tensors((call.args, call.kwargs), lambda t: t.detach().clone() if id(t) in written else t)
 
     def _keep(self, key: Key, call: OpCall, kept: tuple[Any, Any]) -> None:
@@ -79,7 +79,7 @@ class Collector(TorchDispatchMode):
         if not calls.arguments:
             calls.arguments.append(kept)
         elif len(calls.arguments) < _MOST_TURNS and not call.info.written:
-            first = list(_tensors(calls.arguments[0]))
+            first = list(tensors_in(calls.arguments[0]))
             if len(first) == len(call.tensors):
                 calls.arguments.append(self._with_activations(iter(first), kept))
 
@@ -88,7 +88,7 @@ class Collector(TorchDispatchMode):
 
         def own(tensor: torch.Tensor) -> torch.Tensor:
             shared = next(first)
-            return tensor if _storage(tensor) in self._owned else shared
+            return tensor if storage_key(tensor) in self._owned else shared
 
         return map_tensors(kept, own)
 
@@ -172,17 +172,3 @@ def synchronize(device: torch.device) -> None:
 
 def _spec(tensor: torch.Tensor) -> Spec:
     return tuple(tensor.shape), dtype_name(tensor.dtype)
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
