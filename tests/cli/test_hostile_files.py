@@ -94,9 +94,9 @@ def test_a_hostile_shard_or_rank_is_opened_by_every_command(
         assert "os.system" in output
 
 
-@pytest.mark.parametrize("command", [[], ["weights"]])
+@pytest.mark.parametrize(("command", "told"), [([], "aten::save"), (["weights"], "2 elements in 1 tensor")])
 def test_scripted_code_that_writes_a_file_does_not_run(
-    tmp_path: Path, canary: str, command: list[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, canary: str, command: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Writer(torch.nn.Module):
         def __init__(self, path: str) -> None:
@@ -111,7 +111,7 @@ def test_scripted_code_that_writes_a_file_does_not_run(
     torch.jit.script(Writer(canary)).save(tmp_path / "model.pt")
     status, output = run_quietly([*command, str(tmp_path / "model.pt")], capsys)
     assert status == 0
-    assert "weight" in output or "2" in output
+    assert told in output
 
 
 UNKNOWN = {

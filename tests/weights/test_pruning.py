@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.weights.blocked import BlockedRows
 from torchgauge.weights.kernels import tally_bytes
 from torchgauge.weights.potential.pruning import structured, unstructured
 from torchgauge.weights.stream.rows import ArrayRows
@@ -17,19 +17,6 @@ from torchgauge.weights.stream.rows import ArrayRows
 Matrix = NDArray[Any]
 NOTHING = {"0.01": 0.0, "0.05": 0.0}
 EVERYTHING = {"0.01": 1.0, "0.05": 1.0}
-
-
-class BlockedRows(ArrayRows):
-    """Blocks of three rows, each in the same memory."""
-
-    def blocks(self) -> Iterator[Matrix]:
-        whole = next(super().blocks())
-        kept = np.empty((3, whole.shape[1]), whole.dtype)
-        for start in range(0, len(whole), 3):
-            part = whole[start : start + 3]
-            kept[: len(part)] = part
-            yield kept[: len(part)]
-            kept[:] = np.nan
 
 
 def by_magnitude(values: Any, dtype: str = "float32") -> dict[str, float | None]:

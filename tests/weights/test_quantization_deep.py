@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from math import log10
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.weights.blocked import BlockedRows
 from torchgauge.weights.kernels import rounding, tally_bytes
 from torchgauge.weights.potential.formats import FORMATS, Format
 from torchgauge.weights.potential.quantization import deep, per_tensor
@@ -19,19 +19,6 @@ from torchgauge.weights.stream.rows import ArrayRows
 
 NAMES = [format.name for format in FORMATS]
 Matrix = NDArray[Any]
-
-
-class BlockedRows(ArrayRows):
-    """Blocks of three rows, each in the same memory."""
-
-    def blocks(self) -> Iterator[Matrix]:
-        whole = next(super().blocks())
-        kept = np.empty((3, whole.shape[1]), whole.dtype)
-        for start in range(0, len(whole), 3):
-            part = whole[start : start + 3]
-            kept[: len(part)] = part
-            yield kept[: len(part)]
-            kept[:] = np.nan
 
 
 def figures_of(matrix: Matrix) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.advising import advisor
-from torchgauge.analysis.capturing import static_run, stored_capture
+from torchgauge.analysis.capturing import static_run
 from torchgauge.analysis.depth import Depth, reads_weights, switch
 from torchgauge.analysis.measuring import (
     add_energy,
@@ -16,7 +16,7 @@ from torchgauge.analysis.measuring import (
     home_of,
     measurements_asked,
 )
-from torchgauge.analysis.placing import chosen_device, chosen_dtype
+from torchgauge.analysis.placing import chosen_device, chosen_dtype, unwrapped
 from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.weighing import add_statistics
 from torchgauge.errors import UsageError
@@ -94,28 +94,19 @@ def analyze(
     settings["memory_fraction"] = memory_fraction
     is_measured = inference or profile or sweep is not None
     asked = measurements_asked(target, profile, sweep, settings) if is_measured else None
-    from torch.nn import Module
-
-    from torchgauge.capture import unwrap
     from torchgauge.source import resolve
 
+    given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq, "specs": specs}
+    given["dtype"] = chosen = chosen_dtype(dtype)
     with stage("analysing", shown=progress) as tell:
-        subject = os.fspath(target) if isinstance(target, os.PathLike) else target
-        subject = unwrap(subject) if isinstance(subject, Module) else subject
-        source = resolve(subject, code=code, allow_pickle=allow_pickle, progress=tell)
-        if source.model is None:
-            found, seen = Analysis(stored_capture(source)), None
-        else:
-            chosen = chosen_dtype(dtype)
-            given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq}
-            given |= {"specs": specs, "dtype": chosen}
-            place = device or (home_of(subject) if asked else None)
-            request = {"device": chosen_device(place), "dtype": chosen, "train": mode == "train"}
-            found, seen = static_run(source, given, request)
+        source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
+        # Weights without code run nowhere.
+        place = (device or (home_of(source.model) if asked else None)) if source.model is not None else None
+        request = {"device": chosen_device(place), "dtype": chosen, "train": mode == "train"}
+        found, seen = static_run(source, given, request)
     measured_energy: EnergyFacts | None = None
     if asked is not None:
-        seen_with = (seen, request, given) if seen else ()
-        measured_energy = add_measurements(found, source, asked, progress, *seen_with)
+        measured_energy = add_measurements(found, source, asked, progress, seen, request, given)
     if profile or emitted is not None:
         add_energy(found, measured_energy, emitted)
     if reads_weights(source, switch(weights, "weights")):

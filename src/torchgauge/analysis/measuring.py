@@ -46,9 +46,9 @@ def add_measurements(
     source: Source,
     asked: Asked,
     progress: bool | None,
-    seen: Seen | None = None,
-    request: Mapping[str, Any] | None = None,
-    given: Mapping[str, Any] | None = None,
+    seen: Seen | None,
+    request: Mapping[str, Any],
+    given: Mapping[str, Any],
 ) -> EnergyFacts | None:
     """What a meter told is given back: it is made whole with what else is known."""
     from torchgauge.capture import Request
@@ -60,11 +60,11 @@ def add_measurements(
         reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"
         measured = refused(f"{reason}: give it with code= (--as TARGET)", asked)
     else:
-        wanted = Request(**request or {}, build_real=source.build_real)
+        wanted = Request(**request, build_real=source.build_real)
         stages = (("energy", watch.measure),) if asked.profile else ()
         asked = replace(asked, more=stages, at_point=watch.at_point)
         with steps("measuring", shown=progress) as tell:
-            measured = measure_target(source, seen, wanted, given or {}, asked, tell)
+            measured = measure_target(source, seen, wanted, given, asked, tell)
     found.capture = replace(found.capture, measured=with_efficient_points(measured))
     return watch.facts
 

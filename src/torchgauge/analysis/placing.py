@@ -1,8 +1,9 @@
-"""The type and the device that were asked for."""
+"""What was asked for: the target itself, the type, the device."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import InputError
 
@@ -30,3 +31,13 @@ def chosen_device(device: torch.device | str | None) -> torch.device:
         )
     # Code that keeps something per device (cuDNN's RNNs) wants its number.
     return torch.device("cuda", 0) if chosen.type == "cuda" and chosen.index is None else chosen
+
+
+def unwrapped(target: Any) -> Any:
+    """A path as text, a module without what torch.compile and data parallelism put around it."""
+    from torch.nn import Module
+
+    from torchgauge.capture import unwrap
+
+    subject = os.fspath(target) if isinstance(target, os.PathLike) else target
+    return unwrap(subject) if isinstance(subject, Module) else subject

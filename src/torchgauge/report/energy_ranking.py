@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.records import OpRecord
-from torchgauge.report.ranking import join_paths, path_pattern, share_of
+from torchgauge.report.ranking import equal_calls, join_paths, path_pattern, share_of
 from torchgauge.tree import Node
 from torchgauge.view import View
 
@@ -91,13 +91,8 @@ def _hungry_modules(members: list[tuple[Node, float]], total: float) -> HungryMo
 
 def rank_op_energy(view: View, limit: int) -> list[HungryOps]:
     rows, key = view.capture.energy.ops if view.capture.energy else {}, energy_key(view)
-    groups: dict[Hashable, list[OpRecord]] = {}
-    for op in view.capture.ops:
-        if rows.get(op.index, {}).get(key):
-            signature = op.signature
-            shapes = tuple(spec.shape for spec in signature.inputs), tuple(spec.shape for spec in signature.outputs)
-            groups.setdefault((signature.op, shapes, signature.dtype), []).append(op)
-    ranked = [_hungry_ops(ops, rows, key, whole_joules(view) or 0.0) for ops in groups.values()]
+    eating = [op for op in view.capture.ops if rows.get(op.index, {}).get(key)]
+    ranked = [_hungry_ops(ops, rows, key, whole_joules(view) or 0.0) for ops in equal_calls(eating)]
     return sorted(ranked, key=lambda entry: entry.joules, reverse=True)[:limit]
 
 

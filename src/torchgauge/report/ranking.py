@@ -52,14 +52,19 @@ def rank_modules(view: View, limit: int) -> list[RankedModules]:
 
 def rank_ops(view: View, limit: int) -> list[RankedOps]:
     """By FLOPs, ops and shapes taken together; `share` is of the model's FLOPs."""
-    groups: dict[Hashable, list[OpRecord]] = {}
-    for op in view.capture.ops:
-        signature = op.signature
-        if signature.cost.flops or signature.cost.bytes_read or signature.cost.bytes_written:
-            shapes = tuple(spec.shape for spec in signature.inputs), tuple(spec.shape for spec in signature.outputs)
-            groups.setdefault((signature.op, shapes), []).append(op)
-    ranked = [_ranked_ops(ops, view.totals.flops) for ops in groups.values()]
+    working = [op for op in view.capture.ops if op.cost.flops or op.cost.bytes_read or op.cost.bytes_written]
+    ranked = [_ranked_ops(ops, view.totals.flops) for ops in equal_calls(working)]
     return sorted(ranked, key=_expense, reverse=True)[:limit]
+
+
+def equal_calls(ops: Iterable[OpRecord]) -> list[list[OpRecord]]:
+    """The calls of one op with equal shapes and types, together."""
+    groups: dict[Hashable, list[OpRecord]] = {}
+    for op in ops:
+        signature = op.signature
+        shapes = tuple(spec.shape for spec in signature.inputs), tuple(spec.shape for spec in signature.outputs)
+        groups.setdefault((signature.op, shapes, signature.dtype), []).append(op)
+    return list(groups.values())
 
 
 def path_pattern(path: str) -> str:

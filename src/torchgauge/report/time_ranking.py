@@ -9,7 +9,7 @@ from typing import Any
 
 from torchgauge.records import COUNTED, OpRecord
 from torchgauge.report.measurements import measured_member
-from torchgauge.report.ranking import join_paths, path_pattern, share_of
+from torchgauge.report.ranking import equal_calls, join_paths, path_pattern, share_of
 from torchgauge.tree import Node
 from torchgauge.view import View
 
@@ -98,13 +98,8 @@ def _timed_modules(nodes: list[Node], rows: Mapping[str, Mapping[str, Any]], tot
 def rank_op_times(view: View, limit: int) -> list[TimedOps]:
     """By the time of all equal calls; ops without a measured time are left out."""
     rows = view.capture.measured.ops if view.capture.measured else {}
-    groups: dict[Hashable, list[OpRecord]] = {}
-    for op in view.capture.ops:
-        if rows.get(op.index, {}).get("time_s"):
-            signature = op.signature
-            shapes = tuple(spec.shape for spec in signature.inputs), tuple(spec.shape for spec in signature.outputs)
-            groups.setdefault((signature.op, shapes, signature.dtype), []).append(op)
-    ranked = [_timed_ops(ops, rows, view.totals.time_s or 0.0) for ops in groups.values()]
+    timed = [op for op in view.capture.ops if rows.get(op.index, {}).get("time_s")]
+    ranked = [_timed_ops(ops, rows, view.totals.time_s or 0.0) for ops in equal_calls(timed)]
     return sorted(ranked, key=lambda entry: entry.time_s, reverse=True)[:limit]
 
 
