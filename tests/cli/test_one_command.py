@@ -156,3 +156,15 @@ def test_a_sharded_llama_is_run_from_its_config(tmp_path: Path, capsys: pytest.C
     attention = 2 * 8 * 8 * 32
     assert document["totals"]["macs"] == 2 * (8 * linear + attention) + 8 * 32 * 101
     assert document["architecture"]["family"] == "decoder"
+
+
+def test_a_given_input_that_does_not_fit_the_inferred_code_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with torchvision_importable():
+        from torchvision.models import squeezenet1_1
+
+        torch.save(squeezenet1_1().state_dict(), tmp_path / "weights.pt")
+    assert main([str(tmp_path / "weights.pt"), "--no-weights", "--json"]) == 0
+    assert main([str(tmp_path / "weights.pt"), "--no-weights", "--input", "1x4x224x224"]) == 1
+    assert "given 1×4×224×224" in capsys.readouterr().err

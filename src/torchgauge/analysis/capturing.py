@@ -30,9 +30,9 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
     try:
         seen = see(model, candidate_inputs(model, **given), Request(**request, build_real=source.build_real))
     except (ForwardError, InputError) as error:
-        if not source.is_inferred:
+        if not source.is_inferred or given["inputs"] is not None or given["input_size"] is not None or given["specs"]:
             raise
-        # The code was a conclusion of ours: that it fails is no fault of the file.
+        # Code and inputs were conclusions of ours: that they fail is no fault of the file.
         failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
         return Analysis(stored_capture(failed)), None
     capture = Capture(
