@@ -128,6 +128,8 @@ class OpRecord:
     weights: tuple[str, ...] = ()
     phase: str = "forward"
     source: str | None = None  # file:line, where the graph of the model tells
+    # By input, the op that last wrote the memory it lies in; None for parameters, the model's inputs and constants.
+    producers: tuple[int | None, ...] = ()
 
     @property
     def op(self) -> str:

@@ -111,6 +111,7 @@ def _ops(rows: list[Mapping[str, Any]]) -> list[OpRecord]:
             weights=tuple(row["weights"]),
             phase=row["phase"],
             source=row.get("source"),
+            producers=tuple(row.get("producers", ())),
         )
         for row in rows
     ]

@@ -219,6 +219,7 @@ def _op_row(op: OpRecord, capture: Capture) -> Row:
         **energy_of_op(capture.energy, op.index),
         weights=list(op.weights),
         source=op.source,
+        producers=list(op.producers),
         inputs=[_plain(spec) for spec in signature.inputs],
         outputs=[_plain(spec) for spec in signature.outputs],
         attributes=dict(signature.attributes),

@@ -137,18 +137,21 @@ class FakeRun(TorchDispatchMode):
         return self.execute(call.func, *call.args, **call.kwargs)
 
     def _replay(self, plan: Plan, tensors: list[Ghost]) -> Any:
-        result = plan.result
+        result, recorder = plan.result, self.recorder
+        producers = tuple([tensors[position].storage_.writer for position in plan.reads])
         if type(result) is Output:
             built: Any = self._build(result, tensors)
         else:
             built = self._build_all(result, tensors)
-        self.recorder.record(plan.signature, _names(tensors))
+        for position in plan.writes:
+            tensors[position].storage_.writer = len(recorder.ops)
+        recorder.record(plan.signature, _names(tensors), producers)
         return built
 
     def _build(self, output: Output, tensors: list[Ghost]) -> Ghost:
         if output.source < 0:
-            spec = output.spec
-            return make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger))
+            spec, recorder = output.spec, self.recorder
+            return make_ghost(spec, Storage(spec.nbytes, recorder.ledger, writer=len(recorder.ops)))
         source = tensors[output.source]
         return source if output.same else make_ghost(output.spec, source.storage_)
 
@@ -169,7 +172,7 @@ class FakeRun(TorchDispatchMode):
         ghost.spec = spec
         if ghost.value is not None:
             call.func(ghost.value, *call.args[1:], **call.kwargs)
-        self.recorder.record(plan.signature, _names(call.tensors))
+        self.recorder.record(plan.signature, _names(call.tensors), (ghost.storage_.writer,))
         return ghost
 
     def _look(self, call: OpCall) -> Any:

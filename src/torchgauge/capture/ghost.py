@@ -62,15 +62,17 @@ class Storage:
     """Memory shared by one or more ghosts. `name` is set for parameters and buffers, which the ledger leaves out.
 
     `known` turns False when something unknown was written into it: the values its ghosts carry are void then.
-    `assumed` marks values that were made up (balanced routing), not computed.
+    `assumed` marks values that were made up (balanced routing), not computed. `writer` is the index of the last op that
+    wrote to it.
     """
 
-    __slots__ = ("assumed", "known", "ledger", "name", "nbytes")
+    __slots__ = ("assumed", "known", "ledger", "name", "nbytes", "writer")
 
-    def __init__(self, nbytes: int, ledger: Ledger | None, name: str = "") -> None:
+    def __init__(self, nbytes: int, ledger: Ledger | None, name: str = "", writer: int | None = None) -> None:
         self.nbytes = nbytes
         self.ledger = ledger
         self.name = name
+        self.writer = writer
         self.known = True
         self.assumed = False
         if ledger is not None:

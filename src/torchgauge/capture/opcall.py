@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.capture.opinfo import OpInfo
+from torchgauge.capture.structure import tensors_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,14 @@ class OpCall:
     def distinct(self) -> list[Any]:
         """The tensors, each once."""
         return list({id(tensor): tensor for tensor in self.tensors}.values())
+
+    @property
+    def written(self) -> list[Any]:
+        """The tensors it writes to."""
+        if not self.info.written:
+            return []
+        arguments = self.bind()
+        return list(tensors_in([arguments[name] for name in self.info.written]))
 
     def bind(self) -> dict[str, Any]:
         """Arguments by their schema names, defaults filled in."""

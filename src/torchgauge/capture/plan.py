@@ -28,13 +28,18 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`result` is an `Output`, or a nested list or tuple of them with other values between."""
+    """`result` is an `Output`, or a nested list or tuple of them with other values between.
+
+    `reads` are the positions of the distinct tensors that are the signature's inputs, `writes` of those written to.
+    """
 
     signature: Signature
     result: Any
     info: OpInfo
     # Whether known content must be looked after whatever the inputs are: the op writes, or makes tensors from nothing.
     follows: bool
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
 
 
 _NEW_MEMORY = (-1, False)
@@ -79,7 +84,9 @@ class Planner:
             result=inferred,
         )
         info = call.info
-        return Plan(signature, result, info, bool(info.written) or not info.takes_tensors)
+        follows = bool(info.written) or not info.takes_tensors
+        reads = _first_positions(call.tensors)[: len(signature.inputs)]
+        return Plan(signature, result, info, follows, reads, _written_positions(call))
 
     def _infer(self, call: OpCall) -> Any:
         rule = find_rule(call.info.name, call.info.tags)
@@ -122,6 +129,16 @@ class Planner:
             if ghost.spec.shape or ghost.spec.device.type != "cpu":
                 return ghost.spec.device
         return tensors[0].spec.device if tensors else self._device
+
+
+def _first_positions(tensors: list[Ghost]) -> tuple[int, ...]:
+    ids = list(map(id, tensors))
+    return tuple(index for index, own in enumerate(ids) if ids.index(own) == index)
+
+
+def _written_positions(call: OpCall) -> tuple[int, ...]:
+    written = set(map(id, call.written))
+    return tuple(index for index, ghost in enumerate(call.tensors) if id(ghost) in written)
 
 
 def _writes_alone(call: OpCall) -> bool:

@@ -28,6 +28,7 @@ class RealRun(TorchDispatchMode):
         self.recorder = recorder
         self._names = {storage_key(owned.tensor): owned.name for owned in paths.owned}
         self._alive: dict[int, weakref.ref[Any]] = {}
+        self._writers: dict[int, int] = {}
         # What the model writes to its own tensors is put back: first content by storage. Parameters are copied when an
         # op is about to write to them, buffers at once: batch norm writes to its statistics and does not say so.
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
@@ -50,12 +51,16 @@ class RealRun(TorchDispatchMode):
         call = OpCall(func, op_info(func), args, kwargs, list(tensors_in((args, kwargs))))
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on ghosts
-        if call.info.written:
-            self._remember_written(call)
+        written = call.written
+        for tensor in written:
+            if storage_key(tensor) in self._names:
+                self._remember(tensor)
         # An op may change the shape of its own argument: describe the arguments first.
         distinct = [spec_of_real(tensor) for tensor in call.distinct]
+        producers = tuple(self._writers.get(storage_key(tensor)) for tensor in call.distinct)
         result = func(*args, **kwargs)
         outputs = list(tensors_in(result))
+        made = [tensor for tensor in outputs if self._is_new(tensor)]
         signature = describe(
             call,
             outputs=tuple(spec_of_real(tensor) for tensor in outputs),
@@ -65,32 +70,33 @@ class RealRun(TorchDispatchMode):
             result=result,
         )
         names = tuple(name for tensor in call.tensors if (name := self._names.get(storage_key(tensor))))
-        self.recorder.record(signature, names)
+        for tensor in made if call.info.changes_metadata else (*made, *written):
+            self._writers[storage_key(tensor)] = len(self.recorder.ops)
+        self.recorder.record(signature, names, producers[: len(signature.inputs)])
         return result
+
+    def _is_new(self, tensor: torch.Tensor) -> bool:
+        key = storage_key(tensor)
+        return key not in self._alive and key not in self._names
 
     def _track(self, tensor: torch.Tensor) -> int:
         """Add a storage seen for the first time to the live memory, until it dies; its bytes."""
-        key = storage_key(tensor)
-        if key in self._alive or key in self._names:
+        if not self._is_new(tensor):
             return 0
+        key = storage_key(tensor)
         storage = tensor.untyped_storage()
         nbytes = storage.nbytes()
         ledger = self.recorder.ledger
-        alive = self._alive
+        alive, writers = self._alive, self._writers
 
         def died(_: object) -> None:
             ledger.live -= nbytes
             alive.pop(key, None)
+            writers.pop(key, None)
 
         alive[key] = weakref.ref(storage, died)
         ledger.live += nbytes
         return nbytes
-
-    def _remember_written(self, call: OpCall) -> None:
-        arguments = call.bind()
-        for tensor in tensors_in([arguments[name] for name in call.info.written]):
-            if storage_key(tensor) in self._names:
-                self._remember(tensor)
 
     def _remember(self, tensor: torch.Tensor) -> None:
         key = storage_key(tensor)

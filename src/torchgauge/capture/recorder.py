@@ -46,9 +46,11 @@ class Recorder:
         # Autograd numbers its nodes; the number tells in which module a backward op's forward ran.
         self._path_of_node: dict[int, str] = {}
 
-    def record(self, signature: Signature, weights: tuple[str, ...]) -> None:
+    def record(self, signature: Signature, weights: tuple[str, ...], producers: tuple[int | None, ...]) -> None:
         path = self._attribute(weights) if self._train else self.path
-        self.ops.append(OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, self.source))
+        self.ops.append(
+            OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, self.source, producers)
+        )
 
     @contextmanager
     def rehearsal(self) -> Iterator[Callable[[], list[OpRecord]]]:

@@ -68,8 +68,7 @@ class Collector(TorchDispatchMode):
         """What an op writes to is copied: the model's own tensors stay as they are."""
         if not call.info.written:
             return call.args, call.kwargs
-        arguments = call.bind()
-        written = {id(tensor) for name in call.info.written for tensor in tensors_in(arguments[name])}
+        written = set(map(id, call.written))
         return map_tensors((call.args, call.kwargs), lambda t: t.detach().clone() if id(t) in written else t)
 
     def _keep(self, key: Key, call: OpCall, kept: tuple[Any, Any]) -> None:
