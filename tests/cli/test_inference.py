@@ -142,6 +142,21 @@ def test_points_that_fail_are_told_and_the_others_delivered(code: Path, capsys: 
     assert err.count("\n") == 1
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch knows CUDA")
+def test_a_build_that_knows_no_such_device_still_gives_the_static_figures(
+    code: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["net.py:Net", "--inference", "--device", "cuda", "--json", *QUICK]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["totals"]["macs"] > 0
+    assert found["capture"]["device"] == "cpu"
+    assert any("figures are those of the CPU" in warning for warning in found["capture"]["warnings"])
+    assert "there is no CUDA device here" in err
+    assert main(["net.py:Net", "--device", "cuda"]) == 1
+    assert "leave it out" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_a_device_that_is_not_there_is_one_message(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["net.py:Net", "--inference", "--device", "cuda:3", "--quiet", *QUICK]) == 1

@@ -47,6 +47,12 @@ def test_a_wrong_value_is_refused_with_the_name_of_the_variable(variable: str, t
         read_settings(environ={variable: text})
 
 
+@pytest.mark.parametrize("given", [{"threads": "2"}, {"threads": 1.5}, {"budget_s": "1"}, {"memory_fraction": "all"}])
+def test_a_value_of_another_type_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(given))):
+        read_settings(**given, environ={})
+
+
 @pytest.mark.parametrize(
     ("level", "profile", "told"),
     [(None, False, "modules"), (None, True, "ops"), ("latency", True, "latency"), ("ops", False, "ops")],

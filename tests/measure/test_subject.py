@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from torchgauge.errors import InputError
-from torchgauge.measure import ready
+from torchgauge.measure import ready, supported
+from torchgauge.measure.absence import Absent
 from torchgauge.measure.subject import require_device
 from torchgauge.source import Candidate, resolve
 from torchgauge.source.opened import Source
@@ -117,6 +118,14 @@ def test_a_device_that_is_not_there_is_named() -> None:
 def test_a_device_that_nothing_is_measured_on_is_named() -> None:
     with pytest.raises(InputError, match="xpu"):
         require_device(torch.device("xpu"))
+
+
+def test_a_type_whose_instructions_the_processor_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(2, 2).to(torch.bfloat16)
+    lacking = Absent("bfloat16 cannot run on this processor: SIGILL")
+    monkeypatch.setattr(supported, "_probe", {"bfloat16": lacking}.get)
+    with pytest.raises(InputError, match="SIGILL"), ready(model, Candidate((torch.ones(1, 2),), {}, None), device=CPU):
+        pass
 
 
 def test_a_model_too_large_for_the_memory_is_refused_before_it_is_built() -> None:

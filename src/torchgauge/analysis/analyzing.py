@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.advising import advisor
@@ -16,7 +17,7 @@ from torchgauge.analysis.measuring import (
     home_of,
     measurements_asked,
 )
-from torchgauge.analysis.placing import chosen_device, chosen_dtype, unwrapped
+from torchgauge.analysis.placing import chosen_device, chosen_dtype, pretended_device, unwrapped
 from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.weighing import add_statistics
 from torchgauge.errors import UsageError
@@ -102,8 +103,11 @@ def analyze(
         source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
         # Weights without code run nowhere.
         place = (device or (home_of(source.model) if asked else None)) if source.model is not None else None
-        request = {"device": chosen_device(place), "dtype": chosen, "train": mode == "train"}
-        found, seen = static_run(source, given, request)
+        asked_device = chosen_device(place)
+        request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}
+        pretended, remarks = pretended_device(asked_device, is_measured=is_measured)
+        source = replace(source, warnings=(*source.warnings, *remarks))
+        found, seen = static_run(source, given, {**request, "device": pretended})
     measured_energy: EnergyFacts | None = None
     if asked is not None:
         measured_energy = add_measurements(found, source, asked, progress, seen, request, given)

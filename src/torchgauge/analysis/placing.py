@@ -24,13 +24,21 @@ def chosen_device(device: torch.device | str | None) -> torch.device:
         chosen = torch.device(device or "cpu")
     except RuntimeError as error:
         raise InputError(f"no device '{device}': {str(error).splitlines()[0]}") from error
-    if chosen.type == "cuda" and torch.version.cuda is None and torch.version.hip is None:
-        raise InputError(
-            f"this build of torch knows no '{device}' device, so tensors cannot pretend to be there; leave it out: "
-            "parameters and MACs are the same on the CPU"
-        )
     # Code that keeps something per device (cuDNN's RNNs) wants its number.
     return torch.device("cuda", 0) if chosen.type == "cuda" and chosen.index is None else chosen
+
+
+def pretended_device(device: torch.device, *, is_measured: bool) -> tuple[torch.device, tuple[str, ...]]:
+    """Where the tensors of the static pass pretend to be, and what is to be said of it. A build of torch that does not
+    know the device cannot pretend: where runs were asked for too, the static figures are still worth having."""
+    import torch
+
+    if device.type != "cuda" or torch.version.cuda is not None or torch.version.hip is not None:
+        return device, ()
+    unknown = f"this build of torch knows no '{device}' device, so tensors cannot pretend to be there"
+    if not is_measured:
+        raise InputError(f"{unknown}; leave it out: parameters and MACs are the same on the CPU")
+    return torch.device("cpu"), (f"{unknown}: the static figures are those of the CPU",)
 
 
 def unwrapped(target: Any) -> Any:

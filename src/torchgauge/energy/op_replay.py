@@ -137,11 +137,16 @@ def _loop(calls: Calls, count: int, device: torch.device) -> Callable[[], None]:
 def _graph(calls: Calls, count: int, device: torch.device) -> Callable[[], None] | None:
     """None where an op cannot be put in a graph: it looks at values, or allocates behind torch's back."""
     graph = torch.cuda.CUDAGraph()
+    generator, stream = torch.cuda.default_generators[device.index or 0], torch.cuda.current_stream(device)
+    random_state = generator.clone_state()
     try:
         with torch.cuda.device(device), torch.no_grad(), torch.cuda.graph(graph):
             for args, kwargs in calls.turns(count):
                 calls.func(*args, **kwargs)
     except RuntimeError:
+        # Torch leaves its own stream in place then, and the generator as if the capture went on.
+        torch.cuda.set_stream(stream)
+        generator.graphsafe_set_state(random_state)
         synchronize(device)
         return None
 

@@ -37,12 +37,13 @@ class Settings:
     profile_level: str | None = None
 
     def __post_init__(self) -> None:
-        known = self.threads is None or 1 <= self.threads <= MOST_THREADS
+        known = self.threads is None or (isinstance(self.threads, int) and 1 <= self.threads <= MOST_THREADS)
         _require(known, "threads", THREADS, f"at least 1 and at most {MOST_THREADS}", self.threads)
         fraction = self.memory_fraction
-        in_range = fraction is None or 0 < fraction <= 1
+        in_range = fraction is None or (isinstance(fraction, int | float) and 0 < fraction <= 1)
         _require(in_range, "memory_fraction", MEMORY_FRACTION, "above 0 and at most 1", fraction)
-        _require(0 < self.budget_s < float("inf"), "budget_s", BUDGET, "seconds, above 0", self.budget_s)
+        in_range = isinstance(self.budget_s, int | float) and 0 < self.budget_s < float("inf")
+        _require(in_range, "budget_s", BUDGET, "seconds, above 0", self.budget_s)
         known = self.profile_level is None or self.profile_level in LEVELS
         _require(known, "profile_level", PROFILE_LEVEL, f"one of {', '.join(LEVELS)}", self.profile_level)
 
@@ -60,7 +61,7 @@ class Settings:
 
 def _require(holds: bool, name: str, variable: str, what: str, value: object) -> None:
     if not holds:
-        raise UsageError(f"{name} ({variable}) must be {what}, not {value}")
+        raise UsageError(f"{name} ({variable}) must be {what}, not {value!r}")
 
 
 def read_settings(

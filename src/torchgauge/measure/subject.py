@@ -15,6 +15,7 @@ from torchgauge.capture.lazy import is_lazy
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import InputError
+from torchgauge.measure.supported import missing_arithmetic
 from torchgauge.source import Candidate
 from torchgauge.source.building import rng_untouched
 
@@ -64,6 +65,7 @@ def ready(
     real = _initialised(real, candidate) if is_lazy(real) else real
     is_owned = is_owned or real is not model
     subject = _on_device(real, device, dtype, copied=train and not is_owned, is_owned=is_owned)
+    _require_arithmetic(subject, device)
     args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, device, dtype))
     with ExitStack() as stack:
         stack.enter_context(untouched(subject))
@@ -88,6 +90,14 @@ def require_device(device: torch.device) -> None:
         raise InputError("there is no MPS device here, so nothing can be measured on 'mps'")
     elif device.type not in ("cpu", "mps"):
         raise InputError(f"torchgauge does not measure on '{device}': only on cpu, cuda and mps")
+
+
+def _require_arithmetic(model: nn.Module, device: torch.device) -> None:
+    """An instruction that the processor lacks would end the user's program, not raise."""
+    for dtype in {parameter.dtype for parameter in model.parameters()}:
+        missing = missing_arithmetic(dtype, device)
+        if missing is not None:
+            raise InputError(f"{missing.reason}: choose another with dtype= (--dtype)")
 
 
 def _initialised(model: nn.Module, candidate: Candidate) -> nn.Module:

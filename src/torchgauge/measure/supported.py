@@ -1,0 +1,40 @@
+"""Whether this processor can run arithmetic in a type: found out in a process of its own, which may die of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+
+import torch
+
+from torchgauge.capture.ghost import dtype_name
+from torchgauge.measure.absence import Absent
+from torchgauge.measure.calibrate import death_text
+
+# Torch has kernels of its own for the others on every processor; these use instructions that some processors lack.
+_DOUBTFUL = frozenset((torch.bfloat16, torch.float16))
+_PATIENCE_S = 120.0
+# The sizes are such that torch hands the work to oneDNN, as in a model.
+_PROBE = """
+import torch
+dtype = getattr(torch, {name!r})
+with torch.no_grad():
+    torch.nn.Linear(256, 256, dtype=dtype)(torch.ones(64, 256, dtype=dtype))
+    torch.nn.Conv2d(16, 16, 3, dtype=dtype)(torch.ones(2, 16, 32, 32, dtype=dtype))
+"""
+
+
+def missing_arithmetic(dtype: torch.dtype | None, device: torch.device) -> Absent | None:
+    """Why matrix products in this type cannot run here; None where they can."""
+    return _probe(dtype_name(dtype)) if device.type == "cpu" and dtype in _DOUBTFUL else None
+
+
+@cache
+def _probe(name: str) -> Absent | None:
+    command = [sys.executable, "-c", _PROBE.format(name=name)]
+    try:
+        code = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return Absent(f"{name} gave no answer within {_PATIENCE_S:.0f} s")
+    return Absent(f"{name} cannot run on this processor: {death_text(code)}") if code else None
