@@ -93,8 +93,12 @@ def _order(request: Request, asked: Asked) -> Order:
 
 
 def device_peaks(device: torch.device) -> Peaks | None:
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
-    return peaks_of(name, device.type)
+    """None where nobody knows, and where the device is not there."""
+    if device.type != "cuda":
+        return peaks_of(cpu_name(), device.type)
+    if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
+        return None
+    return peaks_of(torch.cuda.get_device_name(device), device.type)
 
 
 def _add_sweep(
