@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check bench clean
+.PHONY: help install demo test test-all check docs bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -33,12 +33,18 @@ check: install  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: install  ## build the documentation into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "build/site/index.html"
+
 bench: install  ## time every part against its limits
 	$(BIN)/python benchmarks/static.py
 	$(BIN)/python benchmarks/files.py
 	$(BIN)/python benchmarks/weights.py
 	$(BIN)/python benchmarks/weights_deep.py
 	$(BIN)/python benchmarks/measure.py
+	$(BIN)/python benchmarks/advice.py
+	$(BIN)/python benchmarks/page.py
 
 clean:  ## remove what the tools left behind; .venv stays
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info torchgauge-demo.*

@@ -31,10 +31,12 @@ LAYERS = (
     "energy",
     "weights",
     "advise",
+    "verify",
     "report",
     "progress",
     "analysis",
     "compat",
+    "integrations",
     "cli",
     "__main__",
 )

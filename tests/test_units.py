@@ -15,7 +15,10 @@ from torchgauge.units import (
     format_seconds,
     format_shape,
     format_watts,
+    parse_bytes,
     parse_count,
+    parse_joules,
+    parse_seconds,
 )
 
 
@@ -94,6 +97,32 @@ def test_a_limit_is_parsed(text: str, value: float) -> None:
 def test_a_malformed_limit_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="is not a number"):
         parse_count(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("200MB", 200e6), ("200MiB", 200 * 2**20), ("512B", 512), ("4096", 4096), ("2k", 2000)]
+)
+def test_a_size_is_decimal_unless_its_unit_has_an_i(text: str, value: float) -> None:
+    assert parse_bytes(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("10ms", 0.01), ("1.5 s", 1.5), ("200us", 2e-4), ("200 µs", 2e-4), ("2min", 120), ("0.25", 0.25)],
+)
+def test_a_time_is_parsed(text: str, value: float) -> None:
+    assert parse_seconds(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("5mJ", 5e-3), ("5MJ", 5e6), ("1.2 J", 1.2), ("3kJ", 3e3), ("2Wh", 7200)])
+def test_an_energy_is_parsed_as_it_is_written(text: str, value: float) -> None:
+    assert parse_joules(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["5 h", "10MB", "fast", "-1ms"])
+def test_a_malformed_time_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
+        parse_seconds(text)
 
 
 @given(st.integers(min_value=0, max_value=10**20))

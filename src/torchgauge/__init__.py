@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchgauge.analysis import Analysis, WeightScan, analyze, load, scan_weights
+    from torchgauge.analysis import Analysis, Comparison, WeightScan, analyze, compare, load, scan_weights
     from torchgauge.cost import Call, Work, formula
     from torchgauge.errors import (
         FormatError,
@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Analysis",
     "Call",
+    "Comparison",
     "FormatError",
     "ForwardError",
     "InputError",
@@ -39,13 +40,14 @@ __all__ = [
     "Work",
     "__version__",
     "analyze",
+    "compare",
     "formula",
     "load",
     "scan_weights",
 ]
 
 _HOMES = {
-    "torchgauge.analysis": ("Analysis", "WeightScan", "analyze", "load", "scan_weights"),
+    "torchgauge.analysis": ("Analysis", "Comparison", "WeightScan", "analyze", "compare", "load", "scan_weights"),
     "torchgauge.cost": ("Call", "Work", "formula"),
     "torchgauge.errors": (
         "FormatError",

@@ -6,6 +6,7 @@ Counts use powers of 1000 (k, M, G, T, P), bytes powers of 1024 written as KiB, 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from torchgauge.errors import UsageError
 
@@ -34,7 +35,14 @@ _SCALES = {
     "gib": 2**30,
     "tib": 2**40,
 }
-_NUMBER = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_BYTE_SCALES = _SCALES | {"b": 1}
+_SECOND_SCALES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0}
+# As they are written: mJ is not MJ.
+_JOULE_SCALES = {
+    "": 1.0, "J": 1.0, "kJ": 1e3, "MJ": 1e6, "mJ": 1e-3, "uJ": 1e-6, "µJ": 1e-6, "μJ": 1e-6, "nJ": 1e-9, "Wh": 3600.0,
+    "kWh": 3.6e6,
+}  # fmt: skip
+_NUMBER = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*([a-zµμ]*)\s*", re.IGNORECASE)
 
 
 def format_exact(value: int | None) -> str:
@@ -107,10 +115,30 @@ def format_shape(shape: tuple[int, ...] | list[int]) -> str:
 
 def parse_count(text: str) -> float:
     """`30M`, `4.1 G`, `200MB`, `1.5GiB`, `12_000` to a number; decimal unless the unit has an `i`."""
+    return _parsed(text, _SCALES, "a number; write it like 30M, 4.1G, 200MB or 1.5GiB")
+
+
+def parse_bytes(text: str) -> float:
+    """`200MB` (decimal), `1.5GiB` (binary), `512B`, `4096`."""
+    return _parsed(text, _BYTE_SCALES, "a size; write it like 200MB, 1.5GiB or 4096")
+
+
+def parse_seconds(text: str) -> float:
+    """`10ms`, `1.5 s`, `200us`, `0.01`."""
+    return _parsed(text, _SECOND_SCALES, "a time; write it like 10ms, 1.5s or 200us")
+
+
+def parse_joules(text: str) -> float:
+    """`5mJ`, `1.2 J`, `3kJ`, `0.5`."""
+    return _parsed(text, _JOULE_SCALES, "an energy; write it like 5mJ, 1.2J or 3kJ")
+
+
+def _parsed(text: str, scales: Mapping[str, float], what: str) -> float:
     match = _NUMBER.fullmatch(text)
-    if match is None or match[2].lower() not in _SCALES:
-        raise UsageError(f"'{text}' is not a number; write it like 30M, 4.1G, 200MB or 1.5GiB")
-    return float(match[1].replace("_", "").replace(",", "")) * _SCALES[match[2].lower()]
+    scale = None if match is None else scales.get(match[2], scales.get(match[2].lower()))
+    if match is None or scale is None:
+        raise UsageError(f"'{text}' is not {what}")
+    return float(match[1].replace("_", "").replace(",", "")) * scale
 
 
 def _with_prefix(value: float | None, unit: str) -> str:

@@ -10,8 +10,9 @@ import torch
 
 from tests.report.sample import ENVIRONMENT
 from torchgauge.cli import main
-from torchgauge.cli.system import offer_text, peaks_text, system_text
+from torchgauge.cli.system import offer_lines, peaks_text, system_lines, system_text
 from torchgauge.environment import Device, System, collect_environment, cpu_name, parse_cpuinfo
+from torchgauge.report.layout import line_width, plain
 
 
 def test_the_machine_is_described(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,9 +66,22 @@ def test_a_sensor_shows_what_it_resolves_and_an_absent_one_why() -> None:
         "name": "cuda_power_w", "device": "cuda:0", "available": True, "reason": None, "source": "NVML",
         "update_period_s": 1.0, "resolution": 0.001, "resolution_unit": "W",
     }  # fmt: skip
-    assert offer_text(sensor).split(maxsplit=2)[2] == "every 1.00 s, in steps of 0.001 W, from NVML"
+    assert (
+        plain(offer_lines(sensor, 100)).strip().split(maxsplit=2)[2] == "every 1.00 s, in steps of 0.001 W, from NVML"
+    )
     absent = {"name": "cycles", "available": False, "reason": "no such event"}
-    assert offer_text(absent).split(maxsplit=1) == ["cycles", "absent: no such event"]
+    assert plain(offer_lines(absent, 100)).strip().split(maxsplit=1) == ["cycles", "absent: no such event"]
+
+
+def test_the_lines_fit_the_terminal() -> None:
+    system = System(
+        ENVIRONMENT, physical_cores=2, logical_cores=4, available_memory_bytes=2**30, backends={}, devices=()
+    )
+    reason = "the processor, or the virtual machine around it, does not offer this event"
+    row = {"name": "cycles", "available": False, "reason": reason}
+    lines = system_lines(system, {"counters": [row]}, 80)
+    assert max(map(line_width, lines)) <= 80
+    assert reason in " ".join(plain(lines).split())
 
 
 def test_peaks_are_shown_with_their_source_or_as_unknown() -> None:

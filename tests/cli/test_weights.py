@@ -72,7 +72,7 @@ def test_a_missing_file_is_an_error_of_the_request(command: list[str], capsys: p
 
 def test_a_wrong_suffix_is_told_before_the_file_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["weights", "no/such/model.pt", "-o", "w.docx"]) == 2
-    assert "'w.docx': the name must end in one of: .against.csv, .csv, .json, .jsonl, " in capsys.readouterr().err
+    assert "'w.docx': the name must end in one of: .against.csv, .csv, " in capsys.readouterr().err
 
 
 def test_code_is_joined_on_the_command_line(

@@ -94,7 +94,7 @@ class WeightScan(Analysis):
         return report.to_dataframe(self, table)
 
     def save(self, path: str | Path) -> None:
-        """Write the list of tensors: `.json`, `.csv`, `.weights.csv` or `.txt`."""
+        """Write the list of tensors; the suffix names the format."""
         report.save_weights(self, path)
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from torchgauge.cli.output import check_outputs, deliver, show_progress
+from torchgauge.progress import import_torch
 
 SUMMARY = "analyse a small model that it builds itself, and write its report"
 FILES = ("torchgauge-demo.json", "torchgauge-demo.txt")
@@ -19,6 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from torchgauge.analysis import analyze
+
+    import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.cli.demo_model import DemoNet
     from torchgauge.report import Options
     from torchgauge.report.terminal import terminal_width

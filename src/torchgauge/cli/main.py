@@ -12,14 +12,21 @@ from difflib import get_close_matches
 from itertools import takewhile
 
 from torchgauge import __version__
-from torchgauge.cli import analyze, demo, system, weights
+from torchgauge.cli import analyze, check, compare, demo, system, weights
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError
 
-COMMANDS = {"analyze": analyze, "weights": weights, "system": system, "demo": demo}
+COMMANDS = {
+    "analyze": analyze,
+    "weights": weights,
+    "compare": compare,
+    "check": check,
+    "system": system,
+    "demo": demo,
+}
 EPILOG = """\
 torchgauge TARGET is short for torchgauge analyze TARGET; see torchgauge analyze --help for the targets and options.
 
-exit status: 0 done; 1 the request could not be met; 2 wrong usage
+exit status: 0 done; 1 the request could not be met; 2 wrong usage; 3 a budget is broken
 """
 # Options without a value that every command takes: they may stand before the command too.
 COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle")
@@ -91,7 +98,8 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="repeatable; format by suffix: .json .txt, of an analysis also .csv (modules) .ops.csv .weights.csv "
+        help="repeatable; format by suffix: .html .json .txt .csv .md, of analyses and weights also .jsonl .tex .xml "
+        ".parquet .weights.csv comprehensive_model_analysis.txt, of an analysis .ops.csv .ops.parquet .dot .svg "
         ".trace.json (measured)",
     )
     group.add_argument("--json", action="store_true", help="print JSON instead of text")

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from torchgauge.progress import stage
+
 # As shells tell that a program was ended by Ctrl-C.
 INTERRUPTED_STATUS = 130
 INTERRUPTED = "interrupted"
@@ -19,10 +21,14 @@ if TYPE_CHECKING:
 
 def report_options(args: argparse.Namespace) -> Options:
     """The shape of the report. Checked before the analysis, which may take long, as the names of the files are."""
+    check_outputs(args)
+    return table_options(args)
+
+
+def table_options(args: argparse.Namespace) -> Options:
     from torchgauge.report import DEFAULT_COLUMNS, Options
     from torchgauge.report.terminal import terminal_width
 
-    check_outputs(args)
     columns = DEFAULT_COLUMNS if args.columns is None else tuple(part.strip() for part in args.columns.split(","))
     return Options(depth=args.depth, columns=columns, sort=args.sort, width=terminal_width())
 
@@ -36,24 +42,28 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
     """Files first: they are complete even if the reader of stdout goes away."""
+    shown = show_progress(args, sys.stderr)
+    with stage("looking for advice", shown=shown):
+        view.advice  # noqa: B018 -- found when it is first asked for
     for path in args.outputs:
-        save_report(view, Path(path), args, options)
+        with stage(f"writing {Path(path).name}", shown=shown):
+            save_report(view, Path(path), options)
+        tell_written(Path(path), quiet=args.quiet)
     if args.json:
         from torchgauge.report import render
 
         sys.stdout.write(render(view, "json"))
     elif not args.quiet:
-        print_report(view, options, sys.stdout)
+        print_report(view, options, sys.stdout, shown=shown)
 
 
-def save_report(view: View, path: Path, args: argparse.Namespace, options: Options) -> None:
+def save_report(view: View, path: Path, options: Options) -> None:
     from dataclasses import replace
 
     from torchgauge.report import save
     from torchgauge.report.options import PLAIN_WIDTH
 
     save(view, path, replace(options, width=PLAIN_WIDTH))
-    tell_written(path, quiet=args.quiet)
 
 
 def write_file(path: Path, text: str, *, quiet: bool) -> None:
@@ -68,11 +78,13 @@ def tell_written(path: Path, *, quiet: bool) -> None:
         print(f"wrote {path}", file=sys.stderr)
 
 
-def print_report(view: View, options: Options, stream: TextIO) -> None:
+def print_report(view: View, options: Options, stream: TextIO, *, shown: bool) -> None:
     from torchgauge.report.terminal import write_lines
     from torchgauge.report.text import report_lines
 
-    write_lines(report_lines(view, options), stream)
+    with stage("putting the report together", shown=shown):
+        lines = report_lines(view, options)
+    write_lines(lines, stream)
 
 
 def show_progress(args: argparse.Namespace, stream: TextIO) -> bool:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.cli.output import show_progress, write_file
 from torchgauge.errors import UsageError
+from torchgauge.progress import import_torch, stage
 
 if TYPE_CHECKING:
     from torchgauge.environment import Device, System
     from torchgauge.measure.calibrate import Calibrated
+    from torchgauge.report.layout import Line
 
 SUMMARY = "what this machine offers: processor, memory, torch and its backends, devices, sensors, counters, meters"
 DESCRIPTION = "Show what this machine offers to torch, and what can be measured on it."
@@ -30,13 +32,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    for path in args.outputs:
+        if Path(path).suffix not in FORMS:
+            raise UsageError(f"'{path}': the name must end in one of: {', '.join(FORMS)}")
+    import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.energy.offers import offered
     from torchgauge.environment import collect_system
     from torchgauge.measure.offers import offers
 
-    for path in args.outputs:
-        if Path(path).suffix not in FORMS:
-            raise UsageError(f"'{path}': the name must end in one of: {', '.join(FORMS)}")
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []
     places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
@@ -48,13 +51,14 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(system_json(system, found))
     elif not args.quiet:
-        sys.stdout.write(system_text(system, found))
+        from torchgauge.report.terminal import terminal_width, write_lines
+
+        write_lines(system_lines(system, found, terminal_width()), sys.stdout)
     return 0
 
 
 def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
     from torchgauge.measure.calibrate import calibrate
-    from torchgauge.progress import stage
 
     env = system.environment
     devices = [("cpu", env.cpu, f"with torch {env.torch}, {env.threads} threads")]
@@ -76,7 +80,15 @@ def system_document(system: System, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def system_text(system: System, found: Mapping[str, Any]) -> str:
+    from torchgauge.report.layout import plain
+    from torchgauge.report.options import PLAIN_WIDTH
+
+    return plain(system_lines(system, found, PLAIN_WIDTH))
+
+
+def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[Line]:
     from torchgauge.report.escape import visible
+    from torchgauge.report.layout import Span, wrap
 
     facts = [*_machine(system), *_torch(system), *(("Device", device_text(device)) for device in system.devices)]
     if not system.devices:
@@ -84,11 +96,12 @@ def system_text(system: System, found: Mapping[str, Any]) -> str:
     facts += [("Peaks", peaks_text(row)) for row in found.get("peaks", ())]
     for row in found.get("calibration", ()):
         facts += [("Missing", text) for text in missing_texts(row)] + [("Note", note) for note in row["notes"]]
-    lines = [f"{name:<10}{visible(value)}" for name, value in facts]
+    lines = [line for name, value in facts for line in wrap(visible(value), width, lead=(Span(f"{name:<10}"),))]
     for title in ("Sensors", "Counters", "Meters"):
         rows = found.get(title.lower(), ())
-        lines += ["", title, *(f"  {visible(offer_text(row))}" for row in rows)] if rows else []
-    return "\n".join(lines) + "\n"
+        lines += [(), (Span(title, "heading"),)] if rows else []
+        lines += [line for row in rows for line in offer_lines(row, width)]
+    return lines
 
 
 FORMS = {".json": system_json, ".txt": system_text}
@@ -145,10 +158,14 @@ def missing_texts(row: Mapping[str, Any]) -> list[str]:
     return [f"{row['device']} {part}: {reason}" for part, reason in row["absent"].items()]
 
 
-def offer_text(row: Mapping[str, Any]) -> str:
-    """A sensor or a counter in one line: what it resolves, or why it is missing."""
+def offer_lines(row: Mapping[str, Any], width: int) -> list[Line]:
+    """A sensor or a counter: what it resolves, or why it is missing."""
+    from torchgauge.report.escape import visible
+    from torchgauge.report.layout import Span, wrap
+
     name = f"{row['name']} ({row['device']})" if row.get("device") else row["name"]
-    return f"{name:<34}{_resolves(row) if row['available'] else 'absent: ' + row['reason']}"
+    text = _resolves(row) if row["available"] else f"absent: {row['reason']}"
+    return wrap(visible(text), width, lead=(Span(f"  {visible(name):<34}"),), style="" if row["available"] else "dim")
 
 
 def _resolves(row: Mapping[str, Any]) -> str:

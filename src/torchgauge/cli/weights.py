@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.cli.output import show_progress, tell_failures, tell_written
+from torchgauge.cli.target_options import positive
 from torchgauge.errors import TorchgaugeError, UsageError
 
 if TYPE_CHECKING:
@@ -56,13 +57,6 @@ def depth_arguments(args: argparse.Namespace) -> dict[str, Any]:
         "deep": "auto" if args.deep is None else args.deep,
         "spectrum": args.spectrum,
     }
-
-
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.sections import heading
+from torchgauge.report.verified_text import is_withdrawn, measured_text, plan_lines, withdrawn_lines
 from torchgauge.report.weight_sections import more_lines
 from torchgauge.units import format_bytes, format_exact, format_percent, format_seconds, format_value
 from torchgauge.view import View
 
 SHOWN = 8
+# Of code that names every place; the JSON, Markdown and HTML reports have all of it.
+CODE_LINES, CODE_WIDTH = 3, 320
 _QUANTITIES = {
     "time_s": "of the time", "energy_j": "of the energy", "bytes_moved": "of the bytes moved", "flops": "of the FLOPs",
     "peak_activation_bytes": "of the peak of activations", "param_bytes": "of the parameters' bytes",
@@ -23,15 +26,24 @@ _APART = ("places", "count")
 
 
 def advice(view: View, options: Options) -> list[Line]:
-    found = view.advice
+    return [*advice_lines(view.advice, options, SHOWN), *plan_lines(view.plan, options)]
+
+
+def every_advice(view: View, options: Options) -> list[Line]:
+    return [*advice_lines(view.advice, options, len(view.advice)), *plan_lines(view.plan, options)]
+
+
+def advice_lines(found: Sequence[Mapping[str, Any]], options: Options, limit: int) -> list[Line]:
+    standing = [row for row in found if not is_withdrawn(row)]
     lines: list[Line] = []
-    for number, row in enumerate(found[:SHOWN], start=1):
+    for number, row in enumerate(standing[:limit], start=1):
         lead = f"{number}. "
         lines += wrap(visible(_headline(row)), options.width, lead=(Span(lead),))
         indent = (Span(" " * len(lead)),)
         for text in _details(row):
             lines += wrap(visible(text), options.width, lead=indent, style="dim")
-    return [heading("Advice"), *lines, *more_lines(len(found) - SHOWN)] if lines else []
+    lines += [*more_lines(len(standing) - limit), *withdrawn_lines(found, options)]
+    return [heading("Advice"), *lines] if lines else []
 
 
 def _headline(row: Mapping[str, Any]) -> str:
@@ -41,8 +53,16 @@ def _headline(row: Mapping[str, Any]) -> str:
 def _details(row: Mapping[str, Any]) -> list[str]:
     shown = {name: value for name, value in row["evidence"].items() if name not in _APART}
     texts = [", ".join(text for name, value in shown.items() if (text := figure_text(name, value)))]
-    texts += [row["code"]] if row["code"] else []
+    texts += code_lines(row["code"] or "")
+    texts += [measured_text(row) or ""]
     return [*filter(None, texts), f"risk: {row['risk']}; confidence: {row['confidence']}"]
+
+
+def code_lines(code: str) -> list[str]:
+    """Its beginning, which says what it does; names of many places are for formats that are not read line by line."""
+    lines = [line for line in code.splitlines() if line.strip()]
+    shown = [line if len(line) <= CODE_WIDTH else f"{line[:CODE_WIDTH]}…" for line in lines[:CODE_LINES]]
+    return [*shown, *([f"… {format_exact(len(lines) - CODE_LINES)} more lines"] if len(lines) > CODE_LINES else [])]
 
 
 def place_text(row: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ def rows_to_csv(rows: Sequence[Row]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     if rows:
-        writer.writerow(rows[0])
+        writer.writerow(map(inert_cell, rows[0]))
     writer.writerows([_cell(key, value) for key, value in row.items()] for row in rows)
     return buffer.getvalue()
 
@@ -34,7 +34,7 @@ def _cell(key: str, value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return inert_cell(" ".join(value))
     if isinstance(value, list | dict):
-        return json.dumps(json_value(value))
+        return inert_cell(json.dumps(json_value(value)))
     return value
 
 

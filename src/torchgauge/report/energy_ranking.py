@@ -64,14 +64,15 @@ def rank_module_energy(view: View, limit: int) -> list[HungryModules]:
     total = whole_joules(view) or 0.0
     groups: dict[Hashable, list[tuple[Node, float]]] = {}
     for node in view.tree.walk():
-        own = _own(node, rows, energy_key(view))
+        own = own_energy(node, rows, energy_key(view))
         if own > _ROUNDING * total:
             groups.setdefault((path_pattern(node.path), node.record.type), []).append((node, own))
     ranked = [_hungry_modules(members, total) for members in groups.values()]
     return sorted(ranked, key=lambda entry: entry.joules, reverse=True)[:limit]
 
 
-def _own(node: Node, rows: Mapping[str, Mapping[str, Any]], key: str) -> float:
+def own_energy(node: Node, rows: Mapping[str, Mapping[str, Any]], key: str) -> float:
+    """Without the modules below."""
     below = sum(rows.get(child.path, {}).get(key) or 0.0 for child in node.children)
     return (rows.get(node.path, {}).get(key) or 0.0) - below
 

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # Controls (escape sequences, line feeds), formats (bidirectional overrides), surrogates, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_FORMULA_STARTS = ("=", "+", "-", "@")
+# Also in full width, as Excel reads them where East Asian text is typed.
+_FORMULA_STARTS = "=+\\-@＝＋－＠"  # noqa: RUF001
+_FORMULA = re.compile(rf"\s*[{_FORMULA_STARTS}]")
+# Half of the world's spreadsheets split a line at semicolons, and do not see that the cell was quoted.
+_LATER_FORMULA = re.compile(rf"(;\s*)(?=[{_FORMULA_STARTS}])")
 
 
 def visible(text: str) -> str:
     """The text with every character that would not show as itself written as an escape, such as `\\x1b`."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
-    return "".join(_escaped(char) if unicodedata.category(char) in _HIDDEN else char for char in text)
+    return "".join(_escaped(char) if _is_hidden(char) else char for char in text)
 
 
 def inert_cell(text: str) -> str:
     """The text so that a spreadsheet does not run it as a formula."""
     text = visible(text)
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+    if ";" in text:
+        text = _LATER_FORMULA.sub(r"\1'", text)
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def _is_hidden(char: str) -> bool:
+    return unicodedata.category(char) in _HIDDEN or _is_noncharacter(ord(char))
+
+
+def _is_noncharacter(code: int) -> bool:
+    """The last two of each plane and a block of 32 are for nobody's use; XML forbids some of them."""
+    return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
 
 
 def _escaped(char: str) -> str:

@@ -18,7 +18,7 @@ from torchgauge.records import Capture, ParamRecord, TensorSpec, tensor_specs
 from torchgauge.tree import Figures, Node
 from torchgauge.view import Row, View
 
-_NUMBERED = re.compile(r"(.*?)(\d+)")
+NUMBERED = re.compile(r"(.*?)(\d+)")
 
 # Those of equal modules add up.
 _MEASURED = (*MODULE_MEMBERS, *MEMBERS)
@@ -64,7 +64,7 @@ class _Folding:
 
     def fold(self, positions: Sequence[Sequence[Node]], parent_path: str | None) -> Block:
         """One block from sibling positions; each holds the nodes at that position in all the blocks folded above."""
-        name = _run_name([position[0].name for position in positions])
+        name = run_name([position[0].name for position in positions])
         path = name if not parent_path else f"{parent_path}.{name}"
         members = tuple(node for position in positions for node in position)
         rows = [list(position) for position in zip(*(node.children for node in members), strict=True)]
@@ -74,7 +74,7 @@ class _Folding:
     def _runs(self, positions: list[list[Node]]) -> Iterator[list[list[Node]]]:
         def likeness(indexed: tuple[int, list[Node]]) -> tuple[object, ...]:
             index, position = indexed
-            match = _NUMBERED.fullmatch(position[0].name)
+            match = NUMBERED.fullmatch(position[0].name)
             # The index keeps a name without a number apart from its neighbours.
             return (match[1], self.kind[position[0].path]) if match else (index,)
 
@@ -134,9 +134,9 @@ def _specs(structure: object) -> tuple[TensorSpec, ...]:
     return tuple(tensor_specs(structure))
 
 
-def _run_name(names: list[str]) -> str:
+def run_name(names: list[str]) -> str:
     """`0–11` for the names 0 to 11, `block1–3` for block1 to block3."""
-    first, last = _NUMBERED.fullmatch(names[0]), _NUMBERED.fullmatch(names[-1])
+    first, last = NUMBERED.fullmatch(names[0]), NUMBERED.fullmatch(names[-1])
     if len(names) == 1 or first is None or last is None:
         return names[0]
     return f"{names[0]}–{last[2]}"

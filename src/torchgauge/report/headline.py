@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import Counter
 
 from torchgauge.report.escape import visible
-from torchgauge.report.layout import Line, Span, cell_width, wrap
+from torchgauge.report.layout import Line, Span, cell_width, shorten, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact, origin_facts, stored_facts
 from torchgauge.report.peak import find_peak
 from torchgauge.units import format_bytes, format_count, format_exact, format_shape
 from torchgauge.view import View
 
+_LONGEST = 32  # of an input's name, which all others are aligned with
+
 
 def title(view: View, options: Options) -> list[Line]:
     capture, kind = view.capture, model_kind(view)
     named = f" · {visible(capture.target.name)}" if capture.target.name not in ("", kind) else ""
     lines: list[Line] = [(Span(visible(kind), "heading"), Span(named))]
-    return lines + fact_lines([("Run", run_text(view), ""), *_inputs(view), *origin_facts(view)], options.width)
+    return lines + fact_lines([("Run", run_text(view), ""), *input_facts(view), *origin_facts(view)], options.width)
 
 
 def model_kind(view: View) -> str:
@@ -26,22 +28,23 @@ def model_kind(view: View) -> str:
 
 
 def totals(view: View, options: Options) -> list[Line]:
+    return fact_lines(total_facts(view), options.width)
+
+
+def total_facts(view: View) -> list[Fact]:
     if not view.capture.has_code:
-        return fact_lines([*_parameters(view), *stored_facts(view)], options.width)
+        return [*_parameters(view), *stored_facts(view)]
     figures, moved = view.totals, view.totals.bytes_read + view.totals.bytes_written
     intensity = f"{format_count(figures.flops / moved)} FLOPs per byte" if moved else ""
     peak = find_peak(view)
-    return fact_lines(
-        [
-            *_parameters(view),
-            *stored_facts(view),
-            ("MACs", format_count(figures.macs), format_exact(figures.macs)),
-            ("FLOPs", format_count(figures.flops), format_exact(figures.flops)),
-            ("Bytes moved", format_bytes(moved), _moved_note(view, intensity)),
-            ("Peak activations", format_bytes(peak.activation_bytes), f"at {visible(peak.place)}"),
-        ],
-        options.width,
-    )
+    return [
+        *_parameters(view),
+        *stored_facts(view),
+        ("MACs", format_count(figures.macs), format_exact(figures.macs)),
+        ("FLOPs", format_count(figures.flops), format_exact(figures.flops)),
+        ("Bytes moved", format_bytes(moved), _moved_note(view, intensity)),
+        ("Peak activations", format_bytes(peak.activation_bytes), f"at {visible(peak.place)}"),
+    ]
 
 
 def _parameters(view: View) -> list[Fact]:
@@ -56,9 +59,9 @@ def run_text(view: View) -> str:
     """`inference on cpu, float32 parameters, without arithmetic`."""
     run = view.capture.run
     if run.mode is None:
-        return f"{run.reason}; {_dtypes(view)}"
+        return visible(f"{run.reason}; {_dtypes(view)}")
     how = "run for real" if run.mode == "real" else "without arithmetic"
-    return f"{'training' if run.train else 'inference'} on {run.device}, {_dtypes(view)}, {how}"
+    return visible(f"{'training' if run.train else 'inference'} on {run.device}, {_dtypes(view)}, {how}")
 
 
 def parameter_note(view: View) -> str:
@@ -82,11 +85,11 @@ def _dtypes(view: View) -> str:
     return f"{', '.join(dtype for dtype, _ in elements.most_common())} parameters" if elements else "no parameters"
 
 
-def _inputs(view: View) -> list[Fact]:
+def input_facts(view: View) -> list[Fact]:
     """The inputs, then what was assumed: one reason often covers several of them."""
     inputs = view.capture.inputs
-    shapes = [f"{format_shape(entry.spec.shape)} {entry.spec.dtype}" for entry in inputs]
-    names = [f"Input {visible(entry.name)}" for entry in inputs]
+    shapes = [visible(f"{format_shape(entry.spec.shape)} {entry.spec.dtype}") for entry in inputs]
+    names = [f"Input {shorten(visible(entry.name), _LONGEST)}" for entry in inputs]
     reasons = dict.fromkeys(entry.inferred for entry in inputs if entry.inferred)
     given = [(name, shape, "") for name, shape in zip(names, shapes, strict=True)]
     return given + [("Assumed", "", visible(reason)) for reason in reasons]
@@ -116,7 +119,7 @@ def fact_lines(facts: list[Fact], width: int) -> list[Line]:
             lines.append((lead, Span(padded(value, values) if note else value, "figure"), Span(note, "dim")))
         else:
             lines.append((lead, Span(value, "figure")))
-            lines += wrap(note, width, lead=(Span(padded("", names)),), style="dim")
+            lines += wrap(note, width, lead=(Span(padded("", names)),), style="dim") if note else []
     return lines
 
 

@@ -96,7 +96,10 @@ def _table_line(headings: Sequence[Heading], row: Sequence[Line], widths: list[i
 def wrap(text: str, width: int, *, lead: Line = (), style: str = "") -> list[Line]:
     """The text behind `lead`, its further lines indented as far."""
     indent = line_width(lead)
-    pieces = textwrap.wrap(text, max(width - indent, MIN_TEXT_WIDTH), break_on_hyphens=False) or [""]
+    room = max(width - indent, MIN_TEXT_WIDTH)
+    # Most texts fit, and textwrap takes its time to find that out.
+    fits = len(text) <= room and text.isprintable() and text == text.strip()
+    pieces = [text] if fits else textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     first, *rest = [Span(piece, style) for piece in pieces]
     return [(*lead, first), *((Span(" " * indent), span) for span in rest)]
 

@@ -20,7 +20,7 @@ def origin_facts(view: View) -> list[Fact]:
     facts: list[Fact] = []
     family = view.architecture.family
     if family:
-        facts.append(("Family", family, hyperparameter_text(view.architecture.hyperparameters)))
+        facts.append(("Family", visible(family), visible(hyperparameter_text(view.architecture.hyperparameters))))
     target = view.capture.target
     if view.capture.stored is not None and target.format:
         facts.append(("Format", visible(target.format), _files_text(target.files)))

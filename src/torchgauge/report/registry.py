@@ -1,16 +1,35 @@
-"""One registry: the name of a format -> its suffix and renderer."""
+"""One registry: the name of a format -> its suffix and renderer.
+
+A format of one's own is one function; it gives text, or bytes for a binary format:
+
+    @renderer("names", suffix=".names")
+    def render_names(view: View, options: Options) -> str:
+        return "\\n".join(row.path for row in view.modules)
+
+Importing its module registers it. An installed package is imported by itself, when a format is first looked for, where
+its metadata name the module in an entry point:
+
+    [project.entry-points."torchgauge.renderers"]
+    names = "my_package.names_report"
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from torchgauge.errors import UsageError
 from torchgauge.report.options import Options
 from torchgauge.view import View
 
-Render = Callable[[View, Options], str]
+Render = Callable[[View, Options], str | bytes]
+R = TypeVar("R", bound=Render)
+
+ENTRY_POINTS = "torchgauge.renderers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +44,11 @@ class Format:
 FORMATS: dict[str, Format] = {}
 
 
-def renderer(name: str, *, suffix: str | None = None) -> Callable[[Render], Render]:
+def renderer(name: str, *, suffix: str | None = None) -> Callable[[R], R]:
     """Register a renderer for a format and for the files whose names end in `suffix`."""
 
-    def register(render: Render) -> Render:
-        if name in FORMATS or (suffix and suffix in known_suffixes()):
+    def register(render: R) -> R:
+        if name in FORMATS or (suffix and suffix in _suffixes()):
             raise ValueError(f"the format '{name}' or the suffix '{suffix}' has a renderer already")
         FORMATS[name] = Format(name, suffix, render)
         return render
@@ -38,19 +57,53 @@ def renderer(name: str, *, suffix: str | None = None) -> Callable[[Render], Rend
 
 
 def known_suffixes() -> list[str]:
-    return sorted(entry.suffix for entry in FORMATS.values() if entry.suffix)
+    load_renderers()
+    return _suffixes()
 
 
 def find_format(path: str | Path) -> Format:
     """The format of a file by its name; the longest suffix wins, so `.ops.csv` is not `.csv`."""
+    load_renderers()
     name = Path(path).name.lower()
     fitting = [entry for entry in FORMATS.values() if entry.suffix and name.endswith(entry.suffix)]
     if not fitting:
-        raise UsageError(f"'{path}': the name must end in one of: {', '.join(known_suffixes())}")
+        raise UsageError(f"'{path}': the name must end in one of: {', '.join(_suffixes())}")
     return max(fitting, key=lambda entry: len(entry.suffix or ""))
 
 
 def render(view: View, format: str = "text", options: Options | None = None) -> str:
+    """The report as text; a binary format is a usage error: `render_bytes` and `save` give it."""
+    found = _named(format).render(view, options or Options())
+    if isinstance(found, bytes):
+        raise UsageError(f"the format '{format}' is binary: write it to a file")
+    return found
+
+
+def render_bytes(view: View, format: str, options: Options | None = None) -> bytes:
+    """The report as the bytes of a file."""
+    found = _named(format).render(view, options or Options())
+    return found if isinstance(found, bytes) else found.encode()
+
+
+@cache
+def load_renderers() -> None:
+    """Import what installed packages offer; one that does not load is told and left out."""
+    from importlib.metadata import entry_points  # slow to load, and few reports need it
+
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            entry.load()
+        except (ImportError, AttributeError, ValueError) as error:
+            warnings.warn(f"the report format '{entry.name}' ({entry.value}) does not load: {error}", stacklevel=2)
+
+
+def _suffixes() -> list[str]:
+    return sorted(entry.suffix for entry in FORMATS.values() if entry.suffix)
+
+
+def _named(format: str) -> Format:
+    if format not in FORMATS:
+        load_renderers()
     if format not in FORMATS:
         raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(FORMATS))}")
-    return FORMATS[format].render(view, options or Options())
+    return FORMATS[format]

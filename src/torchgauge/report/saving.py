@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.report.options import Options
-from torchgauge.report.registry import find_format, render
+from torchgauge.report.registry import find_format, render_bytes
 from torchgauge.view import View
 
 
 def save(view: View, path: str | Path, options: Options | None = None) -> None:
     """Write the report in the format that the suffix names."""
-    write_whole(Path(path), find_format(path).render(view, options or Options()))
+    write_whole(Path(path), render_bytes(view, find_format(path).name, options))
 
 
-# The list of a checkpoint's tensors: the suffix -> the format.
+# The list of a checkpoint's tensors: the suffix -> the format; the first that fits.
 WEIGHT_FORMATS = {
     ".against.csv": "against.csv",
     ".weights.csv": "weights.csv",
     ".csv": "weights.csv",
+    ".html": "html",
     ".json": "json",
     ".jsonl": "weights.jsonl",
+    ".md": "markdown",
+    ".parquet": "weights.parquet",
+    ".tex": "latex",
+    "comprehensive_model_analysis.txt": "comprehensive",
     ".txt": "weights",
+    ".xml": "xml",
 }
 
 
 # What an analysis has and a checkpoint has not, though the suffix ends like one of those above.
-_OF_ANALYSES = (".ops.csv", ".trace.json")
+_OF_ANALYSES = (".ops.csv", ".trace.json", ".ops.parquet")
 
 
 def weight_format(path: str | Path) -> str:
@@ -42,19 +49,38 @@ def weight_format(path: str | Path) -> str:
 
 def save_weights(view: View, path: str | Path, options: Options | None = None) -> None:
     """Write the list of tensors in the format that the suffix names."""
-    write_whole(Path(path), render(view, weight_format(path), options))
+    write_whole(Path(path), render_bytes(view, weight_format(path), options))
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write beside the file and rename: a reader sees the old file or the new one, never half of it."""
-    # A link stays a link: the file it points to is replaced.
-    final = path.resolve()
-    draft = final.with_name(f".{final.name}.{secrets.token_hex(4)}")
+    data = content.encode() if isinstance(content, str) else content
     try:
-        draft.write_bytes(text.encode())
-        os.replace(draft, final)
+        # A link stays a link: the file it points to is replaced.
+        final = path.resolve()
+        if takes_bytes_itself(final):
+            final.write_bytes(data)
+        else:
+            _replace(final, data)
     except OSError as error:
         raise TorchgaugeError(f"cannot write '{path}': {error.strerror or error}") from error
+    except RuntimeError as error:
+        # A chain of links without an end, as Path.resolve tells it before Python 3.13.
+        raise TorchgaugeError(f"cannot write '{path}': {error}") from error
+
+
+def takes_bytes_itself(path: Path) -> bool:
+    """A pipe or a device: it must not be replaced by a file."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def _replace(final: Path, data: bytes) -> None:
+    # The name of the draft does not grow with that of the file, which may be as long as a name can be.
+    draft = final.with_name(f".torchgauge-{secrets.token_hex(8)}")
+    try:
+        draft.write_bytes(data)
+        os.replace(draft, final)
     finally:
-        if draft.exists():
+        # Gone after the rename; a folder that may not be searched has none either.
+        with suppress(OSError):
             draft.unlink()

@@ -164,6 +164,16 @@ def _uncounted(count: int) -> Span:
 
 
 def notes(view: View, options: Options) -> list[Line]:
+    lines = [
+        line
+        for text in note_texts(view)
+        for line in wrap(visible(text), options.width, lead=(Span("- "),), style="warning")
+    ]
+    return [heading("Notes"), *lines] if lines else []
+
+
+def note_texts(view: View) -> list[str]:
+    """What the reader must know of the run before trusting its figures."""
     run = view.capture.run
     texts = []
     if run.mode == "real":
@@ -174,5 +184,4 @@ def notes(view: View, options: Options) -> list[Line]:
         names = ", ".join(f"{node.path} ({format_count(node.record.params)} params)" for node in unused[:6])
         more = f" and {len(unused) - 6} more" if len(unused) > 6 else ""
         texts.append(f"Never used in this run: {names}{more}")
-    lines = [line for text in texts for line in wrap(visible(text), options.width, lead=(Span("- "),), style="warning")]
-    return [heading("Notes"), *lines] if lines else []
+    return texts

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Self
 
 from torchgauge.errors import TorchgaugeError
 from torchgauge.report.document import json_line
+from torchgauge.report.saving import takes_bytes_itself
 
 
 class RowStream:
@@ -19,7 +20,8 @@ class RowStream:
         self._path = path
         # A link stays a link: the file it points to is replaced.
         self._final = Path(path).resolve()
-        self._draft = self._final.with_name(f".{self._final.name}.{secrets.token_hex(4)}")
+        is_direct = takes_bytes_itself(self._final)
+        self._draft = self._final if is_direct else self._final.with_name(f".torchgauge-{secrets.token_hex(8)}")
         self._stream: BinaryIO | None = None
 
     def __enter__(self) -> Self:
@@ -40,12 +42,13 @@ class RowStream:
         assert self._stream is not None
         try:
             self._stream.close()
-            if kind is None:
+            if kind is None and self._draft != self._final:
                 os.replace(self._draft, self._final)
         except OSError as error:
             raise self._failure(error) from error
         finally:
-            self._draft.unlink(missing_ok=True)
+            if self._draft != self._final:
+                self._draft.unlink(missing_ok=True)
 
     def _failure(self, error: OSError) -> TorchgaugeError:
         return TorchgaugeError(f"cannot write '{self._path}': {error.strerror or error}")

@@ -81,10 +81,10 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def _label(entry: Sampled) -> str:
-    return f"{_plain(entry.name)} {entry.label}".strip()
+    return f"{plain_name(entry.name)} {entry.label}".strip()
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """`rss_bytes` is `rss`, in bytes."""
     for unit in _UNITS:
         name = name.removesuffix(unit)
@@ -133,7 +133,7 @@ def _absent_lines(absent: Mapping[str, str], options: Options) -> list[Line]:
     """One line for each reason, with all that it is the reason for."""
     reasons: dict[str, list[str]] = {}
     for name, reason in absent.items():
-        reasons.setdefault(reason, []).append(_plain(name))
+        reasons.setdefault(reason, []).append(plain_name(name))
     lines: list[Line] = []
     for reason, names in reasons.items():
         lines += wrap(visible(f"{', '.join(names)}: {reason}"), options.width, lead=(Span("no ", "dim"),), style="dim")

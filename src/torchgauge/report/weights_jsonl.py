@@ -7,7 +7,7 @@ from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 
-@renderer("weights.jsonl", suffix=".jsonl")
+@renderer("weights.jsonl", suffix=".weights.jsonl")
 def render_weights_jsonl(view: View, options: Options) -> str:
     """One JSON object per tensor, in the order of the files."""
     if not view.weights:

@@ -1,0 +1,79 @@
+"""Budgets of models: given, or in the pyproject.toml of the project."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchgauge.analysis.comparing import open_analysis
+from torchgauge.errors import UsageError
+from torchgauge.report.budgets import BudgetReport, Limit, check_view, limit, limits, measuring_needs
+
+# What a target's own table may say of its analysis, besides its limits.
+SETTINGS: dict[str, type] = {
+    "input": str, "batch": int, "seq": int, "dtype": str, "device": str, "mode": str, "as": str,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBudget:
+    limits: tuple[Limit, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """`[tool.torchgauge.budgets]`: limits for every target; tables in it are named after a target, whose limits they
+    hold besides or instead."""
+
+    common: Mapping[str, Any] = field(default_factory=dict)
+    targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def of(self, target: str) -> TargetBudget:
+        own = self.targets.get(target, {})
+        values = {**self.common, **{key: value for key, value in own.items() if key not in SETTINGS}}
+        settings = {key: _setting(target, key, own[key]) for key in SETTINGS if key in own}
+        return TargetBudget(tuple(limit(key, value) for key, value in values.items()), settings)
+
+
+def _setting(target: str, key: str, value: Any) -> Any:
+    """`input` may be several."""
+    values = value if key == "input" and isinstance(value, list) else [value]
+    if not all(isinstance(one, SETTINGS[key]) and not isinstance(one, bool) for one in values):
+        raise UsageError(f"the budget of '{target}': '{key}' is {value!r}, not {SETTINGS[key].__name__}")
+    return values if key == "input" else value
+
+
+def read_budgets(folder: Path) -> Budgets:
+    """Of the nearest pyproject.toml that has the table, in the folder or above it."""
+    for place in (folder, *folder.parents):
+        file = place / "pyproject.toml"
+        table = _table(file) if file.is_file() else None
+        if table is not None:
+            return Budgets(
+                {key: value for key, value in table.items() if not isinstance(value, Mapping)},
+                {key: value for key, value in table.items() if isinstance(value, Mapping)},
+            )
+    return Budgets()
+
+
+def _table(file: Path) -> Mapping[str, Any] | None:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"'{file}' cannot be read: {error}") from error
+    table = document.get("tool", {}).get("torchgauge", {}).get("budgets")
+    if table is not None and not isinstance(table, Mapping):
+        raise UsageError(f"[tool.torchgauge.budgets] of '{file}' is no table")
+    return table
+
+
+def check(target: Any, budgets: Mapping[str, float | str], **options: Any) -> BudgetReport:
+    """A model, target, saved run or analysis against limits such as {"params": "30M", "time_s": "10ms"}; what they
+    need is measured. `options` are those of `analyze`."""
+    wanted = limits(budgets)
+    needs = {key: True for key, needed in measuring_needs(wanted).items() if needed}
+    return check_view(open_analysis(target, **{"advice": False, "weights": False, **options, **needs}), wanted)

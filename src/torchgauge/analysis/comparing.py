@@ -1,0 +1,104 @@
+"""`compare`: analyses side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from torchgauge.analysis.analyzing import analyze
+from torchgauge.analysis.depth import WEIGHTS_BYTES
+from torchgauge.analysis.result import Analysis, load
+from torchgauge.report.comparison import Compared, compare_views, render, save, to_dataframe
+from torchgauge.report.comparison.document import comparison_document
+from torchgauge.report.options import Options
+
+if TYPE_CHECKING:
+    import pandas
+    import torch
+
+    Target = str | os.PathLike[str] | torch.nn.Module | Analysis
+
+
+class Comparison:
+    """Analyses side by side: the first is what the others are compared with. `data` is what was found."""
+
+    def __init__(self, analyses: Sequence[Analysis], drifts: Sequence[Mapping[str, Any] | None] = ()) -> None:
+        self.analyses = tuple(analyses)
+        self.data: Compared = compare_views(self.analyses, drifts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON: sides, totals with their changes, structure, modules, weights."""
+        return comparison_document(self.data)
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """One row per module, all figures of all sides."""
+        return to_dataframe(self.data)
+
+    def save(self, path: str | Path, options: Options | None = None) -> None:
+        """Write it; the suffix names the format: `.html`, `.json`, `.md`, `.csv` (modules) or `.txt`."""
+        save(self.data, path, options)
+
+    def render(self, format: str = "text", options: Options | None = None) -> str:
+        return render(self.data, format, options)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def __repr__(self) -> str:
+        names = ", ".join(side.name or side.kind for side in self.data.sides)
+        return f"<Comparison of {names}>"
+
+    def _repr_html_(self) -> str:
+        return self.render("fragment")
+
+
+def compare(first: Target, second: Target, *more: Target, **options: Any) -> Comparison:
+    """Analyses, models or targets side by side; a target that ends in `.json` is a saved run.
+
+    `options` are those of `analyze`, for what is not analysed yet. The values of weights are compared by their figures;
+    where two targets are files or folders (up to 4 GiB), also tensor by tensor, unless `weights` is False.
+    """
+    targets = (first, second, *more)
+    analyses = [open_analysis(target, **options) for target in targets]
+    reads = options.get("weights", "auto") is not False
+    sides = list(zip(targets, analyses, strict=True))
+    drifts = [_drift(sides[0], side, options.get("progress")) if reads else None for side in sides[1:]]
+    return Comparison(analyses, drifts)
+
+
+def open_analysis(target: Target, **options: Any) -> Analysis:
+    """An analysis as it is, a saved run read, anything else analysed."""
+    if isinstance(target, Analysis):
+        return target
+    return load(os.fspath(target)) if is_saved_run(target) else analyze(target, **options)
+
+
+def is_saved_run(target: Any) -> TypeGuard[str | os.PathLike[str]]:
+    return isinstance(target, str | os.PathLike) and os.fspath(target).lower().endswith(".json")
+
+
+def _drift(
+    base: tuple[Target, Analysis], other: tuple[Target, Analysis], progress: bool | None
+) -> Mapping[str, Any] | None:
+    """How far the files' values are apart; None where not both are files that are small enough."""
+    places = [place for side in (base, other) if (place := _stored_place(*side)) is not None]
+    if len(places) < 2:
+        return None
+    from torchgauge.checkpoint import open_checkpoint
+    from torchgauge.progress import transfer
+    from torchgauge.weights.comparing.against import compare as compare_files
+
+    old, new = (open_checkpoint(place) for place in places)
+    if max(old.stored_bytes, new.stored_bytes) > WEIGHTS_BYTES:
+        return None
+    with transfer("comparing", shown=progress) as tell:
+        return compare_files(new, old, tell=tell)
+
+
+def _stored_place(target: Target, found: Analysis) -> str | None:
+    """The file or folder of a target that was read here, not of a saved run."""
+    if not isinstance(target, str | os.PathLike) or is_saved_run(target) or found.capture.stored is None:
+        return None
+    return os.fspath(target) if Path(target).exists() else None

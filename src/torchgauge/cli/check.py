@@ -1,0 +1,159 @@
+"""`torchgauge check [TARGET …] --max KEY=LIMIT`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.cli.output import show_progress, write_file
+from torchgauge.cli.target_options import (
+    add_measuring_options,
+    add_target_options,
+    measuring_arguments,
+    target_arguments,
+)
+from torchgauge.cli.weights import check_folders
+from torchgauge.errors import UsageError
+
+if TYPE_CHECKING:
+    from torchgauge.analysis.budgets import TargetBudget
+    from torchgauge.report.budgets import BudgetReport, Limit
+
+SUMMARY = "a model against its budget, for CI: exit status 3 with the modules that break it"
+DESCRIPTION = """\
+Hold a model against limits such as --max params=30M --max peak_activation_bytes=200MB --max time_s=10ms.
+
+Limits are also read from [tool.torchgauge.budgets] in the pyproject.toml of the working directory or above it; a table
+[tool.torchgauge.budgets."TARGET"] in it is for that target alone, and may say how it is analysed: input, batch, seq,
+dtype, device, mode, as. Without TARGET, every target that has such a table is checked. What a limit needs is
+measured: time_s as by --inference, energy_j as by --profile.
+
+200MB is 200,000,000 bytes, 200MiB is 209,715,200. Files are written as .junit.xml (or .xml), .json and .txt.
+Exit status: 0 within, 3 broken, 1 where a figure is not known.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("targets", metavar="TARGET", nargs="*", help="as of analyze, or a saved run (.json)")
+    group = parser.add_argument_group("budget")
+    group.add_argument(
+        "--max",
+        dest="limits",
+        action="append",
+        default=[],
+        metavar="KEY=LIMIT",
+        help="repeatable: macs=5G, time_s=10ms",
+    )
+    group.add_argument(
+        "--github", action="store_true", help="print annotations for GitHub Actions (there by itself: GITHUB_ACTIONS)"
+    )
+    add_target_options(parser)
+    add_measuring_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from torchgauge.report.budgets import parse_limit
+
+    given = [parse_limit(text) for text in args.limits]
+    forms = {path: output_form(path) for path in args.outputs}
+    check_folders(args.outputs)
+    budgets = target_budgets(args.targets, given)
+    # What the model's own code prints is no part of the verdict.
+    with redirect_stdout(sys.stderr):
+        reports = [check_target(target, budget, args) for target, budget in budgets.items()]
+    for path, form in forms.items():
+        write_file(Path(path), form(reports), quiet=args.quiet)
+    tell(reports, args)
+    statuses = {report.exit_status for report in reports}
+    return 3 if 3 in statuses else max(statuses)
+
+
+def target_budgets(targets: Sequence[str], given: Sequence[Limit]) -> dict[str, TargetBudget]:
+    """By target its limits; those of the command line go before those of the project."""
+    from dataclasses import replace
+
+    from torchgauge.analysis.budgets import read_budgets
+
+    known = read_budgets(Path.cwd())
+    found = {}
+    for target in targets or known.targets:
+        budget = known.of(target)
+        limits = {limit.key: limit for limit in (*budget.limits, *given)}
+        found[target] = replace(budget, limits=tuple(limits.values()))
+    if not found:
+        raise UsageError('there is no target: name one, or give it a table [tool.torchgauge.budgets."TARGET"]')
+    if missing := [target for target, budget in found.items() if not budget.limits]:
+        raise UsageError(f"'{missing[0]}' has no limits: give --max KEY=LIMIT, or [tool.torchgauge.budgets]")
+    return found
+
+
+def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) -> BudgetReport:
+    from torchgauge.analysis.comparing import is_saved_run, open_analysis
+    from torchgauge.report.budgets import check_view
+
+    # A saved run is checked without torch.
+    found = open_analysis(target, **({} if is_saved_run(target) else asked(budget, args)))
+    return check_view(found, budget.limits)
+
+
+def asked(budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of the analysis: the command line's, else those of the target's table; and what the limits need."""
+    from torchgauge.report.budgets import measuring_needs
+
+    own = argparse.Namespace(**vars(args) | chosen_settings(budget, args))
+    measuring = measuring_arguments(own)
+    for key, needed in measuring_needs(list(budget.limits)).items():
+        measuring[key] = measuring[key] or needed
+    asked_for = {"advice": False, "weights": False, "progress": show_progress(args, sys.stderr)}
+    return {**target_arguments(own), **measuring, **asked_for}
+
+
+def chosen_settings(budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
+    names = {"input": "inputs", "as": "code"}
+    settings = {names.get(key, key): value for key, value in budget.settings.items()}
+    # Those that the command line leaves at their defaults.
+    return {key: value for key, value in settings.items() if getattr(args, key) in (None, [], "inference")}
+
+
+def output_form(path: str) -> Callable[[Sequence[BudgetReport]], str]:
+    from torchgauge.report.budgets import render_json, render_junit, render_text
+    from torchgauge.report.options import PLAIN_WIDTH
+
+    forms: dict[str, Callable[[Sequence[BudgetReport]], str]] = {
+        ".xml": render_junit,
+        ".json": render_json,
+        ".txt": lambda reports: render_text(reports, PLAIN_WIDTH),
+    }
+    suffix = Path(path).suffix.lower()
+    if suffix not in forms:
+        raise UsageError(f"'{path}': the name must end in one of: .junit.xml, {', '.join(sorted(forms))}")
+    return forms[suffix]
+
+
+def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
+    from torchgauge.report.budgets import budget_lines, is_in_actions, render_annotations, render_json
+    from torchgauge.report.terminal import terminal_width, write_lines
+
+    if args.json:
+        sys.stdout.write(render_json(reports))
+    elif not args.quiet:
+        write_lines(budget_lines(reports, terminal_width()), sys.stdout)
+    if args.github or is_in_actions():
+        # The runner reads both streams; JSON stays alone on its own.
+        (sys.stderr if args.json else sys.stdout).write(render_annotations(reports))
+    if args.quiet or args.json:
+        tell_errors(reports)
+
+
+def tell_errors(reports: Sequence[BudgetReport]) -> None:
+    """A status other than 0 has a word on stderr, where stdout has none for people."""
+    from torchgauge.report.budgets.words import verdict_words
+    from torchgauge.report.escape import visible
+
+    for report in reports:
+        for verdict in (*report.broken, *report.unknown):
+            print(f"torchgauge: error: {visible(report.target)}: {verdict_words(verdict)}", file=sys.stderr)

@@ -1,0 +1,87 @@
+"""`torchgauge compare A B [C …]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchgauge.cli.output import (
+    show_progress,
+    table_options,
+    tell_failures,
+    tell_measuring_failures,
+    tell_written,
+)
+from torchgauge.cli.target_options import (
+    add_measuring_options,
+    add_table_options,
+    add_target_options,
+    measuring_arguments,
+    target_arguments,
+)
+from torchgauge.cli.weights import add_depth_options, check_folders, depth_arguments
+from torchgauge.errors import UsageError
+
+if TYPE_CHECKING:
+    from torchgauge.analysis import Comparison
+    from torchgauge.report import Options
+
+SUMMARY = "models or saved runs side by side: structure, parameters, MACs, memory, time, energy, weights"
+DESCRIPTION = """\
+Compare models, files or saved runs (.json) with the first of them. The options apply to every target that is not a
+saved run. Files are written as .html, .json, .md, .csv (one line per module) and .txt.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("targets", metavar="TARGET", nargs="+")
+    add_target_options(parser)
+    add_measuring_options(parser)
+    add_depth_options(parser, "on for files and folders up to 4 GiB")
+    add_table_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from torchgauge.report.comparison import comparison_format
+    from torchgauge.report.comparison.module_table import check_columns
+
+    if len(args.targets) < 2:
+        raise UsageError("a comparison needs two targets or more: torchgauge compare A B")
+    options = table_options(args)
+    check_columns(options)
+    for path in args.outputs:
+        comparison_format(path)
+    check_folders(args.outputs)
+    with redirect_stdout(sys.stderr):
+        found = compare_targets(args)
+    deliver(found, args, options)
+    return max(max(tell_failures(one), tell_measuring_failures(one)) for one in found.analyses)
+
+
+def compare_targets(args: argparse.Namespace) -> Comparison:
+    from torchgauge.analysis.comparing import compare, is_saved_run
+
+    # Saved runs are compared without torch, which the others' options need.
+    if all(is_saved_run(target) for target in args.targets):
+        return compare(*args.targets)
+    asked = target_arguments(args) | measuring_arguments(args) | depth_arguments(args)
+    return compare(*args.targets, **asked, advice=False, progress=show_progress(args, sys.stderr))
+
+
+def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> None:
+    from dataclasses import replace
+
+    from torchgauge.report.comparison.text import comparison_lines
+    from torchgauge.report.options import PLAIN_WIDTH
+    from torchgauge.report.terminal import write_lines
+
+    for path in args.outputs:
+        found.save(path, replace(options, width=PLAIN_WIDTH))
+        tell_written(Path(path), quiet=args.quiet)
+    if args.json:
+        sys.stdout.write(found.render("json"))
+    elif not args.quiet:
+        write_lines(comparison_lines(found.data, options), sys.stdout)

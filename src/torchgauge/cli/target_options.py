@@ -1,0 +1,108 @@
+"""What every command takes that looks at targets: inputs, run, measuring, the shape of the table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from torchgauge.cli.output import show_progress
+from torchgauge.progress import import_torch
+
+
+def add_target_options(parser: argparse.ArgumentParser) -> None:
+    files = parser.add_argument_group("files")
+    files.add_argument(
+        "--as", dest="code", metavar="TARGET", help="the code of a bare state dict: file.py:Name, timm:NAME, …"
+    )
+    inputs = parser.add_argument_group("inputs", "inferred where the model says what it wants")
+    inputs.add_argument(
+        "--input",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="[NAME=]DIMS[:DTYPE]",
+        help="repeatable: 1x3x224x224, ids=1x128:int64",
+    )
+    inputs.add_argument("--batch", type=positive, metavar="N", help="batch size of inferred inputs")
+    inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
+    inputs.add_argument("--dtype", metavar="T", help="type of floating inputs: float32, bfloat16, …")
+    run = parser.add_argument_group("run")
+    run.add_argument(
+        "--device", metavar="D", help="device the tensors pretend to be on, and runs are measured on (default: cpu)"
+    )
+    run.add_argument(
+        "--mode", choices=("inference", "train"), default="inference", help="train: forward, backward, optimizer step"
+    )
+
+
+def target_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Those of `analyze` that say what is run, and where."""
+    import_torch(shown=show_progress(args, sys.stderr))
+    from torchgauge.source import parse_dtype, parse_input
+
+    return {
+        "specs": [parse_input(text) for text in args.inputs],
+        "batch": args.batch,
+        "seq": args.seq,
+        "dtype": parse_dtype(args.dtype) if args.dtype else None,
+        "device": args.device,
+        "mode": args.mode,
+        "code": args.code,
+        "allow_pickle": args.allow_pickle,
+    }
+
+
+def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("measuring", "real runs; the values in files are read, their code is run")
+    group.add_argument("--inference", action="store_true", help="measure time and memory, per module")
+    group.add_argument(
+        "--profile", action="store_true", help="and per op, with energy, system, counters, thread scaling"
+    )
+    group.add_argument(
+        "--sweep",
+        action="append",
+        metavar="KEY=A,B,C",
+        help="repeatable; measure over batch, seq, dtype or threads: batch=1,2,4,8",
+    )
+    group.add_argument("--threads", type=positive, metavar="N", help="torch's threads (TORCHGAUGE_THREADS)")
+    group.add_argument(
+        "--budget", type=float, metavar="S", help="seconds for the undisturbed runs (TORCHGAUGE_BUDGET; default: 10)"
+    )
+    group.add_argument(
+        "--memory-fraction",
+        type=float,
+        metavar="F",
+        help="of a CUDA device's memory that may be used, 0 to 1 (TORCHGAUGE_MEMORY_FRACTION)",
+    )
+    group.add_argument(
+        "--profile-level",
+        choices=("latency", "modules", "ops"),
+        help="how far down time is told (TORCHGAUGE_PROFILE_LEVEL; default: modules, with --profile ops)",
+    )
+
+
+def measuring_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "inference": args.inference,
+        "profile": args.profile,
+        "sweep": args.sweep,
+        "threads": args.threads,
+        "budget_s": args.budget,
+        "memory_fraction": args.memory_fraction,
+        "profile_level": args.profile_level,
+    }
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    table = parser.add_argument_group("report")
+    table.add_argument("--depth", type=int, metavar="N", help="levels of the module tree (default: what fits a page)")
+    table.add_argument("--columns", metavar="A,B", help="columns of the module tree, such as params,macs,calls")
+    table.add_argument("--sort", metavar="KEY", help="order siblings by this column, the largest first")
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return value

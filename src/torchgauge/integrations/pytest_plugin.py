@@ -1,0 +1,45 @@
+"""A fixture that holds models against budgets in a test suite; pytest finds it where torchgauge is installed.
+
+    def test_the_model_stays_small(gauge_budget):
+        gauge_budget(Net(), params="30M", macs="5G", input_size=(1, 3, 224, 224))
+
+A broken budget fails the test with the modules that break it. Nothing is imported until a test asks for the fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from torchgauge.report.budgets import BudgetReport
+
+
+@pytest.fixture
+def gauge_budget() -> Callable[..., BudgetReport]:
+    """`gauge_budget(target, params="30M", …)`: limits by their keys, other keywords are options of `analyze`; without
+    limits, those of `[tool.torchgauge.budgets]`. The report comes back where all is within."""
+    from torchgauge.analysis.budgets import check
+    from torchgauge.report.budgets import KEYS, render_text
+
+    def hold(target: Any, **given: Any) -> BudgetReport:
+        limits = {key: given.pop(key) for key in list(given) if key in KEYS} or _project_limits(target)
+        report = check(target, limits, **given)
+        if report.exit_status:
+            pytest.fail(render_text([report], width=100), pytrace=False)
+        return report
+
+    return hold
+
+
+def _project_limits(target: Any) -> dict[str, float | str]:
+    from pathlib import Path
+
+    from torchgauge.analysis.budgets import read_budgets
+
+    limits = read_budgets(Path.cwd()).of(target if isinstance(target, str) else "").limits
+    if not limits:
+        pytest.fail("there are no limits: give them as keywords, or in [tool.torchgauge.budgets]", pytrace=False)
+    return {limit.key: limit.most for limit in limits}

@@ -1,0 +1,72 @@
+"""What the trainers' callbacks share: a summary when training begins, which must never stop it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.errors import TorchgaugeError
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchgauge.analysis import Analysis
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """`save` are files, their format by suffix; `options` are those of `analyze`."""
+
+    depth: int | None = None
+    columns: Sequence[str] | None = None
+    save: Sequence[str | Path] = ()
+    show: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, model: torch.nn.Module, **given: Any) -> Analysis | None:
+        """Analysed, saved and printed; what fails is a warning, since training is what was asked for."""
+        from torchgauge.analysis import analyze
+
+        try:
+            found = analyze(model, **{"progress": False, "advice": False, **given, **self.options})
+            for path in self.save:
+                found.save(path)
+            if self.show:
+                self._print(found)
+        except TorchgaugeError as error:
+            warnings.warn(f"torchgauge has no summary of the model: {error}", stacklevel=2)
+            return None
+        return found
+
+    def _print(self, found: Analysis) -> None:
+        from torchgauge.report import DEFAULT_COLUMNS, Options
+        from torchgauge.report.headline import title, totals
+        from torchgauge.report.module_table import module_table
+        from torchgauge.report.terminal import terminal_width, write_lines
+
+        columns = DEFAULT_COLUMNS if self.columns is None else tuple(self.columns)
+        options = Options(depth=self.depth, columns=columns, width=terminal_width())
+        for section in (title, totals, module_table):
+            write_lines([*section(found, options), ()], sys.stdout)
+        sys.stdout.flush()
+
+
+def given_inputs(model: torch.nn.Module, batch: Any) -> Any:
+    """The inputs of `forward` in a batch: a tensor, the first of a tuple (the rest are labels), of a dict those that
+    forward has names for."""
+    if isinstance(batch, Mapping):
+        names = inspect.signature(model.forward).parameters
+        return {key: value for key, value in batch.items() if key in names}
+    if isinstance(batch, list | tuple) and batch:
+        return given_inputs(model, batch[0])
+    return batch
+
+
+def total_scalars(found: Analysis, prefix: str = "torchgauge/") -> dict[str, float]:
+    """The totals that are known, as loggers take them."""
+    return {f"{prefix}{key}": value for key, value in found.totals.items() if value is not None}

@@ -1,0 +1,56 @@
+"""An analysis in TensorBoard: totals as scalars, the report and the modules as text, weights as histograms.
+
+from torch.utils.tensorboard import SummaryWriter
+from torchgauge.integrations.tensorboard import log_analysis
+
+with SummaryWriter("runs/model") as writer:
+    log_analysis(writer, torchgauge.analyze(model))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.integrations.summary import total_scalars
+from torchgauge.integrations.tables import module_cells, module_columns, weight_histograms
+from torchgauge.report.escape import visible
+
+if TYPE_CHECKING:
+    from torchgauge.analysis import Analysis
+
+
+def log_analysis(writer: Any, analysis: Analysis, step: int | None = None) -> None:
+    """`writer` is a SummaryWriter."""
+    for name, value in total_scalars(analysis).items():
+        writer.add_scalar(name, value, global_step=step)
+    writer.add_text("torchgauge/report", _block(str(analysis)), global_step=step)
+    writer.add_text("torchgauge/modules", _table(analysis), global_step=step)
+    for histogram in weight_histograms(analysis):
+        edges, counts = histogram.edges, histogram.counts
+        writer.add_histogram_raw(
+            f"torchgauge/weights/{visible(histogram.name)}",
+            min=edges[0],
+            max=edges[-1],
+            num=sum(counts),
+            sum=histogram.total,
+            sum_squares=histogram.total_squares,
+            bucket_limits=list(edges[1:]),
+            bucket_counts=list(counts),
+            global_step=step,
+        )
+
+
+def _block(text: str) -> str:
+    """Markdown that shows the text as it is: indented, so that nothing in it can end the block."""
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _table(analysis: Analysis) -> str:
+    keys = module_columns(analysis)
+    rows = [keys, ["---"] * len(keys), *([_inert(str(cell)) for cell in row] for row in module_cells(analysis, keys))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _inert(text: str) -> str:
+    """Names are data: what Markdown or HTML would act on is written as an entity."""
+    return "".join(f"&#{ord(char)};" if char in "|<>&*_`[]\\~" else char for char in text)

@@ -1,0 +1,104 @@
+"""The modules that make up a figure: the largest of them break the budget."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from torchgauge.records import StoredTensor
+from torchgauge.report.ranking import join_paths, path_pattern, share_of
+from torchgauge.tree import Figures
+from torchgauge.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Contributor:
+    """Modules at one place of repeated blocks, with what is theirs and not of those below; `value` of all together."""
+
+    paths: str
+    kind: str
+    count: int
+    value: float
+    share: float
+
+
+def contributors(view: View, key: str, limit: float, most: int) -> list[Contributor]:
+    """The largest first; of the peak those that are above the limit as they run."""
+    if key == "peak_activation_bytes":
+        return _above(view, limit, most)
+    amounts = _amounts(view, key)
+    groups: dict[Hashable, list[str]] = {}
+    kinds = {record.path: record.type for record in view.capture.modules}
+    for path, amount in amounts.items():
+        if amount > 0:
+            # What was measured is never quite equal.
+            likeness = None if isinstance(amount, float) else amount
+            groups.setdefault((path_pattern(path), kinds.get(path, ""), likeness), []).append(path)
+    whole = view.totals[key] or 0
+    found = [
+        Contributor(join_paths(paths), kinds.get(paths[0], ""), len(paths), total, share_of(total, whole))
+        for paths in groups.values()
+        for total in (sum(amounts[path] for path in paths),)
+    ]
+    return sorted(found, key=lambda entry: -entry.value)[:most]
+
+
+def _above(view: View, limit: float, most: int) -> list[Contributor]:
+    """A peak is no sum: a module's part is the most that is alive while its ops run."""
+    peaks: dict[str, int] = {}
+    for op in view.capture.ops:
+        peaks[op.module] = max(peaks.get(op.module, 0), op.live_bytes)
+    kinds = {record.path: record.type for record in view.capture.modules}
+    whole = view.totals.peak_activation_bytes
+    ranked = sorted(((peak, path) for path, peak in peaks.items() if peak > limit), key=lambda pair: -pair[0])
+    return [Contributor(path, kinds.get(path, ""), 1, peak, share_of(peak, whole)) for peak, path in ranked[:most]]
+
+
+def _amounts(view: View, key: str) -> Mapping[str, float]:
+    """By module path what the module itself adds to the total."""
+    if key in Figures.__slots__:
+        return {node.path: getattr(node.own, key) for node in view.tree.walk()}
+    if key == "time_s":
+        return {row.path: row.self_time_s or 0.0 for row in view.modules}
+    if key == "energy_j":
+        return _sums((op.module, op.energy_j or 0.0) for op in view.ops)
+    return _of_tensors(view, key)
+
+
+# By key what a parameter or buffer of the model adds: elements or bytes of some of them.
+_HELD: dict[str, Callable[[bool, bool], bool]] = {
+    "params": lambda is_buffer, trainable: not is_buffer,
+    "active_params": lambda is_buffer, trainable: not is_buffer,
+    "trainable_params": lambda is_buffer, trainable: trainable and not is_buffer,
+    "param_bytes": lambda is_buffer, trainable: not is_buffer,
+    "buffer_bytes": lambda is_buffer, trainable: is_buffer,
+}
+
+
+def _of_tensors(view: View, key: str) -> Mapping[str, float]:
+    if key in _HELD:
+        return _sums(
+            (param.module, param.spec.nbytes if key.endswith("_bytes") else param.spec.numel)
+            for param in view.capture.params
+            if _HELD[key](param.is_buffer, param.trainable)
+        )
+    roles = {"optimizer_elements": "optimizer", "logical_params": "parameter"}
+    stored = view.capture.stored.tensors if view.capture.stored else ()
+    return _sums(
+        (tensor.name.rpartition(".")[0], tensor.nbytes if key == "stored_bytes" else _elements(tensor, key))
+        for tensor in stored
+        if tensor.shared_with is None and tensor.role == roles.get(key, tensor.role)
+    )
+
+
+def _elements(tensor: StoredTensor, key: str) -> int:
+    is_packed = key == "logical_params" and tensor.logical_elements is not None
+    return tensor.logical_elements or 0 if is_packed else tensor.spec.numel
+
+
+def _sums(amounts: Iterable[tuple[str, float]]) -> Mapping[str, float]:
+    found: defaultdict[str, float] = defaultdict(int)
+    for path, amount in amounts:
+        found[path] += amount
+    return found

@@ -1,0 +1,91 @@
+"""A model against its budget: what is within, what is not and who is to blame, what nobody can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.report.budgets.contributors import Contributor, contributors
+from torchgauge.report.budgets.limits import KEYS, Limit
+from torchgauge.report.headline import model_kind
+from torchgauge.view import View
+
+WITHIN, BROKEN, UNKNOWN = "within", "broken", "unknown"
+# As the contract has it: a broken budget, and a request that could not be met.
+BROKEN_STATUS, UNKNOWN_STATUS = 3, 1
+BLAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`blamed` are the largest contributors of a broken limit; `reason` says why a figure is not known."""
+
+    limit: Limit
+    value: float | None
+    state: str
+    blamed: tuple[Contributor, ...] = ()
+    reason: str | None = None
+
+    @property
+    def value_text(self) -> str:
+        return KEYS[self.limit.key].form(self.value)
+
+    @property
+    def over_text(self) -> str:
+        return KEYS[self.limit.key].form((self.value or 0) - self.limit.most)
+
+    @property
+    def used(self) -> float | None:
+        """The share of the limit."""
+        return self.value / self.limit.most if self.value is not None and self.limit.most else None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetReport:
+    """One target and the verdict on each limit, in the order they were given."""
+
+    target: str
+    kind: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def broken(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.state == BROKEN)
+
+    @property
+    def unknown(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.state == UNKNOWN)
+
+    @property
+    def exit_status(self) -> int:
+        """A figure that is not known never passes."""
+        return BROKEN_STATUS if self.broken else UNKNOWN_STATUS if self.unknown else 0
+
+
+def check_view(view: View, limits: Sequence[Limit]) -> BudgetReport:
+    verdicts = tuple(_verdict(view, limit) for limit in limits)
+    return BudgetReport(view.capture.target.name, model_kind(view), verdicts)
+
+
+def _verdict(view: View, limit: Limit) -> Verdict:
+    value = view.totals[limit.key]
+    if value is None:
+        return Verdict(limit, None, UNKNOWN, reason=_reason(view, limit.key))
+    if value <= limit.most:
+        return Verdict(limit, value, WITHIN)
+    return Verdict(limit, value, BROKEN, tuple(contributors(view, limit.key, limit.most, BLAMED)))
+
+
+def _reason(view: View, key: str) -> str:
+    measured: Mapping[str, Any] = view.measurements or {}
+    energy: Mapping[str, Any] = view.energy or {}
+    if key == "energy_j":
+        told = energy.get("reason")
+        return f"it was not measured: {told}" if told else "it was not measured: a run with --profile is needed"
+    if key == "time_s":
+        told = measured.get("failure")
+        return f"it was not measured: {told}" if told else "it was not measured: a run with --inference is needed"
+    if key.startswith("stored_") or key in ("logical_params", "optimizer_elements"):
+        return "the model is not stored in a file"
+    return view.capture.run.reason or "the model was not run"

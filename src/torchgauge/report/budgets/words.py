@@ -1,0 +1,24 @@
+"""A verdict in one sentence, and those to blame in a line each."""
+
+from __future__ import annotations
+
+from torchgauge.report.budgets.limits import KEYS
+from torchgauge.report.budgets.verdicts import UNKNOWN, Verdict
+from torchgauge.report.escape import visible
+from torchgauge.units import format_percent
+
+
+def verdict_words(verdict: Verdict) -> str:
+    key = verdict.limit.key
+    if verdict.state == UNKNOWN:
+        return visible(f"{key} is not known: {verdict.reason}")
+    return f"{key} is {verdict.value_text}, {verdict.over_text} over its limit of {verdict.limit.text}"
+
+
+def blame_words(verdict: Verdict) -> list[str]:
+    form = KEYS[verdict.limit.key].form
+    return [
+        f"{visible(entry.paths or '(the model itself)')} ({visible(entry.kind)}"
+        f"{f' ×{entry.count}' if entry.count > 1 else ''}): {form(entry.value)}, {format_percent(entry.share)}"
+        for entry in verdict.blamed
+    ]

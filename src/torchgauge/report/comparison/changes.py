@@ -1,0 +1,67 @@
+"""What the second of two readings is to the first, as far as that can be said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchgauge.report.comparison.readings import Reading
+from torchgauge.units import format_percent, format_value
+
+SAME, MORE, LESS = "same", "more", "less"
+# Measured, and not to be told apart; measured once, so that nobody knows; measured the one, estimated the other;
+# missing on a side.
+INDISTINCT, UNCERTAIN, INCOMPARABLE, UNKNOWN = "indistinct", "uncertain", "incomparable", "unknown"
+
+# Up to a tenfold change per cent read well, beyond it factors do.
+_FACTOR = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`difference` and `ratio` are given only where the two can be compared."""
+
+    verdict: str
+    difference: float | None = None
+    ratio: float | None = None
+
+    @property
+    def text(self) -> str:
+        """`+12.3 %`, `×14`, `no difference`."""
+        if self.verdict in (MORE, LESS):
+            return _relative(self.ratio)
+        words = {SAME: "=", INDISTINCT: "no difference", UNCERTAIN: "?", INCOMPARABLE: "not comparable", UNKNOWN: "-"}
+        return words[self.verdict]
+
+
+def change(base: Reading, other: Reading) -> Change:
+    if base.value is None or other.value is None:
+        return Change(UNKNOWN)
+    if base.origin != other.origin:
+        return Change(INCOMPARABLE)
+    difference = other.value - base.value
+    ratio = other.value / base.value if base.value else None
+    return Change(_verdict(base, other, difference), difference, ratio)
+
+
+def _verdict(base: Reading, other: Reading, difference: float) -> str:
+    if not (base.varies or other.varies):
+        return _direction(difference)
+    if base.interval is None or other.interval is None:
+        return UNCERTAIN
+    overlap = base.interval[0] <= other.interval[1] and other.interval[0] <= base.interval[1]
+    return INDISTINCT if overlap else _direction(difference)
+
+
+def _direction(difference: float) -> str:
+    return SAME if difference == 0 else MORE if difference > 0 else LESS
+
+
+def _relative(ratio: float | None) -> str:
+    if ratio is None:
+        return "new"
+    if ratio >= _FACTOR:
+        return f"×{format_value(ratio)}"
+    share = format_percent(ratio - 1)
+    if share in ("0.0 %", "-0.0 %"):
+        return "< 0.1 %"
+    return f"+{share}" if ratio > 1 else share.replace("-", "−")

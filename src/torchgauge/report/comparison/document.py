@@ -1,0 +1,95 @@
+"""A comparison as the JSON document, and its rows as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from torchgauge.report.comparison.data import Compared, Figure
+from torchgauge.report.comparison.rows import FIGURES, ModuleRow
+from torchgauge.report.comparison.structure import Structure
+from torchgauge.report.comparison.weights import WeightsCompared
+from torchgauge.report.csv_rows import rows_to_csv
+from torchgauge.report.document import json_line
+from torchgauge.report.options import Options
+from torchgauge.view import Row
+
+KIND = "comparison"
+SCHEMA_VERSION = 1
+
+
+def comparison_document(compared: Compared) -> dict[str, Any]:
+    """Plain JSON: the sides in their order, and for each figure the values, intervals and changes of all sides."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "document": KIND,
+        "sides": [asdict(side) for side in compared.sides],
+        "differing": compared.differing,
+        "totals": [_figure(figure) for figure in compared.figures],
+        "structure": [_structure(found) for found in compared.structures],
+        "modules": [_module(row) for row in compared.modules],
+        "weights": [None if found is None else _weights(found) for found in compared.weights],
+    }
+
+
+def render_json(compared: Compared, options: Options) -> str:
+    members = [f' "{key}": {_member(value)}' for key, value in comparison_document(compared).items()]
+    return "{\n" + ",\n".join(members) + "\n}\n"
+
+
+def render_csv(compared: Compared, options: Options) -> str:
+    """One line per module, all figures of all sides."""
+    return rows_to_csv(list(flat_modules(compared)))
+
+
+def flat_modules(compared: Compared) -> Iterator[Row]:
+    labels = [side.label for side in compared.sides]
+    for row in compared.modules:
+        flat = Row(path=row.path, depth=row.depth)
+        for index, label in enumerate(labels):
+            found = row.rows[index]
+            flat |= {f"path_{label}": found and found.path, f"type_{label}": found and found.type}
+            flat[f"state_{label}"] = row.states[index]
+        for key in FIGURES:
+            flat |= {f"{key}_{label}": value for label, value in zip(labels, row.values(key), strict=True)}
+        yield flat
+
+
+def _member(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"  {json_line(item)}" for item in value) + "\n ]"
+    return json_line(value)
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "key": figure.quantity.key,
+        "title": figure.quantity.title,
+        "values": [reading.value for reading in figure.readings],
+        "origins": [reading.origin for reading in figure.readings],
+        "intervals": [reading.interval and list(reading.interval) for reading in figure.readings],
+        "changes": [None if found is None else asdict(found) for found in figure.changes],
+    }
+
+
+def _structure(found: Structure) -> dict[str, Any]:
+    return {"unchanged": found.unchanged, "changes": [asdict(change) for change in found.changes]}
+
+
+def _module(row: ModuleRow) -> dict[str, Any]:
+    return {
+        "path": row.path,
+        "depth": row.depth,
+        "paths": [found and found.path for found in row.rows],
+        "types": [found and found.type for found in row.rows],
+        "states": list(row.states),
+        "changed": row.is_changed,
+        **{key: list(row.values(key)) for key in FIGURES},
+    }
+
+
+def _weights(found: WeightsCompared) -> dict[str, Any]:
+    pairs = [asdict(pair) | {"shift": pair.shift, "equal": pair.is_equal} for pair in found.pairs]
+    members = {"added": list(found.added), "removed": list(found.removed)}
+    return {"pairs": pairs, **members, "drift": None if found.drift is None else dict(found.drift)}

@@ -1,0 +1,153 @@
+"""Which module of one model is which of another: by path, then by what it is and where.
+
+Within a pair of modules children pair by name, then equal subtrees in their order, then the same type at the same
+place. Equal subtrees that are left pair across levels where a level came or went (a wrapper); what stood beside them
+follows them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from torchgauge.records import Capture, TensorSpec
+from torchgauge.tree import Node
+from torchgauge.view import View
+
+Own = dict[str, TensorSpec]
+
+
+@dataclass(slots=True)
+class Matching:
+    """`partner` is by the path in the first model; `removed` and `added` are in preorder."""
+
+    partner: dict[str, Node] = field(default_factory=dict)
+    removed: list[Node] = field(default_factory=list)
+    added: list[Node] = field(default_factory=list)
+
+
+def own_tensors(capture: Capture) -> dict[str, Own]:
+    """By module path the parameters and buffers it holds itself, tied ones under each of their names."""
+    own: dict[str, Own] = {}
+    for param in capture.params:
+        for full in (param.name, *param.aliases):
+            path, _, name = full.rpartition(".")
+            own.setdefault(path, {})[name] = param.spec
+    return own
+
+
+def match_modules(base: View, other: View) -> Matching:
+    return _Matcher(base, other).match()
+
+
+class _Side:
+    """One model: its nodes, their parents, and equal subtrees by number."""
+
+    def __init__(self, view: View, numbers: dict[Hashable, int]) -> None:
+        self.root = view.tree
+        self.own = own_tensors(view.capture)
+        self.nodes = list(view.tree.walk())
+        self.parents = {child.path: node for node in self.nodes for child in node.children}
+        self.kind: dict[str, int] = {}
+        for node in reversed(self.nodes):
+            children = tuple(self.kind[child.path] for child in node.children)
+            tensors = tuple(sorted((name, spec.shape) for name, spec in self.own.get(node.path, {}).items()))
+            key = (node.record.type, tensors, children)
+            self.kind[node.path] = numbers.setdefault(key, len(numbers))
+
+
+class _Matcher:
+    def __init__(self, base: View, other: View) -> None:
+        numbers: dict[Hashable, int] = {}
+        self.base, self.other = _Side(base, numbers), _Side(other, numbers)
+        self.partner: dict[str, Node] = {}
+        self.origin: dict[str, Node] = {}
+
+    def match(self) -> Matching:
+        self._pair(self.base.root, self.other.root)
+        self._pair_moved()
+        self._pair_followers()
+        removed = [node for node in self.base.nodes if node.path not in self.partner]
+        return Matching(self.partner, removed, [node for node in self.other.nodes if node.path not in self.origin])
+
+    def _pair(self, node: Node, other: Node) -> None:
+        """The two are one, and so are those of their children that fit; without recursion, models may be deep."""
+        waiting = [(node, other)]
+        while waiting:
+            mine, theirs = waiting.pop()
+            self.partner[mine.path], self.origin[theirs.path] = theirs, mine
+            waiting += self._children(mine, theirs)
+
+    def _children(self, node: Node, other: Node) -> Iterator[tuple[Node, Node]]:
+        mine, theirs = self._free(node.children, self.partner), self._free(other.children, self.origin)
+        places = {id(child): place for nodes in (node.children, other.children) for place, child in enumerate(nodes)}
+        kinds = {id(child): (side.kind[child.path],) for nodes, side in ((mine, self.base), (theirs, self.other))
+                 for child in nodes}  # fmt: skip
+        keys: tuple[Callable[[Node], Hashable], ...] = (
+            lambda child: child.name,
+            lambda child: kinds[id(child)],
+            # Where no class is known, a place alone makes no two things one.
+            lambda child: (child.record.type, places[id(child)]) if child.record.type else id(child),
+        )
+        for key in keys:
+            found = list(_in_order(mine, theirs, key))
+            yield from found
+            taken = {id(child) for pair in found for child in pair}
+            mine = [child for child in mine if id(child) not in taken]
+            theirs = [child for child in theirs if id(child) not in taken]
+
+    def _free(self, nodes: Iterable[Node], taken: dict[str, Node]) -> list[Node]:
+        return [node for node in nodes if node.path not in taken]
+
+    def _pair_moved(self) -> None:
+        """Only with parameters: one ReLU is like another."""
+        waiting: dict[int, list[Node]] = defaultdict(list)
+        for node in self.other.nodes:
+            if node.path not in self.origin and node.record.params:
+                waiting[self.other.kind[node.path]].append(node)
+        for node in self.base.nodes:
+            if node.path in self.partner or not node.record.params:
+                continue
+            fitting = waiting[self.base.kind[node.path]]
+            found = next((other for other in fitting if self._may_move(node, other)), None)
+            if found is not None:
+                fitting.remove(found)
+                self._pair(node, found)
+
+    def _may_move(self, node: Node, other: Node) -> bool:
+        """Where a level came or went; a single layer keeps its name then, or any norm would be any other."""
+        if other.path in self.origin or not (node.children or node.name == other.name):
+            return False
+        mine, theirs = self.base.parents.get(node.path), self.other.parents.get(other.path)
+        return (mine is None or mine.path not in self.partner) or (theirs is None or theirs.path not in self.origin)
+
+    def _pair_followers(self) -> None:
+        """What has no parameters goes where those beside it went, if there is one of its name and type."""
+        for node in self.base.nodes:
+            parent = self.base.parents.get(node.path)
+            if node.path in self.partner or parent is None:
+                continue
+            for place in self._places(parent):
+                fitting = self._free(place.children, self.origin)
+                found = next((c for c in fitting if (c.name, c.record.type) == (node.name, node.record.type)), None)
+                if found is not None:
+                    self._pair(node, found)
+                    break
+
+    def _places(self, parent: Node) -> list[Node]:
+        """Where the children of a module went."""
+        partners = [self.partner[child.path] for child in parent.children if child.path in self.partner]
+        homes = [self.other.parents.get(partner.path) for partner in partners]
+        return list({home.path: home for home in homes if home is not None}.values())
+
+
+def _in_order(
+    mine: Sequence[Node], theirs: Sequence[Node], key: Callable[[Node], Hashable]
+) -> Iterator[tuple[Node, Node]]:
+    waiting: dict[Hashable, list[Node]] = defaultdict(list)
+    for node in reversed(theirs):
+        waiting[key(node)].append(node)
+    for node in mine:
+        if waiting[key(node)]:
+            yield node, waiting[key(node)].pop()

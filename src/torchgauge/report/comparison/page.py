@@ -1,0 +1,96 @@
+"""A comparison as a page of its own: one file that works offline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from torchgauge.report.columns import COLUMNS
+from torchgauge.report.comparison.data import Compared, Figure
+from torchgauge.report.comparison.rows import FIGURES, FIXED, ModuleRow
+from torchgauge.report.comparison.tables import (
+    Table,
+    circumstance_table,
+    figure_table,
+    structure_tables,
+    weight_tables,
+)
+from torchgauge.report.options import Options
+from torchgauge.report.page.assemble import assemble
+from torchgauge.report.page.payload import plain
+from torchgauge.units import format_bytes, format_count, format_exact, format_seconds
+
+SECTIONS = ("comparison",)
+_FORMS: dict[Callable[[Any], str], str] = {
+    format_count: "count",
+    format_exact: "exact",
+    format_bytes: "bytes",
+    format_seconds: "seconds",
+}
+
+
+def render_page(compared: Compared, options: Options) -> str:
+    title = " | ".join(side.name or side.kind for side in compared.sides)
+    return assemble(title, page_payload(compared), SECTIONS)
+
+
+def page_payload(compared: Compared) -> dict[str, Any]:
+    differing = circumstance_table(compared)
+    weights = weight_tables(compared)
+    payload = {
+        "comparison": {
+            "sides": [asdict(side) for side in compared.sides],
+            "differing": None if differing is None else _table(differing),
+            "figures": [_figure(figure) for figure in compared.figures],
+            "notes": list(figure_table(compared).notes),
+        },
+        "compared_structure": [_table(table) for table in structure_tables(compared)],
+        "compared_modules": _modules(compared),
+        "compared_weights": [_table(table) for table in weights] or None,
+    }
+    shown: dict[str, Any] = plain(payload)
+    return shown
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "title": figure.quantity.title,
+        "texts": [figure.quantity.form(reading.value) for reading in figure.readings],
+        "values": [reading.value for reading in figure.readings],
+        "origins": [reading.origin for reading in figure.readings],
+        "intervals": [
+            reading.interval and [figure.quantity.form(end) for end in reading.interval] for reading in figure.readings
+        ],
+        "changes": [found and {"verdict": found.verdict, "text": found.text} for found in figure.changes],
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    headings = [{"title": heading.title, "isFigure": heading.is_figure} for heading in table.headings]
+    return {"title": table.title, "headings": headings, "rows": table.rows, "notes": table.notes}
+
+
+def _modules(compared: Compared) -> dict[str, Any]:
+    """The columns that some module has a figure in; all modules, since the reader may look for one that is the same."""
+    keys = [key for key in FIGURES if any(value for row in compared.modules[:1] for value in row.values(key))]
+    # An estimate's mark is the page's to set.
+    forms = {key: _FORMS.get(COLUMNS[key].form, "joules") for key in keys}
+    figures = [{"key": key, "label": COLUMNS[key].title, "form": forms[key], "kind": _kind(key)} for key in keys]
+    rows = [_module(row, keys) for row in compared.modules]
+    return {"labels": [side.label for side in compared.sides], "figures": figures, "rows": rows}
+
+
+def _kind(key: str) -> str:
+    return "static" if key in FIXED else "estimated" if key.startswith("estimated_") else "measured"
+
+
+def _module(row: ModuleRow, keys: list[str]) -> dict[str, Any]:
+    return {
+        "depth": row.depth,
+        "paths": [found and found.path for found in row.rows],
+        "types": [found and found.type for found in row.rows],
+        "states": list(row.states),
+        "changed": row.is_changed,
+        "values": [list(row.values(key)) for key in keys],
+    }

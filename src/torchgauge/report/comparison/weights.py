@@ -1,0 +1,87 @@
+"""The weights of two sides: which tensors both have, and how far their figures are apart.
+
+Figures of values tell that two tensors differ, not that they are equal; `drift`, from the files themselves, tells both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.report.comparison.matching import Matching
+from torchgauge.view import Row, View
+
+FIGURES = ("mean", "std", "abs_max", "l2", "sparsity", "entropy_bits")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPair:
+    """A tensor of both sides; `figures` are (base, other), `shift` the relative change of its norm."""
+
+    name: str
+    other_name: str
+    shape: tuple[int, ...]
+    other_shape: tuple[int, ...]
+    dtype: str
+    other_dtype: str
+    figures: Mapping[str, tuple[float | None, float | None]]
+
+    @property
+    def shift(self) -> float | None:
+        base, other = self.figures.get("l2", (None, None))
+        return None if base is None or other is None or not base else other / base - 1
+
+    @property
+    def is_equal(self) -> bool:
+        """As far as the figures tell."""
+        same_form = (self.shape, self.dtype) == (self.other_shape, self.other_dtype)
+        return same_form and all(base == other for base, other in self.figures.values())
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsCompared:
+    pairs: tuple[WeightPair, ...]
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    drift: Mapping[str, Any] | None = None
+
+    @property
+    def moved(self) -> list[WeightPair]:
+        """Those that differ, the largest change first."""
+        return sorted((pair for pair in self.pairs if not pair.is_equal), key=lambda pair: -abs(pair.shift or 0.0))
+
+
+def compare_weights(
+    base: View, other: View, matching: Matching, drift: Mapping[str, Any] | None = None
+) -> WeightsCompared | None:
+    """None where not both sides have tensors whose values were read."""
+    mine, theirs = _read_rows(base), _read_rows(other)
+    if not mine or not theirs:
+        return None
+    pairs = list(_pairs(mine, theirs, matching))
+    taken, found = {pair.name for pair in pairs}, {pair.other_name for pair in pairs}
+    removed = tuple(name for name in mine if name not in taken)
+    return WeightsCompared(tuple(pairs), removed, tuple(name for name in theirs if name not in found), drift)
+
+
+def _read_rows(view: View) -> dict[str, Row]:
+    return {row.name: row for row in view.weights if row.role != "optimizer" and row.get("l2") is not None}
+
+
+def _pairs(mine: dict[str, Row], theirs: dict[str, Row], matching: Matching) -> Iterator[WeightPair]:
+    for name, row in mine.items():
+        found = theirs.get(_name_there(name, matching))
+        if found is not None:
+            figures = {key: (row.get(key), found.get(key)) for key in FIGURES}
+            forms = tuple(row.shape), tuple(found.shape), row.dtype, found.dtype
+            yield WeightPair(name, found.name, *forms, figures)
+
+
+def _name_there(name: str, matching: Matching) -> str:
+    """The tensor goes where its module went; names of files may have more before them than the model has."""
+    path, _, leaf = name.rpartition(".")
+    partner = matching.partner.get(path)
+    if partner is None:
+        return name
+    return f"{partner.path}.{leaf}" if partner.path else leaf

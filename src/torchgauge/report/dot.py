@@ -1,0 +1,85 @@
+"""The computation graph in the language of Graphviz: modules are clusters, data flow along the edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.report.escape import visible
+from torchgauge.report.graph.opening import opening
+from torchgauge.report.graph.palette import LIGHT, color_of
+from torchgauge.report.graph.places import build_graph
+from torchgauge.report.graph.runs import Runs
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Edge, Item, Scene, build_scene
+from torchgauge.report.graph.width import wire_width
+from torchgauge.report.graph.words import Words
+from torchgauge.report.headline import model_kind
+from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
+from torchgauge.view import View
+
+# A backslash or a quote would end or change the text; Graphviz also reads the entities of HTML in every label.
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_DEFAULTS = """\
+  graph [fontname="Helvetica", fontsize=11, labeljust=l, nodesep=0.3, ranksep=0.35, color="#c9ced5", style=rounded]
+  node [fontname="Helvetica", fontsize=11, shape=box, style="rounded,filled", fillcolor=white, color="#9aa0a8", \
+height=0.3, margin="0.12,0.05"]
+  edge [fontname="Helvetica", fontsize=9, fontcolor="#626a75", color="#8b939d", arrowsize=0.7]"""
+
+
+@renderer("dot", suffix=".dot")
+def render_dot(view: View, options: Options) -> str:
+    graph = build_graph(view)
+    runs = Runs(graph)
+    scene = build_scene(graph, runs, opening(graph, runs, options.depth))
+    return "\n".join(_document(scene, Words(graph, runs), visible(model_kind(view)))) + "\n"
+
+
+def _document(scene: Scene, words: Words, name: str) -> Iterator[str]:
+    ids = {item: f"n{number}" for number, item in enumerate(_walk(scene.root))}
+    yield f"digraph {quoted(name)} {{"
+    yield _DEFAULTS
+    yield from _inside(scene.root, ids, words, "  ") if scene.root.inside else [_node(scene.root, ids, words, "  ")]
+    yield from (_edge(edge, ids, words) for edge in scene.edges)
+    yield "}"
+
+
+def _walk(item: Item) -> Iterator[Item]:
+    yield item
+    for child in item.inside:
+        yield from _walk(child)
+
+
+def _inside(item: Item, ids: dict[Item, str], words: Words, indent: str) -> Iterator[str]:
+    for child in item.inside:
+        if not child.inside:
+            yield _node(child, ids, words, indent)
+            continue
+        label = words.label(child)
+        title = "  ".join(text for text in (label.title, label.detail) if text)
+        yield f"{indent}subgraph cluster_{ids[child]} {{"
+        yield f"{indent}  label={quoted(title)}; tooltip={quoted(label.path)}"
+        yield from _inside(child, ids, words, indent + "  ")
+        yield f"{indent}}}"
+
+
+def _node(item: Item, ids: dict[Item, str], words: Words, indent: str) -> str:
+    label = words.label(item)
+    attributes = {"label": quoted(label.title, label.detail), "tooltip": quoted(label.path or label.title)}
+    if shares := words.shares(item):
+        attributes["color"] = quoted(LIGHT[color_of(shares[0][0])])
+    if item.kind in (INPUT, OUTPUT):
+        attributes["shape"] = "ellipse"
+    if item.kind == MORE:
+        attributes["style"] = "dashed"
+    return f"{indent}{ids[item]} [{', '.join(f'{key}={value}' for key, value in attributes.items())}]"
+
+
+def _edge(edge: Edge, ids: dict[Item, str], words: Words) -> str:
+    label, tooltip = quoted(words.shape(edge)), quoted(words.flowing(edge))
+    width = f"{wire_width(edge.nbytes):.1f}"
+    return f"  {ids[edge.source]} -> {ids[edge.target]} [label={label}, tooltip={tooltip}, penwidth={width}]"
+
+
+def quoted(*lines: str) -> str:
+    """Lines of text as one string; what they hold shows as it is."""
+    return '"' + "\\n".join(line.translate(_ESCAPES) for line in lines if line) + '"'

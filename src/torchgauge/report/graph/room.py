@@ -1,0 +1,192 @@
+"""The layout of one open module: entries on the upper edge, what stands in it in rows, exits on the lower edge.
+
+Data that enter or leave pass the frame at one point, however many things inside read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from torchgauge.report.graph.coordinates import stand
+from torchgauge.report.graph.layers import Arc, lay_in_rows
+from torchgauge.report.graph.scene import Edge, Item
+
+ROW_GAP, COLUMN_GAP, PADDING, HEADER = 34.0, 26.0, 16.0, 24.0
+# What goes back up stands beside what comes down.
+_BESIDE = 16.0
+# What enters passes the heading straight, then turns.
+_ENTRY = 26.0
+
+Size = Callable[[Item], tuple[float, float]]
+Point = tuple[float, float]
+_Key = tuple["Item | None", "Item | None", Item]
+
+
+@dataclass(slots=True)
+class Box:
+    item: Item
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(slots=True)
+class Wire:
+    """A piece of the way of some edges, from row to row. Where two points are not above each other it bends.
+
+    `leaves` tells that it begins at what made the data, `arrives` that it ends at what reads them."""
+
+    points: list[Point]
+    edges: list[Edge]
+    leaves: bool
+    arrives: bool
+    goes_back: bool
+
+    @property
+    def nbytes(self) -> int:
+        """They share their source: the widest reader sees the most of it."""
+        return max(edge.nbytes for edge in self.edges)
+
+
+@dataclass(slots=True)
+class Area:
+    """Something laid out; positions count from its own corner. Entries and exits are by the item that made the data."""
+
+    width: float = 0.0
+    height: float = 0.0
+    boxes: list[Box] = field(default_factory=list)
+    wires: list[Wire] = field(default_factory=list)
+    entries: dict[Item, float] = field(default_factory=dict)
+    exits: dict[Item, float] = field(default_factory=dict)
+
+    def absorb(self, inner: Area, dx: float, dy: float) -> None:
+        self.boxes += [Box(b.item, b.x + dx, b.y + dy, b.width, b.height) for b in inner.boxes]
+        for wire in inner.wires:
+            points = [(x + dx, y + dy) for x, y in wire.points]
+            self.wires.append(replace(wire, points=points))
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What flows directly inside an open module: by its two ends (None: outside) and the item that made the data."""
+
+    edges: dict[_Key, list[Edge]] = field(default_factory=dict)
+
+    def add(self, tail: Item | None, head: Item | None, edge: Edge) -> None:
+        self.edges.setdefault((tail, head, edge.source), []).append(edge)
+
+
+class Room:
+    def __init__(self, item: Item, inner: list[Area], traffic: Traffic, size: Size) -> None:
+        self.item, self.inner, self.traffic = item, inner, traffic
+        self.heading = 0.0 if item.around is None else size(item)[0]
+        self.entering = _numbered(made for tail, _, made in traffic.edges if tail is None)
+        self.leaving = _numbered(made for _, head, made in traffic.edges if head is None)
+        self.numbers = {child: len(self.entering) + place for place, child in enumerate(item.inside)}
+        self.first_exit = len(self.entering) + len(inner)
+        self.arcs = {key: self._arc(*key) for key in traffic.edges}
+        count, arcs = self.first_exit + len(self.leaving), list(self.arcs.values())
+        self.layers = lay_in_rows(count, len(self.entering), len(self.leaving), arcs)
+        self.extents = [self._extent(vertex) for vertex in range(count)]
+        self.x = stand(self.layers, [width for width, _ in self.extents], COLUMN_GAP)
+        self.rank_of = self.layers.rank_of
+        self.bands = self._bands()
+
+    def area(self) -> Area:
+        widest = max((at + self._half(vertex) for vertex, at in self.x.items()), default=0.0)
+        width = max(widest, self.heading) + 2 * PADDING
+        self.x = {vertex: at + (width - widest) / 2 for vertex, at in self.x.items()}
+        area = Area(width, self.bands[-1][1] + (0.0 if self.leaving else PADDING))
+        area.boxes.append(Box(self.item, 0, 0, area.width, area.height))
+        for place, inner in enumerate(self.inner):
+            vertex = len(self.entering) + place
+            area.absorb(inner, self.x[vertex] - inner.width / 2, self._top(vertex))
+        area.wires += self._wires()
+        area.entries = {made: self.x[place] for made, place in self.entering.items()}
+        area.exits = {made: self.x[self.first_exit + place] for made, place in self.leaving.items()}
+        return area
+
+    def _arc(self, tail: Item | None, head: Item | None, made: Item) -> Arc:
+        start = self.entering[made] if tail is None else self.numbers[tail]
+        end = self.first_exit + self.leaving[made] if head is None else self.numbers[head]
+        if end < start:
+            return Arc(start, end, made, _BESIDE, _BESIDE)
+        return Arc(start, end, made, self._port(start, made, leaving=True), self._port(end, made, leaving=False))
+
+    def _port(self, vertex: int, made: Item, *, leaving: bool) -> float:
+        """Where the data pass the frame of an open module, from its middle."""
+        area = self._inner(vertex)
+        if area is None:
+            return 0.0
+        ports = area.exits if leaving else area.entries
+        return ports[made] - area.width / 2 if made in ports else 0.0
+
+    def _inner(self, vertex: int) -> Area | None:
+        place = vertex - len(self.entering)
+        return self.inner[place] if 0 <= place < len(self.inner) else None
+
+    def _extent(self, vertex: int) -> tuple[float, float]:
+        area = self._inner(vertex)
+        return (area.width, area.height) if area else (0.0, 0.0)
+
+    def _half(self, vertex: int) -> float:
+        return self.extents[vertex][0] / 2 if vertex < len(self.extents) else 0.0
+
+    def _bands(self) -> list[tuple[float, float]]:
+        """Upper and lower edge of each row; entries and exits lie on the frame."""
+        bands: list[tuple[float, float]] = []
+        at = PADDING if self.item.around is None else HEADER + (_ENTRY if self.entering else PADDING / 2)
+        for rank, row in enumerate(self.layers.rows):
+            if rank == 0 and self.entering:
+                bands.append((0.0, 0.0))
+                continue
+            height = max(self.extents[vertex][1] if vertex < len(self.extents) else 0.0 for vertex in row)
+            bands.append((at, at + height))
+            at += height + ROW_GAP
+        if self.leaving:
+            end = at - 2 * ROW_GAP + HEADER
+            bands[-1] = (end, end)
+        return bands
+
+    def _top(self, vertex: int) -> float:
+        upper, lower = self.bands[self.rank_of[vertex]]
+        height = self.extents[vertex][1] if vertex < len(self.extents) else lower - upper
+        return upper + (lower - upper - height) / 2
+
+    def _bottom(self, vertex: int) -> float:
+        upper, lower = self.bands[self.rank_of[vertex]]
+        return lower + upper - self._top(vertex)
+
+    def _wires(self) -> list[Wire]:
+        """Arcs that share a piece of their way share its wire."""
+        wires: dict[tuple[object, ...], Wire] = {}
+        for key, arc in self.arcs.items():
+            for a, b in pairwise(arc.way):
+                a_x, b_x = arc.tail_x * (a == arc.tail), arc.head_x * (b == arc.head)
+                wire = wires.get((a, b, a_x, b_x))
+                if wire is None:
+                    points = self._points(a, b, self.x[a] + a_x, self.x[b] + b_x)
+                    arrives = b == arc.head and key[1] is not None and (arc.goes_back or not key[1].inside)
+                    wire = wires[a, b, a_x, b_x] = Wire(
+                        points, [], key[0] is key[2] and a == arc.tail, arrives, arc.goes_back
+                    )
+                wire.edges += self.traffic.edges[key]
+        return list(wires.values())
+
+    def _points(self, a: int, b: int, a_x: float, b_x: float) -> list[Point]:
+        """Straight past what stands in the same rows, bent only between the rows."""
+        upper, lower = (a, b) if self.rank_of[a] < self.rank_of[b] else (b, a)
+        upper_x, lower_x = (a_x, b_x) if upper == a else (b_x, a_x)
+        end = self.bands[self.rank_of[lower]]
+        turn = HEADER if upper < len(self.entering) else self.bands[self.rank_of[upper]][1]
+        points = [(upper_x, self._bottom(upper)), (upper_x, turn), (lower_x, end[0])]
+        points.append((lower_x, end[1] if lower >= len(self.extents) else self._top(lower)))
+        points = [point for place, point in enumerate(points) if place == 0 or point != points[place - 1]]
+        return points if upper == a else points[::-1]
+
+
+def _numbered(items: Iterable[Item]) -> dict[Item, int]:
+    return {item: place for place, item in enumerate(dict.fromkeys(items))}

@@ -1,0 +1,166 @@
+"""What is seen: open modules with what stands in them, closed ones, ops, and the data that flow between these.
+
+Of a run of equal blocks the first one stands for all: data that go from one block of it to the next are not drawn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from torchgauge.records import TensorSpec
+from torchgauge.report.graph.opening import Opening, folded_items
+from torchgauge.report.graph.places import Graph
+from torchgauge.report.graph.runs import Runs
+
+PLACE, STEP, MORE, INPUT, OUTPUT = "place", "step", "more", "input", "output"
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """`number` is that of the place, step or input; of what is left out, that of the place it is left out of, and
+    `count` how much it is. For a place `count` is the length of its run."""
+
+    kind: str
+    number: int
+    count: int = 1
+    inside: list[Item] = field(default_factory=list)
+    around: Item | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Edge:
+    """`tensors` are those that flow, by the step that made them (none for what comes from outside)."""
+
+    source: Item
+    target: Item
+    tensors: dict[tuple[int | None, TensorSpec], None] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Several readers see one tensor in several shapes: it flows once."""
+        largest: dict[int | None, int] = {}
+        for step, spec in self.tensors:
+            largest[step] = max(largest.get(step, 0), spec.distinct_bytes)
+        return sum(largest.values())
+
+
+@dataclass(slots=True)
+class Scene:
+    root: Item
+    edges: list[Edge]
+
+
+def build_scene(graph: Graph, runs: Runs, opening: Opening) -> Scene:
+    staging = _Staging(graph, runs, opening)
+    staging.fill(staging.root)
+    edges = staging.edges()
+    return Scene(staging.root, edges)
+
+
+class _Staging:
+    def __init__(self, graph: Graph, runs: Runs, opening: Opening) -> None:
+        self.graph, self.runs, self.opening = graph, runs, opening
+        self.root = Item(PLACE, 0)
+        self.item_of_place: dict[int, Item] = {0: self.root}
+        self.item_of_step: dict[int, Item] = {}
+        self.stand_ins = _stand_ins(graph, runs)
+        self.levels = _levels(graph)
+        self.found: dict[tuple[Item, Item], Edge] = {}
+
+    def fill(self, item: Item) -> None:
+        if item.number not in self.opening.places:
+            return
+        items = folded_items(self.graph, self.runs, item.number)
+        for number, is_place in items[: self.opening.most]:
+            kind, count = (PLACE, self.runs.count(number)) if is_place else (STEP, 1)
+            child = self._add(item, Item(kind, number, count, around=item))
+            if is_place:
+                self.fill(child)
+        if rest := items[self.opening.most :]:
+            more = Item(MORE, item.number, len(rest), around=item)
+            item.inside.append(more)
+            for number, is_place in rest:
+                (self.item_of_place if is_place else self.item_of_step)[number] = more
+
+    def _add(self, around: Item, item: Item) -> Item:
+        around.inside.append(item)
+        (self.item_of_place if item.kind == PLACE else self.item_of_step)[item.number] = item
+        return item
+
+    def edges(self) -> list[Edge]:
+        flow = self.graph.flow
+        for link in flow.links:
+            if self._is_drawn(link.source, link.target):
+                self._draw(self.seen(link.source), self.seen(link.target), link.source, link.spec)
+        self._draw_inputs()
+        if flow.outputs and self.root.inside:
+            output = Item(OUTPUT, 0, around=self.root)
+            self.root.inside.append(output)
+            for step, spec in flow.outputs:
+                self._draw(self.seen(step), output, step, spec)
+        return list(self.found.values())
+
+    def _draw_inputs(self) -> None:
+        entering = []
+        for number, given in enumerate(self.graph.flow.inputs):
+            if given.readers and self.root.inside:
+                item = Item(INPUT, number, around=self.root)
+                entering.append(item)
+                for reader in given.readers:
+                    self._draw(item, self.seen(reader), None, given.spec)
+        self.root.inside[:0] = entering
+
+    def _draw(self, source: Item, target: Item, step: int | None, spec: TensorSpec) -> None:
+        if source is target:
+            return
+        edge = self.found.get((source, target))
+        if edge is None:
+            edge = self.found[source, target] = Edge(source, target)
+        edge.tensors[None if step is None else self._stand_in(step), spec] = None
+
+    def seen(self, step: int) -> Item:
+        """The step itself, or the closed module that hides it."""
+        step = self._stand_in(step)
+        if step in self.item_of_step:
+            return self.item_of_step[step]
+        place = self.graph.place_of[step]
+        while place not in self.item_of_place:
+            place = self.graph.places[place].parent
+        return self.item_of_place[place]
+
+    def _stand_in(self, step: int) -> int:
+        """The step that is drawn for this one: in the first block of a run, in the first turn of a loop."""
+        own = self.graph.places[self.graph.place_of[step]]
+        drawn = self.graph.places[self.stand_ins[self.graph.place_of[step]]]
+        return drawn.steps[bisect_left(own.steps, step) % own.period]
+
+    def _is_drawn(self, source: int, target: int) -> bool:
+        """Not from one block of a run to another, and of equal blocks only what is in the first."""
+        places, levels = self.graph.places, self.levels
+        a, b = self.graph.place_of[source], self.graph.place_of[target]
+        below_a, below_b = -1, -1
+        while a != b:
+            if levels[a] >= levels[b]:
+                below_a, a = a, places[a].parent
+            else:
+                below_b, b = b, places[b].parent
+        is_within_run = below_a >= 0 and below_b >= 0 and self.runs.first[below_a] == self.runs.first[below_b]
+        return not is_within_run and self.stand_ins[a] == a
+
+
+def _levels(graph: Graph) -> list[int]:
+    levels: list[int] = []
+    for place in graph.places:
+        levels.append(0 if place.parent < 0 else levels[place.parent] + 1)
+    return levels
+
+
+def _stand_ins(graph: Graph, runs: Runs) -> list[int]:
+    """For each place the one that is drawn for it. Equal blocks number the places in them equally."""
+    stand_ins: list[int] = []
+    for number, place in enumerate(graph.places):
+        parent = place.parent
+        like = number if parent < 0 else stand_ins[parent] + number - parent
+        stand_ins.append(number if runs.first[like] == number else stand_ins[runs.first[like]])
+    return stand_ins

@@ -1,0 +1,124 @@
+"""What is written on the things of a scene. Names come from models: they are data, shown as they are and shortened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from torchgauge.records import TensorSpec, tensor_specs
+from torchgauge.report.escape import visible
+from torchgauge.report.graph.places import Graph
+from torchgauge.report.graph.runs import Runs
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, STEP, Edge, Item
+from torchgauge.report.layout import shorten
+from torchgauge.units import format_bytes, format_count, format_shape
+
+# Longer names are cut in the middle: a box should not be wider than a column of text.
+NAME_WIDTH = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What it is called, what it is, what it costs; `path` tells where it belongs."""
+
+    title: str
+    kind: str = ""
+    cost: str = ""
+    path: str = ""
+
+    @property
+    def detail(self) -> str:
+        return " · ".join(text for text in (self.kind, self.cost) if text)
+
+
+class Words:
+    def __init__(self, graph: Graph, runs: Runs) -> None:
+        self.graph, self.runs = graph, runs
+
+    def label(self, item: Item) -> Label:
+        if item.kind == STEP:
+            op = self.graph.flow.steps[item.number]
+            return Label(_name(op.op.removeprefix("aten::")), path=visible(op.op))
+        if item.kind == INPUT:
+            given = self.graph.flow.inputs[item.number]
+            return Label(_name(given.name), "input", path=visible(given.name))
+        if item.kind in (OUTPUT, MORE):
+            return Label("output" if item.kind == OUTPUT else f"… {item.count} more")
+        return self._module(item)
+
+    def _module(self, item: Item) -> Label:
+        place = self.graph.places[item.number]
+        record = self.graph.nodes[place.row].record
+        name = self.runs.name(item.number) or record.type
+        times = f" ×{item.count}" if item.count > 1 else ""
+        kind = record.type if name != record.type else ""
+        return Label(_name(name) + times, _name(kind), self._cost(item), visible(record.path))
+
+    def _cost(self, item: Item) -> str:
+        """The figures are those of a module: one that is called at several places has them at none."""
+        place = self.graph.places[item.number]
+        if place.calls > 1:
+            return f"call {place.call + 1} of {place.calls}"
+        around = self.graph.places[place.parent].turns if place.parent >= 0 else 1
+        turns = f"{place.turns} calls" if place.turns > around else ""
+        return " · ".join(text for text in (turns, self._work(item)) if text)
+
+    def _work(self, item: Item) -> str:
+        """Equal blocks cost the same: inside and outside of a run the figures are those of one block."""
+        node = self.graph.nodes[self.graph.places[item.number].row]
+        figure, noun = (node.total.macs, "MACs") if self.graph.flow.steps else (node.record.params, "params")
+        each = " each" if item.count > 1 else ""
+        return f"{format_count(figure)} {noun}{each}" if figure else ""
+
+    def made(self, item: Item) -> str:
+        """The shape of what an item gives."""
+        specs = self._made(item)
+        more = f" +{len(specs) - 1}" if len(specs) > 1 else ""
+        return format_shape(specs[0].shape) + more if specs else ""
+
+    def _made(self, item: Item) -> list[TensorSpec]:
+        if item.kind == STEP:
+            return list(self.graph.flow.steps[item.number].signature.outputs[:1])
+        if item.kind == INPUT:
+            return [self.graph.flow.inputs[item.number].spec]
+        if item.kind in (OUTPUT, MORE):
+            return []
+        return list(tensor_specs(self.graph.nodes[self.graph.places[item.number].row].record.outputs))
+
+    def shape(self, edge: Edge) -> str:
+        """The shape in which the first reader sees what flows."""
+        specs = list(dict.fromkeys(spec for _, spec in edge.tensors))
+        return format_shape(specs[0].shape) + (f" +{len(specs) - 1}" if len(specs) > 1 else "")
+
+    def flowing(self, edge: Edge) -> str:
+        """`1×64×56×56 float32, 784 KiB`: what flows along an edge."""
+        specs = dict.fromkeys(spec for _, spec in edge.tensors)
+        shapes = ", ".join(f"{format_shape(spec.shape)} {visible(spec.dtype)}" for spec in list(specs)[:4])
+        more = f", +{len(specs) - 4}" if len(specs) > 4 else ""
+        return f"{shapes}{more}, {format_bytes(edge.nbytes)}"
+
+    def shares(self, item: Item) -> list[tuple[str, float]]:
+        """The categories of the ops in an item, by FLOPs; by number where none has any. The largest first."""
+        if item.kind == STEP:
+            return [(self.graph.flow.steps[item.number].category, 1.0)]
+        counts = self._categories.get(item.number, Counter()) if item.kind not in (INPUT, OUTPUT, MORE) else Counter()
+        total = sum(counts.values())
+        return [(category, count / total) for category, count in counts.most_common()]
+
+    @cached_property
+    def _categories(self) -> dict[int, Counter[str]]:
+        flops: list[Counter[str]] = [Counter() for _ in self.graph.places]
+        numbers: list[Counter[str]] = [Counter() for _ in self.graph.places]
+        for op, place in zip(self.graph.flow.steps, self.graph.place_of, strict=True):
+            numbers[place][op.category] += 1
+            flops[place][op.category] += op.cost.flops
+        for number in reversed(range(1, len(self.graph.places))):
+            parent = self.graph.places[number].parent
+            flops[parent].update(flops[number])
+            numbers[parent].update(numbers[number])
+        return {place: +work or numbers[place] for place, work in enumerate(flops)}
+
+
+def _name(text: str) -> str:
+    return shorten(visible(text), NAME_WIDTH)

@@ -1,0 +1,69 @@
+"""The HTML page: one self-contained file that works offline."""
+
+from __future__ import annotations
+
+# Importing a part registers it.
+from torchgauge.report.headline import model_kind
+from torchgauge.report.options import Options
+from torchgauge.report.page import figures
+from torchgauge.report.page.assemble import assemble
+from torchgauge.report.page.parts import (
+    advice,
+    distribution,
+    energy,
+    environment,
+    graph,
+    memory,
+    method,
+    modules,
+    ops,
+    overview,
+    roofline,
+    sweeps,
+    time,
+    weights,
+)
+from torchgauge.report.page.payload import PARTS, build_payload, part
+from torchgauge.report.registry import renderer
+from torchgauge.view import View
+
+# The files in assets/sections that draw the page, in order.
+SECTIONS = (
+    "overview", "advice", "icicle", "modules", "graph_places", "graph_scene", "graph_layers", "graph_columns",
+    "graph_layout", "graph_words", "graph_picture", "graph_details", "graph_search", "graph", "distribution",
+    "memory", "system", "time", "sweeps", "surroundings", "energy", "roofline", "ops", "weight_map", "weight_tensor",
+    "weight_curves", "weights", "method", "environment",
+)  # fmt: skip
+
+__all__ = [
+    "PARTS",
+    "SECTIONS",
+    "advice",
+    "assemble",
+    "build_payload",
+    "distribution",
+    "energy",
+    "environment",
+    "figures",
+    "graph",
+    "memory",
+    "method",
+    "modules",
+    "ops",
+    "overview",
+    "part",
+    "render_page",
+    "roofline",
+    "sweeps",
+    "time",
+    "weights",
+]
+
+
+@renderer("html", suffix=".html")
+def render_page(view: View, options: Options) -> str:
+    return assemble(page_title(view), build_payload(view, options), SECTIONS)
+
+
+def page_title(view: View) -> str:
+    return view.capture.target.name or model_kind(view)

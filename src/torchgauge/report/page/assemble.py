@@ -1,0 +1,49 @@
+"""One file with everything in it: the template, the style, the scripts and the data."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from torchgauge.report.escape import visible
+
+# In the order in which they build on each other.
+KIT = (
+    "dom", "format", "store", "selection", "tip", "chart", "marks", "rows",
+    "groups", "partition", "paint", "fills", "table", "section", "theme",
+)  # fmt: skip
+STYLES = ("page.css", "charts.css")
+# The data stand in a script element: nothing in them may end it or begin a comment.
+_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+
+def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str]) -> str:
+    """The page. `sections` name the files that draw it, in order; `payload` is plain JSON data by part."""
+    script = "\n".join([*(_asset(f"kit/{name}.js") for name in KIT), *map(_section, sections), "tg.start();"])
+    return Template(_asset("page.html")).substitute(
+        title=escape(visible(title)),
+        policy=_policy(script),
+        style="\n".join(map(_asset, STYLES)),
+        payload=json.dumps(payload, allow_nan=False, separators=(",", ":")).translate(_ESCAPES),
+        script=script,
+    )
+
+
+def _section(name: str) -> str:
+    return _asset(f"sections/{name}.js")
+
+
+def _policy(script: str) -> str:
+    """Nothing is fetched and nothing runs but this one script, whatever the data hold."""
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+
+
+def _asset(name: str) -> str:
+    return files("torchgauge.report.page").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,86 @@
+// Sections: a heading, an entry in the navigation, drawn when they come near.
+(() => {
+  const main = document.getElementById("sections");
+  const nav = document.getElementById("nav");
+  const sections = new Map();
+
+  const near = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) draw(entry.target.id);
+  }, { rootMargin: "400px 0px" });
+
+  const current = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) mark(entry.target.id);
+  }, { rootMargin: "-15% 0px -80% 0px" });
+
+  // `part` may be left out for a section that needs none. `lead` is a sentence under the heading.
+  tg.section = ({ id, title, part, lead, draw: drawSection }) => {
+    const data = part === undefined ? true : tg.part(part);
+    if (data === null || data === undefined) return;
+    const body = tg.el("div", { class: "body" });
+    const element = tg.el("section", { id, class: "waiting", "aria-labelledby": `${id}-title` },
+      tg.el("h2", { id: `${id}-title`, tabindex: "-1" }, title), lead ? tg.note(lead) : null, body);
+    const link = tg.el("a", { href: `#${id}` }, title);
+    nav.append(tg.el("li", {}, link));
+    main.append(element);
+    sections.set(id, { element, body, link, data, drawSection, drawn: false });
+    link.addEventListener("click", (event) => { event.preventDefault(); tg.go(id); });
+    near.observe(element);
+    current.observe(element);
+  };
+
+  function draw(id) {
+    const section = sections.get(id);
+    if (!section || section.drawn) return;
+    section.drawn = true;
+    near.unobserve(section.element);
+    try {
+      section.drawSection(section.body, section.data, tg);
+    } catch (error) {
+      // One broken section must not take the page with it; the console has the whole error.
+      console.error(error);
+      tg.replace(section.body, tg.warn(`This section could not be drawn: ${error.message}`));
+    }
+    section.element.classList.remove("waiting");
+  }
+
+  function mark(id) {
+    for (const [name, { link }] of sections) {
+      if (name === id) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+    const { link } = sections.get(id);
+    // Only the bar scrolls, never the page.
+    const bar = nav.parentElement;
+    if (bar.scrollWidth > bar.clientWidth) bar.scrollLeft = link.offsetLeft - bar.clientWidth / 3;
+  }
+
+  // Show a section: drawn first, so that the place it scrolls to is final.
+  tg.go = (id) => {
+    const section = sections.get(id);
+    if (!section) return;
+    draw(id);
+    history.replaceState(null, "", `#${id}`);
+    section.element.scrollIntoView({ block: "start" });
+    document.getElementById(`${id}-title`).focus({ preventScroll: true });
+    mark(id);
+  };
+
+  tg.drawAll = () => { for (const id of sections.keys()) draw(id); };
+  addEventListener("beforeprint", tg.drawAll);
+
+  // A key in the section that the reader is in: "/" goes to its search field.
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    const section = event.target.closest?.("section") ?? [...sections.values()].find(({ link }) => link.hasAttribute("aria-current"))?.element;
+    const field = section?.querySelector("input[type=search]") ?? main.querySelector("input[type=search]");
+    if (!field) return;
+    event.preventDefault();
+    field.focus();
+  });
+
+  tg.start = () => {
+    const wanted = decodeURIComponent(location.hash.slice(1));
+    if (sections.has(wanted)) tg.go(wanted);
+  };
+  addEventListener("hashchange", tg.start);
+})();

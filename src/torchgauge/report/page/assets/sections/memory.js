@@ -1,0 +1,135 @@
+// Memory over the run, and what the peak is made of.
+(() => {
+  const KIND_COLORS = { activation: "var(--c0)", gradient: "var(--c1)", "optimizer state": "var(--c3)", result: "var(--c2)" };
+
+  const SHOWN = 8;
+
+  tg.section({
+    id: "memory", title: "Memory", part: "memory",
+    draw(element, data) {
+      element.append(tg.facts(headline(data)));
+      drawCourse(element, data);
+      drawPeak(element, data);
+      if (data.measured) drawMeasured(element, data.measured);
+    },
+  });
+
+  function headline(data) {
+    const place = data.peak_op ? `at ${placeText(data.peak_op)}` : "the inputs alone";
+    const measured = data.measured;
+    const difference = measured && tg.isKnown(measured.difference_share) ? `, ${signed(measured.difference_share)} of the prediction of ${tg.format.bytes(measured.predicted_bytes)}` : "";
+    return [
+      ["Peak of activations", tg.format.bytes(data.peak_bytes), `${place}; from the shapes alone, inputs included`],
+      measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `allocated at most by one run beyond what was there before it${difference}`] : null,
+      ["Held all the time", tg.format.bytes(data.param_bytes + data.buffer_bytes), `parameters ${tg.format.bytes(data.param_bytes)}, buffers ${tg.format.bytes(data.buffer_bytes)}`],
+    ];
+  }
+
+  const signed = (share) => `${share >= 0 ? "+" : ""}${tg.format.percent(share)}`;
+  const placeText = (op) => `${op.op} (op ${op.index}) in ${op.module === "" ? "the model itself" : tg.short(op.module, 90)}`;
+
+  function drawCourse(element, data) {
+    const indices = tg.ops.column("index");
+    const live = tg.ops.column("live_bytes");
+    const { measured } = data;
+    // A run finds its inputs there; the static course has them in it.
+    const held = measured ? measured.activations.map((bytes) => bytes + data.input_bytes) : [];
+    const total = measured ? held.map((bytes, place) => bytes + measured.workspace[place]) : [];
+    const top = maximum(live, maximum(total, data.peak_bytes));
+    const frame = tg.chart.frame(element, {
+      width: 980, height: 280, x: { scale: "linear", domain: [0, Math.max(indices.length - 1, 1)], label: "op, in order of execution", format: (value) => tg.format.exact(Math.round(value)) },
+      y: { scale: "linear", domain: [0, top * 1.06], label: "live activations", format: "bytes" },
+      label: "Live activations over the run, op by op",
+      caption: measured ? "Measured: what torch's allocator held at each op, the inputs added; workspace is what an op took and gave back while it worked."
+        : "From the shapes alone: storages that are neither parameters nor buffers, inputs included.",
+    });
+    drawPhases(frame, data.phases);
+    tg.chart.line(frame, tg.thinned(indices, live), { color: "var(--accent)", area: true, step: true, label: "from the shapes", width: 1.3 });
+    if (held.length) {
+      tg.chart.line(frame, tg.thinned(measured.ops, total), { color: "var(--c1)", step: true, label: "measured, with workspace", width: 1.2 });
+      tg.chart.line(frame, tg.thinned(measured.ops, held), { color: "var(--c2)", step: true, label: "measured", width: 1.2 });
+      tg.chart.legend(element, [{ label: "from the shapes", color: "var(--accent)" }, { label: "measured", color: "var(--c2)" }, { label: "measured, with workspace", color: "var(--c1)" }]);
+    }
+    if (data.peak_op) markPeak(frame, data);
+  }
+
+  const maximum = (values, least) => values.reduce((most, value) => Math.max(most, value), least);
+
+  function drawPhases(frame, phases) {
+    for (const phase of phases) {
+      const at = frame.x(phase.op);
+      frame.plot.append(tg.svg("line", { x1: at, x2: at, y1: 0, y2: frame.height, style: { stroke: "var(--ink-faint)", "stroke-dasharray": "2 3" } }),
+        tg.svg("text", { x: at + 4, y: 10 }, phase.name));
+    }
+  }
+
+  function markPeak(frame, data) {
+    tg.chart.dots(frame, [{ x: data.peak_op.index, y: data.peak_bytes }], {
+      color: "var(--warn)", label: "Peak", tip: () => [["peak", tg.format.bytes(data.peak_bytes)], placeText(data.peak_op), data.peak_op.shapes],
+      onClick: () => tg.selection.set(data.peak_op.module, "memory"),
+    });
+  }
+
+  function drawPeak(element, data) {
+    const found = data.at_peak;
+    element.append(tg.heading("What is alive at the peak"));
+    if (!found) {
+      element.append(tg.note(data.peak_op ? "This analysis was saved without its data flow: which tensors are alive at the peak cannot be told. Make it again to see them." : "The inputs alone are the peak."));
+      return;
+    }
+    const rows = [
+      ...found.kinds.map((kind) => ({ label: kind.name, value: kind.bytes, color: KIND_COLORS[kind.name] })),
+      { label: "inputs", value: found.inputs_bytes, color: "var(--c9)" },
+      { label: "read by no later op", value: Math.max(found.other_bytes, 0), color: "var(--c5)" },
+    ].filter((row) => row.value > 0);
+    tg.chart.bars(element, rows.map((row) => ({ ...row, text: tg.format.bytes(row.value), share: row.value / data.peak_bytes })), {
+      label: "What is alive at the peak, by kind",
+      caption: found.other_bytes > 0 ? "What no later op reads is still held by a variable of the model's code, a cache, or a second output of an op." : null,
+    });
+    element.append(tg.heading("The tensors"), tensorTable(found), moduleBars(found, data.peak_bytes));
+  }
+
+  function tensorTable(found) {
+    const table = tg.rowTable("Tensors alive at the peak", [
+      { label: "Made by", isText: true, cell: (row) => [tg.name(row.op, 60), " ", tg.el("small", {}, row.shapes)] },
+      { label: "In", isText: true, cell: (row) => tg.place(row.module) },
+      { label: "Bytes", cell: (row) => tg.format.bytes(row.bytes) },
+      { label: "Until", isText: true, cell: (row) => (row.reader ? tg.el("span", { class: "faint" }, `op ${row.reader.index}, ${row.reader.op}`) : tg.el("span", { class: "faint" }, `kept: ${row.kind}`)) },
+    ], found.tensors, { shown: SHOWN, onClick: (row) => tg.selection.set(row.module, "memory") });
+    const { count, bytes } = found.more;
+    return tg.el("div", {}, table, count ? tg.note(`and ${tg.format.exact(count)} more, ${tg.format.bytes(bytes)}`) : null);
+  }
+
+  function moduleBars(found, peak) {
+    const box = tg.el("div", {}, tg.heading("The modules that made them"));
+    tg.chart.bars(box, found.modules.slice(0, SHOWN).map((row) => ({ label: tg.place(row.path), path: row.path, value: row.bytes, text: tg.format.bytes(row.bytes), share: row.bytes / peak })),
+      { label: "Bytes alive at the peak, by module", onClick: (row) => tg.selection.set(row.path, "memory") });
+    if (found.module_count > SHOWN) box.append(tg.note(`and ${tg.plural(found.module_count - SHOWN, "more module")}`));
+    return box;
+  }
+
+  function drawMeasured(element, measured) {
+    const { figures, held } = measured;
+    element.append(tg.heading("Measured memory"));
+    if (held) {
+      const names = ["parameters", "buffers", "inputs", "activations", "workspace"];
+      tg.chart.bars(element, names.map((name, place) => ({ label: name, value: held[name], text: tg.format.bytes(held[name]), color: `var(--c${place})` })),
+        { label: "Held at the measured peak", caption: `Held at the measured peak, ${placeText(held.op)}.` });
+    }
+    const { pattern } = figures;
+    element.append(tg.facts([
+      tg.isKnown(figures.rss_peak_bytes) ? ["Process", tg.format.bytes(figures.rss_peak_bytes), `it grew by ${tg.format.bytes(figures.rss_growth_bytes)} over a run; ${figures.rss_method}`] : null,
+      tg.isKnown(figures.cuda_allocated_peak_bytes) ? ["CUDA allocated", tg.format.bytes(figures.cuda_allocated_peak_bytes), `in tensors at most; ${tg.format.bytes(figures.cuda_before_bytes)} before the run`] : null,
+      tg.isKnown(figures.cuda_reserved_peak_bytes) ? ["CUDA reserved", tg.format.bytes(figures.cuda_reserved_peak_bytes), "taken from the driver"] : null,
+      figures.optimizer_state_bytes ? ["Optimizer state", tg.format.bytes(figures.optimizer_state_bytes), "kept from step to step, not allocated by a run"] : null,
+      pattern?.allocations ? ["Allocations", tg.format.exact(pattern.allocations), patternText(pattern)] : null,
+    ]));
+  }
+
+  function patternText(pattern) {
+    const parts = [`${tg.format.bytes(pattern.total_bytes)} in all`, `median ${tg.format.bytes(pattern.median_bytes)}`, `largest ${tg.format.bytes(pattern.largest_bytes)}`];
+    if (pattern.reuse) parts.push(`each byte of the peak used ${tg.format.count(pattern.reuse)} times`);
+    if (tg.isKnown(pattern.fragmentation)) parts.push(`${tg.format.percent(pattern.fragmentation)} of the reserved memory lay in free pieces`);
+    return parts.join(", ");
+  }
+})();

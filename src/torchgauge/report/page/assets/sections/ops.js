@@ -1,0 +1,130 @@
+tg.section({
+  id: "ops",
+  title: "Ops",
+  part: "ops",
+  draw(element) {
+    const ops = tg.ops;
+    const state = { search: "", category: "", module: "", sort: null, followed: false };
+    const every = Array.from({ length: ops.length }, (_, row) => row);
+    const counter = tg.el("span", { class: "faint", role: "status" });
+    const chip = tg.button("", () => restrict(""), { hidden: true, title: "Show the ops of every module" });
+    const all = makeColumns();
+    const wanted = new Set(["index", "op", "module", "category", "output_shapes", "macs", "flops", "bytes_moved", "live_bytes", "time_s", "bound", "energy_j", "estimated_energy_j"]);
+    const table = controlsAndTable();
+    refresh();
+
+    tg.selection.on((path) => {
+      if (state.followed) restrict(path ?? "");
+      else table.refresh();
+    });
+
+    function makeColumns() {
+      return [
+        number("index", "#", "exact", 4.2), text("op", "Op", 13, 1), text("module", "Module", 13, 1.3),
+        work("macs", "MACs"), work("flops", "FLOPs"), number("bytes_moved", "Moved", "bytes"), number("bytes_read", "Bytes read", "bytes"),
+        number("bytes_written", "Bytes written", "bytes"), number("arithmetic_intensity", "FLOPs per byte", "count", 8), number("live_bytes", "Live", "bytes"),
+        number("time_s", "Time", "seconds"), number("cpu_time_s", "CPU time", "seconds"), number("roof_share", "Of the roof", "percent"),
+        text("bound", "Bound", 6), number("energy_j", "Energy", "joules"), estimated("estimated_energy_j", "Energy", "joules"), text("category", "Kind", 9), text("phase", "Phase", 7), text("status", "Status", 7),
+        text("dtype", "Type", 7), text("output_shapes", "Output", 12), text("input_shapes", "Input", 15), text("source", "Source", 15),
+      ].filter((column) => ops.has(column.key) && !isConstant(column.key));
+    }
+
+    // Of a run that is forward all through, the phase says nothing.
+    function isConstant(key) {
+      return ["phase", "source"].includes(key) && new Set(ops.column(key)).size < 2;
+    }
+
+    function text(key, label, width, grow) {
+      const shown = (row) => ops.get(row, key);
+      return {
+        key, label, width, grow, isText: true, value: shown, tip: shown,
+        cell: (row) => (shown(row) === null ? "–" : shown(row) === "" ? tg.el("span", { class: "faint" }, "(model)") : tg.name(shown(row), 70)),
+      };
+    }
+
+    function number(key, label, form, width) {
+      return {
+        key, label, width, title: label, value: (row) => ops.get(row, key), text: (row) => tg.format[form](ops.get(row, key)),
+        tip: (row) => (Number.isInteger(ops.get(row, key)) ? tg.format.exact(ops.get(row, key)) : null),
+      };
+    }
+
+    // Work without a formula is unknown, not zero.
+    function work(key, label) {
+      const column = number(key, label, "count");
+      const isKnown = (row) => ops.get(row, "status") !== "uncounted";
+      return { ...column, value: (row) => (isKnown(row) ? column.value(row) : null), text: (row) => (isKnown(row) ? column.text(row) : "?") };
+    }
+
+    function estimated(key, label, form) {
+      const figure = { form, kind: "estimated" };
+      return { ...number(key, label, form), isEstimated: true, title: `${label}, estimated`, text: (row) => tg.figureText(figure, ops.get(row, key)) };
+    }
+
+    function columns() { return all.filter((column) => wanted.has(column.key)); }
+
+    function isWithin(path) {
+      if (state.module === "") return true;
+      return path === state.module || path.startsWith(`${state.module}.`);
+    }
+
+    function matching() {
+      const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
+      const [names, modules, kinds] = [ops.column("op"), ops.column("module"), ops.column("category")];
+      if (!words.length && !state.category && !state.module) return every;
+      return every.filter((row) => {
+        if (state.category && kinds[row] !== state.category) return false;
+        if (!isWithin(modules[row])) return false;
+        const text = `${names[row]} ${modules[row]} ${kinds[row]}`.toLowerCase();
+        return words.every((word) => text.includes(word));
+      });
+    }
+
+    function refresh() {
+      const rows = matching();
+      counter.textContent = rows.length === ops.length ? `${tg.format.exact(ops.length)} ops` : `${tg.format.exact(rows.length)} of ${tg.format.exact(ops.length)}`;
+      const column = state.sort && all.find(({ key }) => key === state.sort.key);
+      table.setRows(column ? tg.sorted(rows, column.value, state.sort.descending) : rows);
+    }
+
+    function restrict(path) {
+      state.module = path;
+      chip.hidden = path === "";
+      chip.textContent = `in ${tg.short(path, 40)} ×`;
+      refresh();
+    }
+
+    function sortBy(key, descending) {
+      state.sort = { key, descending };
+      table.setSort(state.sort);
+      refresh();
+    }
+
+    function chooser() {
+      return tg.el("details", { class: "menu" }, tg.el("summary", {}, "Columns"), tg.el("div", {}, all.map((column) =>
+        tg.check(column.title ?? column.label, wanted.has(column.key), (checked) => {
+          if (checked) wanted.add(column.key);
+          else wanted.delete(column.key);
+          table.setColumns(columns());
+        }))));
+    }
+
+    function categories() {
+      const found = [...new Set(ops.column("category"))].sort();
+      return [{ value: "", label: "every kind" }, ...found.map((kind) => ({ value: kind, label: kind }))];
+    }
+
+    function controlsAndTable() {
+      element.append(tg.el("div", { class: "controls" },
+        tg.search("Search ops and modules ( / )", (text) => { state.search = text.trim(); refresh(); }),
+        tg.choice("Kind", categories(), "", (kind) => { state.category = kind; refresh(); }),
+        tg.check("only the selected module", false, (followed) => { state.followed = followed; restrict(followed ? tg.selection.get() ?? "" : ""); }),
+        chip, counter, tg.el("span", { class: "spring" }), chooser()));
+      return tg.table(element, {
+        id: "op-row", label: "Ops", columns: columns(), rows: [], onSort: sortBy,
+        onSelect: (row) => tg.selection.set(ops.get(row, "module"), "ops"),
+        isSelected: (row) => tg.selection.get() !== null && ops.get(row, "module") === tg.selection.get(),
+      });
+    }
+  },
+});

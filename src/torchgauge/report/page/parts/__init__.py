@@ -1,0 +1,1 @@
+"""The parts of the page: one file each, data only."""

@@ -1,0 +1,62 @@
+"""What to do about the model, with its evidence, what was verified, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchgauge.report.advice_text import figure_text, gain_text, place_text
+from torchgauge.report.options import Options
+from torchgauge.report.page.payload import part
+from torchgauge.report.verified_text import error_text, gained_text, is_withdrawn, measured_text
+from torchgauge.view import Row, View
+
+_APART = ("places", "count")
+_MOST_PLACES = 40
+_KEYS = ("rule", "recommendation", "code", "risk", "confidence")
+
+
+@part("advice")
+def advice(view: View, options: Options) -> dict[str, Any] | None:
+    """The largest expected gain first; what a measurement refuted is withdrawn."""
+    if not view.advice and not view.plan:
+        return None
+    return {"rows": [_row(row) for row in view.advice], "plan": _plan(view.plan)}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    evidence = {name: value for name, value in row["evidence"].items() if name not in _APART}
+    gain, verified = row["expected_gain"], row.get("verified") or {}
+    return {
+        **{key: row[key] for key in _KEYS},
+        "place": place_text(row),
+        "module": row["where"]["module"],
+        "gain": gain_text(gain),
+        "low": gain["low"],
+        "high": gain["high"],
+        "how": gain.get("how"),
+        "measured": measured_text(row),
+        "measured_gain": verified.get("gain"),
+        "is_verified": bool(verified),
+        "is_withdrawn": is_withdrawn(row),
+        "withdrawn_for": verified.get("reason"),
+        "evidence": [text for name, value in evidence.items() if (text := figure_text(name, value))],
+        "places": [_place(place) for place in (row["evidence"].get("places") or ())[:_MOST_PLACES]],
+        "place_count": row["evidence"].get("count", 1),
+    }
+
+
+def _place(place: Mapping[str, Any]) -> str:
+    return place.get("weight") or place.get("module") or "the model itself"
+
+
+def _plan(plan: Row | None) -> dict[str, Any] | None:
+    """Nothing where no combination held."""
+    if plan is None or not plan["rules"]:
+        return None
+    return {
+        "rules": list(plan["rules"]),
+        "gain": gained_text(plan),
+        "output": error_text(plan["output_error"]),
+        "code": plan["code"],
+    }

@@ -1,0 +1,95 @@
+"""Where the cost lies: by kind of op, by phase and by type of layer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torchgauge.records import OpRecord
+from torchgauge.report.distribution import Slice, by_category, by_phase, layer_kinds
+from torchgauge.report.energy_ranking import energy_key, is_estimated, own_energy
+from torchgauge.report.options import Options
+from torchgauge.report.page.payload import part
+from torchgauge.tree import Node
+from torchgauge.view import View
+
+Rows = list[dict[str, Any]]
+
+
+@part("distribution")
+def distribution(view: View, options: Options) -> dict[str, Any] | None:
+    """`categories` and `phases` have a row for each kind of op and phase, `layers` for each type of module with the
+    work done in it but not below; `resembles` are kinds of layers told from names and shapes alone."""
+    if not view.capture.has_code:
+        counts = view.architecture.layer_counts
+        return {"resembles": [{"name": kind, "count": count} for kind, count in counts.items()]} if counts else None
+    phases = by_phase(view)
+    return {
+        "energy_is_estimated": is_estimated(view),
+        "categories": _slices(view, by_category(view), {op.index: op.category for op in view.capture.ops}),
+        "phases": _slices(view, phases, {op.index: op.phase for op in view.capture.ops}) if len(phases) > 1 else [],
+        "layers": _layers(view),
+    }
+
+
+def _slices(view: View, slices: Iterable[Slice], names: Mapping[int, str]) -> Rows:
+    measured, energy = view.capture.measured, view.capture.energy
+    times = _by_name(view.capture.ops, names, measured.ops if measured else {}, "time_s")
+    joules = _by_name(view.capture.ops, names, energy.ops if energy else {}, energy_key(view))
+    return [
+        {
+            "name": entry.name,
+            "count": entry.ops,
+            "uncounted": entry.uncounted,
+            "macs": entry.macs,
+            "flops": entry.flops,
+            "bytes_moved": entry.bytes_moved,
+            "time_s": times.get(entry.name),
+            "energy": joules.get(entry.name),
+        }
+        for entry in slices
+    ]
+
+
+def _by_name(
+    ops: Iterable[OpRecord], names: Mapping[int, str], rows: Mapping[int, Mapping[str, Any]], key: str
+) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for op in ops:
+        value = rows.get(op.index, {}).get(key)
+        if value is not None:
+            sums[names[op.index]] += value
+    return sums
+
+
+def _layers(view: View) -> Rows:
+    nodes: dict[str, list[Node]] = {}
+    for node in view.tree.walk():
+        nodes.setdefault(node.record.type, []).append(node)
+    kinds = {layer.kind: layer for layer in layer_kinds(view)}
+    rows = [
+        _work(view, members)
+        | {"name": kind, "count": len(members), "params": kinds[kind].params if kind in kinds else 0}
+        for kind, members in nodes.items()
+    ]
+    return sorted((row for row in rows if _has_cost(row)), key=lambda row: (-row["flops"], -row["params"]))
+
+
+def _work(view: View, nodes: Iterable[Node]) -> dict[str, Any]:
+    """What is done in the modules themselves."""
+    measured, energy = view.capture.measured, view.capture.energy
+    times = measured.modules if measured else {}
+    joules = energy.modules if energy else {}
+    members = list(nodes)
+    return {
+        "macs": sum(node.own.macs for node in members),
+        "flops": sum(node.own.flops for node in members),
+        "bytes_moved": sum(node.own.bytes_read + node.own.bytes_written for node in members),
+        "time_s": sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None,
+        "energy": sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None,
+    }
+
+
+def _has_cost(row: Mapping[str, Any]) -> bool:
+    return any(row[key] for key in ("params", "flops", "bytes_moved", "time_s", "energy"))

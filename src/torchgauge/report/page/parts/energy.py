@@ -1,0 +1,71 @@
+"""What a run consumes: measured or estimated, where it goes, how warm it gets, what it emits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from torchgauge.report.energy_ranking import is_estimated, rank_module_energy, rank_op_energy, whole_joules
+from torchgauge.report.measurements import measured_rows
+from torchgauge.report.options import Options
+from torchgauge.report.page.payload import part
+from torchgauge.report.pareto_text import ENERGY, GUESS, TIME
+from torchgauge.report.sections import shapes_text
+from torchgauge.view import View
+
+_RANKED = 20
+_AS_THEY_ARE = (
+    "origin", "reason", "boundary", "meters", "joules", "ci95_j", "net_joules", "watts_mean", "watts_peak",
+    "idle_watts", "flops_per_joule", "joules_per_sample", "joules_per_token", "estimated_joules",
+    "estimated_joules_per_sample", "estimated_from", "trials", "iterations", "window_s", "power_limit_watts",
+    "device_best", "carbon",
+)  # fmt: skip
+
+
+@part("energy")
+def energy(view: View, options: Options) -> dict[str, Any] | None:
+    figures = view.energy
+    if figures is None:
+        return None
+    return {
+        **{key: figures.get(key) for key in _AS_THEY_ARE},
+        "is_estimated": is_estimated(view),
+        "whole_joules": whole_joules(view),
+        "notes": [*(figures.get("notes") or ()), *((figures.get("estimated_from") or {}).get("notes") or ())],
+        "modules": [asdict(entry) for entry in rank_module_energy(view, _RANKED)],
+        "ops": [
+            asdict(entry) | {"shapes": shapes_text(entry.input_shapes, entry.output_shapes)}
+            for entry in rank_op_energy(view, _RANKED)
+        ],
+        "attribution": _attribution(figures.get("attribution") or {}),
+        "thermal": _thermal(figures.get("thermal") or {}),
+        "pareto": _pareto(view),
+    }
+
+
+def _attribution(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    keys = ("method", "explained_share", "residue_j", "gap_s", "gap_joules", "waiting_watts", "busy_s")
+    return {key: found.get(key) for key in keys} if found else None
+
+
+def _thermal(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    keys = ("series", "temperature_c", "clock_hz", "throttled", "drift", "absent")
+    return {key: found.get(key) or None for key in keys} | {"throttled": found.get("throttled")} if found else None
+
+
+def _pareto(view: View) -> list[dict[str, Any]]:
+    """The points of a sweep whose energy is known; `efficient` is None for an estimate, which follows the time."""
+    rows = [row for row in measured_rows(view, "sweep") if row.get(ENERGY) is not None or row.get(GUESS)]
+    return [
+        {
+            "name": f"{row['key']} {row['value']}",
+            "time_s": row.get(TIME),
+            "joules": row.get(ENERGY),
+            "estimated": row.get(GUESS),
+            "watts_mean": row.get("watts_mean"),
+            "power_limit_watts": row.get("power_limit_watts"),
+            "efficient": row.get("efficient"),
+        }
+        for row in rows
+    ]

@@ -1,0 +1,71 @@
+"""The computation graph as numbers: places, steps, links. The page decides what is open and lays it out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchgauge.records import TensorSpec
+from torchgauge.report.graph.opening import MOST_INSIDE, READABLE_NODES, folded_items, readable
+from torchgauge.report.graph.places import Graph, build_graph
+from torchgauge.report.graph.runs import Runs
+from torchgauge.report.options import Options
+from torchgauge.report.page.column_store import encode
+from torchgauge.report.page.payload import part
+from torchgauge.units import format_shape
+from torchgauge.view import View
+
+
+@part("graph")
+def graph(view: View, options: Options) -> dict[str, Any] | None:
+    """Ops are rows of the part `ops`, modules rows of `modules`; lists of equal length belong together."""
+    found = build_graph(view)
+    if len(found.places) < 2 and not found.flow.steps:
+        return None
+    runs, tensors = Runs(found), _Tensors()
+    opening = readable(found, runs)
+    flow = found.flow
+    rows = {op.index: row for row, op in enumerate(view.capture.ops)}
+    return {
+        "places": _places(found),
+        "steps": {"op": [rows[op.index] for op in flow.steps], "place": found.place_of},
+        "links": {
+            "source": [link.source for link in flow.links],
+            # Most data are read soon: differences are short.
+            "ahead": [link.target - link.source for link in flow.links],
+            "tensor": [tensors.number(link.spec) for link in flow.links],
+        },
+        "inputs": [[i.name, tensors.number(i.spec), list(i.readers)] for i in flow.inputs if i.readers],
+        "outputs": [[step, tensors.number(spec)] for step, spec in flow.outputs],
+        "tensors": tensors.rows,
+        "runs": [[first, len(members), runs.name(first)] for first, members in runs.members.items()],
+        "open": sorted(opening.places),
+        "shown": READABLE_NODES if len(folded_items(found, runs, 0)) > opening.most else MOST_INSIDE,
+        "most": MOST_INSIDE,
+        "phases": len({op.phase for op in view.capture.ops}),
+    }
+
+
+def _places(found: Graph) -> dict[str, Any]:
+    """`period` is left out where all steps of a place are drawn, as outside of loops."""
+    return {
+        "row": [place.row for place in found.places],
+        "parent": [place.parent for place in found.places],
+        "call": encode([place.call for place in found.places]),
+        "calls": encode([place.calls for place in found.places]),
+        "turns": encode([place.turns for place in found.places]),
+        "period": {n: place.period for n, place in enumerate(found.places) if place.period < len(place.steps)},
+    }
+
+
+class _Tensors:
+    """Distinct tensors: shape as text, type, bytes."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        self.numbers: dict[TensorSpec, int] = {}
+
+    def number(self, spec: TensorSpec) -> int:
+        if spec not in self.numbers:
+            self.numbers[spec] = len(self.rows)
+            self.rows.append([format_shape(spec.shape), spec.dtype, spec.distinct_bytes])
+        return self.numbers[spec]

@@ -1,0 +1,150 @@
+"""How each number was obtained, and every caveat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from torchgauge.report.coverage import coverage, unused_modules
+from torchgauge.report.headline import run_text
+from torchgauge.report.measurements import measured_member
+from torchgauge.report.options import Options
+from torchgauge.report.page.payload import part
+from torchgauge.report.system_text import plain_name
+from torchgauge.report.weight_statistics import summary_part
+from torchgauge.units import format_seconds, format_shape
+from torchgauge.view import View
+
+_MOST_UNUSED = 40
+VERDICTS = ("dangerous", "unknown", "expected")
+
+
+@part("method")
+def method(view: View, options: Options) -> dict[str, Any]:
+    run = view.capture.run
+    return {
+        "has_code": view.capture.has_code,
+        "run": run_text(view),
+        "mode": run.mode,
+        "reason": run.reason,
+        "train": run.train,
+        "warnings": list(run.warnings),
+        "inputs": _inputs(view),
+        "coverage": asdict(coverage(view)) if view.capture.has_code else None,
+        "unused": _unused(view),
+        "measured": _measured(view),
+        "energy": _energy(view),
+        "weights": _weights(view),
+        "settings": [_setting(name, value) for name, value in measured_member(view, "settings").items()],
+        "absent": _by_reason(_absent(view)),
+        "pickle": _pickle(view),
+    }
+
+
+def _inputs(view: View) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": entry.name,
+            "shape": format_shape(entry.spec.shape),
+            "dtype": entry.spec.dtype,
+            "inferred": entry.inferred,
+        }
+        for entry in view.capture.inputs
+    ]
+
+
+def _unused(view: View) -> dict[str, Any]:
+    nodes = unused_modules(view)
+    rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MOST_UNUSED]]
+    return {"count": len(nodes), "modules": rows}
+
+
+def _measured(view: View) -> dict[str, Any] | None:
+    figures = view.measurements
+    if figures is None:
+        return None
+    keys = ("device", "failure")
+    parts: dict[str, Any] = {key: figures.get(key) for key in keys}
+    latency = figures.get("latency") or {}
+    return parts | {
+        "runs": latency.get("runs"),
+        "warmup_runs": latency.get("warmup_runs"),
+        "profile": figures.get("profile"),
+        "notes": list(figures.get("notes") or ()),
+    }
+
+
+def _energy(view: View) -> dict[str, Any] | None:
+    figures = view.energy
+    if figures is None:
+        return None
+    basis = figures.get("estimated_from") or {}
+    return {
+        "origin": figures.get("origin"),
+        "boundary": figures.get("boundary"),
+        "technology": basis.get("technology"),
+        "sources": list(basis.get("sources") or ()),
+    }
+
+
+def _weights(view: View) -> dict[str, Any] | None:
+    scan = summary_part(view, "scan")
+    return None if not scan else {"scan": scan, "failures": list(summary_part(view, "failures") or ())}
+
+
+def _setting(name: str, value: Any) -> dict[str, Any]:
+    is_time = name.endswith("_s") and value is not None
+    return {"name": name.removesuffix("_s").replace("_", " "), "value": format_seconds(value) if is_time else value}
+
+
+def _pickle(view: View) -> dict[str, Any] | None:
+    """What the files' pickles would import; names that are not expected first."""
+    stored = view.capture.stored
+    if stored is None or not stored.imports:
+        return None
+    ranked = sorted(stored.imports, key=lambda entry: VERDICTS.index(entry.verdict))
+    rows = [{"name": entry.name, "verdict": entry.verdict, "called": entry.called} for entry in ranked]
+    return {"executed": stored.executed, "imports": rows}
+
+
+def _by_reason(absent: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """What is absent for one reason together."""
+    names: dict[str, list[str]] = {}
+    for row in absent:
+        names.setdefault(row["reason"], []).append(row["name"])
+    return [_missing(", ".join(dict.fromkeys(found)), reason) for reason, found in names.items()]
+
+
+def _absent(view: View) -> Iterator[dict[str, str]]:
+    """What could not be had, each with its reason."""
+    if not view.capture.has_code:
+        yield _missing("MACs, FLOPs, activations, time", view.capture.run.reason or "there is no code to run")
+    elif view.measurements is None:
+        yield _missing("measured time and memory", "no run was asked for: --inference measures them")
+    elif not measured_member(view, "system"):
+        yield _missing("times of ops, system and counters", "not asked for: --profile measures them")
+    for member in ("system", "counters"):
+        yield from _reasons(measured_member(view, member).get("absent") or {})
+    if view.energy is not None:
+        yield from _absent_energy(view.energy)
+
+
+def _absent_energy(figures: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    if figures.get("origin") != "measured":
+        # The reason has those of every meter in it.
+        yield _missing("measured energy", str(figures.get("reason")))
+        return
+    for meter in figures.get("meters") or ():
+        if not meter.get("available", True) and meter.get("reason"):
+            yield _missing(str(meter["name"]), str(meter["reason"]))
+    yield from _reasons((figures.get("thermal") or {}).get("absent") or {})
+
+
+def _reasons(absent: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    for name, reason in absent.items():
+        yield _missing(plain_name(name), reason)
+
+
+def _missing(name: str, reason: str) -> dict[str, str]:
+    return {"name": name, "reason": reason}

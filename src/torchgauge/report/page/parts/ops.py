@@ -1,0 +1,55 @@
+"""The op calls as columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchgauge.report.options import Options
+from torchgauge.report.page.column_store import columns
+from torchgauge.report.page.figures import bytes_moved
+from torchgauge.report.page.payload import part
+from torchgauge.units import format_shape
+from torchgauge.view import View
+
+SHAPES = 3  # of one op; the others are counted
+
+_AS_THEY_ARE = (
+    "index", "op", "phase", "category", "status", "dtype", "macs", "flops", "bytes_read", "bytes_written",
+    "activation_bytes", "arithmetic_intensity", "live_bytes", "time_s", "cpu_time_s", "flops_per_s", "bytes_per_s",
+    "roof_share", "bound", "energy_j", "estimated_energy_j", "estimated_energy_low_j", "estimated_energy_high_j",
+    "source",
+)  # fmt: skip
+
+
+@part("ops")
+def ops(view: View, options: Options) -> dict[str, Any] | None:
+    rows = view.ops
+    if not rows:
+        return None
+    return columns(
+        len(rows),
+        {
+            **{key: [row[key] for row in rows] for key in _AS_THEY_ARE},
+            "bytes_moved": [bytes_moved(row) for row in rows],
+            "input_shapes": [shapes_text(row.input_shapes) for row in rows],
+            "output_shapes": [shapes_text(row.output_shapes) for row in rows],
+            **_modules_of(view),
+        },
+    )
+
+
+def _modules_of(view: View) -> dict[str, list[Any]]:
+    """The rows of the modules; their paths where one has no row, as a stripped wrapper has none."""
+    places = {row.path: place for place, row in enumerate(view.modules)}
+    paths = [row.module for row in view.ops]
+    if all(path in places for path in paths):
+        return {"module_row": [places[path] for path in paths]}
+    return {"module": paths}
+
+
+def shapes_text(shapes: list[list[int]]) -> str | None:
+    """`1×64×56×56, 64×64×3×3`; a concatenation may have hundreds."""
+    if not shapes:
+        return None
+    more = f", +{len(shapes) - SHAPES}" if len(shapes) > SHAPES else ""
+    return ", ".join(format_shape(shape) for shape in shapes[:SHAPES]) + more

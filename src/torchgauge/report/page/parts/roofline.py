@@ -1,0 +1,132 @@
+"""Ops by their arithmetic intensity, against what the device can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import floor, log2
+from typing import Any
+
+from torchgauge.advise import Machine
+from torchgauge.hardware import Roof
+from torchgauge.records import COUNTED, OpRecord
+from torchgauge.report.columns import format_shapes
+from torchgauge.report.options import Options
+from torchgauge.report.page.payload import part
+from torchgauge.report.time_ranking import TimedOps, rank_op_times
+from torchgauge.view import View
+
+# Beyond this the dots lie on each other; the slowest are kept.
+_MOST_DOTS = 1500
+# Ops whose rates agree so closely have one roof over them.
+_AGREEING = 1e-6
+
+Peaks = dict[str, Any]
+
+
+@part("roofline")
+def roofline(view: View, options: Options) -> dict[str, Any] | None:
+    """`points` are equal calls together, where ops were timed; `histogram` is of the shapes alone."""
+    histogram = _histogram(view.capture.ops)
+    if not histogram:
+        return None
+    peaks = device_peaks(view)
+    return {
+        "device": view.capture.run.device,
+        "peaks": peaks,
+        "ridges": _ridges(peaks, view.capture.ops) if peaks else [],
+        "points": _points(view),
+        "histogram": histogram,
+    }
+
+
+def device_peaks(view: View) -> Peaks | None:
+    """By the exact name of the device; where only the measured ops know it, from their shares of the roof."""
+    known = Machine.of(view.capture).peaks
+    if known is None:
+        return _recovered(view)
+    return {
+        "name": known.name,
+        "flops_per_s": dict(known.flops_per_s),
+        "bytes_per_s": known.bytes_per_s,
+        "source": known.source,
+    }
+
+
+def _recovered(view: View) -> Peaks | None:
+    """`roof_share` is the least possible time over the time taken: the least times of the ops hold both limits. A limit
+    is taken only where two ops agree on it."""
+    rows = view.capture.measured.ops if view.capture.measured else {}
+    flops: dict[str, list[float]] = {}
+    moved: list[float] = []
+    for op in view.capture.ops:
+        row = rows.get(op.index, {})
+        least_s = (row.get("roof_share") or 0.0) * (row.get("time_s") or 0.0)
+        if least_s:
+            flops.setdefault(op.signature.dtype or "", []).append(op.cost.flops / least_s)
+            moved.append(_moved(op) / least_s)
+    rates = {dtype: rate for dtype, found in flops.items() if (rate := _agreed(found))}
+    bandwidth = _agreed(moved)
+    if not bandwidth:
+        return None
+    source = "recovered from the ops' shares of the roof; float32 is TF32 where the run allowed it"
+    return {"name": None, "flops_per_s": rates, "bytes_per_s": bandwidth, "source": source}
+
+
+def _agreed(rates: Iterable[float]) -> float | None:
+    """The largest rate, if a second op has it too."""
+    ranked = sorted(rates, reverse=True)[:2]
+    agree = len(ranked) == 2 and ranked[0] > 0 and ranked[0] - ranked[1] <= _AGREEING * ranked[0]
+    return ranked[0] if agree else None
+
+
+def _ridges(peaks: Peaks, ops: Iterable[OpRecord]) -> list[dict[str, Any]]:
+    """For each type the model computes in and whose peak is known."""
+    if not peaks["bytes_per_s"]:
+        return []
+    used = {op.signature.dtype for op in ops if op.cost.flops}
+    used |= {"tf32"} if "float32" in used else set()
+    return [
+        {"dtype": dtype, "flops_per_s": rate, "intensity": Roof(rate, peaks["bytes_per_s"]).ridge}
+        for dtype, rate in sorted(peaks["flops_per_s"].items(), key=lambda item: item[1])
+        if dtype in used
+    ]
+
+
+def _points(view: View) -> list[dict[str, Any]]:
+    categories = {op.op: op.category for op in view.capture.ops}
+    return [
+        _point(entry, categories[entry.op], entry.flops_per_s, entry.bytes_per_s)
+        for entry in rank_op_times(view, _MOST_DOTS)
+        if entry.flops_per_s and entry.bytes_per_s
+    ]
+
+
+def _point(entry: TimedOps, category: str, flops_per_s: float, bytes_per_s: float) -> dict[str, Any]:
+    return {
+        "op": entry.op,
+        "category": category,
+        "shapes": format_shapes([list(shape) for shape in entry.input_shapes]),
+        "calls": entry.calls,
+        "intensity": flops_per_s / bytes_per_s,
+        "flops_per_s": flops_per_s,
+        "time_s": entry.time_s,
+        "share": entry.share,
+        "roof_share": entry.roof_share,
+        "bound": entry.bound,
+    }
+
+
+def _histogram(ops: Iterable[OpRecord]) -> list[dict[str, Any]]:
+    """By powers of two of FLOPs per byte: how many ops, FLOPs and bytes lie there."""
+    bins: dict[int, dict[str, int]] = {}
+    for op in ops:
+        if op.status == COUNTED and op.cost.flops and _moved(op):
+            found = bins.setdefault(floor(log2(op.cost.flops / _moved(op))), {"ops": 0, "flops": 0, "bytes": 0})
+            found["ops"] += 1
+            found["flops"] += op.cost.flops
+            found["bytes"] += _moved(op)
+    return [{"low": 2.0**power, "high": 2.0 ** (power + 1), **bins[power]} for power in sorted(bins)]
+
+
+def _moved(op: OpRecord) -> int:
+    return op.cost.bytes_read + op.cost.bytes_written

@@ -1,0 +1,128 @@
+"""Rows as Parquet, for a fleet of models: `.parquet` holds the modules, `.ops.parquet` the ops, `.weights.parquet` the
+tensors.
+
+Each row begins with the run it belongs to (`target`, `created`, `torchgauge_version`), and a column has the same type
+in every file, so that many files are one table. Shapes and names are lists; what has no fixed form (nested inputs, the
+attributes of an op) is JSON text. Units are base units, null is unknown. The metadata of the file hold, under
+`torchgauge`, what is said of the whole run as JSON: totals, target, inputs, environment, architecture.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.errors import MissingDependencyError, TorchgaugeError
+from torchgauge.report.document import json_line
+from torchgauge.report.options import Options
+from torchgauge.report.parquet_columns import (
+    FLAG,
+    INTEGER,
+    JSON,
+    NAMES,
+    NUMBER,
+    NUMBERS,
+    SHAPES,
+    SIZES,
+    TEXT,
+    kind_of,
+)
+from torchgauge.report.registry import renderer
+from torchgauge.report.weight_columns import flat_rows
+from torchgauge.view import Row, View
+
+if TYPE_CHECKING:
+    import pyarrow
+
+METADATA_KEY = "torchgauge"
+METADATA = ("schema_version", "tool", "created", "environment", "target", "inputs", "capture", "architecture", "totals")
+
+
+@renderer("parquet", suffix=".parquet")
+def render_modules_parquet(view: View, options: Options) -> bytes:
+    return _parquet(view, view.modules)
+
+
+@renderer("ops.parquet", suffix=".ops.parquet")
+def render_ops_parquet(view: View, options: Options) -> bytes:
+    return _parquet(view, view.ops)
+
+
+@renderer("weights.parquet", suffix=".weights.parquet")
+def render_weights_parquet(view: View, options: Options) -> bytes:
+    return _parquet(view, _weight_rows(view))
+
+
+def _weight_rows(view: View) -> list[Row]:
+    rows = flat_rows(view.weights)
+    for flat, row in zip(rows, view.weights, strict=True):
+        histogram = row.get("histogram") or {}
+        flat |= {f"histogram_{key}": histogram.get(key) for key in ("edges", "counts")}
+    return rows
+
+
+def _parquet(view: View, rows: Sequence[Row]) -> bytes:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingDependencyError("pyarrow", "a Parquet file") from error
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(_table(view, rows), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _table(view: View, rows: Sequence[Row]) -> pyarrow.Table:
+    import pyarrow
+
+    capture = view.capture
+    run = {"target": capture.target.name, "created": capture.created, "torchgauge_version": capture.version}
+    columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in run.items()}
+    columns |= {name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name not in run}
+    arrays = {
+        _text(name): _array(name, values, kind)
+        for name, values in columns.items()
+        if (kind := kind_of(name, values)) is not None
+    }
+    table = pyarrow.table(arrays)
+    return table.replace_schema_metadata({METADATA_KEY: _metadata(view)})
+
+
+def _metadata(view: View) -> str:
+    document = view.to_dict()
+    return json_line({key: document[key] for key in METADATA if key in document})
+
+
+def _array(name: str, values: list[Any], kind: str) -> pyarrow.Array:
+    import pyarrow
+
+    try:
+        return pyarrow.array([_plain(value, kind) for value in values], _arrow_type(kind))
+    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise TorchgaugeError(f"the column '{name}' has a value that Parquet cannot hold: {error}") from error
+
+
+def _arrow_type(kind: str) -> pyarrow.DataType:
+    import pyarrow
+
+    text, integer, number = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
+    sizes = pyarrow.list_(integer)
+    return {
+        TEXT: text, JSON: text, INTEGER: integer, NUMBER: number, FLAG: pyarrow.bool_(), SIZES: sizes,
+        NAMES: pyarrow.list_(text), NUMBERS: pyarrow.list_(number), SHAPES: pyarrow.list_(sizes),
+    }[kind]  # fmt: skip
+
+
+def _plain(value: Any, kind: str) -> Any:
+    if value is None:
+        return None
+    if kind == JSON:
+        return json_line(value)
+    if kind == TEXT:
+        return _text(value)
+    return [_text(item) for item in value] if kind == NAMES else value
+
+
+def _text(value: Any) -> str:
+    """Half a surrogate pair is no text that a file can hold: it becomes an escape."""
+    return str(value).encode("utf-8", "backslashreplace").decode()

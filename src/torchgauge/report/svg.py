@@ -1,0 +1,172 @@
+"""The computation graph as one SVG file: laid out here, without scripts, in the colours of the reader's theme."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html import escape
+
+from torchgauge.report.escape import visible
+from torchgauge.report.graph.opening import opening
+from torchgauge.report.graph.palette import DARK, LIGHT, color_of
+from torchgauge.report.graph.placement import Box, Wire, place_scene
+from torchgauge.report.graph.places import build_graph
+from torchgauge.report.graph.room import HEADER, Area
+from torchgauge.report.graph.runs import Runs
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item, build_scene
+from torchgauge.report.graph.width import wire_width
+from torchgauge.report.graph.words import Words
+from torchgauge.report.headline import model_kind
+from torchgauge.report.layout import cell_width
+from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
+from torchgauge.view import View
+
+_TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
+_STRIP, _ARROW = 4.0, 7.0
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
+
+
+@renderer("svg", suffix=".svg")
+def render_svg(view: View, options: Options) -> str:
+    graph = build_graph(view)
+    runs = Runs(graph)
+    scene = build_scene(graph, runs, opening(graph, runs, options.depth))
+    words = Words(graph, runs)
+    area = place_scene(scene, lambda item: _size(words, item))
+    return "\n".join(_document(view, area, words, has_flow=bool(graph.flow.links)))
+
+
+def _size(words: Words, item: Item) -> tuple[float, float]:
+    label = words.label(item)
+    text = max(cell_width(label.title) * _TITLE_CHAR, cell_width(label.detail) * _DETAIL_CHAR)
+    if item.inside:
+        return cell_width(label.title) * _TITLE_CHAR + cell_width(label.detail) * _DETAIL_CHAR + 10, HEADER
+    return max(text + 24 + _STRIP, 72), 40 if label.detail else 26
+
+
+def _document(view: View, area: Area, words: Words, *, has_flow: bool) -> Iterator[str]:
+    name = _text(visible(model_kind(view)))
+    size = f'width="{area.width:.0f}" height="{area.height:.0f}" viewBox="0 0 {area.width:.0f} {area.height:.0f}"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title" font-family="{_FONT}">'
+    flow = "" if has_flow else ": modules and ops; who reads what was not recorded"
+    yield f'<title id="title">{name}, computation graph{flow}</title>'
+    yield f"<style>{_style()}</style>"
+    yield '<rect class="paper" width="100%" height="100%"/>'
+    frames = [box for box in area.boxes if box.item.inside and box.item.around is not None]
+    yield from (line for box in frames for line in _frame(box, words))
+    yield from (line for wire in area.wires for line in _wire(wire, words))
+    yield from _shapes(area.wires, words)
+    closed = [box for box in area.boxes if not box.item.inside]
+    yield from (line for box in closed for line in _node(box, words))
+    yield from (line for box in frames for line in _heading(box, words))
+    yield "</svg>\n"
+
+
+def _style() -> str:
+    def variables(theme: dict[str, str]) -> str:
+        return "".join(f"--{name}:{color};" for name, color in theme.items())
+
+    return (
+        f"svg{{{variables(dict(LIGHT))}}}"
+        f"@media screen and (prefers-color-scheme:dark){{svg{{{variables(dict(DARK))}}}}}"
+        ".paper{fill:var(--paper)}.frame{fill:var(--panel);stroke:var(--line)}"
+        ".node{fill:var(--paper);stroke:var(--line)}.end{fill:none;stroke:var(--faint)}"
+        ".more{fill:none;stroke:var(--faint);stroke-dasharray:3 3}"
+        ".wire{fill:none;stroke:var(--wire)}.back{stroke-dasharray:5 4}.head{fill:var(--wire)}"
+        "text{fill:var(--ink);font-size:12px}.detail,.shape{fill:var(--faint);font-size:10.5px}"
+        ".shape,.heading{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}"
+        ".inside .shape,.heading{stroke:var(--panel)}"
+        + "".join(f".c{number}{{fill:var(--c{number})}}" for number in range(10))
+    )
+
+
+def _frame(box: Box, words: Words) -> Iterator[str]:
+    path = _text(words.label(box.item).path)
+    yield f'<rect class="frame" {_place(box)} rx="6"><title>{path}</title></rect>'
+
+
+def _heading(box: Box, words: Words) -> Iterator[str]:
+    """The cost stands at the right: data enter between the two."""
+    label = words.label(box.item)
+    kind = f'<tspan class="detail" dx="7">{_text(label.kind)}</tspan>' if label.kind else ""
+    yield f'<text class="heading" x="{box.x + 10:.1f}" y="{box.y + 17:.1f}">{_text(label.title)}{kind}</text>'
+    if label.cost:
+        at = f'x="{box.x + box.width - 10:.1f}" y="{box.y + 17:.1f}" text-anchor="end"'
+        yield f'<text class="heading detail" {at}>{_text(label.cost)}</text>'
+
+
+def _node(box: Box, words: Words) -> Iterator[str]:
+    label, item = words.label(box.item), box.item
+    radius = box.height / 2 if item.kind in (INPUT, OUTPUT) else 4
+    kind = {MORE: "more", INPUT: "end", OUTPUT: "end"}.get(item.kind, "node")
+    yield f'<g><rect class="{kind}" {_place(box)} rx="{radius:g}"/>'
+    if label.path:
+        yield f"<title>{_text(label.path)}</title>"
+    if item.kind in (PLACE, STEP):
+        yield from _strip(box, words)
+    middle = box.x + box.width / 2 + (_STRIP / 2 if item.kind in (PLACE, STEP) else 0)
+    top = box.y + (17 if label.detail else box.height / 2 + 4)
+    yield f'<text x="{middle:.1f}" y="{top:.1f}" text-anchor="middle">{_text(label.title)}</text>'
+    if label.detail:
+        detail = f'x="{middle:.1f}" y="{box.y + 32:.1f}" text-anchor="middle"'
+        yield f'<text class="detail" {detail}>{_text(label.detail)}</text>'
+    yield "</g>"
+
+
+def _strip(box: Box, words: Words) -> Iterator[str]:
+    """What kinds of work are inside, by their share."""
+    y = box.y + 3
+    for category, share in words.shares(box.item):
+        height = share * (box.height - 6)
+        size = f'x="{box.x + 4:.1f}" y="{y:.1f}" width="{_STRIP:g}" height="{height:.1f}"'
+        yield f'<rect class="{color_of(category)}" {size}><title>{category}</title></rect>'
+        y += height
+
+
+def _wire(wire: Wire, words: Words) -> Iterator[str]:
+    kind = "wire back" if wire.goes_back else "wire"
+    flowing = _text(words.flowing(wire.edges[0]))
+    path = f'<path class="{kind}" d="{_way(wire)}" stroke-width="{wire_width(wire.nbytes):.1f}">'
+    yield f"{path}<title>{flowing}</title></path>"
+    x, y = wire.points[-1]
+    if wire.arrives:
+        base = y + _ARROW if wire.goes_back else y - _ARROW
+        yield f'<path class="head" d="M{x - 4.5:.1f},{base:.1f}H{x + 4.5:.1f}L{x:.1f},{y:.1f}Z"/>'
+
+
+def _shapes(wires: Iterable[Wire], words: Words) -> Iterator[str]:
+    """What something makes is written once, where it first leaves."""
+    leaving = {wire.edges[0].source: wire for wire in reversed(list(wires)) if wire.leaves and not wire.goes_back}
+    for source, wire in leaving.items():
+        x, y = wire.points[0]
+        if shape := words.made(source):
+            yield f'<text class="shape" x="{x + 7:.1f}" y="{y + 14:.1f}">{_text(shape)}</text>'
+
+
+def _way(wire: Wire) -> str:
+    """Straight down, and bent where it changes the column."""
+    (x, y), *rest = _ends_at_arrow(wire)
+    parts = [f"M{x:.1f},{y:.1f}"]
+    for to_x, to_y in rest:
+        middle = (y + to_y) / 2
+        straight = abs(to_x - x) < 0.5
+        curve = f"C{x:.1f},{middle:.1f} {to_x:.1f},{middle:.1f} {to_x:.1f},{to_y:.1f}"
+        parts.append(f"V{to_y:.1f}" if straight else curve)
+        x, y = (x if straight else to_x), to_y
+    return "".join(parts)
+
+
+def _ends_at_arrow(wire: Wire) -> list[tuple[float, float]]:
+    """A wide line would show beside the tip of its arrow."""
+    if not wire.arrives:
+        return wire.points
+    x, y = wire.points[-1]
+    return [*wire.points[:-1], (x, y + _ARROW - 1 if wire.goes_back else y - _ARROW + 1)]
+
+
+def _place(box: Box) -> str:
+    return f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+
+
+def _text(text: str) -> str:
+    return escape(text)

@@ -1,0 +1,175 @@
+"""The JSON document as XML, in the form that `torchgauge.xsd` beside this file describes.
+
+The schema is the one list of attributes: a member is one where the schema declares it and the value fits its type, else
+a keyed child, so that every document is valid, also one with members the schema does not know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from torchgauge.report.escape import visible
+from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
+from torchgauge.view import View
+
+NAMESPACE = "urn:torchgauge:1"
+SCHEMA = "torchgauge.xsd"
+_XSD = "{http://www.w3.org/2001/XMLSchema}"
+
+# The members of the document: rows by the name of their element, single rows, and free structures, in the order of the
+# schema. What is in neither comes last, keyed.
+ROWS = {
+    "inputs": "input", "modules": "module", "ops": "op", "parameters": "parameter", "weights": "weight",
+    "advice": "recommendation",
+}  # fmt: skip
+SINGLES = ("tool", "environment", "target", "capture", "totals")
+ORDER = (
+    "tool", "environment", "target", "inputs", "capture", "architecture", "totals", "modules", "ops", "parameters",
+    "weights", "weight_summary", "against", "pickle", "measurements", "trace", "energy", "advice",
+)  # fmt: skip
+
+
+@renderer("xml", suffix=".xml")
+def render_xml(view: View, options: Options) -> str:
+    return "\n".join(_document_lines(view.to_dict())) + "\n"
+
+
+def _document_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    version, created = document["schema_version"], _quoted(str(document["created"]))
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield f'<torchgauge xmlns="{NAMESPACE}" schema_version="{version}" created="{created}">'
+    for name in ORDER:
+        if document.get(name) is not None:
+            yield from _member_lines(name, document[name])
+    for name, value in document.items():
+        if name not in (*ORDER, "schema_version", "created") and value is not None:
+            yield _element(value, name)
+    yield "</torchgauge>"
+
+
+def _member_lines(name: str, value: Any) -> Iterator[str]:
+    if name in ROWS:
+        yield f"<{name}>"
+        for row in value:
+            yield _row(ROWS[name], row)
+        yield f"</{name}>"
+    elif name in SINGLES:
+        yield _row(name, value)
+    else:
+        yield f"<{name}>"
+        yield from _members(value)
+        yield f"</{name}>"
+
+
+def _row(tag: str, row: Mapping[str, Any]) -> str:
+    declared = attributes_of(tag)
+    plain, nested = [], []
+    for key, value in row.items():
+        if value is None:
+            continue
+        if key in declared and (text := _fitting(value, declared[key])) is not None:
+            plain.append(f' {key}="{text}"')
+        else:
+            nested.append(_element(value, key))
+    start = f"<{tag}{''.join(plain)}"
+    return f"{start}>{''.join(nested)}</{tag}>" if nested else f"{start}/>"
+
+
+def _members(mapping: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in mapping.items():
+        if value is not None:
+            yield _element(value, str(key))
+
+
+def _element(value: Any, key: str | None = None) -> str:
+    name = "" if key is None else f' key="{_quoted(key)}"'
+    if value is None:
+        return f"<null{name}/>"
+    if isinstance(value, Mapping):
+        return f"<object{name}>{''.join(_members(value))}</object>"
+    if isinstance(value, list | tuple):
+        return _list_element(value, name)
+    kind, text = _scalar(value)
+    return f"<{kind}{name}>{text}</{kind}>"
+
+
+def _list_element(items: Sequence[Any], name: str) -> str:
+    """Numbers alone are one text: a histogram or a trace has thousands."""
+    if items and all(type(item) is int for item in items):
+        return f"<integers{name}>{' '.join(map(str, items))}</integers>"
+    if items and all(map(_is_number, items)):
+        return f"<numbers{name}>{' '.join(map(repr, items))}</numbers>"
+    return f"<list{name}>{''.join(map(_element, items))}</list>"
+
+
+def _scalar(value: Any) -> tuple[str, str]:
+    """The element of a plain value; what is not finite has its text, as in the JSON."""
+    if isinstance(value, bool):
+        return "boolean", "true" if value else "false"
+    if isinstance(value, int):
+        return "integer", str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return "number", repr(value)
+    return "text", _text(str(value))
+
+
+@lru_cache(maxsize=10_000)
+def _text(text: str) -> str:
+    """Lines stay lines: the code of an advice has several."""
+    return "\n".join(escape(visible(line), quote=False) for line in text.split("\n"))
+
+
+# The same few names and types come again in every row.
+@lru_cache(maxsize=10_000)
+def _quoted(text: str) -> str:
+    return escape(visible(text))
+
+
+def _string(value: Any) -> str | None:
+    return _quoted(value) if isinstance(value, str) else None
+
+
+def _boolean(value: Any) -> str | None:
+    return ("true" if value else "false") if isinstance(value, bool) else None
+
+
+def _count(value: Any) -> str | None:
+    return str(value) if type(value) is int and value >= 0 else None
+
+
+def _double(value: Any) -> str | None:
+    return repr(value) if _is_number(value) else None
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+_FORMS: Mapping[str, Callable[[Any], str | None]] = {
+    "xs:string": _string, "xs:boolean": _boolean, "count": _count, "bytes": _count, "xs:double": _double,
+    "seconds": _double, "joules": _double,
+}  # fmt: skip
+
+
+def _fitting(value: Any, kind: str) -> str | None:
+    return _FORMS[kind](value)
+
+
+@cache
+def attributes_of(tag: str) -> dict[str, str]:
+    """The attributes that the schema declares for a row: the name -> the type."""
+    from xml.etree import ElementTree
+
+    schema = ElementTree.fromstring(schema_text())
+    rows = {found.attrib["name"]: found for found in schema.iter(f"{_XSD}complexType") if "name" in found.attrib}
+    return {found.attrib["name"]: found.attrib["type"] for found in rows[tag].iter(f"{_XSD}attribute")}
+
+
+def schema_text() -> str:
+    return files("torchgauge.report").joinpath(SCHEMA).read_text(encoding="utf-8")

@@ -1,0 +1,164 @@
+"""Verdicts on the sample, whose figures are closed forms."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.report.energy_sample import OP_J, measured_energy
+from tests.report.measured_sample import MEDIAN_S, measured_view
+from tests.report.sample import BLOCKS, CONV_MACS, HOSTILE, LINEAR_MACS, LINEAR_PARAMS, sample_view
+from tests.report.stored_sample import stored_view
+from torchgauge.errors import UsageError
+from torchgauge.report.budgets import (
+    BudgetReport,
+    check_view,
+    limits,
+    measuring_needs,
+    parse_limit,
+    render_annotations,
+    render_json,
+    render_junit,
+    render_text,
+)
+from torchgauge.report.budgets.limits import KEYS
+from torchgauge.view import View
+
+MACS = CONV_MACS + (BLOCKS + 3) * LINEAR_MACS
+
+
+def report(view: View, **budgets: float | str) -> BudgetReport:
+    return check_view(view, limits(budgets))
+
+
+def test_every_total_can_have_a_limit() -> None:
+    assert set(KEYS) == set(sample_view().totals)
+
+
+def test_a_limit_that_is_just_met_is_within() -> None:
+    assert report(sample_view(), macs=MACS).exit_status == 0
+    assert report(sample_view(), macs=MACS - 1).exit_status == 3
+
+
+def test_the_largest_contributors_are_blamed() -> None:
+    (verdict,) = report(sample_view(), macs=1).broken
+    assert [(entry.paths, entry.count, entry.value) for entry in verdict.blamed[:2]] == [
+        ("blocks.0–11.fc", BLOCKS, BLOCKS * LINEAR_MACS),
+        ("stem.0", 1, CONV_MACS),
+    ]
+    assert verdict.blamed[0].share == pytest.approx(BLOCKS * LINEAR_MACS / MACS)
+
+
+def test_tied_and_unused_parameters_are_blamed_where_they_are_held() -> None:
+    (verdict,) = report(sample_view(), params=1).broken
+    assert verdict.blamed[0].value == BLOCKS * LINEAR_PARAMS
+    assert sum(entry.value for entry in verdict.blamed) == sample_view().totals.params
+
+
+def test_of_the_peak_those_are_blamed_that_run_above_the_limit() -> None:
+    (verdict,) = report(sample_view(), peak_activation_bytes=29_999).broken
+    assert [(entry.paths, entry.value) for entry in verdict.blamed] == [
+        ("shared", 40_000),
+        ("stem.0", 30_000),
+        ("stem.1", 30_000),
+    ]
+
+
+def test_measured_figures_are_blamed_on_the_modules_own_time_and_energy() -> None:
+    (slow,) = report(measured_view(), time_s=MEDIAN_S / 2).broken
+    assert slow.blamed[0].paths == "blocks.0–11.fc"
+    assert slow.blamed[0].value == pytest.approx(0.002 * BLOCKS)
+    (hungry,) = report(measured_energy(), energy_j="1J").broken
+    assert hungry.blamed[0].value == pytest.approx(OP_J * BLOCKS)
+
+
+def test_stored_figures_are_blamed_on_the_tensors() -> None:
+    found = report(stored_view(), stored_bytes=1, optimizer_elements=1, logical_params=1)
+    blamed = {verdict.limit.key: verdict.blamed[0] for verdict in found.broken}
+    assert (blamed["stored_bytes"].paths, blamed["stored_bytes"].value) == ("blocks.0–1", 256)
+    assert blamed["optimizer_elements"].value == 10
+    assert sum(entry.value for entry in found.broken[2].blamed) == stored_view().totals.logical_params
+
+
+@pytest.mark.parametrize("key", ["time_s", "energy_j", "stored_bytes"])
+def test_a_figure_that_is_not_known_never_passes(key: str) -> None:
+    found = report(sample_view(), **{key: 1e12})
+    assert found.exit_status == 1
+    assert found.unknown[0].reason
+    assert f"{key} is not known" in render_text([found], 80)
+
+
+def test_a_broken_limit_counts_before_an_unknown_one() -> None:
+    assert report(sample_view(), time_s=1, macs=1).exit_status == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("colour=3", "no figure 'colour'"),
+        ("params", "write it like params=30M"),
+        ("time_s=3MB", "is not a time"),
+        ("params=-3", "is not a number"),
+    ],
+)
+def test_a_malformed_limit_is_a_usage_error(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_limit(text)
+
+
+@pytest.mark.parametrize("value", [True, None, [3], float("nan"), -1])
+def test_a_value_that_is_no_limit_is_a_usage_error(value: object) -> None:
+    with pytest.raises(UsageError, match="the limit of 'params'"):
+        limits({"params": value})  # type: ignore[dict-item]
+
+
+def test_limits_say_what_must_be_measured() -> None:
+    assert measuring_needs(limits({"params": 1})) == {"inference": False, "profile": False}
+    assert measuring_needs(limits({"time_s": 1})) == {"inference": True, "profile": False}
+    assert measuring_needs(limits({"energy_j": 1})) == {"inference": True, "profile": True}
+
+
+def hostile() -> View:
+    capture = sample_view().capture
+    name = "a.py:\x1b]0;<Net>&%,::error::\n"
+    return View(replace(capture, target=replace(capture.target, name=name)))
+
+
+def test_junit_has_a_case_for_each_limit_and_is_xml_whatever_the_names_hold() -> None:
+    found = report(hostile(), params=10**9, macs=1, time_s=1)
+    root = ET.fromstring(render_junit([found]))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
+    assert [case.get("name") for case in root.iter("testcase")] == ["params ≤ 1.00 G", "macs ≤ 1", "time_s ≤ 1.00 s"]
+    (failure,) = root.iter("failure")
+    assert "over its limit of 1" in (failure.get("message") or "")
+    assert "blocks.0–11.fc (Linear ×12)" in (failure.text or "")
+
+
+def test_an_annotation_is_one_line_that_names_cannot_break() -> None:
+    (line,) = render_annotations([report(hostile(), macs=1)]).splitlines()
+    properties, _, message = line.removeprefix("::error ").partition("::")
+    assert line.startswith("::error title=")
+    assert properties.count("::") == 0
+    assert "%25" in message
+    assert "\x1b" not in line
+
+
+def test_an_annotation_names_the_file_of_the_code() -> None:
+    capture = sample_view().capture
+    view = View(replace(capture, target=replace(capture.target, name="nets/a,b.py:Net")))
+    assert render_annotations([report(view, macs=1)]).startswith("::error file=nets/a%2Cb.py,title=nets/a%2Cb.py%3ANet")
+    assert render_annotations([report(view, macs=10**12)]) == ""
+
+
+def test_text_and_json_tell_the_same() -> None:
+    found = report(sample_view(), params=1000, macs=10**12)
+    document = json.loads(render_json([found]))
+    assert document["exit_status"] == 3
+    assert [row["state"] for row in document["targets"][0]["verdicts"]] == ["broken", "within"]
+    text = render_text([found], 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "params" in text
+    assert HOSTILE not in text

@@ -1,0 +1,96 @@
+"""`torchgauge check`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from torchgauge.cli import main
+
+# Small enough to be measured in no time.
+NET = "from torch import nn\nclass Net(nn.Sequential):\n    def __init__(self): super().__init__(nn.Linear(4, 2))\n"
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "nets.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    return "nets.py:Net"
+
+
+def test_within_the_budget_the_status_is_0(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", net, "--max", "params=10", "--max", "macs=1k", "--input", "3x4"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "Budget of nets.py:Net"
+    assert [line.split()[-1] for line in out.splitlines()[2:4]] == ["within", "within"]
+
+
+def test_a_broken_budget_is_3_with_the_modules_that_break_it(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", net, "--max", "params=9", "--input", "3x4"]) == 3
+    out = capsys.readouterr().out
+    assert "params is 1 over its limit; the largest contributors:" in out
+    assert out.splitlines()[-1].split() == ["0", "Linear", "1", "10", "100.0", "%"]
+
+
+def test_a_figure_that_is_not_known_is_1(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", net, "--max", "stored_bytes=1G", "--input", "3x4", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["targets"][0]["verdicts"][0]["state"] == "unknown"
+    assert err == "torchgauge: error: nets.py:Net: stored_bytes is not known: the model is not stored in a file\n"
+
+
+def test_a_limit_on_time_is_measured(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", net, "--max", "time_s=10min", "--input", "3x4", "--budget", "0.1", "--json"]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)["targets"][0]["verdicts"]
+    assert 0 < verdict["value"] < 600
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["nets.py:Net", "--max", "colour=3"], "no figure 'colour'"),
+        (["nets.py:Net", "--max", "params"], "is no limit"),
+        (["nets.py:Net"], "has no limits"),
+        ([], "there is no target"),
+        (["nets.py:Net", "--max", "params=1", "-o", "b.html"], "the name must end in one of"),
+    ],
+)
+def test_a_wrong_request_is_2(options: list[str], message: str, net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_projects_table_names_targets_and_their_inputs(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text(
+        '[tool.torchgauge.budgets]\nmacs = 24\n[tool.torchgauge.budgets."nets.py:Net"]\ninput = "3x4"\nparams = 10\n'
+    )
+    assert main(["check"]) == 0
+    assert main(["check", "--max", "params=9"]) == 3, "the command line goes before the table"
+    assert main(["check", net, "--input", "4x4"]) == 3, "with more rows there are more MACs"
+
+
+def test_junit_and_annotations_for_ci(
+    net: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert main(["check", net, "--max", "params=9", "--input", "3x4", "-o", "budget.junit.xml", "--quiet"]) == 3
+    assert ET.parse("budget.junit.xml").getroot().get("failures") == "1"
+    assert capsys.readouterr().out.startswith("::error file=nets.py,title=nets.py%3ANet%3A params::params is 10")
+
+
+def test_annotations_leave_json_alone(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", net, "--max", "params=9", "--input", "3x4", "--json", "--github"]) == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out)["exit_status"] == 3
+    assert err.startswith("::error ")
+
+
+def test_the_help_lists_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "3 a budget is broken" in capsys.readouterr().out

@@ -1,0 +1,86 @@
+"""`torchgauge compare`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchgauge.cli import main
+
+NETS = """
+from torch import nn
+class Small(nn.Linear):
+    def __init__(self): super().__init__(4, 2)
+class Large(nn.Linear):
+    def __init__(self): super().__init__(4, 6); print("hello")
+"""
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "nets.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def test_two_targets_come_side_by_side(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "nets.py:Small", "nets.py:Large", "--input", "3x4"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Comparison\n")
+    assert "hello" not in out, "what the model prints is no part of the report"
+    assert "hello" in err
+    figures = dict(line.split(maxsplit=1) for line in out.splitlines() if line.startswith(("Parameters", "MACs")))
+    assert figures["Parameters"].split() == ["10", "30", "+200.0", "%"]
+    assert figures["MACs"].split() == [str(3 * 8), str(3 * 24), "+200.0", "%"]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_saved_runs_are_read_not_analysed(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nets.py:Small", "--input", "3x4", "--quiet", "-o", "small.json"]) == 0
+    assert main(["compare", "small.json", "nets.py:Large", "--input", "5x4", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert next(row["values"] for row in document["totals"] if row["key"] == "macs") == [3 * 8, 5 * 24]
+    assert document["differing"] == ["Inputs"]
+
+
+def test_every_format_is_written(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["c.html", "c.json", "c.md", "c.csv", "c.txt"]
+    options = [word for name in names for word in ("-o", name)]
+    assert main(["compare", "nets.py:Small", "nets.py:Large", "--input", "3x4", "--quiet", *options]) == 0
+    assert capsys.readouterr().out == ""
+    assert all((nets / name).stat().st_size for name in names)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["nets.py:Small"], 2, "two targets or more"),
+        (["a", "b", "--columns", "path"], 2, "'path' cannot be compared"),
+        (["a", "b", "--sort", "colour"], 2, "no column 'colour'"),
+        (["a", "b", "-o", "c.tex"], 2, "the name must end in one of"),
+        (["a", "b", "-o", "no/such/c.md"], 1, "there is no folder"),
+        (["nets.py:Small", "missing.json"], 1, "cannot read 'missing.json'"),
+    ],
+)
+def test_a_wrong_request_is_told(
+    options: list[str], status: int, message: str, nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *options, "--input", "3x4"]) == status
+    assert message in capsys.readouterr().err
+
+
+def test_saved_runs_are_compared_and_checked_without_torch(nets: Path) -> None:
+    assert main(["nets.py:Small", "--input", "3x4", "--quiet", "-o", "small.json"]) == 0
+    code = """
+import sys
+sys.modules["torch"] = None
+from torchgauge.cli import main
+assert main(["compare", "small.json", "small.json", "-o", "c.html", "--quiet"]) == 0
+assert main(["check", "small.json", "--max", "params=1", "--quiet"]) == 3
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=nets, capture_output=True)

@@ -1,0 +1,130 @@
+"""Modules of two models pair by path, then by what they are and where."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+import torchgauge
+from torchgauge.report.comparison.data import Compared, compare_views
+from torchgauge.report.comparison.structure import ModuleChange
+
+
+class Body(nn.Module):
+    def __init__(self, names: tuple[str, str] = ("first", "second"), width: int = 8) -> None:
+        super().__init__()
+        self.names = names
+        self.add_module(names[0], nn.Linear(4, width))
+        self.act = nn.ReLU()
+        self.add_module(names[1], nn.Linear(width, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = (self.get_submodule(name) for name in self.names)
+        return second(self.act(first(x)))
+
+
+class Wrapped(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.model = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)
+
+
+def compared(base: nn.Module, other: nn.Module) -> Compared:
+    views = [torchgauge.analyze(model, input_size=(3, 4), advice=False) for model in (base, other)]
+    return compare_views(views)
+
+
+def changes(base: nn.Module, other: nn.Module) -> list[ModuleChange]:
+    return list(compared(base, other).structures[0].changes)
+
+
+def told(found: list[ModuleChange]) -> list[tuple[str, str | None, str | None]]:
+    return [(change.state, change.base_path, change.other_path) for change in found]
+
+
+def test_a_model_and_itself_have_no_changes() -> None:
+    found = compared(Body(), Body())
+    assert found.structures[0].changes == ()
+    assert found.structures[0].unchanged == 4
+    assert not any(row.is_changed for row in found.modules)
+
+
+def test_what_only_one_model_has_is_added_or_removed_with_all_below_it() -> None:
+    plain = nn.Sequential(nn.Linear(4, 4))
+    longer = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    assert told(changes(plain, longer)) == [("added", None, "1")]
+    assert told(changes(longer, plain)) == [("removed", "1", None)]
+    assert changes(plain, longer)[0].other_params == 20
+
+
+def test_an_equal_module_under_another_name_is_renamed() -> None:
+    found = changes(Body(("first", "second")), Body(("stem", "head")))
+    assert told(found) == [("renamed", "first", "stem"), ("renamed", "second", "head")]
+
+
+def test_below_a_renamed_module_names_are_not_told_again() -> None:
+    base = nn.Sequential(OrderedDict(old=Body()))
+    assert told(changes(base, nn.Sequential(OrderedDict(new=Body())))) == [("renamed", "old", "new")]
+
+
+def test_a_renamed_module_with_other_shapes_pairs_by_type_and_place() -> None:
+    base, other = nn.Sequential(OrderedDict(old=Body())), nn.Sequential(OrderedDict(new=Body(width=16)))
+    found = changes(base, other)
+    assert told(found) == [
+        ("renamed", "old", "new"),
+        ("reshaped", "old.first", "new.first"),
+        ("reshaped", "old.second", "new.second"),
+    ]
+    shapes = {(tensor.name, tensor.base, tensor.other) for tensor in found[1].tensors}
+    assert shapes == {("weight", "8×4", "16×4"), ("bias", "8", "16")}
+
+
+def test_a_wrapper_moves_all_that_it_wraps_also_what_has_no_parameters() -> None:
+    found = changes(Body(), Wrapped(Body()))
+    assert ("added", None, "model") in told(found)
+    assert {(c.base_path, c.other_path) for c in found if c.state == "renamed"} == {
+        ("first", "model.first"),
+        ("act", "model.act"),
+        ("second", "model.second"),
+    }
+    (added,) = (change for change in found if change.state == "added")
+    assert added.other_params == 0, "what it wraps was there before"
+
+
+def test_another_type_at_a_path_is_retyped() -> None:
+    base, other = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    (found,) = changes(base, other)
+    assert (found.state, found.base_path, found.base_type, found.other_type) == ("retyped", "1", "ReLU", "GELU")
+
+
+def test_another_precision_is_recast() -> None:
+    found = changes(nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4)).double())
+    assert told(found) == [("recast", "0", "0")]
+    assert {(tensor.base, tensor.other) for tensor in found[0].tensors} == {("float32", "float64")}
+
+
+def test_activations_do_not_pair_across_places() -> None:
+    base = nn.Sequential(OrderedDict(a=nn.Linear(4, 4), relu=nn.ReLU()))
+    other = nn.Sequential(OrderedDict(a=nn.Linear(4, 4), block=nn.Sequential(nn.Linear(4, 4), nn.ReLU())))
+    assert ("removed", "relu", None) in told(changes(base, other))
+
+
+def test_a_layer_of_the_same_form_elsewhere_is_no_renamed_one() -> None:
+    base = Wrapped(nn.Sequential(OrderedDict(norm=nn.LayerNorm(4))))
+    other = nn.Sequential(OrderedDict(head=nn.Linear(4, 4), final=nn.LayerNorm(4)))
+    assert {state for state, *_ in told(changes(base, other))} == {"added", "removed", "retyped"}
+
+
+def test_rows_have_the_modules_of_all_sides_and_added_ones_at_their_place() -> None:
+    plain, longer = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    views = [torchgauge.analyze(model, input_size=(3, 4), advice=False) for model in (plain, longer, longer)]
+    rows = compare_views(views).modules
+    assert [row.path for row in rows] == ["", "0", "1"]
+    assert rows[2].states == (None, "added", "added")
+    assert rows[2].values("macs") == (None, 3 * 4 * 2, 3 * 4 * 2)
+    assert rows[0].values("macs") == (48, 72, 72)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.report.energy_sample import estimated_energy
+from tests.report.sample import sample_capture
+from tests.report.saved_runs import load_run
+from torchgauge.report import Options, find_format, render
+from torchgauge.report.comprehensive import PARTS
+from torchgauge.report.saving import weight_format
+from torchgauge.view import View
+
+TITLES = [part.title for part in PARTS]
+
+
+@pytest.mark.parametrize("name", ["comprehensive_model_analysis.txt", "a/resnet50_Comprehensive_Model_Analysis.TXT"])
+def test_the_name_of_the_file_asks_for_it(name: str) -> None:
+    assert find_format(name).name == "comprehensive"
+    assert weight_format(name) == "comprehensive"
+    assert find_format("model_analysis.txt").name == "text"
+
+
+@pytest.mark.parametrize("run", ["cnn", "measured", "weights"])
+def test_every_part_is_there_in_order(run: str) -> None:
+    lines = render(load_run(run), "comprehensive").splitlines()
+    rule = "=" * 80
+    titles = [lines[at + 1] for at, line in enumerate(lines[:-2]) if line == rule and lines[at + 2] == rule]
+    assert titles == TITLES
+
+
+def part_of(text: str, title: str) -> str:
+    rule = "=" * 80
+    return text.split(f"{rule}\n{title}\n{rule}\n")[1].split(f"\n{rule}\n")[0]
+
+
+def test_a_part_without_figures_says_how_to_get_them() -> None:
+    text = render(load_run("cnn"), "comprehensive")
+    assert part_of(text, "ENERGY ANALYSIS").startswith("Not asked for: --inference --profile")
+    assert part_of(text, "PERFORMANCE PROFILE").startswith("Nothing was measured: --inference")
+    assert "The values were not read: --weights" in part_of(text, "PARAMETER ANALYSIS")
+    assert part_of(render(load_run("weights"), "comprehensive"), "NODES, ONE BY ONE").startswith("There was no code")
+
+
+def test_every_parameter_and_every_node_is_told() -> None:
+    run = load_run("measured")
+    text = render(run, "comprehensive")
+    told = re.findall(r"^Parameter: (.*)$", text, re.MULTILINE)
+    assert told == [param.name for param in run.capture.params]
+    assert len(re.findall(r"^Node \d+: ", text, re.MULTILINE)) == run.totals.ops
+
+
+def test_a_parameter_whose_values_were_read_has_its_statistics() -> None:
+    part = part_of(render(load_run("weights"), "comprehensive"), "PARAMETERS, ONE BY ONE")
+    for label in ("mean, std", "sparsity", "norms", "entropy", "prunable", "quantized", "alignment"):
+        assert part.count(f"\n  {label.ljust(16)}") >= 3
+    assert "  not finite      1 NaN, 0 infinite\n" in part
+
+
+def test_an_estimate_never_looks_measured() -> None:
+    text = render(estimated_energy(), "comprehensive")
+    nodes = part_of(text, "NODES, ONE BY ONE")
+    energies = re.findall(r"^  energy   (.*)$", nodes, re.MULTILINE)
+    assert energies
+    assert all(energy.startswith("≈ ") and "ESTIMATED" in energy for energy in energies)
+    assert "Energy, ESTIMATED" in part_of(text, "EXECUTIVE SUMMARY")
+
+
+def test_the_work_of_an_op_without_a_formula_is_unknown() -> None:
+    nodes = part_of(render(View(sample_capture()), "comprehensive"), "NODES, ONE BY ONE")
+    mystery = nodes.split("Node 4: my::mix.default")[1].split("Node 5")[0]
+    assert "  work     unknown: the op has no formula\n" in mystery
+    assert "FLOPs per byte" not in mystery
+
+
+def test_all_advice_is_told_however_much() -> None:
+    advice = load_run("cnn").capture.advice
+    view = View(replace(sample_capture(), advice=advice * 10))
+    part = part_of(render(view, "comprehensive"), "RECOMMENDATIONS")
+    assert len(re.findall(r"^\d+\. ", part, re.MULTILINE)) == 10 * len(advice)
+
+
+def test_it_keeps_to_the_width() -> None:
+    text = render(load_run("measured"), "comprehensive", Options(width=80))
+    assert max(map(len, text.splitlines())) <= 80

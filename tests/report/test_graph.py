@@ -1,0 +1,207 @@
+"""Which data flow from which op to which, where modules stand in the run, and what is drawn of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.report.graph_sample import FLAT, WEIGHT, X, graph_view, looping_view, module, residual_view
+from tests.report.sample import sample_view
+from tests.report.stored_sample import stored_view
+from torchgauge.records import TensorSpec
+from torchgauge.report.graph.flow import Link, trace_flow
+from torchgauge.report.graph.opening import READABLE_NODES, Opening, opening, readable, to_depth
+from torchgauge.report.graph.places import MOST_CALLS, Graph, build_graph
+from torchgauge.report.graph.runs import Runs
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Scene, build_scene
+from torchgauge.report.graph.words import Words
+from torchgauge.view import View
+
+
+def scene_of(view: View, depth: int | None = None) -> tuple[Graph, Words, Scene]:
+    graph = build_graph(view)
+    runs = Runs(graph)
+    return graph, Words(graph, runs), build_scene(graph, runs, opening(graph, runs, depth))
+
+
+def connections(view: View, depth: int | None = None) -> list[str]:
+    _, words, scene = scene_of(view, depth)
+    return [f"{words.label(edge.source).title} -> {words.label(edge.target).title}" for edge in scene.edges]
+
+
+def test_a_view_is_part_of_the_way_between_two_ops() -> None:
+    view = graph_view([], [("relu", "", (None,)), ("view", "", (0,)), ("view", "", (1,)), ("relu", "", (2,))])
+    flow = trace_flow(view.capture)
+    assert [op.op for op in flow.steps] == ["aten::relu", "aten::relu"]
+    assert flow.links == [Link(0, 1, X)]
+
+
+def test_a_parameter_is_no_input_of_the_model_though_no_op_made_it() -> None:
+    capture = graph_view([module("fc", "Linear")], [("addmm", "fc", (None,))]).capture
+    # An input as large as the weight: only one of the two tensors that no op made is it.
+    spec, op = capture.params[0].spec, capture.ops[0]
+    given = dataclasses.replace(capture.inputs[0], spec=spec)
+    reading = dataclasses.replace(op, signature=dataclasses.replace(op.signature, inputs=(spec, spec)))
+    flow = trace_flow(dataclasses.replace(capture, inputs=(given,), ops=(reading,)))
+    assert flow.inputs[0].readers == (0,)
+
+
+def test_what_an_input_shows_through_a_view_comes_from_the_input() -> None:
+    view = graph_view([], [("view", "", (None,)), ("relu", "", (0,))])
+    assert trace_flow(view.capture).inputs[0].readers == (0,)
+
+
+def test_an_op_that_reads_a_view_of_an_input_reads_the_input() -> None:
+    """Records name the op that wrote a tensor: of a view of an input that is none."""
+    capture = graph_view([module("fc", "Linear")], [("view", "", (None,)), ("addmm", "fc", (None,))]).capture
+    reading = capture.ops[1]
+    flat = dataclasses.replace(reading, signature=dataclasses.replace(reading.signature, inputs=(FLAT, WEIGHT)))
+    flow = trace_flow(dataclasses.replace(capture, ops=(capture.ops[0], flat)))
+    assert [(given.name, given.readers) for given in flow.inputs] == [("x", (0,))]
+
+
+def test_a_transposed_parameter_is_no_input() -> None:
+    capture = graph_view([module("fc", "Linear")], [("addmm", "fc", (None,))]).capture
+    flipped = dataclasses.replace(capture.params[0], spec=TensorSpec((4, 16)))
+    flow = trace_flow(dataclasses.replace(capture, params=(flipped,)))
+    assert flow.inputs[0].readers == (0,)
+
+
+def test_inputs_that_are_alike_are_one() -> None:
+    flow = trace_flow(graph_view([], [("add", "", (None, None))], inputs=("a", "b")).capture)
+    assert [(given.name, given.readers) for given in flow.inputs] == [("a, b", (0, 0))]
+
+
+def test_the_model_returns_what_nobody_reads_and_is_as_large() -> None:
+    view = graph_view([], [("relu", "", (None,)), ("relu", "", (0,)), ("relu", "", (0,))])
+    assert [step for step, _ in trace_flow(view.capture).outputs] == [1, 2]
+
+
+def test_the_model_returns_what_was_recorded_as_its_result() -> None:
+    capture = graph_view([], [("relu", "", (None,)), ("relu", "", (0,)), ("view", "", (0,))]).capture
+    # What another op reads may be returned too, also through a view; what nobody reads need not be.
+    flow = trace_flow(dataclasses.replace(capture, run=dataclasses.replace(capture.run, results=(2,))))
+    assert flow.outputs == [(0, X)]
+
+
+def test_memory_that_nobody_reads_is_not_drawn() -> None:
+    view = graph_view([], [("empty", "", ()), ("empty", "", ()), ("add", "", (None, 1))])
+    assert [op.index for op in trace_flow(view.capture).steps] == [1, 2]
+
+
+def test_only_the_forward_pass_is_drawn() -> None:
+    capture = residual_view().capture
+    later = dataclasses.replace(capture.ops[0], index=len(capture.ops), phase="backward", producers=(1,))
+    flow = trace_flow(dataclasses.replace(capture, ops=(*capture.ops, later)))
+    assert len(flow.steps) == len(capture.ops)
+
+
+def test_a_module_called_twice_in_a_block_has_two_places_in_it() -> None:
+    lines = [("relu", "act", (None,)), ("addmm", "fc", (0,)), ("relu", "act", (1,))]
+    view = graph_view([module("act", "ReLU", calls=2), module("fc", "Linear")], lines)
+    assert connections(view) == ["act -> fc", "fc -> act", "x -> act", "act -> output"]
+    _, words, scene = scene_of(view)
+    assert [words.label(item).cost for item in scene.root.inside[1:4]] == [
+        "call 1 of 2",
+        "1.02 k MACs",
+        "call 2 of 2",
+    ]
+
+
+def test_a_list_of_modules_is_never_called_and_has_no_place() -> None:
+    graph = build_graph(residual_view())
+    names = [graph.places[number].name for number in graph.places[0].children]
+    assert names == ["relu", "blocks.0", "blocks.1", "blocks.2", "head"]
+
+
+def test_every_step_is_in_exactly_one_place() -> None:
+    for view in (residual_view(), looping_view(), sample_view()):
+        graph = build_graph(view)
+        found = [step for place in graph.places for step in place.steps]
+        assert sorted(found) == list(range(len(graph.flow.steps)))
+        assert [graph.place_of[step] for step in found] == [n for n, p in enumerate(graph.places) for _ in p.steps]
+
+
+def test_equal_blocks_in_a_row_are_one_and_the_way_between_them_is_not_drawn() -> None:
+    assert connections(residual_view(), depth=1) == [
+        "relu -> blocks.0–2 ×3",
+        "blocks.0–2 ×3 -> head",
+        "x -> relu",
+        "head -> output",
+    ]
+
+
+def test_inside_a_run_one_block_is_drawn_with_its_residual_connection() -> None:
+    assert connections(residual_view(), depth=3) == [
+        "relu -> fc",
+        "fc -> act",
+        "act -> add",
+        "relu -> add",
+        "add -> head",
+        "x -> relu",
+        "head -> output",
+    ]
+
+
+def test_an_op_between_two_equal_blocks_parts_them() -> None:
+    lines = [("addmm", "0", (None,)), ("relu", "", (0,)), ("addmm", "1", (1,))]
+    view = graph_view([module("0", "Linear"), module("1", "Linear")], lines)
+    assert Runs(build_graph(view)).members == {}
+
+
+def test_blocks_with_other_ops_are_no_run() -> None:
+    lines = [("addmm", "0", (None,)), ("addmm", "1", (0,)), ("relu", "2", (1,))]
+    view = graph_view([module("0", "Linear"), module("1", "Linear"), module("2", "Linear")], lines)
+    assert Runs(build_graph(view)).members == {1: [1, 2]}
+
+
+def test_a_loop_is_drawn_once_and_its_data_go_back() -> None:
+    view = looping_view(MOST_CALLS + 1)
+    graph, words, scene = scene_of(view, depth=2)
+    assert [words.label(item).title for item in scene.root.inside] == ["x", "cell", "output"]
+    assert connections(view, depth=2) == ["fc -> add", "add -> fc", "x -> fc", "add -> output"]
+    cell = graph.places[1]
+    assert (cell.turns, cell.period, len(cell.steps)) == (MOST_CALLS + 1, 1, MOST_CALLS + 1)
+
+
+def test_bytes_of_an_edge_count_a_tensor_once_however_often_it_is_read() -> None:
+    view = graph_view([module("a", "A"), module("b", "B")], [("relu", "a", (None,)), ("add", "b", (0, 0))])
+    _, _, scene = scene_of(view)
+    assert [edge.nbytes for edge in scene.edges] == [X.nbytes] * 3
+
+
+def test_without_producers_there_are_steps_but_no_flow() -> None:
+    _, words, scene = scene_of(sample_view())
+    assert scene.edges == []
+    titles = [words.label(item).title for item in scene.root.inside]
+    assert titles[:3] == ["stem", "blocks.0–11 ×12", "shared"]
+    assert {item.kind for item in scene.root.inside}.isdisjoint({INPUT, OUTPUT})
+
+
+def test_without_code_the_names_of_the_weights_tell_the_hierarchy() -> None:
+    _, words, scene = scene_of(stored_view())
+    assert scene.edges == []
+    assert any(words.label(item).cost.endswith("params") for item in scene.root.inside)
+
+
+def test_what_is_open_at_first_is_readable() -> None:
+    graph = build_graph(residual_view())
+    assert readable(graph, Runs(graph)).places == {0, 2}
+    many = [module(f"m{'ab'[n % 2]}{n}", "Linear") for n in range(200)]
+    flat = graph_view(many, [("addmm", record.path, (None,)) for record in many])
+    _, _, scene = scene_of(flat)
+    more = scene.root.inside[-2]
+    assert (len(scene.root.inside), more.kind, more.count) == (READABLE_NODES + 3, MORE, 200 - READABLE_NODES)
+
+
+def test_a_depth_opens_modules_to_it_and_0_is_the_model_alone() -> None:
+    graph = build_graph(residual_view())
+    assert to_depth(graph, 0).places == frozenset()
+    assert to_depth(graph, 1).places == {0}
+    assert to_depth(graph, 9).places == {0, 2, 5, 8}
+
+
+def test_what_is_left_out_still_has_its_connections() -> None:
+    graph = build_graph(residual_view())
+    scene = build_scene(graph, Runs(graph), Opening(frozenset({0}), most=1))
+    kinds = [(edge.source.kind, edge.target.kind) for edge in scene.edges]
+    assert kinds == [("place", MORE), (INPUT, "place"), (MORE, OUTPUT)]

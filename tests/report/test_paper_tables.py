@@ -1,0 +1,120 @@
+"""Markdown and LaTeX: what a text becomes in them, and what their tables hold."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.report.energy_sample import estimated_energy
+from tests.report.sample import sample_view
+from tests.report.saved_runs import load_run
+from torchgauge.report import Options, render
+from torchgauge.report.escape import inert_cell
+from torchgauge.report.latex import prose as latex_prose
+from torchgauge.report.markdown import code
+from torchgauge.report.markdown import prose as markdown_prose
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("layer1.0.conv_1", "`layer1.0.conv_1`"),
+        ("<b>", "`<b>`"),
+        ("a`b", "<code>a&#96;b</code>"),
+        ("a|b", "<code>a&#124;b</code>"),
+        ("a\\b", "<code>a&#92;b</code>"),
+        ("a\nb", "<code>a&#92;nb</code>"),
+        (" a", "<code> a</code>"),
+        ("", ""),
+    ],
+)
+def test_a_name_is_code_in_markdown(name: str, written: str) -> None:
+    assert code(name) == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a_b is *bold* and __strong__ and ~~gone~~",
+        "[link](http://x) <http://x> http://x www.x.org",
+        "a | b \\| c `d` \\*",
+        "&amp; &#60; <b>x</b> <!-- y -->",
+        "$x$ @user #12 :smile: aten::add",
+    ],
+)
+def test_prose_reads_in_markdown_as_it_was(text: str) -> None:
+    html = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(f"| {markdown_prose(text)} |\n| --- |\n")
+    shown = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert f"<th>{shown}</th>" in html
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("conv-1_2", r"conv{-}1\_2"),
+        ("\\input{x}", r"\textbackslash{}input\{x\}"),
+        ("50 % & $5 #1 ~ ^", r"50 \% \& \$5 \#1 \textasciitilde{} \textasciicircum{}"),
+        ("1×3 ≈ 2 µs", r"1$\times$3 $\approx$ 2 $\mu$s"),
+        ("é ñ ü í ç", r"\'{e} \~{n} \"{u} \'{\i} \c{c}"),
+        ("名", r"\textbackslash{}u540d"),
+        ("[b]*", "{[}b]{*}"),
+        ("\x1b\n", r"\textbackslash{}x1b\textbackslash{}n"),
+    ],
+)
+def test_a_text_is_typeset_as_itself_in_latex(text: str, written: str) -> None:
+    assert latex_prose(text) == written
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex"])
+def test_columns_depth_and_order_are_those_asked_for(form: str) -> None:
+    text = render(sample_view(), form, Options(depth=1, columns=("calls", "param_bytes"), sort="param_bytes"))
+    table = text[text.index("Calls") :]
+    assert "Param bytes" in table
+    assert "fc" not in table.split("Most expensive")[0]
+    assert table.index("blocks") < table.index("stem") < table.index("shared")
+
+
+@pytest.mark.parametrize(("form", "about"), [("markdown", "≈ "), ("latex", r"$\approx$ ")])
+def test_an_estimated_figure_is_marked(form: str, about: str) -> None:
+    line = next(line for line in render(estimated_energy(), form).splitlines() if "Energy, ESTIMATED" in line)
+    assert about in line
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex"])
+def test_equal_blocks_are_one_row_and_that_is_said(form: str) -> None:
+    text = render(sample_view(), form)
+    assert text.count("Block") == 1
+    assert "n equal blocks in a row" in text
+
+
+def test_an_op_without_a_formula_is_unknown_in_markdown() -> None:
+    (line,) = [line for line in render(sample_view(), "markdown").splitlines() if line.startswith("| `my::mix`")]
+    assert line.endswith("| 12 | ? | ? | ? |")
+
+
+def test_json_lines_begin_with_the_run_and_name_their_table() -> None:
+    lines = [json.loads(line) for line in render(load_run("weights"), "jsonl").splitlines()]
+    assert list(dict.fromkeys(line["table"] for line in lines)) == ["run", "modules", "parameters", "weights", "advice"]
+    assert lines[0]["totals"]["params"] == 512
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("＝1+1", "'＝1+1"),  # noqa: RUF001
+        ("＋1", "'＋1"),  # noqa: RUF001
+        ("－1", "'－1"),  # noqa: RUF001
+        ("＠x", "'＠x"),  # noqa: RUF001
+        (" =1", "' =1"),
+        ("\t=1", r"\t=1"),
+        ("\r=1", r"\r=1"),
+        ("a;=1", "a;'=1"),
+        ("a; @x;-2", "a; '@x;'-2"),
+        ("a;b-c", "a;b-c"),
+        ("conv-1=2", "conv-1=2"),
+    ],
+)
+def test_no_spreadsheet_reads_a_formula(text: str, cell: str) -> None:
+    assert inert_cell(text) == cell
