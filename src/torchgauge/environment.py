@@ -18,6 +18,11 @@ from torchgauge.records import Environment
 
 # Packages that shape a result; a version is read only where the package is loaded, so this costs nothing.
 _PACKAGES = ("numpy", "timm", "torchvision", "transformers")
+# What OpenMP and MKL are told by the user.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
+    "GOMP_CPU_AFFINITY",
+)  # fmt: skip
 # The first processor of the file names them all. The kernel writes the file as it is read, slowly on large machines.
 _CPUINFO_BYTES = 4096
 
@@ -46,8 +51,9 @@ class System:
     devices: tuple[Device, ...] = ()
 
 
-def collect_environment(*, import_torch: bool = True) -> Environment:
-    """Reading files needs no torch: then its version is what is installed, and the threads are ours."""
+def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> Environment:
+    """Reading files needs no torch: then its version is what is installed, and the threads are ours. `device` is where
+    the model is, which tensors may only pretend."""
     version, threads = _torch_facts() if import_torch else (_installed_torch(), usable_cores() or 1)
     return Environment(
         python=platform.python_version(),
@@ -58,7 +64,44 @@ def collect_environment(*, import_torch: bool = True) -> Environment:
         memory_bytes=total_memory(),
         threads=threads,
         packages=loaded_packages(),
+        device=_accelerator_name(device),
+        settings=_thread_variables() | (_switches(device) if import_torch else {}),
     )
+
+
+def _thread_variables() -> dict[str, Any]:
+    return {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
+
+
+def _switches(device: str) -> dict[str, Any]:
+    import torch
+
+    found: dict[str, Any] = {"inter_op_threads": torch.get_num_interop_threads()}
+    if device.startswith("cuda"):
+        found |= {"matmul_tf32": allows_tf32("matmul"), "convolution_tf32": allows_tf32("convolution")}
+    return found
+
+
+def allows_tf32(kind: str) -> bool:
+    """Whether CUDA may run float32 products ("matmul" or "convolution") in TF32."""
+    import torch
+
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    # Where the newer switch was set, torch refuses to tell the older one.
+    newer = cuda if kind == "matmul" else getattr(cudnn, "conv", None)
+    precision = getattr(newer, "fp32_precision", None)
+    if precision is not None:
+        return bool(precision == "tf32")
+    return bool(cuda.allow_tf32 if kind == "matmul" else cudnn.allow_tf32)
+
+
+def _accelerator_name(device: str) -> str | None:
+    kind, _, index = device.partition(":")
+    if kind != "cuda":
+        return None
+    import torch
+
+    return device_name(kind, int(index) if index else None) if torch.cuda.is_available() else None
 
 
 def _torch_facts() -> tuple[str, int]:

@@ -212,7 +212,8 @@ class TargetRecord:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where the analysis ran."""
+    """Where the analysis ran. `device` is the name of the accelerator the model was on, None for the processor;
+    `settings` are the switches and variables that decide how fast it runs there."""
 
     python: str
     torch: str
@@ -222,17 +223,22 @@ class Environment:
     memory_bytes: int | None
     threads: int
     packages: Mapping[str, str] = field(default_factory=dict)
+    device: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run."""
+    """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run.
+
+    `results` are the ops that wrote what the model gives back."""
 
     mode: str | None
     reason: str | None
     device: str
     train: bool
     warnings: tuple[str, ...] = ()
+    results: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +360,7 @@ class Capture:
     measured: Measured | None = None
     energy: EnergyFacts | None = None
     advice: tuple[Mapping[str, Any], ...] = ()
+    plan: Mapping[str, Any] | None = None
 
     @property
     def has_code(self) -> bool:

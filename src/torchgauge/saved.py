@@ -63,7 +63,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         environment=Environment(**document["environment"]),
         created=document["created"],
         version=document["tool"]["version"],
-        run=RunRecord(run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"])),
+        run=_run(run),
         inputs=tuple(InputRecord(row["name"], _spec(row), row["inferred"]) for row in document["inputs"]),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),
@@ -75,7 +75,13 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         measured=measured_from_document(document),
         energy=energy_from_document(document),
         advice=tuple(document.get("advice", ())),
+        plan=document.get("plan"),
     )
+
+
+def _run(row: Mapping[str, Any]) -> RunRecord:
+    results = tuple(row.get("results", ()))
+    return RunRecord(row["mode"], row["reason"], row["device"], row["train"], tuple(row["warnings"]), results)
 
 
 def _target(row: Mapping[str, Any]) -> TargetRecord:

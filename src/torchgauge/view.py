@@ -88,6 +88,11 @@ class View:
         return [Row(row) for row in self.capture.advice]
 
     @cached_property
+    def plan(self) -> Row | None:
+        """The verified advice that works best together; None where none was verified, or none held."""
+        return Row(self.capture.plan) if self.capture.plan else None
+
+    @cached_property
     def architecture(self) -> Row:
         known = self.capture.architecture
         if known is not None:
@@ -123,6 +128,7 @@ class View:
                 "train": capture.run.train,
                 "warnings": list(capture.run.warnings),
                 "input_bytes": capture.input_bytes,
+                "results": list(capture.run.results),
             },
             "architecture": dict(self.architecture),
             "totals": dict(self.totals),
@@ -137,12 +143,14 @@ class View:
             "trace": trace_member(capture.measured),
             "energy": self.energy and dict(self.energy),
             "advice": [dict(row) for row in self.advice],
+            "plan": self.plan and dict(self.plan),
         }
 
 
 def _environment(capture: Capture) -> dict[str, Any]:
     env = capture.environment
-    return {name: getattr(env, name) for name in env.__slots__} | {"packages": dict(env.packages)}
+    facts = {name: getattr(env, name) for name in env.__slots__}
+    return facts | {"packages": dict(env.packages), "settings": dict(env.settings)}
 
 
 def _totals(capture: Capture, total: Figures) -> Row:

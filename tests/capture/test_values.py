@@ -125,3 +125,19 @@ def _written_by_a_list(x: Tensor) -> Tensor:
 
 def test_a_choice_along_another_dimension_stays_unknown() -> None:
     assert analyze(lambda x: x * int(x.argmax(0)[1]), torch.ones(2, 50)).capture.run.mode == "real"
+
+
+def test_an_index_in_the_name_of_a_module_is_its_number() -> None:
+    class Chosen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = nn.ModuleDict({f"expert_{index}": nn.Linear(2, 2) for index in range(3)})
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for index in torch.arange(3):
+                x = self.experts[f"expert_{index}"](x)
+            return x
+
+    analysis = tg.analyze(Chosen(), input_size=(1, 2))
+    assert analysis.capture.run.mode == "fake"
+    assert analysis.totals.macs == 3 * 4

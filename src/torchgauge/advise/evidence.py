@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from torchgauge.advise.chains import Chain, pointwise_chains
 from torchgauge.advise.flow import Flow
+from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Gain
 from torchgauge.hardware import Peaks, peaks_of
-from torchgauge.records import Capture, ModuleRecord, OpRecord, ParamRecord
+from torchgauge.records import FREE, Capture, ModuleRecord, OpRecord, ParamRecord
 from torchgauge.view import Row, View
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of the whole model that some ops are: of the measured time, else of the bytes moved."""
+    """The part of the whole model that some ops are; `of` says of what."""
 
     quantity: str
     value: float
+    of: str
 
     def one_pass(self, spared: float, passes: int) -> Gain:
         """One kernel in place of several; `spared` of the bytes they move need not be."""
         # In cache, or where a function like tanh takes the time, passes cost little: on a CPU 9 to 76 % were saved.
         least = 0.1 if self.quantity == "time_s" else 0.5
-        return self.gain(least * spared, spared, f"one pass over memory in place of {passes}")
+        how = (
+            f"one pass over memory in place of {passes} spares {spared:.0%} of their bytes; {least:.0%} to all of that"
+        )
+        return self.gain(least * spared, spared, f"{how} is expected, by judgement", is_judged=False)
 
-    def gain(self, low: float, high: float, how: str) -> Gain:
-        """What is saved where `low` to `high` of this part can be."""
-        of = "measured op time" if self.quantity == "time_s" else "bytes the model moves"
-        return Gain(self.quantity, self.value * low, self.value * high, f"{how}; as a share of the {of}")
+    def gain(self, low: float, high: float, how: str, *, is_judged: bool = True) -> Gain:
+        """What is saved where `low` to `high` of this part can be; `is_judged`: nobody computed these two."""
+        judged = f"; {_span(low, high)} of it is expected, by judgement" if is_judged else ""
+        return Gain(self.quantity, self.value * low, self.value * high, f"{how}{judged}; as a share of {self.of}")
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.0%} to {'all' if high == 1 else f'{high:.0%}'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the capture does not hold: the peaks of its device, torch's switches when it was made; None: not known."""
+    """Where the model was: the peaks of its device, and whether CUDA may use TF32 there; None: not known."""
 
     peaks: Peaks | None = None
     matmul_tf32: bool | None = None
     convolution_tf32: bool | None = None
+
+    @classmethod
+    def of(cls, capture: Capture) -> Machine:
+        """As the capture has it, so that a saved run gets the same advice as the live one."""
+        environment, kind = capture.environment, capture.run.device.partition(":")[0]
+        name = environment.device if kind == "cuda" else environment.cpu
+        known = environment.settings
+        peaks = None if name is None else peaks_of(name, kind)
+        return cls(peaks, known.get("matmul_tf32"), known.get("convolution_tf32"))
 
 
 class Evidence:
@@ -48,7 +67,7 @@ class Evidence:
     def __init__(self, capture: Capture, view: View | None = None, machine: Machine | None = None) -> None:
         self.capture = capture
         self.view = View(capture) if view is None else view
-        self.machine = Machine() if machine is None else machine
+        self.machine = Machine.of(capture) if machine is None else machine
 
     @property
     def is_train(self) -> bool:
@@ -74,7 +93,12 @@ class Evidence:
 
     @cached_property
     def flow(self) -> Flow:
-        return Flow(self.forward, self.params)
+        return Flow(self.forward, self.capture.run.results)
+
+    @cached_property
+    def chains(self) -> Sequence[Chain]:
+        """Pointwise ops that feed each other."""
+        return pointwise_chains(self.flow)
 
     @cached_property
     def modules(self) -> Mapping[str, ModuleRecord]:
@@ -88,6 +112,16 @@ class Evidence:
     def weight_rows(self) -> Mapping[str, Row]:
         """By name, with the figures of the values where these were read."""
         return {row.name: row for row in self.view.weights}
+
+    @cached_property
+    def weight_users(self) -> Mapping[str, Sequence[OpRecord]]:
+        """By the name of a parameter or buffer, the ops of the forward pass that work on it."""
+        users: dict[str, list[OpRecord]] = {}
+        for op in self.forward:
+            if op.weights and op.status != FREE:
+                for name in op.weights:
+                    users.setdefault(name, []).append(op)
+        return users
 
     @property
     def totals(self) -> Row:
@@ -110,11 +144,9 @@ class Evidence:
         rows = self.capture.measured.ops if self.capture.measured else {}
         return {index: row["time_s"] for index, row in rows.items() if row.get("time_s") is not None}
 
-    @cached_property
+    @property
     def peaks(self) -> Peaks | None:
         """What the device can do at most; None where nobody knows."""
-        if self.machine.peaks is None and self.device == "cpu":
-            return peaks_of(self.capture.environment.cpu, "cpu")
         return self.machine.peaks
 
     @cached_property
@@ -122,22 +154,47 @@ class Evidence:
         """Of all ops, backward and optimizer included."""
         return sum(map(moved, self.capture.ops))
 
-    def is_released(self, op: OpRecord, reader: OpRecord) -> bool:
-        """Whether memory as large as what `op` made is given back right behind `reader`: then no other op reads it."""
-        following = self.by_index.get(reader.index + 1)
-        if following is None:
-            return False
-        released = reader.live_bytes + following.signature.activation_bytes - following.live_bytes
-        return released >= op.signature.activation_bytes > 0
+    @cached_property
+    def _op_time(self) -> float:
+        return sum(self.op_times.values())
 
     def share(self, ops: Iterable[OpRecord]) -> Share:
+        """Of the measured time, else of the bytes moved: for what spares passes over memory."""
         chosen = list(ops)
-        whole = sum(self.op_times.values())
-        if whole and any(op.index in self.op_times for op in chosen):
-            return Share("time_s", min(sum(self.op_times.get(op.index, 0.0) for op in chosen) / whole, 1.0))
-        return Share("bytes_moved", min(sum(map(moved, chosen)) / max(self.bytes_moved, 1), 1.0))
+        return self._measured_share(chosen) or Share(
+            "bytes_moved",
+            min(sum(map(moved, chosen)) / max(self.bytes_moved, 1), 1.0),
+            "the bytes the model moves",
+        )
+
+    def time_share(self, ops: Iterable[OpRecord]) -> Share:
+        """Of the measured time, else of the least time by the roofline, else of the arithmetic: for what changes the
+        rate of the arithmetic."""
+        chosen, least = list(ops), self.least_time
+        found = self._measured_share(chosen)
+        if found is not None:
+            return found
+        if least is not None and (whole := least.whole(self.capture.ops)):
+            return Share("time_s", min(least.whole(chosen) / whole, 1.0), "the least time by the roofline")
+        flops = sum(op.cost.flops for op in chosen)
+        return Share("time_s", min(flops / max(self.totals.flops or 0, 1), 1.0), "the arithmetic, taken for the time")
+
+    @cached_property
+    def least_time(self) -> LeastTime | None:
+        """None where nobody knows the device's peaks; of switches that are not known torch's defaults are taken."""
+        machine = self.machine
+        if machine.peaks is None:
+            return None
+        return LeastTime(machine.peaks, bool(machine.matmul_tf32), machine.convolution_tf32 is not False)
+
+    def _measured_share(self, ops: Sequence[OpRecord]) -> Share | None:
+        whole, times = self._op_time, self.op_times
+        if not whole or not any(op.index in times for op in ops):
+            return None
+        return Share("time_s", min(sum(times.get(op.index, 0.0) for op in ops) / whole, 1.0), "the measured op time")
 
 
 def moved(op: OpRecord) -> int:
     """Bytes that an op reads and writes."""
-    return op.cost.bytes_read + op.cost.bytes_written
+    cost = op.signature.cost
+    return cost.bytes_read + cost.bytes_written

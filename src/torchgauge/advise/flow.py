@@ -1,74 +1,89 @@
-"""Which op made what another one reads, as far as the records tell.
+"""Which op made what another one reads, from the producers that a capture holds.
 
-They hold no identities of tensors: what an op reads is taken to come from the latest op before it that gave exactly
-this shape, type and stride, seen through views. Of several such inputs, which are distinct tensors, the last is the
-latest. Parameters are known by name and come from no op.
+These go by memory: views are looked through by themselves, and an op that writes in place is the source of what is
+read after it. A capture that was saved without producers has no steps, so that rules which follow the data say nothing.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
-from torchgauge.records import FREE, OpRecord, ParamRecord, TensorSpec
-
-# So many tensors of one shape may be inputs of one op.
-_REMEMBERED = 8
+from torchgauge.records import FREE, OpRecord
 
 
 class Flow:
-    """Producers and users of the ops; indices are those of the records. Views are looked through."""
+    """Sources and users of the ops; `results` are the ops that wrote what the model gives back."""
 
-    def __init__(self, ops: Sequence[OpRecord], params: Mapping[str, ParamRecord]) -> None:
-        self.steps = tuple(op for op in ops if op.status != FREE)
-        self._params = params
-        self._made: dict[TensorSpec, list[int | None]] = {}
-        self._sources: dict[int, tuple[int | None, ...]] = {}
-        self._users: dict[int, list[int]] = {}
-        self._position = {op.index: at for at, op in enumerate(self.steps)}
-        for op in ops:
-            self._follow(op)
-
-    def sources(self, op: OpRecord) -> tuple[int | None, ...]:
-        """By input, the index of the op that made it; None for parameters, the model's inputs and the unknown."""
-        return self._sources.get(op.index, ())
-
-    def users(self, op: OpRecord) -> list[int]:
-        """The ops that read what this one made."""
-        return self._users.get(op.index, [])
-
-    def after(self, op: OpRecord, distance: int = 1) -> OpRecord | None:
-        """The op that does work next in the order of execution; views do none."""
-        at = self._position[op.index] + distance
-        return self.steps[at] if 0 <= at < len(self.steps) else None
-
-    def before(self, op: OpRecord) -> OpRecord | None:
-        return self.after(op, -1)
-
-    def _follow(self, op: OpRecord) -> None:
-        sources = self._read(op)
-        if op.status == FREE and op.category == "view":
-            origin = sources[0] if sources else None
-        else:
-            origin = op.index
-            self._sources[op.index] = sources
-            for source in dict.fromkeys(sources):
+    def __init__(self, ops: Sequence[OpRecord], results: Sequence[int] = ()) -> None:
+        is_known = any(op.producers for op in ops)
+        self.steps = tuple(op for op in ops if op.status != FREE) if is_known else ()
+        self.results = frozenset(results)
+        self._by_index = {op.index: op for op in ops} if is_known else {}
+        self._users: dict[int, list[OpRecord]] = {}
+        users = self._users
+        for op in self.steps:
+            producers = op.producers
+            for source in producers if len(producers) == 1 else dict.fromkeys(producers):
                 if source is not None:
-                    self._users.setdefault(source, []).append(op.index)
-        for spec in op.signature.outputs:
-            made = self._made.setdefault(spec, [])
-            if origin in made:
-                made.remove(origin)
-            made.append(origin)
-            del made[:-_REMEMBERED]
+                    users.setdefault(source, []).append(op)
 
-    def _read(self, op: OpRecord) -> tuple[int | None, ...]:
-        held = [self._params[name].spec.shape for name in op.weights if name in self._params]
-        later: Counter[TensorSpec] = Counter()
-        sources: list[int | None] = []
-        for spec in reversed(op.signature.inputs):
-            is_held = spec.shape in held or (spec.shape[::-1] in held and spec.stride is not None)
-            made = [] if is_held else self._made.get(spec, [])
-            later[spec] += 1
-            sources.append(made[-later[spec]] if later[spec] <= len(made) else None)
-        return tuple(reversed(sources))
+    def named(self, *names: str) -> list[OpRecord]:
+        """The steps of these names, in order."""
+        return _in_order(self._by_name, names)
+
+    def of_category(self, *categories: str) -> list[OpRecord]:
+        return _in_order(self._by_category, categories)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[OpRecord]]:
+        return _grouped(self.steps, lambda op: op.op)
+
+    @cached_property
+    def _by_category(self) -> Mapping[str, list[OpRecord]]:
+        return _grouped(self.steps, lambda op: op.category)
+
+    def source(self, op: OpRecord, at: int = 0) -> OpRecord | None:
+        """The op that made an input; None for parameters, constants and the model's inputs."""
+        index = op.producers[at] if at < len(op.producers) else None
+        return None if index is None else self._by_index.get(index)
+
+    def sources(self, op: OpRecord) -> Iterator[OpRecord]:
+        """The ops that made its inputs, each once."""
+        for index in dict.fromkeys(op.producers):
+            if index is not None and index in self._by_index:
+                yield self._by_index[index]
+
+    def users(self, op: OpRecord) -> Sequence[OpRecord]:
+        """The ops that read what this one made, in order."""
+        return self._users.get(op.index, ())
+
+    def is_result(self, op: OpRecord) -> bool:
+        return op.index in self.results
+
+    def only_reader(self, op: OpRecord) -> OpRecord | None:
+        """The one op that reads what this one made, where nobody else does: not the caller of the model either."""
+        users = self.users(op)
+        return users[0] if len(users) == 1 and op.index not in self.results else None
+
+    def is_dead(self, op: OpRecord) -> bool:
+        """Whether nobody reads what it made: a model that throws it away need not compute it."""
+        is_pure = bool(op.signature.outputs) and not op.op.endswith("_")
+        return is_pure and not self.users(op) and op.index not in self.results
+
+    def is_kept_for(self, op: OpRecord, reader: OpRecord) -> bool:
+        """Whether `reader` alone reads what `op` made."""
+        only = self.only_reader(op)
+        return only is not None and only.index == reader.index
+
+
+def _grouped(ops: Sequence[OpRecord], key: Callable[[OpRecord], str]) -> Mapping[str, list[OpRecord]]:
+    groups: dict[str, list[OpRecord]] = {}
+    for op in ops:
+        groups.setdefault(key(op), []).append(op)
+    return groups
+
+
+def _in_order(groups: Mapping[str, list[OpRecord]], names: Sequence[str]) -> list[OpRecord]:
+    found = [group for name in names if (group := groups.get(name))]
+    return found[0] if len(found) == 1 else sorted((op for group in found for op in group), key=lambda op: op.index)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Gain, Where
-from torchgauge.records import FREE, OpRecord
+from torchgauge.records import OpRecord
 from torchgauge.view import Row
 
 
@@ -63,11 +63,10 @@ class Matrix:
 
 def matrices(evidence: Evidence) -> Iterator[Matrix]:
     """Without those that are views of another, packed, or were not read."""
-    users = _users(evidence)
     for row in evidence.weight_rows.values():
         if _is_matrix(row):
             name = model_name(row)
-            yield Matrix(row, name, tuple(users.get(name, ())), not evidence.capture.has_code)
+            yield Matrix(row, name, tuple(evidence.weight_users.get(name, ())), not evidence.capture.has_code)
 
 
 def model_name(row: Row) -> str:
@@ -86,12 +85,3 @@ def whole_gain(evidence: Evidence, low: float, high: float, how: str) -> Gain:
 def _is_matrix(row: Row) -> bool:
     is_weight = row.role == "parameter" and row.logical_elements is None and row.shared_with is None
     return is_weight and len(row["shape"]) >= 2 and "float" in row.dtype and row.get("sparsity") is not None
-
-
-def _users(evidence: Evidence) -> Mapping[str, list[OpRecord]]:
-    users: dict[str, list[OpRecord]] = {}
-    for op in evidence.forward:
-        if op.status != FREE:
-            for name in op.weights:
-                users.setdefault(name, []).append(op)
-    return users

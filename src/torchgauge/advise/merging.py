@@ -24,10 +24,18 @@ def merged(found: Iterable[Advice]) -> list[Advice]:
 def _merge(group: list[Advice]) -> Advice:
     first = max(group, key=lambda advice: advice.expected_gain.middle)
     least = max(group, key=lambda advice: CONFIDENCES.index(advice.confidence))
-    evidence = {**first.evidence, "count": len(group), "places": [_place(advice) for advice in group]}
     return replace(
-        first, evidence=evidence, expected_gain=_sum(group, first.expected_gain), confidence=least.confidence
+        first,
+        evidence={**first.evidence, "count": len(group), "places": [_place(advice) for advice in group]},
+        code=_lines(group),
+        expected_gain=_sum(group, first.expected_gain),
+        confidence=least.confidence,
     )
+
+
+def _lines(group: list[Advice]) -> str | None:
+    """The code of every place, equal lines once: what is pasted is what the gain is promised for."""
+    return "\n".join(dict.fromkeys(advice.code for advice in group if advice.code)) or None
 
 
 def _place(advice: Advice) -> dict[str, Any]:

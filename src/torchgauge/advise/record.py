@@ -50,7 +50,7 @@ class Gain:
 @dataclass(frozen=True, slots=True)
 class Advice:
     """`recommendation` is worded without figures and names of the place, so that equal blocks get equal words and
-    become one piece of advice; the figures are `evidence`. `code` is a line to paste."""
+    become one piece of advice; the figures are `evidence`. `code` is what to paste: one line for each place."""
 
     rule: str
     where: Where

@@ -81,6 +81,10 @@ class FakeRun(TorchDispatchMode):
         self._adopted[id(tensor)] = (tensor, ghost)
         return ghost
 
+    def writer_of(self, tensor: torch.Tensor) -> int | None:
+        """The op that last wrote the memory of a tensor."""
+        return tensor.storage_.writer if isinstance(tensor, Ghost) else None
+
     def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
         spec = self.specs.of(tensor, self.device)
         if dtype is None or not tensor.dtype.is_floating_point:

@@ -102,6 +102,10 @@ class Ghost(torch.Tensor):
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"ghost({tuple(self.shape)}, {self.dtype}, {self.device})"
 
+    def __format__(self, format_spec: str) -> str:
+        # As a tensor of one element does: `f"expert_{index}"` names a module.
+        return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
+
     # These read memory without passing the dispatcher, and their own reading must not pass it either.
     def tolist(self) -> Any:
         with torch._C._DisableTorchDispatch():

@@ -46,6 +46,10 @@ class RealRun(TorchDispatchMode):
         self._track(tensor)
         return tensor
 
+    def writer_of(self, tensor: torch.Tensor) -> int | None:
+        """The op that last wrote the memory of a tensor."""
+        return self._writers.get(storage_key(tensor))
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = OpCall(func, op_info(func), args, kwargs, list(tensors_in((args, kwargs))))

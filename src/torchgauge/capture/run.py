@@ -22,7 +22,7 @@ from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent, Endless
-from torchgauge.capture.structure import map_tensors, materialise
+from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.surroundings import no_collections, prepared
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import OPTIMIZER, train_step
@@ -149,10 +149,11 @@ def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: b
         input_bytes = recorder.ledger.live
         with watch_modules(recorder, run.adopt), run:
             output = call_model(model, args, kwargs, recorder)
+        results = _results(output, run)
         if request.train:
             parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
             train_step(run, recorder, output, parameters, lambda root: _ghost_like(run, root))
-    record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, request))
+    record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, request), results)
     return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
 
 
@@ -172,12 +173,13 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         try:
             with watch_modules(recorder, lambda tensor: tensor), run:
                 output = call_model(model, args, kwargs, recorder)
+            results = _results(output, run)
             if request.train:
                 parameters = list(model.parameters())
                 train_step(run, recorder, output, parameters, lambda root: run.admit(torch.ones_like(root)))
         finally:
             run.undo()
-    record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, request))
+    record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, request), results)
     return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
 
 
@@ -200,6 +202,11 @@ def _seen(
         input_bytes=input_bytes,
         candidate=candidate,
     )
+
+
+def _results(output: Any, run: FakeRun | RealRun) -> tuple[int, ...]:
+    writers = {run.writer_of(tensor) for tensor in tensors_within(output)}
+    return tuple(sorted(writer for writer in writers if writer is not None))
 
 
 def _warnings(recorder: Recorder, request: Request) -> tuple[str, ...]:

@@ -60,3 +60,16 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from tensors_in(item)
+
+
+def tensors_within(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of what a model gives back: mappings, sequences and dataclasses are looked into."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from tensors_within(list(value.values()))
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from tensors_within(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_within([getattr(value, field.name, None) for field in fields(value)])

@@ -16,7 +16,7 @@ from torchgauge.energy.pareto import ENERGY, TIME, mark_efficient
 from torchgauge.energy.record import unavailable
 from torchgauge.energy.technology import power_of
 from torchgauge.energy.window import Effort
-from torchgauge.environment import cpu_name, device_name
+from torchgauge.environment import allows_tf32, cpu_name, device_name
 from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.measure import Subject
 from torchgauge.measure.parts import Work
@@ -93,7 +93,7 @@ def _circumstances(measured: Measured | None, device: torch.device, name: str, p
         cores=threads.get("intra_op") or torch.get_num_threads(),
         time_s=(figures.get("latency") or {}).get("median_s"),
         op_times=times,
-        tf32=device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32,
+        tf32=device.type == "cuda" and allows_tf32("matmul"),
     )
 
 

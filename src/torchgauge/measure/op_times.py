@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-import torch
-
+from torchgauge.environment import allows_tf32
 from torchgauge.hardware import Peaks, Roof
 from torchgauge.hardware.roofline import LAUNCH
 from torchgauge.measure.joining import Joined
@@ -44,7 +43,7 @@ def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: floa
     """The measured members of an op's row; `least_s` is what any op takes here, however little it does."""
     cost = op.signature.cost
     moved = cost.bytes_read + cost.bytes_written
-    roof = roof_of(peaks, op.signature.dtype, tf32=allows_tf32(op))
+    roof = roof_of(peaks, op.signature.dtype, tf32=may_use_tf32(op))
     seconds = time.time_s
     works = bool(cost.flops or moved)
     return {
@@ -66,11 +65,9 @@ def _bound(time: OpTime, roof: Roof | None, flops: int, moved: int, least_s: flo
     return roof.bound(flops, moved) if roof else None
 
 
-def allows_tf32(op: OpRecord) -> bool:
+def may_use_tf32(op: OpRecord) -> bool:
     """torch has a switch for matmuls and another for cuDNN's convolutions and RNNs."""
-    if op.signature.category in ("convolution", "recurrent"):
-        return torch.backends.cudnn.allow_tf32
-    return torch.backends.cuda.matmul.allow_tf32
+    return allows_tf32("convolution" if op.signature.category in ("convolution", "recurrent") else "matmul")
 
 
 def roof_of(peaks: Peaks | None, dtype: str | None, *, tf32: bool) -> Roof | None:

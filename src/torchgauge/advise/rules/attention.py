@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
@@ -18,12 +18,10 @@ _LEAST_SHARE = 0.005
 
 @rule("attention-by-hand", family="fusion")
 def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
-    softmaxes = [op for op in evidence.flow.steps if op.op == "aten::_softmax"]
-    found = [(op, ops) for op in softmaxes if (ops := _attention(evidence, op))]
+    found = [(op, ops) for op in evidence.flow.named("aten::_softmax") if (ops := _attention(evidence, op))]
     if evidence.share(step for _, ops in found for step in ops[1:-1]).value < _LEAST_SHARE:
         return
     for op, ops in found:
-        inner = ops[1:-1]
         scores = op.signature.outputs[0]
         yield Advice(
             rule="attention-by-hand",
@@ -31,10 +29,10 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
             recommendation="use scaled_dot_product_attention: the scores are never written to memory",
             code=_code(evidence, op),
-            expected_gain=evidence.share(inner).gain(
+            expected_gain=evidence.share(ops[1:-1]).gain(
                 0.5, 1.0, "the passes over the scores between the two products go away"
             ),
-            risk="the attention weights are not at hand any more; a mask must be given as attn_mask",
+            risk="the attention weights are not at hand any more; a mask or a bias must be given as attn_mask",
             confidence="high",
         )
 
@@ -70,11 +68,14 @@ def _walk(
     return []
 
 
-def _neighbours(evidence: Evidence, op: OpRecord, direction: int, elements: int) -> list[OpRecord]:
+def _neighbours(evidence: Evidence, op: OpRecord, direction: int, elements: int) -> Sequence[OpRecord]:
+    """Whose scores or weights are read elsewhere, or given back, must compute them; thrown away they need not be."""
+    flow = evidence.flow
     if direction > 0:
-        return [evidence.by_index[index] for index in evidence.flow.users(op)]
-    made = [evidence.by_index[index] for index in evidence.flow.sources(op) if index is not None]
-    return [source for source in made if source.signature.outputs[0].numel == elements]
+        readers = [user for user in flow.users(op) if not flow.is_dead(user)]
+        return readers if len(readers) == 1 and not flow.is_result(op) else []
+    made = [source for source in flow.sources(op) if source.signature.outputs[0].numel == elements]
+    return [source for source in made if flow.is_kept_for(source, op)]
 
 
 def _is_over_scores(product: OpRecord, direction: int, elements: int) -> bool:
@@ -88,5 +89,5 @@ def _is_over_scores(product: OpRecord, direction: int, elements: int) -> bool:
 def _code(evidence: Evidence, op: OpRecord) -> str:
     record = evidence.modules.get(op.module)
     if record is not None and record.type == "MultiheadAttention":
-        return "attention(query, key, value, need_weights=False)"
+        return "out, _ = attention(query, key, value, need_weights=False)"
     return "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)"

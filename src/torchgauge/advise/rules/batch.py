@@ -82,7 +82,12 @@ def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float)
         },
         recommendation="Run larger batches up to the knee: weights are read for each batch, whatever its size.",
         code=None,
-        expected_gain=Gain("time_s", 0.5 * gain, gain, "roofline: time per sample at the knee, and now"),
+        expected_gain=Gain(
+            "time_s",
+            0.5 * gain,
+            gain,
+            "roofline: time per sample at the knee, and now; half of it at least, by judgement",
+        ),
         risk="Each batch takes longer, and activations grow with it: throughput, not latency, is what gains.",
         confidence="medium",
     )

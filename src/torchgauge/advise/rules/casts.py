@@ -16,30 +16,29 @@ _LEAST_SHARE = 0.005
 @rule("cast-round-trip", family="types")
 def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
     """A tensor cast and cast back, with nothing done in between."""
-    for op in evidence.flow.steps:
+    for op in evidence.flow.named(_CAST):
         before = _cast_before(evidence, op)
         if before is None or before.signature.inputs[0].dtype != op.signature.outputs[0].dtype:
             continue
-        if evidence.share([before, op]).value < _LEAST_SHARE:
+        # Others may want the tensor in the type between.
+        spared = [before, op] if evidence.flow.is_kept_for(before, op) else [op]
+        if evidence.share(spared).value < _LEAST_SHARE:
             continue
         there, back = before.signature.outputs[0], op.signature.outputs[0]
         yield Advice(
             rule="cast-round-trip",
             where=Where(op.module, (before.index, op.index)),
-            evidence={"from": back.dtype, "to": there.dtype, "bytes_moved": moved(before) + moved(op)},
+            evidence={"from": back.dtype, "to": there.dtype, "bytes_moved": sum(map(moved, spared))},
             recommendation="leave out the cast there and back: nothing is computed in between",
             code=None,
-            expected_gain=evidence.share([before, op]).gain(0.9, 1.0, "both copies go away"),
+            expected_gain=evidence.share(spared).gain(1.0, 1.0, "the copies go away", is_judged=False),
             risk="values are not rounded to the narrower type any more" if there.itemsize < back.itemsize else "none",
             confidence="high",
         )
 
 
 def _cast_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
-    if not _changes_type(op):
-        return None
-    source = evidence.flow.sources(op)[0]
-    before = evidence.by_index[source] if source is not None else None
+    before = evidence.flow.source(op) if _changes_type(op) else None
     return before if before is not None and _changes_type(before) else None
 
 
@@ -52,7 +51,7 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
     """A parameter that is cast whenever the model runs."""
     if evidence.is_train:
         return
-    for op in evidence.flow.steps:
+    for op in evidence.flow.named(_CAST):
         if not _changes_type(op) or len(op.weights) != 1 or evidence.share([op]).value < _LEAST_SHARE:
             continue
         to = op.signature.outputs[0].dtype
@@ -61,22 +60,32 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (op.index,), op.weights[0]),
             evidence={"from": op.signature.inputs[0].dtype, "to": to, "bytes_moved": moved(op)},
             recommendation="keep the parameter in the type it is used in: it is cast anew at every call",
-            code=f"model.get_submodule('{op.module}').to(torch.{to})" if op.module else f"model.to(torch.{to})",
-            expected_gain=evidence.share([op]).gain(0.9, 1.0, "the copy at every call goes away"),
+            code=_keep_code(evidence, op.weights[0], to),
+            expected_gain=evidence.share([op]).gain(1.0, 1.0, "the copy at every call goes away", is_judged=False),
             risk="training updates a narrower parameter less exactly",
             confidence="high",
         )
 
 
+def _keep_code(evidence: Evidence, name: str, to: str) -> str:
+    param = evidence.params.get(name)
+    kind = "buffer" if param is not None and param.is_buffer else "parameter"
+    return f"weight = model.get_{kind}({name!r}); weight.data = weight.data.to(torch.{to})"
+
+
 @rule("type-promotion", family="types")
 def type_promotion(evidence: Evidence) -> Iterator[Advice]:
     """A small tensor of a wider type that turns a large one into its own."""
-    for op in evidence.flow.steps:
-        found = _promoted(op)
+    known: dict[int, tuple[TensorSpec, TensorSpec] | None] = {}
+    for op in evidence.flow.of_category("elementwise"):
+        # Equal calls share their signature, and all depends on that.
+        shared = id(op.signature)
+        found = known[shared] if shared in known else known.setdefault(shared, _promoted(op))
         if found is None or evidence.share([op]).value < _LEAST_SHARE:
             continue
         narrow, wide = found
-        after = [step for step in evidence.flow.steps if step.index > op.index and step.signature.dtype == wide.dtype]
+        after = _widened(evidence, op, wide.dtype)
+        alone, all_of_them = evidence.share([op]).value, evidence.share([op, *after])
         spared = 1 - narrow.itemsize / wide.itemsize
         yield Advice(
             rule="type-promotion",
@@ -84,20 +93,33 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
             evidence={"from": narrow.dtype, "to": wide.dtype, "op": op.op, "ops_after_in_wide_type": len(after)},
             recommendation="make the smaller operand in the type of the larger: it widens the result",
             code=f"other = other.to(torch.{narrow.dtype})",
-            expected_gain=evidence.share([op, *after]).gain(
-                spared * evidence.share([op]).value / max(evidence.share([op, *after]).value, 1e-12),
+            expected_gain=all_of_them.gain(
+                spared * alone / max(all_of_them.value, 1e-12),
                 spared,
-                "the op alone to all later ones in the wide type, at the narrow width",
+                "the narrow width in place of the wide one, for the op alone to all that follow from it in that type",
+                is_judged=False,
             ),
             risk="the wider type may be on purpose: sums and norms want it",
             confidence="medium",
         )
 
 
+def _widened(evidence: Evidence, op: OpRecord, dtype: str) -> list[OpRecord]:
+    """The ops that are in the wide type because this one is."""
+    found = {op.index: op}
+    todo = [op]
+    while todo:
+        for user in evidence.flow.users(todo.pop()):
+            if user.index not in found and user.signature.dtype == dtype:
+                found[user.index] = user
+                todo.append(user)
+    return [step for index, step in sorted(found.items()) if index != op.index]
+
+
 def _promoted(op: OpRecord) -> tuple[TensorSpec, TensorSpec] | None:
     """The narrow and the wide operand of a pointwise op, where the narrow one is the larger tensor."""
     floats = [spec for spec in op.signature.inputs if spec.is_floating and spec.shape]
-    if op.category != "elementwise" or op.op == _CAST or len({spec.dtype for spec in floats}) != 2:
+    if op.op == _CAST or len({spec.dtype for spec in floats}) != 2:
         return None
     narrow = max((spec for spec in floats), key=lambda spec: spec.numel)
     wide = max((spec for spec in floats), key=lambda spec: spec.itemsize)

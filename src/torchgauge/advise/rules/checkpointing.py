@@ -92,7 +92,12 @@ def _advice(evidence: Evidence, blocks: Sequence[Block], share: float) -> Advice
         },
         recommendation="Checkpoint these blocks: keep their outputs alone and compute the rest again when needed.",
         code="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-        expected_gain=Gain("peak_activation_bytes", 0.5 * share, share, "all but the outputs and one block's inside"),
+        expected_gain=Gain(
+            "peak_activation_bytes",
+            0.5 * share,
+            share,
+            "all but the outputs and one block's inside; half of it at least, by judgement",
+        ),
         risk="The forward of these blocks runs twice: that much time more. Larger batches may win it back.",
         confidence="high",
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import FREE, OpRecord
+from torchgauge.records import OpRecord
 
 _MAKERS = {
     "aten::arange", "aten::linspace", "aten::eye", "aten::ones", "aten::zeros", "aten::full", "aten::tril_indices",
@@ -32,7 +31,7 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in ops)),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
             recommendation="make the constant once, in __init__, and keep it as a buffer: it depends on shapes alone",
-            code="self.register_buffer('constant', constant, persistent=False)",
+            code="self.register_buffer('constant', constant, persistent=False)  # in __init__",
             expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
             risk="a buffer has a fixed size: make it for the largest shape and slice it",
             confidence="high",
@@ -44,7 +43,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     """In inference what is computed from parameters alone does not change."""
     if evidence.is_train:
         return
-    groups = _by_module(evidence, _closure(evidence, lambda op, held: _reads_weights_alone(evidence, op, held)))
+    groups = _by_module(evidence, _closure(evidence, _reads_weights_alone))
     # A cast alone has a rule of its own.
     found = {module: ops for module, ops in groups.items() if not all(op.op == "aten::_to_copy" for op in ops)}
     if evidence.share(op for ops in found.values() for op in ops).value < _LEAST_SHARE:
@@ -56,7 +55,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in ops), weights[0] if len(weights) == 1 else None),
             evidence={"ops": len(ops), "weights": weights, "bytes_moved": sum(map(moved, ops))},
             recommendation="compute it from the parameters once before inference: no input has a part in it",
-            code=None,
+            code=_settle_code(module),
             expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
             # One pass does not tell what the model keeps for the next.
             risk="for inference only; nothing is gained where the model keeps it after its first call",
@@ -64,31 +63,35 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _closure(evidence: Evidence, is_root: Callable[[OpRecord, Container[int]], bool]) -> list[OpRecord]:
+def _settle_code(module: str) -> str | None:
+    """Of torch's parametrizations (weight norm, spectral norm); what a forward computes only its author can move."""
+    owner, found, rest = module.partition(".parametrizations.")
+    if not found:
+        return None
+    name = rest.partition(".")[0]
+    return f"torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule({owner!r}), {name!r})"
+
+
+def _closure(evidence: Evidence, is_root: Callable[[OpRecord, Container[int | None]], bool]) -> list[OpRecord]:
     """The roots and what is made from them alone, without what others write into."""
-    held: dict[int, OpRecord] = {}
+    held: dict[int | None, OpRecord] = {}
     for op in evidence.flow.steps:
-        sources = evidence.flow.sources(op)
-        derived = bool(sources) and not op.weights and all(source in held for source in sources)
-        if is_root(op, held) or derived:
+        sources = op.producers
+        # Most ops end here.
+        derived = bool(sources) and sources[0] in held and not op.weights and all(source in held for source in sources)
+        if derived or is_root(op, held):
             held[op.index] = op
-        elif op.op.endswith("_") and sources and sources[0] in held:
-            held.pop(sources[0])
+        elif op.op.endswith("_") and sources and sources[0] is not None:
+            held.pop(sources[0], None)
     return list(held.values())
 
 
-def _reads_weights_alone(evidence: Evidence, op: OpRecord, held: Container[int]) -> bool:
-    """Every input is made from parameters or is as large as one that it uses; the indices of a lookup are not."""
-    if not op.weights or op.status == FREE or op.op.endswith("_"):
+def _reads_weights_alone(op: OpRecord, held: Container[int | None]) -> bool:
+    """Every input is a parameter or made from some; the indices of a lookup are not."""
+    if not op.weights or op.op.endswith("_"):
         return False
-    sizes = Counter(evidence.params[name].spec.numel for name in op.weights if name in evidence.params)
-    sources = evidence.flow.sources(op)
-    fresh = Counter(
-        spec.numel
-        for spec, source in zip(op.signature.inputs, sources, strict=True)
-        if source is None or source not in held
-    )
-    return bool(sizes) and fresh == sizes
+    made = [source for source in op.producers if source is not None]
+    return len(op.producers) - len(made) <= len(set(op.weights)) and all(source in held for source in made)
 
 
 def _by_module(evidence: Evidence, ops: list[OpRecord]) -> dict[str, list[OpRecord]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.records import OpRecord
@@ -17,8 +18,8 @@ _ANY_STRIDE = {"elementwise", "activation", "reduction"}
 
 @rule("needless-copy", family="copies")
 def needless_copy(evidence: Evidence) -> Iterator[Advice]:
-    for op in evidence.flow.steps:
-        why = _why_needless(evidence, op) if op.op == _CLONE else None
+    for op in evidence.flow.named(_CLONE):
+        why = _why_needless(evidence.flow, op)
         if why is None or evidence.share([op]).value < _LEAST_SHARE:
             continue
         reason, recommendation, confidence = why
@@ -34,37 +35,32 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _why_needless(evidence: Evidence, op: OpRecord) -> tuple[str, str, str] | None:
+def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
     read, written = op.signature.inputs[0], op.signature.outputs[0]
-    if _is_written_to(evidence, op) or op.weights:
+    # What is given back is the caller's to write to, and what is written to needs memory of its own.
+    if op.weights or flow.is_result(op) or not flow.users(op) or _is_written_to(flow, op):
         return None
-    source = evidence.flow.sources(op)[0]
-    if source is not None and evidence.by_index[source].op == _CLONE and evidence.flow.users(op):
+    source = flow.source(op)
+    if source is not None and source.op == _CLONE and flow.is_kept_for(source, op):
         return "it copies a copy", "copy once: turn the dimensions first, then make the tensor contiguous", "high"
-    if read == written and evidence.flow.users(op):
-        return (
-            "its input is contiguous and nothing writes to it",
-            "leave out the clone(): nothing writes to it",
-            "medium",
-        )
-    reader = _reader(evidence, op)
-    if read.stride is not None and reader is not None:
+    if read == written:
+        words = "leave out the clone(): nothing writes to it"
+        return "its input is contiguous and nothing writes to it", words, "medium"
+    reader = flow.only_reader(op)
+    if read.stride is not None and reader is not None and _reads_as_it_is(reader, op):
         words = "leave out contiguous(): the op that reads it takes any stride"
         return f"{reader.op} reads it, which takes any stride", words, "medium"
     return None
 
 
-def _is_written_to(evidence: Evidence, op: OpRecord) -> bool:
+def _is_written_to(flow: Flow, op: OpRecord) -> bool:
     """An in-place op behind it wants a copy of its own; so does one that writes to the original meanwhile."""
-    source = evidence.flow.sources(op)[0]
-    behind = [*evidence.flow.users(op), *(evidence.flow.users(evidence.by_index[source]) if source is not None else ())]
-    return any(evidence.by_index[index].op.endswith("_") for index in behind)
+    source = flow.source(op)
+    behind = [*flow.users(op), *(flow.users(source) if source is not None else ())]
+    return any(user.op.endswith("_") for user in behind)
 
 
-def _reader(evidence: Evidence, op: OpRecord) -> OpRecord | None:
-    """The only op that reads the copy, if it does so as it is: a view in between may need it contiguous."""
-    users = evidence.flow.users(op)
-    following = evidence.by_index.get(op.index + 1)
-    if len(users) != 1 or following is None or following.index != users[0]:
-        return None
-    return following if following.category in _ANY_STRIDE else None
+def _reads_as_it_is(reader: OpRecord, op: OpRecord) -> bool:
+    """Not through a view, which may need it contiguous."""
+    read = reader.signature.inputs[reader.producers.index(op.index)]
+    return reader.category in _ANY_STRIDE and read == op.signature.outputs[0]

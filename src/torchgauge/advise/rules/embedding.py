@@ -22,12 +22,10 @@ def embedding_dominated(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _tables(evidence: Evidence) -> Iterator[tuple[ParamRecord, list[OpRecord]]]:
-    lookups: dict[str, list[OpRecord]] = {}
-    for op in evidence.forward:
-        if op.category == "embedding":
-            for name in op.weights:
-                lookups.setdefault(name, []).append(op)
-    yield from ((evidence.params[name], ops) for name, ops in lookups.items() if name in evidence.params)
+    for name, ops in evidence.weight_users.items():
+        lookups = [op for op in ops if op.category == "embedding"]
+        if lookups and name in evidence.params:
+            yield evidence.params[name], lookups
 
 
 def _advice(table: ParamRecord, ops: list[OpRecord], share: float) -> Advice:
@@ -41,9 +39,17 @@ def _advice(table: ParamRecord, ops: list[OpRecord], share: float) -> Advice:
         where=Where(table.module, tuple(op.index for op in ops), table.name),
         evidence={"share_of_params": share, "rows": spec.shape[0], "width": spec.shape[-1], "looked_up": looked_up},
         recommendation="Shrink the table first: keep its rows in 8 or 16 bits, or make it a narrow table and a linear.",
-        code=f"nn.Sequential(nn.Embedding({spec.shape[0]}, {max(spec.shape[-1] // 4, 1)}), "
-        f"nn.Linear({max(spec.shape[-1] // 4, 1)}, {spec.shape[-1]}, bias=False))  # to train",
+        code=_narrow_code(table),
         expected_gain=Gain("param_bytes", min(low, high), high, "rows in 16 bits (low), in 8 with a scale each (high)"),
         risk="Rare rows suffer first: evaluate on rare tokens. A narrow table has to be trained.",
         confidence="medium",
     )
+
+
+def _narrow_code(table: ParamRecord) -> str | None:
+    rows, width = table.spec.shape[0], table.spec.shape[-1]
+    inner = max(width // 4, 1)
+    if not table.module or len(table.spec.shape) != 2:
+        return None
+    narrow = f"torch.nn.Embedding({rows}, {inner}), torch.nn.Linear({inner}, {width}, bias=False)"
+    return f"model.set_submodule({table.module!r}, torch.nn.Sequential({narrow}))  # to train"

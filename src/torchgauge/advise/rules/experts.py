@@ -34,7 +34,7 @@ class Mixture:
 
 @rule("dense-experts", family="experts")
 def dense_experts(evidence: Evidence) -> Iterator[Advice]:
-    for mixture in _mixtures(evidence):
+    for mixture in mixtures(evidence):
         routing = mixture.routing
         if mixture.macs and mixture.computed > 0.99 * mixture.tokens * routing.experts:
             yield _dense(evidence, mixture)
@@ -44,13 +44,13 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
 def idle_experts(evidence: Evidence) -> Iterator[Advice]:
     """By module: the bytes of the experts that a token does not use."""
     whole = max(evidence.totals.param_bytes or 0, 1)
-    found = list(_mixtures(evidence)) if evidence.capture.has_code and not evidence.is_train else []
+    found = list(mixtures(evidence)) if evidence.capture.has_code and not evidence.is_train else []
     idle = sum(map(_idle_bytes, found)) / whole
     if idle >= IDLE_SHARE:
         yield _idle(evidence, found, idle)
 
 
-def _mixtures(evidence: Evidence) -> Iterator[Mixture]:
+def mixtures(evidence: Evidence) -> Iterator[Mixture]:
     for routing in routings(evidence.capture):
         params = [param for param in expert_params(evidence.capture, routing) if len(param.spec.shape) > 1]
         names = {param.name for param in params}
@@ -83,9 +83,12 @@ def _dense(evidence: Evidence, mixture: Mixture) -> Advice:
             "products_needed": mixture.tokens * routing.chosen,
         },
         recommendation="Compute for each token only the experts it chose: all are computed, and most thrown away.",
-        code="rows = (chosen == n).any(-1); out[rows] += gate[rows, n, None] * experts[n](x[rows])",
+        code="rows = (chosen == n).any(-1); out[rows] += gates[rows, n, None] * experts[n](x[rows])",
         expected_gain=Gain(
-            "flops", 0.5 * share, min(share, 1.0), "experts not chosen; gathering takes some of it back"
+            "flops",
+            0.5 * share,
+            min(share, 1.0),
+            "the products of experts not chosen; half of it to all, by judgement: gathering takes some back",
         ),
         risk="Gathering tokens by expert makes shapes depend on data: small batches may be faster dense.",
         confidence="high",
@@ -108,7 +111,10 @@ def _idle(evidence: Evidence, found: list[Mixture], idle: float) -> Advice:
         recommendation="Hold the experts in fewer bits, or on several devices: they cost memory, not arithmetic.",
         code=None,
         expected_gain=Gain(
-            "param_bytes", min(0.5 * idle, 1.0), min(idle, 1.0), "half of the idle experts' bytes to all"
+            "param_bytes",
+            min(0.5 * idle, 1.0),
+            min(idle, 1.0),
+            "half of the idle experts' bytes (8 bits for 16) to all of them (elsewhere)",
         ),
         risk="Routing is assumed to be balanced. Experts fetched on demand add latency whenever the choice changes.",
         confidence="low",

@@ -64,7 +64,8 @@ def _narrower(rows: list[Row], gain: Gain) -> Advice:
             "names": [row.name for row in rows[:10]],
         },
         recommendation=f"Store these tensors as {largest.fits}: every one of their values is one, nothing is lost.",
-        code=f"state = {{name: t.to(torch.{largest.fits}) if name in names else t for name, t in state.items()}}",
+        code=f"fits = lambda t: t.is_floating_point() and torch.equal(t, t.to(torch.{largest.fits}).to(t.dtype)); "
+        f"state = {{name: t.to(torch.{largest.fits}) if fits(t) else t for name, t in state.items()}}",
         expected_gain=gain,
         risk="None for the values. Loaded so, the arithmetic runs in that type too: convert back if it should not.",
         confidence="high",

@@ -67,7 +67,10 @@ def _advice(evidence: Evidence, known: Mapping[str, Any], cache: int) -> Advice:
         recommendation="Keep keys and values in fewer bits; in a model yet to be trained, let heads share them.",
         code='model.generate(**inputs, cache_implementation="quantized")',
         expected_gain=Gain(
-            "peak_activation_bytes", 0.5 * share, 0.75 * share, "half to a quarter of the cache, beside this run's peak"
+            "peak_activation_bytes",
+            0.5 * share,
+            0.75 * share,
+            "half to three quarters of the cache (a half or a quarter of its bits), beside this run's peak",
         ),
         risk="Long contexts lose precision first. A quantized cache is unpacked at every step, which takes time.",
         confidence="medium",

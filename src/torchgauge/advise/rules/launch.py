@@ -31,8 +31,13 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
         code="model = torch.compile(model, mode='reduce-overhead')"
         if trains
-        else "graphed = torch.cuda.make_graphed_callables(model, (x,))",
-        expected_gain=Gain("time_s", idle / 2, idle, "the device's idle share of the undisturbed time"),
+        else "graphed = torch.cuda.make_graphed_callables(model, inputs)",
+        expected_gain=Gain(
+            "time_s",
+            idle / 2,
+            idle,
+            "the device's idle share of the undisturbed time; half of it at least, by judgement",
+        ),
         risk="shapes and addresses are fixed; no branches on data, no transfers inside",
         confidence="high",
     )
@@ -56,7 +61,12 @@ def dispatch_bound(evidence: Evidence) -> Iterator[Advice]:
         evidence={"time_s": whole, "small_ops": len(small), "small_ops_s": spent, "ops": len(evidence.capture.ops)},
         recommendation="compile the model or give it larger batches: most ops are over as soon as they are dispatched",
         code="model = torch.compile(model)",
-        expected_gain=Gain("time_s", share / 4, share, "the measured time of ops that do next to nothing"),
+        expected_gain=Gain(
+            "time_s",
+            share / 4,
+            share,
+            "the measured time of ops that do next to nothing; a quarter of it at least, by judgement",
+        ),
         risk="compiling takes time at the first call and at every new shape",
         confidence="medium",
     )

@@ -43,11 +43,28 @@ def _advice(evidence: Evidence, matrix: Matrix, found: Mapping[str, Any]) -> Adv
             "params": matrix.row.elements,
         },
         recommendation="Replace this layer by two: its weight is close to the product of two thin matrices.",
-        code=f'u, s, v = torch.linalg.svd(model.get_parameter("{matrix.name}").flatten(1), full_matrices=False); '
-        f"first, second = s[:{rank}, None] * v[:{rank}], u[:, :{rank}]",
+        code=_code(evidence, matrix, rank),
         expected_gain=whole_gain(
             evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
         ),
         risk="One kernel more: small layers may get slower. The error of the outputs is not measured: evaluate.",
         confidence="high" if rank * 4 <= min(rows, columns) else "medium",
+    )
+
+
+def _code(evidence: Evidence, matrix: Matrix, rank: int) -> str:
+    record = evidence.modules.get(matrix.module)
+    if record is None or record.type != "Linear" or not matrix.module:
+        return (
+            f"u, s, v = torch.linalg.svd(model.get_parameter({matrix.name!r}).flatten(1), full_matrices=False); "
+            f"first, second = s[:{rank}, None] * v[:{rank}], u[:, :{rank}]"
+        )
+    rows, columns = matrix.row.shape
+    return (
+        f"layer = model.get_submodule({matrix.module!r}); "
+        "u, s, v = torch.linalg.svd(layer.weight.detach(), full_matrices=False); "
+        f"first, second = torch.nn.Linear({columns}, {rank}, bias=False), torch.nn.Linear({rank}, {rows}); "
+        f"first.weight = torch.nn.Parameter(s[:{rank}, None] * v[:{rank}]); "
+        f"second.weight, second.bias = torch.nn.Parameter(u[:, :{rank}].contiguous()), layer.bias; "
+        f"model.set_submodule({matrix.module!r}, torch.nn.Sequential(first, second))"
     )

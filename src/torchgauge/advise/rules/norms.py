@@ -3,74 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.records import OpRecord
 
 _LEAST_SHARE = 0.02
 _MOST_EPS = 1e-2
-# Mean, difference, square, mean, eps: what stands before the root at most, and behind it scale and shift.
-_BEFORE, _BEHIND = 6, 3
+_ROOTS = ("aten::rsqrt", "aten::sqrt")
+_SUMS = ("aten::add", "aten::add_")
+_SPREADS = ("aten::var", "aten::mean")
+_SCALES = ("aten::mul", "aten::div", "aten::mul_", "aten::div_")
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    ops: tuple[OpRecord, ...]
+    is_centred: bool
 
 
 @rule("norm-by-hand", family="fusion")
 def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
-    found = [ops for op in evidence.flow.steps if (ops := _norm(evidence, op))]
+    found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
     # On the CPU torch has no RMS norm of one pass either.
-    found = [ops for ops in found if evidence.is_cuda or _is_centred(ops)]
-    if evidence.share(op for ops in found for op in ops).value < _LEAST_SHARE:
+    found = [norm for norm in found if evidence.is_cuda or norm.is_centred]
+    if evidence.share(op for norm in found for op in norm.ops).value < _LEAST_SHARE:
         return
-    for ops in found:
-        centred = _is_centred(ops)
-        large = max(ops, key=moved)
-        spared = 1 - moved(large) / sum(map(moved, ops))
+    for norm in found:
+        ops, name = norm.ops, "layer" if norm.is_centred else "RMS"
+        spared = 1 - moved(max(ops, key=moved)) / sum(map(moved, ops))
         yield Advice(
             rule="norm-by-hand",
             where=Where(ops[0].module, tuple(op.index for op in ops)),
             evidence={"ops": len(ops), "passes": [op.op for op in ops], "bytes_moved": sum(map(moved, ops))},
-            recommendation=f"use torch's {'layer' if centred else 'RMS'} norm: written out, each op goes over memory",
-            code=f"torch.nn.functional.{'layer_norm' if centred else 'rms_norm'}(x, x.shape[-1:], weight, eps=eps)",
+            recommendation=f"use torch's {name} norm: written out, each op goes over memory",
+            code=f"y = torch.nn.functional.{name.lower()}_norm(x, x.shape[-1:], weight, eps=eps)",
             expected_gain=evidence.share(ops).one_pass(spared, len(ops)),
             risk="rounding differs in the last digits; a wider type inside must stay",
             confidence="high",
         )
 
 
-def _norm(evidence: Evidence, root: OpRecord) -> list[OpRecord]:
-    """The ops of one normalisation over the last dimension; empty where it is none."""
-    eps = evidence.flow.before(root) if root.op in ("aten::rsqrt", "aten::sqrt") else None
-    if eps is None or eps.op not in ("aten::add", "aten::add_") or not _is_eps(eps.signature.attributes.get("other")):
-        return []
-    before = _neighbours(evidence, root, -1, _BEFORE)
-    names = [op.op for op in before]
-    squares = any(_is_square(op) for op in before) or "aten::var" in names
-    if not squares or not {"aten::mean", "aten::var"} & set(names) or not _is_over_last(before):
-        return []
-    first = next(at for at, op in enumerate(before) if op.op in ("aten::mean", "aten::var") or _is_square(op))
-    behind = _neighbours(evidence, root, 1, _BEHIND)
-    used = [op for op in behind if op.op in ("aten::mul", "aten::div", "aten::sub")]
-    return [*before[first:], root, *used] if used else []
+def _norm(flow: Flow, root: OpRecord) -> Norm | None:
+    """The ops of one normalisation over the last dimension, each reading what the one before made."""
+    eps = flow.source(root)
+    spread = flow.source(eps) if eps is not None and _is_eps(eps) else None
+    if eps is None or spread is None or spread.op not in _SPREADS or not _is_over_last(spread):
+        return None
+    scaled = next((op for op in flow.users(root) if op.op in _SCALES), None)
+    if scaled is None:
+        return None
+    if spread.op == "aten::var":
+        inside: list[OpRecord] = []
+    else:
+        square = flow.source(spread)
+        if square is None or not _is_square(square):
+            return None
+        inside = [square]
+    centred = _centring(flow, scaled)
+    # A norm over the variance always takes the mean away.
+    if spread.op == "aten::var" and not centred:
+        return None
+    ops = {op.index: op for op in (*centred, *inside, spread, eps, root, scaled, *_affine(flow, scaled))}
+    return Norm(tuple(ops[index] for index in sorted(ops)), bool(centred))
 
 
-def _is_centred(ops: list[OpRecord]) -> bool:
-    return any(op.op in ("aten::sub", "aten::var") for op in ops)
+def _centring(flow: Flow, scaled: OpRecord) -> list[OpRecord]:
+    """The mean and its difference to the input, where the root scales that."""
+    for op in flow.sources(scaled):
+        means = [source for source in flow.sources(op) if source.op == "aten::mean" and _is_over_last(source)]
+        if op.op == "aten::sub" and means:
+            return [means[0], op]
+    return []
 
 
-def _neighbours(evidence: Evidence, op: OpRecord, direction: int, most: int) -> list[OpRecord]:
-    """The ops of the same module next to it, in order of execution."""
+def _affine(flow: Flow, scaled: OpRecord) -> list[OpRecord]:
+    """Scale and shift by parameters behind it."""
     found: list[OpRecord] = []
-    for distance in range(1, most + 1):
-        near = evidence.flow.after(op, direction * distance)
-        if near is None or near.module != op.module:
-            break
-        found.append(near)
-    return found if direction > 0 else found[::-1]
+    reader = flow.only_reader(scaled)
+    while reader is not None and reader.weights and reader.op in (*_SCALES, *_SUMS) and len(found) < 2:
+        found.append(reader)
+        reader = flow.only_reader(reader)
+    return found
 
 
-def _is_eps(value: object) -> bool:
-    return isinstance(value, float) and 0 < value < _MOST_EPS
+def _is_eps(op: OpRecord) -> bool:
+    value = op.signature.attributes.get("other")
+    return op.op in _SUMS and isinstance(value, float) and 0 < value < _MOST_EPS
 
 
 def _is_square(op: OpRecord) -> bool:
@@ -80,8 +102,6 @@ def _is_square(op: OpRecord) -> bool:
     return op.op == "aten::mul" and len(op.signature.inputs) == 1 and "other" not in op.signature.attributes
 
 
-def _is_over_last(ops: list[OpRecord]) -> bool:
-    means = [op for op in ops if op.op in ("aten::mean", "aten::var")]
-    last = [{-1, len(op.signature.inputs[0].shape) - 1} for op in means]
-    dims = [op.signature.attributes.get("dim") for op in means]
-    return all(isinstance(dim, list) and len(dim) == 1 and dim[0] in ends for dim, ends in zip(dims, last, strict=True))
+def _is_over_last(op: OpRecord) -> bool:
+    dim, rank = op.signature.attributes.get("dim"), len(op.signature.inputs[0].shape)
+    return isinstance(dim, list) and len(dim) == 1 and dim[0] in (-1, rank - 1)

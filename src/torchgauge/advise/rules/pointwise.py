@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchgauge.advise.chains import pointwise_chains
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.records import OpRecord
@@ -18,7 +18,7 @@ _GELU_OPS = 5
 
 @rule("gelu-by-hand", family="fusion")
 def gelu_by_hand(evidence: Evidence) -> Iterator[Advice]:
-    found = [(chain, form) for chain in pointwise_chains(evidence, 4) if (form := _gelu_form(chain))]
+    found = [(chain, form) for chain in evidence.chains if (form := _gelu_form(chain))]
     if evidence.share(op for chain, _ in found for op in chain).value < _LEAST_SHARE:
         return
     for chain, form in found:
@@ -27,7 +27,7 @@ def gelu_by_hand(evidence: Evidence) -> Iterator[Advice]:
             where=Where(chain[0].module, tuple(op.index for op in chain)),
             evidence={"ops": len(chain), "passes": [op.op for op in chain], "bytes_moved": _bytes(chain)},
             recommendation="use torch's GELU: written out it goes over memory once for each of its ops",
-            code=f"torch.nn.functional.gelu(x, approximate={form!r})",
+            code=f"y = torch.nn.functional.gelu(x, approximate={form!r})",
             expected_gain=_one_pass(evidence, chain),
             risk="rounding differs in the last digits",
             confidence="high",
@@ -48,7 +48,7 @@ def _gelu_form(chain: Sequence[OpRecord]) -> str | None:
 
 @rule("pointwise-chain", family="fusion")
 def pointwise_chain(evidence: Evidence) -> Iterator[Advice]:
-    found = [chain for chain in pointwise_chains(evidence, _LEAST_CHAIN) if not _gelu_form(chain)]
+    found = [chain for chain in evidence.chains if len(chain) >= _LEAST_CHAIN and not _gelu_form(chain)]
     if evidence.share(op for chain in found for op in chain).value < _LEAST_CHAINS:
         return
     for chain in found:
@@ -65,7 +65,7 @@ def pointwise_chain(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _compile_line(path: str) -> str:
-    return f"model.get_submodule('{path}').compile()"
+    return f"model.get_submodule({path!r}).compile()"
 
 
 def _bytes(chain: Sequence[OpRecord]) -> int:
@@ -73,6 +73,18 @@ def _bytes(chain: Sequence[OpRecord]) -> int:
 
 
 def _one_pass(evidence: Evidence, chain: Sequence[OpRecord]) -> Gain:
-    """One kernel still reads the input and writes the result."""
-    spared = 1 - min(moved(chain[0]) / max(_bytes(chain), 1), 1.0)
-    return evidence.share(chain).one_pass(spared, len(chain))
+    """One kernel still reads what comes from outside and writes what is read there."""
+    members = {op.index for op in chain}
+    read = {
+        (source, spec)
+        for op in chain
+        for source, spec in zip(op.producers, op.signature.inputs, strict=True)
+        if source not in members
+    }
+    needed = sum(spec.distinct_bytes for _, spec in read)
+    needed += sum(op.signature.outputs[0].nbytes for op in chain if _is_wanted_outside(evidence.flow, op, members))
+    return evidence.share(chain).one_pass(max(1 - needed / max(_bytes(chain), 1), 0.0), len(chain))
+
+
+def _is_wanted_outside(flow: Flow, op: OpRecord, members: set[int]) -> bool:
+    return flow.is_result(op) or any(user.index not in members for user in flow.users(op))

@@ -77,7 +77,7 @@ def _is_worthwhile(matrix: Matrix, side: str, share: float) -> bool:
 
 
 def _place(matrix: Matrix) -> str:
-    return f'model.get_submodule("{matrix.module}"), "{matrix.attribute}"'
+    return f"model.get_submodule({matrix.module!r}), {matrix.attribute!r}"
 
 
 def _sparse_bytes(matrix: Matrix, share: float) -> int:
@@ -99,7 +99,7 @@ def _unstructured(evidence: Evidence, matrix: Matrix, share: float, after: int) 
             "bytes_sparse": after,
         },
         recommendation="Set the smallest weights to zero and store them sparse. Dense kernels are no faster for it.",
-        code=f"torch.nn.utils.prune.l1_unstructured({_place(matrix)}, {share:.3f})",
+        code=f"from torch.nn.utils import prune; prune.l1_unstructured({_place(matrix)}, {share:.3f})",
         expected_gain=whole_gain(evidence, saved, saved, "values and indices in compressed rows (CSR)"),
         risk="Memory only: sparse products of this density are slower than dense ones on CPUs and GPUs.",
         confidence="medium",
@@ -117,12 +117,21 @@ def _two_four(evidence: Evidence, matrix: Matrix, energy: float) -> Advice:
         where=matrix.where,
         evidence={"energy_kept": energy, "bytes": matrix.nbytes, "device": evidence.device},
         recommendation=f"Keep two of each four weights (2:4). {speed if evidence.is_cuda else slow}",
-        code="weight = torch.sparse.to_sparse_semi_structured(weight.half().cuda())",
+        code=_two_four_code(matrix),
         expected_gain=whole_gain(
             evidence, 0.0, saved, "half of the values and two bits of index; nothing if kept dense"
         ),
         risk="The error of the weights is measured, that of the outputs is not: evaluate, or train on with the mask.",
         confidence="medium" if evidence.is_cuda else "low",
+    )
+
+
+def _two_four_code(matrix: Matrix) -> str:
+    return (
+        f"weight = model.get_parameter({matrix.name!r}).detach(); fours = weight.reshape(-1, 4); "
+        "small = fours.abs().topk(2, largest=False).indices; weight = fours.scatter(1, small, 0.0).view_as(weight); "
+        "weight = torch.sparse.to_sparse_semi_structured(weight.half().cuda()); "
+        f"setattr({_place(matrix)}, torch.nn.Parameter(weight))"
     )
 
 
@@ -135,7 +144,8 @@ def _structured(evidence: Evidence, matrix: Matrix, side: str, share: float) -> 
         recommendation=f"Remove the {_SIDES[side]} of smallest norm, and what makes or reads them beside.",
         code=None
         if side == "heads"
-        else f"torch.nn.utils.prune.ln_structured({_place(matrix)}, {share:.3f}, 2, dim={0 if side == 'rows' else 1})",
+        else f"from torch.nn.utils import prune; "
+        f"prune.ln_structured({_place(matrix)}, {share:.3f}, 2, dim={0 if side == 'rows' else 1})",
         expected_gain=whole_gain(evidence, saved, 2 * saved, "this matrix, at most as much again in the layer beside"),
         risk="Smaller dense matrices are faster everywhere; evaluate, and keep sizes multiples of 8 for tensor cores.",
         confidence="medium",
@@ -151,7 +161,7 @@ def _dead(evidence: Evidence, matrix: Matrix, dead: int) -> Advice:
         where=matrix.where,
         evidence={"dead_rows": dead, "rows": rows, "examples": list(examples)[:10], "bytes": matrix.nbytes},
         recommendation="Remove the outputs whose weights are all zero: each is a constant, its bias.",
-        code=f'alive = model.get_parameter("{matrix.name}").flatten(1).any(dim=1)',
+        code=f"alive = model.get_parameter({matrix.name!r}).flatten(1).any(dim=1)",
         expected_gain=whole_gain(evidence, saved, 2 * saved, "these rows, at most as much again in the layer after"),
         risk="None for the outputs, if the biases of these rows are added to those of the next layer.",
         confidence="high",

@@ -132,7 +132,10 @@ def _error_per_byte(pair: tuple[Choice, Choice]) -> float:
 def _advice(evidence: Evidence, choice: Choice, traffic: float | None) -> Advice:
     matrix, config = choice.matrix, _config(evidence, choice)
     known = {"weight_share_of_bytes_moved": traffic} if traffic is not None else {}
-    code = f'quantize_(model, {config}(), filter_fn=lambda _, name: name == "{matrix.module}")  # torchao.quantization'
+    code = (
+        f"from torchao.quantization import {config}, quantize_; "
+        f"quantize_(model, {config}(), filter_fn=lambda _, name: name == {matrix.module!r})"
+    )
     return Advice(
         rule="quantize-weights",
         where=matrix.where,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.least_time import LeastTime
+from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.hardware import Peaks
 from torchgauge.records import OpRecord
 
 _HALF = ("float16", "bfloat16")
@@ -21,7 +23,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
         return
     for op in evidence.forward:
         odd = _odd_sizes(evidence, op)
-        if not odd or evidence.share([op]).value < _LEAST_SHARE:
+        if not odd or evidence.time_share([op]).value < _LEAST_SHARE:
             continue
         weight, sizes = odd
         yield Advice(
@@ -29,8 +31,8 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (op.index,), weight),
             evidence={"sizes": sizes, "padded": [_padded(size) for size in sizes], "dtype": op.signature.dtype},
             recommendation="pad the dimension to a multiple of 64: tensor cores read rows in multiples of 8 elements",
-            code=f"# {weight}: {', '.join(f'{size} -> {_padded(size)}' for size in sizes)}",
-            expected_gain=evidence.share([op]).gain(
+            code=_pad_code(evidence, weight),
+            expected_gain=evidence.time_share([op]).gain(
                 0.0, _unreached(evidence, op), "the op's time up to the roof; half of it where that is not known"
             ),
             risk="the padding must be masked or sliced off; a checkpoint does not fit without padding",
@@ -53,6 +55,22 @@ def _padded(size: int) -> int:
     return -(-size // _BEST) * _BEST
 
 
+def _pad_code(evidence: Evidence, weight: str) -> str | None:
+    param = evidence.params[weight]
+    record = evidence.modules.get(param.module)
+    if record is None or record.type != "Linear":
+        return None
+    rows, columns = param.spec.shape
+    wider, higher = _padded(columns) - columns, _padded(rows) - rows
+    return (
+        f"layer, pad = model.get_submodule({param.module!r}), torch.nn.functional.pad; "
+        f"layer.weight = torch.nn.Parameter(pad(layer.weight.detach(), (0, {wider}, 0, {higher}))); "
+        f"layer.bias = None if layer.bias is None else "
+        f"torch.nn.Parameter(pad(layer.bias.detach(), (0, {higher})))"
+        f"  # then y = layer(pad(x, (0, {wider})))[..., :{rows}]"
+    )
+
+
 def _unreached(evidence: Evidence, op: OpRecord) -> float:
     row = evidence.capture.measured.ops.get(op.index, {}) if evidence.capture.measured else {}
     reached = row.get("roof_share")
@@ -66,10 +84,9 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
         return
     plain, fast = peaks.rate("float32"), peaks.rate("float32", tf32=True)
     products = [op for op in evidence.capture.ops if op.category == "matmul" and op.signature.dtype == "float32"]
-    share = evidence.share(products)
-    if plain is None or fast is None or fast <= plain or share.value < _LEAST_SHARE:
+    saved = _tf32_saving(evidence, products, peaks)
+    if plain is None or fast is None or fast <= plain or saved < _LEAST_SHARE:
         return
-    spared = 1 - plain / fast
     yield Advice(
         rule="tf32-off",
         where=Where("", tuple(op.index for op in products)),
@@ -81,7 +98,20 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
         },
         recommendation="let float32 matmuls use TF32: the device has tensor cores for it, and they are switched off",
         code="torch.set_float32_matmul_precision('high')",
-        expected_gain=share.gain(0.3 * spared, spared, f"the matmuls at {fast / plain:.1f} times the rate"),
+        expected_gain=Gain(
+            "time_s",
+            0.3 * saved,
+            saved,
+            f"the matmuls at {fast / plain:.1f} times the rate as far as memory lets them; 30% of it at least, by "
+            "judgement",
+        ),
         risk="products keep 10 bits of mantissa: about 3 decimal digits",
         confidence="high" if evidence.op_times else "medium",
     )
+
+
+def _tf32_saving(evidence: Evidence, products: list[OpRecord], peaks: Peaks) -> float:
+    """The share of the time that is saved, by the roofline: what waits for memory gains nothing."""
+    off, on = LeastTime(peaks, matmul_tf32=False), LeastTime(peaks, matmul_tf32=True)
+    before = off.whole(products)
+    return evidence.time_share(products).value * (1 - on.whole(products) / before) if before else 0.0

@@ -1,8 +1,9 @@
-"""The number of threads, where it was measured."""
+"""Threads of the CPU: how many, and whether there are cores for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
@@ -10,11 +11,17 @@ from torchgauge.advise.registry import rule
 
 # Medians closer than this are the same.
 _LEAST_GAIN = 0.05
+# Torch takes one thread per physical core, half of the logical ones: fewer than that were asked for.
+_DEFAULT_SHARE = 0.5
+# Threads this busy would have work for more.
+_LEAST_EFFICIENCY = 0.7
+# Other processes that use this much of the machine leave fewer cores than there are.
+_OTHERS_SHARE = 0.25
 
 
 @rule("thread-count", family="threads")
 def thread_count(evidence: Evidence) -> Iterator[Advice]:
-    rows = (evidence.figures.get("threads") or {}).get("scaling") or []
+    rows = _scaling(evidence)
     if len(rows) < 2:
         return
     now, best = rows[-1], min(rows, key=lambda row: row["median_s"])
@@ -32,7 +39,86 @@ def thread_count(evidence: Evidence) -> Iterator[Advice]:
         },
         recommendation="run it with fewer threads: they cost more than they bring",
         code=f"torch.set_num_threads({best['threads']})",
-        expected_gain=Gain("time_s", gain / 2, gain, "the medians of the measured runs with each number of threads"),
+        expected_gain=Gain(
+            "time_s",
+            gain / 2,
+            gain,
+            "the medians of runs with each number of threads; half of it at least, by judgement",
+        ),
         risk="another batch size or a busier machine may want another number",
         confidence="high" if gain > 2 * _LEAST_GAIN else "medium",
     )
+
+
+@rule("thread-oversubscription", family="threads")
+def thread_oversubscription(evidence: Evidence) -> Iterator[Advice]:
+    """Measured with more threads than cores are free: they wait for each other at every op. Where runs with fewer were
+    measured too, those tell."""
+    threads, cores = _threads(evidence), evidence.capture.environment.cpu_cores
+    is_measured = evidence.device == "cpu" and evidence.time_s and len(_scaling(evidence)) < 2
+    if not is_measured or threads is None or cores is None:
+        return
+    others = (evidence.figures.get("surroundings") or {}).get("other_processes_share") or 0.0
+    free = max(cores - round(cores * others), 1) if others >= _OTHERS_SHARE else cores
+    if threads <= free:
+        return
+    yield Advice(
+        rule="thread-oversubscription",
+        where=Where(""),
+        evidence={"threads": threads, "cores": cores, "others_share": others, **_variables(evidence)},
+        recommendation="run it with no more threads than there are cores free: an op ends with its slowest thread",
+        code=f"torch.set_num_threads({free})",
+        expected_gain=Gain(
+            "time_s", 0.0, 1 - free / threads, "none to the share of the threads that have no core, by judgement"
+        ),
+        risk="a limit of the container that the system does not tell may leave even fewer cores",
+        confidence="high" if threads > cores else "low",
+    )
+
+
+@rule("idle-cores", family="threads")
+def idle_cores(evidence: Evidence) -> Iterator[Advice]:
+    """Measured with fewer threads than torch takes by itself, all of them busy."""
+    threads, cores = _threads(evidence), evidence.capture.environment.cpu_cores
+    if evidence.device != "cpu" or not evidence.time_s or threads is None or cores is None:
+        return
+    busy, wanted = _efficiency(evidence), int(cores * _DEFAULT_SHARE)
+    if threads >= wanted or busy is None or busy < _LEAST_EFFICIENCY:
+        return
+    yield Advice(
+        rule="idle-cores",
+        where=Where(""),
+        evidence={"threads": threads, "cores": cores, "thread_efficiency": busy, **_variables(evidence)},
+        recommendation="run it with one thread per physical core: these threads are busy, and most cores are not used",
+        code=f"torch.set_num_threads({wanted})  # instead of OMP_NUM_THREADS",
+        expected_gain=Gain(
+            "time_s",
+            0.0,
+            busy * (1 - threads / wanted),
+            "more threads at the efficiency measured with these, by judgement",
+        ),
+        risk="several processes on one machine share its cores: then fewer threads each are right",
+        confidence="low" if len(_scaling(evidence)) < 2 else "medium",
+    )
+
+
+def _scaling(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
+    return (evidence.figures.get("threads") or {}).get("scaling") or []
+
+
+def _threads(evidence: Evidence) -> int | None:
+    """Those of the measured run."""
+    measured: int | None = (evidence.figures.get("threads") or {}).get("intra_op")
+    return measured
+
+
+def _efficiency(evidence: Evidence) -> float | None:
+    """Of the speed-up over one thread where it was measured, else how busy the threads were."""
+    rows = _scaling(evidence)
+    found = rows[-1].get("efficiency") if len(rows) > 1 else None
+    return found if found is not None else (evidence.figures.get("threads") or {}).get("utilisation")
+
+
+def _variables(evidence: Evidence) -> dict[str, Any]:
+    """What OpenMP and MKL were told, and torch's threads between ops."""
+    return dict(evidence.capture.environment.settings)

@@ -23,7 +23,7 @@ def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module="", ops=tuple(op.index for op in _allocations(evidence))[:10]),
             evidence={"state_bytes": state, "peak_bytes": evidence.totals.peak_activation_bytes, "share": share},
             recommendation="Keep the optimizer's state in 8 bits, or factored: it is most of what training holds.",
-            code="optimizer = torchao.optim.AdamW8bit(model.parameters())",
+            code="from torchao.optim import AdamW8bit; optimizer = AdamW8bit(model.parameters())",
             expected_gain=Gain(
                 "peak_activation_bytes",
                 min(0.5 * share, 1.0),
@@ -46,8 +46,15 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module=""),
             evidence={"gradient_bytes": sum(gradients), "largest_bytes": max(gradients), "peak_bytes": peak},
             recommendation="Step the optimizer for each parameter as its gradient arrives, and free that at once.",
-            code="p.register_post_accumulate_grad_hook(lambda p: (optimizers[p].step(), optimizers[p].zero_grad()))",
-            expected_gain=Gain("peak_activation_bytes", 0.5 * saved, saved, "all gradients but the largest"),
+            code="optimizers = {p: torch.optim.AdamW([p]) for p in model.parameters()}\n"
+            "def step(p): optimizers[p].step(); optimizers[p].zero_grad()\n"
+            "handles = [p.register_post_accumulate_grad_hook(step) for p in optimizers]",
+            expected_gain=Gain(
+                "peak_activation_bytes",
+                0.5 * saved,
+                saved,
+                "all gradients but the largest; half of it at least, by judgement",
+            ),
             risk="Gradients cannot be clipped by their common norm, nor accumulated over several batches.",
             confidence="medium",
         )

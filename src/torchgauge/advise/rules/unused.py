@@ -39,7 +39,7 @@ def _advice(evidence: Evidence, place: str, params: list[ParamRecord]) -> Advice
         recommendation="take out the module: this run reads none of its parameters"
         if is_module
         else "take out the parameter: this run does not read it",
-        code=f"model.set_submodule('{place}', torch.nn.Identity())" if is_module else None,
+        code=f"model.set_submodule({place!r}, torch.nn.Identity())" if is_module else None,
         expected_gain=Gain("param_bytes", share, share, "their bytes over those of all parameters"),
         risk="other inputs, training or another method may use it",
         confidence="medium",

@@ -1,0 +1,186 @@
+"""Batch norms that inference need not compute: a scale and a shift per channel, which a layer beside can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.records import OpRecord
+
+LINEAR_OPS = {"aten::addmm", "aten::mm", "aten::linear"}
+_NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"}
+# timm's batch norm with an activation inside, which stays.
+_NORM_WITH_ACTIVATION = "BatchNormAct2d"
+_LEAST_SHARE = 0.005
+_ROLES = {"conv-bn-fusion": "convolution", "linear-bn-fusion": "linear", "norm-linear-fusion": "layer"}
+_PAIR = "layer, bn = model.get_submodule(first), model.get_submodule(second)"
+_UNSCALE = (
+    f"{_PAIR}; scale = bn.weight / (bn.running_var + bn.eps).sqrt(); shift = bn.bias - bn.running_mean * scale; "
+    "sums = layer.weight.reshape(*layer.weight.shape[:2], -1).sum(-1); "
+    "layer.bias = torch.nn.Parameter((sums @ shift + (0 if layer.bias is None else layer.bias)).detach()); "
+    "scaled = (layer.weight.transpose(1, -1) * scale).transpose(1, -1); "
+    "layer.weight = torch.nn.Parameter(scaled.detach().contiguous()); model.set_submodule(second, torch.nn.Identity())"
+)
+_RISK = "for inference only: the layer cannot be trained on as before; rounding differs in the last digits"
+
+
+def _fold_code(fused: str) -> str:
+    return (
+        f"{_PAIR}; model.set_submodule(first, torch.nn.utils.fusion.{fused}); "
+        "model.set_submodule(second, bn.act if hasattr(bn, 'act') else torch.nn.Identity())"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A batch norm and the layer that can hold it."""
+
+    layer: OpRecord
+    norm: OpRecord
+
+
+@rule("conv-bn-fusion", family="fusion")
+def conv_bn(evidence: Evidence) -> Iterator[Advice]:
+    yield from _advice(
+        evidence,
+        "conv-bn-fusion",
+        _layer_before(evidence, _is_convolution),
+        "fold the batch norm into the convolution before it: inference needs no pass for it",
+        lambda pair: _is_plain(evidence, pair, "Conv") and _fuses(pair),
+        _fold_code("fuse_conv_bn_eval(layer, bn, 'Transpose' in type(layer).__name__)"),
+    )
+
+
+@rule("linear-bn-fusion", family="fusion")
+def linear_bn(evidence: Evidence) -> Iterator[Advice]:
+    yield from _advice(
+        evidence,
+        "linear-bn-fusion",
+        _layer_before(evidence, _is_linear_by_channel),
+        "fold the batch norm into the linear layer before it: inference needs no pass for it",
+        lambda pair: _is_plain(evidence, pair, "Linear"),
+        _fold_code("fuse_linear_bn_eval(layer, bn)"),
+    )
+
+
+@rule("norm-linear-fusion", family="fusion")
+def norm_linear(evidence: Evidence) -> Iterator[Advice]:
+    """A batch norm in front of a layer that reads nothing else and pads nothing: its zeros would not be scaled."""
+    before = (*_layer_before(evidence, _is_convolution), *_layer_before(evidence, _is_linear_by_channel))
+    taken = {pair.norm.index for pair in before}
+    norms = (norm for norm in _inference_norms(evidence) if norm.index not in taken)
+    readers = ((norm, evidence.flow.only_reader(norm)) for norm in norms)
+    yield from _advice(
+        evidence,
+        "norm-linear-fusion",
+        [Pair(reader, norm) for norm, reader in readers if reader is not None and _takes_norm(evidence, norm, reader)],
+        "fold the batch norm into the layer behind it: inference needs no pass for it",
+        lambda pair: _is_affine(evidence, pair),
+        _UNSCALE,
+    )
+
+
+def _advice(
+    evidence: Evidence,
+    rule_name: str,
+    pairs: list[Pair],
+    words: str,
+    is_plain: Callable[[Pair], bool],
+    statements: str,
+) -> Iterator[Advice]:
+    """The code does it for all pairs of plain modules; the others have none."""
+    if evidence.is_train or evidence.share(pair.norm for pair in pairs).value < _LEAST_SHARE:
+        return
+    plain = [(pair.layer.module, pair.norm.module) for pair in pairs if is_plain(pair)]
+    # The names last: what it does is read first, however many there are.
+    code = f"def fold(first, second): {statements}\n\nfor pair in {plain!r}: fold(*pair)"
+    for pair in pairs:
+        yield Advice(
+            rule=rule_name,
+            where=Where(pair.norm.module, tuple(sorted((pair.layer.index, pair.norm.index)))),
+            evidence={_ROLES[rule_name]: pair.layer.module, "norm_bytes_moved": moved(pair.norm)},
+            recommendation=words,
+            code=code if is_plain(pair) else None,
+            expected_gain=evidence.share([pair.norm]).gain(0.5, 1.0, "the batch norm's pass over its input and output"),
+            risk=_RISK,
+            confidence="high",
+        )
+
+
+def _inference_norms(evidence: Evidence) -> Iterator[OpRecord]:
+    """Batch norms by their running statistics, in modules that run once."""
+    for op in evidence.flow.of_category("normalization"):
+        if "batch_norm" in op.op and op.weights and not _trains(op) and _runs_once(evidence, op):
+            yield op
+
+
+def _trains(norm: OpRecord) -> bool:
+    return bool(norm.signature.attributes.get("training", False))
+
+
+def _runs_once(evidence: Evidence, op: OpRecord) -> bool:
+    return not op.module or evidence.modules[op.module].calls == 1
+
+
+def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], bool]) -> list[Pair]:
+    pairs = ((evidence.flow.source(norm), norm) for norm in _inference_norms(evidence))
+    return [
+        Pair(layer, norm)
+        for layer, norm in pairs
+        if layer is not None
+        and is_layer(layer, norm)
+        and _holds_weight(layer)
+        and _runs_once(evidence, layer)
+        and evidence.flow.is_kept_for(layer, norm)
+    ]
+
+
+def _holds_weight(layer: OpRecord) -> bool:
+    """Its inputs but the data are parameters as they are, not made from some."""
+    return bool(layer.weights) and sum(source is not None for source in layer.producers) <= 1
+
+
+def _is_convolution(layer: OpRecord, _: OpRecord) -> bool:
+    return layer.category == "convolution"
+
+
+def _is_linear_by_channel(layer: OpRecord, norm: OpRecord) -> bool:
+    """The features of the product are the channels of the norm: they lie next to each other in memory."""
+    if layer.op not in LINEAR_OPS:
+        return False
+    read = norm.signature.inputs[0]
+    step = 1 if read.stride is None and len(read.shape) == 2 else read.stride[1] if read.stride else 0
+    return step == 1 and read.shape[1] == layer.signature.outputs[0].shape[-1]
+
+
+def _takes_norm(evidence: Evidence, norm: OpRecord, layer: OpRecord) -> bool:
+    made = norm.signature.outputs[0]
+    if not _holds_weight(layer) or not _runs_once(evidence, layer) or len(made.shape) < 2:
+        return False
+    if layer.op in LINEAR_OPS:
+        inner = layer.cost.macs // max(layer.signature.outputs[0].numel, 1)
+        return inner == made.shape[1] and made.numel == made.shape[0] * made.shape[1]
+    known = layer.signature.attributes
+    is_plain = not known.get("transposed") and known.get("groups") == 1 and not any(known.get("padding") or ())
+    return layer.category == "convolution" and is_plain
+
+
+def _is_plain(evidence: Evidence, pair: Pair, kind: str) -> bool:
+    """Modules of torch's, or timm's batch norm with an activation inside: what they do is known by their names."""
+    layer, norm = (evidence.modules[op.module].type for op in (pair.layer, pair.norm))
+    return layer.startswith(kind) and (norm in _NORMS or norm == _NORM_WITH_ACTIVATION)
+
+
+def _fuses(pair: Pair) -> bool:
+    """With groups the weights of a transposed convolution lie otherwise than torch's function takes them to."""
+    known = pair.layer.signature.attributes
+    return not known.get("transposed") or known.get("groups") == 1
+
+
+def _is_affine(evidence: Evidence, pair: Pair) -> bool:
+    layer, norm = (evidence.modules[op.module] for op in (pair.layer, pair.norm))
+    is_layer = layer.type == "Linear" or layer.type.startswith("Conv")
+    return is_layer and norm.type in _NORMS and f"{norm.path}.weight" in pair.norm.weights

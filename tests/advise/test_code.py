@@ -1,0 +1,186 @@
+"""What a rule gives to paste is Python, and does what it says where it needs nothing but the model."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from tests.advise import faulty_models, flow_models, zoo_memory, zoo_weights
+from tests.advise.planted import places, seen
+from tests.advise.test_families import ZOO
+from torchgauge.advise import Advice, Evidence, advise
+
+
+def said(evidence: Evidence, rule: str) -> Advice:
+    (found,) = (advice for advice in advise(evidence) if advice.rule == rule)
+    return found
+
+
+def pasted(model: nn.Module, code: str | None, **names: Any) -> nn.Module:
+    """A copy of the model that the code was run on."""
+    scope = {"torch": torch, "model": copy.deepcopy(model), **names}
+    exec(code or "", scope)
+    changed: nn.Module = scope["model"]
+    return changed
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """With statistics of batch norms and biases that are not those of a new one."""
+    generator = torch.Generator().manual_seed(0)
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            tensor.copy_(torch.rand(tensor.shape, generator=generator) + (0.5 if "var" in name else 0.0))
+    return model.eval()
+
+
+@pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule}, {case.name}")
+def test_the_code_of_every_fault_is_python(case: Any) -> None:
+    for advice in case.in_fault():
+        if advice.code is not None:
+            assert ast.parse(advice.code).body, advice.code
+
+
+def linear_bn() -> nn.Module:
+    return flow_models.LinearNorm(nn.BatchNorm1d(64))
+
+
+def two_convolutions() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4))
+
+
+FOLDED: list[tuple[str, Callable[[], nn.Module], tuple[int, ...], int]] = [
+    ("conv-bn-fusion", lambda: faulty_models.ConvNet(nn.BatchNorm2d), (2, 3, 32, 32), 1),
+    ("conv-bn-fusion", flow_models.TwoConvolutions, (2, 3, 32, 32), 1),
+    ("conv-bn-fusion", two_convolutions, (1, 3, 8, 8), 2),
+    ("conv-bn-fusion", lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)), (1, 3, 8, 8), 1),
+    ("linear-bn-fusion", linear_bn, (2, 64, 64), 1),
+    ("linear-bn-fusion", lambda: nn.Sequential(nn.Linear(16, 8, bias=False), nn.BatchNorm1d(8)), (32, 16), 1),
+    ("norm-linear-fusion", lambda: flow_models.NormLinear(nn.Sigmoid()), (256, 64), 0),
+    ("norm-linear-fusion", lambda: nn.Sequential(nn.BatchNorm1d(64), nn.Linear(64, 8, bias=False)), (256, 64), 1),
+    ("norm-linear-fusion", lambda: flow_models.NormConvolution(0), (2, 3, 32, 32), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "build", "shape", "folded"), FOLDED)
+def test_folded_norms_are_gone_and_the_outputs_are_the_same(
+    rule: str, build: Callable[[], nn.Module], shape: tuple[int, ...], folded: int
+) -> None:
+    model = shaken(build())
+    found = [advice for advice in advise(seen(model, *shape)) if advice.rule == rule]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+    changed = pasted(model, "\n".join(advice.code or "" for advice in found))
+
+    assert sum(isinstance(module, nn.Identity) for module in changed.modules()) == folded
+    with torch.no_grad():
+        torch.testing.assert_close(changed(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_norm_with_an_activation_inside_keeps_that() -> None:
+    class BatchNormAct2d(nn.BatchNorm2d):
+        def __init__(self, channels: int) -> None:
+            super().__init__(channels)
+            self.act = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.act(super().forward(x))
+            return made
+
+    model = shaken(nn.Sequential(nn.Conv2d(3, 4, 3), BatchNormAct2d(4)))
+    x = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+    changed = pasted(model, said(seen(model, *x.shape), "conv-bn-fusion").code)
+
+    assert isinstance(changed.get_submodule("1"), nn.ReLU)
+    torch.testing.assert_close(changed(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_parametrization_is_computed_once() -> None:
+    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(64, 64))).eval()
+    x = torch.randn(1, 64, generator=torch.Generator().manual_seed(0))
+    before = model(x)
+
+    # Not on a copy: torch takes the parametrization from the class, which copies share.
+    exec(said(seen(model, 1, 64), "recomputed-weight").code or "", {"torch": torch, "model": model})
+
+    assert dict(model.named_parameters()).keys() == {"0.weight", "0.bias"}
+    torch.testing.assert_close(model(x), before)
+
+
+def test_a_cast_weight_is_kept_in_the_type_it_is_used_in() -> None:
+    model = faulty_models.CastWeight(torch.float16)
+
+    changed = pasted(model, said(seen(model, inputs=torch.zeros(2, 64, 64)), "weight-cast").code)
+
+    assert changed.get_parameter("weight").dtype == torch.float32
+
+
+def test_an_idle_module_is_taken_out() -> None:
+    model = faulty_models.Head("module").eval()
+
+    changed = pasted(model, said(seen(model, 4, 8), "unused-parameters").code)
+
+    assert isinstance(changed.get_submodule("aux"), nn.Identity)
+    assert changed(torch.ones(4, 8)).equal(model(torch.ones(4, 8)))
+
+
+def test_equal_weights_become_one() -> None:
+    changed = pasted(zoo_weights.Words("copied"), said(zoo_weights.words("copied"), "tied-weights").code)
+
+    assert changed.get_parameter("head.weight") is changed.get_parameter("table.weight")
+
+
+def test_a_layer_of_low_rank_becomes_two() -> None:
+    model = zoo_weights.layers(zoo_weights.thin)
+    advice = said(zoo_weights.spectra(zoo_weights.thin), "low-rank")
+    x = torch.randn(4, zoo_weights.SIDE, generator=torch.Generator().manual_seed(0))
+
+    changed = pasted(model, advice.code)
+
+    assert len(list(changed.parameters())) == len(list(model.parameters())) + len(advice.evidence["places"])
+    assert (changed(x) - model(x)).norm() < 0.02 * model(x).norm()
+
+
+def test_the_smallest_weights_are_set_to_zero_in_every_place() -> None:
+    advice = said(zoo_weights.few(zoo_weights.sparse), "unstructured-pruning")
+    changed = pasted(zoo_weights.layers(zoo_weights.sparse), advice.code)
+
+    pruned = [name for name, _ in changed.named_buffers() if name.endswith("weight_mask")]
+    assert {name.removesuffix("_mask") for name in pruned} == places(advice) & {"1.weight", "2.weight"} != set()
+
+
+def test_optimizers_step_while_gradients_arrive() -> None:
+    model = zoo_memory.Blocks(width=8)
+    code = said(zoo_memory.large(), "gradient-memory").code
+    changed = pasted(model, code)
+
+    changed(torch.ones(2, 8)).sum().backward()
+
+    assert all(parameter.grad is None for parameter in changed.parameters())
+    assert not torch.equal(next(changed.parameters()), next(model.parameters()))
+
+
+def test_the_narrower_type_is_taken_where_nothing_is_lost() -> None:
+    code = said(zoo_weights.saved(zoo_weights.rounded), "narrower-type").code
+    scope: dict[str, Any] = {"torch": torch, "state": {"a": torch.tensor([0.5]), "b": torch.tensor([0.1])}}
+
+    exec(code or "", scope)
+
+    assert {name: tensor.dtype for name, tensor in scope["state"].items()} == {"a": torch.bfloat16, "b": torch.float32}
+
+
+def test_a_name_with_quotes_does_not_break_the_code() -> None:
+    model = shaken(nn.Sequential())
+    model.add_module("it's", nn.Conv2d(3, 4, 3))
+    model.add_module('"b"', nn.BatchNorm2d(4))
+
+    changed = pasted(model.eval(), said(seen(model, 1, 3, 8, 8), "conv-bn-fusion").code)
+
+    assert isinstance(changed.get_submodule('"b"'), nn.Identity)

@@ -1,0 +1,69 @@
+"""Every family of the promise has a rule, and every rule a planted fault with its twin."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.advise import zoo_experts, zoo_flow, zoo_memory, zoo_runs, zoo_structure, zoo_weights
+from torchgauge.advise import RULES
+from torchgauge.advise.registry import load_rules
+
+ZOO = [
+    case
+    for zoo in (zoo_structure, zoo_flow, zoo_runs, zoo_experts, zoo_memory, zoo_weights)
+    for case in zoo.CASES
+]  # fmt: skip
+
+FAMILIES = {
+    "conv-bn": ("conv-bn-fusion",),
+    "linear-bn": ("linear-bn-fusion",),
+    "conv-bn-act": ("conv-bn-activation",),
+    "linear-act": ("linear-activation",),
+    "norm-linear": ("norm-linear-fusion",),
+    "pointwise chains": ("pointwise-chain", "gelu-by-hand", "norm-by-hand"),
+    "attention by hand": ("attention-by-hand",),
+    "channels_last": ("channels-last",),
+    "autocast, bf16": ("autocast-bf16",),
+    "TF32": ("tf32-off",),
+    "torch.compile": ("dispatch-bound", "pointwise-chain", "linear-activation", "conv-bn-activation"),
+    "CUDA graphs": ("launch-bound",),
+    "dimensions for tensor cores": ("odd-dimensions",),
+    "batch at the knee": ("batch-at-knee",),
+    "promotions and casts": ("type-promotion", "cast-round-trip", "weight-cast"),
+    "copies": ("needless-copy",),
+    "device transfers": ("device-transfer", "host-wait"),
+    "recomputed constants": ("recomputed-constant", "recomputed-weight"),
+    "unused parameters": ("unused-parameters",),
+    "dead rows": ("dead-rows",),
+    "tied weights": ("tied-weights",),
+    "embeddings": ("embedding-dominated",),
+    "activation checkpointing": ("activation-checkpointing",),
+    "gradient memory": ("gradient-memory",),
+    "optimizer state": ("optimizer-state",),
+    "weight quantization": ("quantize-weights",),
+    "mixed precision plan": ("mixed-precision-plan",),
+    "pruning": ("unstructured-pruning", "two-four-sparsity", "structured-pruning"),
+    "low rank": ("low-rank",),
+    "thread count": ("thread-count",),
+    "intra-op settings": ("thread-oversubscription", "idle-cores"),
+    "strided access": ("strided-access",),
+    "memory-bound layers": ("memory-bound-layers",),
+    "KV cache": ("kv-cache",),
+    "experts": ("expert-imbalance", "starved-experts", "dense-experts", "idle-experts"),
+    "files": ("duplicate-tensors", "narrower-type", "stored-optimizer-state"),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_has_rules_with_planted_faults(family: str) -> None:
+    load_rules()
+    planted = {case.rule for case in ZOO}
+
+    assert set(FAMILIES[family]) <= set(RULES)
+    assert set(FAMILIES[family]) <= planted
+
+
+def test_every_rule_belongs_to_a_family() -> None:
+    load_rules()
+
+    assert {name for names in FAMILIES.values() for name in names} == set(RULES)

@@ -1,0 +1,121 @@
+"""Closed forms behind what rules say of strides, least times, loads and passes."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from tests.advise import flow_models, zoo_experts, zoo_memory
+from tests.advise.faulty_models import Mixing, Wrapped
+from tests.advise.planted import on_cuda, seen
+from torchgauge.advise import Advice, Evidence, Machine, advise
+from torchgauge.advise.least_time import LeastTime
+from torchgauge.advise.rules.strides import innermost, step
+from torchgauge.hardware import Peaks
+from torchgauge.records import TensorSpec
+
+# One operation and one byte a second, so that times are counts.
+UNIT = Peaks("a device", {"float32": 1.0, "tf32": 4.0, "bfloat16": 8.0}, 1.0)
+
+
+def only(evidence: Evidence, rule: str) -> Advice:
+    (found,) = (advice for advice in advise(evidence) if advice.rule == rule)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "apart", "inner"),
+    [
+        (TensorSpec((4, 8)), 1, 1),
+        (TensorSpec((4, 8), stride=(1, 4)), 1, 0),
+        (TensorSpec((4, 4), stride=(8, 2)), 2, 1),
+        (TensorSpec((4, 1), stride=(3, 1)), 3, 0),
+        (TensorSpec((1, 1)), 1, None),
+    ],
+)
+def test_how_far_elements_lie_apart_and_along_which_dimension(spec: TensorSpec, apart: int, inner: int | None) -> None:
+    assert (step(spec), innermost(spec)) == (apart, inner)
+
+
+def test_a_kernel_that_copies_first_moves_its_input_twice_more() -> None:
+    evidence = seen(flow_models.TurnedRows(False), 8, 16, 16, 16)
+    extra = 2 * 8 * 16 * 256 * 4
+
+    gain = only(evidence, "strided-access").expected_gain
+
+    assert gain.high == pytest.approx(extra / (evidence.bytes_moved + extra))
+    assert gain.low == 0.0
+
+
+def test_the_least_time_is_that_of_the_slower_of_arithmetic_and_memory() -> None:
+    evidence = seen(nn.Linear(64, 64, bias=False), 64, 64)
+    (product,) = (op for op in evidence.forward if op.cost.macs)
+    flops, nbytes = 2 * 64**3, 3 * 64 * 64 * 4
+
+    assert LeastTime(UNIT).of(product) == max(flops, nbytes)
+    assert LeastTime(UNIT, matmul_tf32=True).of(product) == max(flops / 4, nbytes)
+    assert LeastTime(UNIT).in_bfloat16(product) == max(flops / 8, nbytes / 2)
+
+
+def test_tf32_of_convolutions_is_another_switch_than_that_of_matmuls() -> None:
+    evidence = seen(nn.Conv2d(64, 64, 1, bias=False), 1, 64, 16, 16)
+    (product,) = (op for op in evidence.forward if op.cost.macs)
+
+    assert LeastTime(UNIT, matmul_tf32=True, convolution_tf32=False).of(product) == 2 * 64 * 64 * 256
+
+
+def test_tf32_saves_the_time_of_matmuls_and_no_bytes() -> None:
+    evidence = on_cuda(seen(nn.Linear(64, 64, bias=False), 64, 64), Machine(UNIT, matmul_tf32=False))
+
+    gain = only(evidence, "tf32-off").expected_gain
+
+    assert gain.quantity == "time_s"
+    assert gain.high == pytest.approx(0.75)
+
+
+def test_a_batch_norm_behind_a_convolution_in_16_bits_is_in_16_bits_too() -> None:
+    peaks = Peaks("a device", {"float32": 1e9, "tf32": 1e9, "bfloat16": 1e9}, 1.0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+
+    gain = only(on_cuda(seen(model, 1, 3, 16, 16), Machine(peaks)), "autocast-bf16").expected_gain
+
+    assert gain.high == pytest.approx(0.5, abs=0.01)  # memory alone counts, and all of it halves
+
+
+def test_a_chain_in_one_kernel_reads_its_input_and_writes_its_output() -> None:
+    evidence = seen(Wrapped(Mixing()), 2, 64, 64)
+    chain = only(evidence, "pointwise-chain")
+    nbytes = 2 * 64 * 64 * 4
+
+    spared = 1 - 2 * nbytes / chain.evidence["bytes_moved"]
+    assert chain.expected_gain.high == pytest.approx(spared * chain.evidence["bytes_moved"] / evidence.bytes_moved)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_tokens_are_counted_by_expert(stacked: bool) -> None:
+    evidence = only(zoo_experts.routed(favoured=True, stacked=stacked), "expert-imbalance").evidence
+
+    assert evidence["most_tokens"] == zoo_experts.TOKENS
+    assert evidence["even_tokens"] == zoo_experts.TOKENS / zoo_experts.EXPERTS
+    assert evidence["used"] == 1
+
+
+def test_a_starved_experts_bytes_are_its_part_of_all() -> None:
+    evidence = only(zoo_experts.routed(True, starved="router"), "starved-experts").evidence
+
+    assert evidence["starved"] == 1
+    assert evidence["starved_bytes"] == zoo_experts.WIDTH**2 * 4
+
+
+def test_backward_products_are_cast_too() -> None:
+    evidence = on_cuda(zoo_memory.trained(zoo_memory.Blocks(width=256), 4096, 256), zoo_memory.DEVICE)
+
+    assert only(evidence, "autocast-bf16").evidence["float32_macs_share"] == pytest.approx(1.0)
+
+
+def test_fewer_threads_are_told_once() -> None:
+    evidence = zoo_experts.threaded(16, 4)
+    rows = [{"threads": 2**at, "median_s": seconds} for at, seconds in enumerate((1.0, 0.8, 1.2))]
+    evidence.figures["threads"]["scaling"] = rows
+
+    assert {"thread-count", "thread-oversubscription"} & {a.rule for a in advise(evidence)} == {"thread-count"}

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import cycle
+
+import pytest
+
+from torchgauge.verify.pairs import LEAST_PAIRS, Paired, time_pairs
+from torchgauge.verify.switches import Switches
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+    slowness: float = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Runs:
+    """Takes the seconds it is given, in turn; all of them longer on a slower machine."""
+
+    clock: Clock
+    seconds: list[float]
+    samples: int = 1
+    after: Callable[[Clock], None] = lambda clock: None
+    switches: Switches = field(default_factory=Switches.now)
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.left: Iterator[float] = cycle(self.seconds)
+
+    def run(self) -> None:
+        self.calls += 1
+        self.clock.now += next(self.left) * self.clock.slowness
+        self.after(self.clock)
+
+
+def test_the_gain_is_the_share_of_the_time_that_is_saved() -> None:
+    clock = Clock()
+    paired = time_pairs(Runs(clock, [2.0]), Runs(clock, [1.5]), 100.0, clock)
+
+    assert paired.gain == pytest.approx(0.25)
+    assert paired.interval == pytest.approx((0.25, 0.25))
+    assert len(paired.logs) >= LEAST_PAIRS
+
+
+def test_a_machine_that_slows_down_does_so_for_both() -> None:
+    clock = Clock()
+
+    def tire(clock: Clock) -> None:
+        clock.slowness *= 1.01
+
+    paired = time_pairs(Runs(clock, [2.0], after=tire), Runs(clock, [1.5], after=tire), 300.0, clock)
+
+    # The pairs are off by 1 % to one side and to the other.
+    assert paired.gain == pytest.approx(0.25, abs=0.008)
+    assert paired.interval is not None
+    assert paired.interval[0] <= 0.25 <= paired.interval[1]
+
+
+def test_a_spike_here_and_there_does_not_count() -> None:
+    clock = Clock()
+    spiky = [1.0, 1.0, 1.0, 1.0, 50.0]
+    paired = time_pairs(Runs(clock, [1.0]), Runs(clock, spiky), 1000.0, clock)
+
+    assert paired.gain == pytest.approx(0.0)
+
+
+def test_samples_make_it_a_gain_per_sample() -> None:
+    clock = Clock()
+    paired = time_pairs(Runs(clock, [1.0]), Runs(clock, [2.0], samples=4), 100.0, clock)
+
+    assert paired.gain == pytest.approx(0.5)
+
+
+def test_runs_that_take_too_long_have_no_interval() -> None:
+    clock = Clock()
+    paired = time_pairs(Runs(clock, [100.0]), Runs(clock, [50.0]), 10.0, clock)
+
+    assert 0 < len(paired.logs) < LEAST_PAIRS
+    assert paired.interval is None
+    assert paired.figures()["ci95"] is None
+
+
+def test_a_noisy_ratio_is_measured_longer_but_not_for_ever() -> None:
+    clock = Clock()
+    noisy = [0.5, 1.0, 1.5, 0.7, 1.3, 0.9]
+    time_pairs(Runs(clock, [1.0]), Runs(clock, noisy), 40.0, clock)
+    noisy_s, clock.now = clock.now, 0.0
+    time_pairs(Runs(clock, [1.0]), Runs(clock, [0.9]), 40.0, clock)
+
+    assert noisy_s > 2 * clock.now
+    assert noisy_s < 4 * 40
+
+
+def test_short_runs_are_repeated_for_one_sample() -> None:
+    clock = Clock()
+    quick = Runs(clock, [1e-4])
+    paired = time_pairs(quick, Runs(clock, [1e-4]), 0.1, clock)
+
+    assert quick.calls > 20 * len(paired.logs)
+
+
+def test_without_a_pair_nothing_is_known() -> None:
+    assert Paired().figures() == {"gain": None, "ci95": None, "pairs": 0, "floor": 0.0}
+
+
+def test_what_equal_models_differ_by_is_part_of_the_interval() -> None:
+    known = Paired([math.log(0.75)] * LEAST_PAIRS, floor=math.log(1.01))
+
+    assert known.gain == pytest.approx(0.25)
+    assert known.interval == pytest.approx((1 - 0.75 * 1.01, 1 - 0.75 / 1.01))

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.advise.trying import bench, row, rule_with, timed_bench
+from torchgauge.verify import TRANSFORMATIONS, load_transformations
+from torchgauge.verify.code import function_text
+from torchgauge.verify.verifying import verify
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def planned(codes: dict[str, str], **stages: str) -> dict[str, Any]:
+    with ExitStack() as stack:
+        for name, code in codes.items():
+            stack.enter_context(rule_with(name, code, stage=stages.get(name, "structure")))
+        _, plan = verify(timed_bench(), [row(name) for name in codes])
+    assert plan is not None
+    return dict(plan)
+
+
+def test_what_gains_further_is_added_and_the_total_is_measured() -> None:
+    plan = planned({"small": "model.cost *= 0.75", "large": "model.cost *= 0.5", "none": "pass"})
+
+    assert plan["rules"] == ["large", "small"]
+    assert plan["gain"] == pytest.approx(1 - 0.375)
+    assert plan["ci95"] == pytest.approx([0.625, 0.625])
+    assert plan["output_error"]["relative"] == 0
+    assert [(tried["rules"], tried["kept"]) for tried in plan["tried"]] == [(["large", "small"], True)]
+    assert plan["tried"][0]["gain"] == pytest.approx(0.25)
+
+
+def test_what_gains_nothing_more_is_left_out() -> None:
+    same = "model.cost = 0.5"
+    plan = planned({"one": same, "two": same + "  # the same by another way"})
+
+    assert plan["rules"] == ["one"]
+    assert plan["gain"] == pytest.approx(0.5)
+    assert plan["tried"][0]["kept"] is False
+    assert plan["tried"][0]["reason"] == "no gain in time can be told from the noise"
+
+
+def test_a_combination_that_fails_is_told_and_left_out() -> None:
+    fragile = "if model.cost != 1.0: raise RuntimeError('only alone')\nmodel.cost = 0.5"
+    plan = planned({"fragile": fragile, "first": "model.cost *= 0.9"}, fragile="graph")
+
+    assert plan["rules"] == ["fragile"]
+    assert plan["tried"][0]["reason"] == "applied, it fails: RuntimeError: only alone"
+    assert plan["tried"][0]["gain"] is None
+
+
+def test_errors_that_add_up_beyond_the_tolerance_keep_a_combination_out() -> None:
+    a_little_off = "model.cost *= 0.5; model.factor.data *= 1.0007"
+    plan = planned({"one": a_little_off, "two": a_little_off + "  # again"})
+
+    assert plan["rules"] == ["one"]
+    assert "its outputs differ by" in plan["tried"][0]["reason"]
+
+
+def test_steps_are_applied_in_the_order_of_their_stages() -> None:
+    plan = planned({"last": "model.cost *= 0.5", "early": "model.cost *= 0.9"}, last="graph", early="structure")
+
+    assert plan["rules"] == ["early", "last"]
+    assert plan["code"].index("0.9") < plan["code"].index("0.5")
+
+
+def test_a_model_is_not_compiled_twice() -> None:
+    plan = planned({"one": "model.cost *= 0.5", "two": "model.cost *= 0.6"}, one="compile", two="compile")
+
+    assert plan["rules"] == ["one"]
+    assert plan["tried"] == []
+
+
+def test_the_code_of_a_plan_is_what_was_measured() -> None:
+    plan = planned({"small": "model.cost *= 0.75", "large": "model.cost *= 0.5"})
+    scope: dict[str, Any] = {}
+    exec(plan["code"], scope)
+    model = timed_bench().subject.model
+
+    assert scope["optimise"](model) is model
+    assert model.cost == pytest.approx(0.375)
+
+
+def test_without_anything_that_holds_there_is_no_plan() -> None:
+    with rule_with("slower", "model.cost = 2.0"):
+        _, plan = verify(timed_bench(), [row("slower"), row("needless-copy")])
+
+    assert plan is None
+
+
+def test_the_function_takes_inputs_only_where_a_step_wants_them() -> None:
+    assert "def optimise(model):" in function_text(["model.eval()"])
+    assert "def optimise(model, *inputs):" in function_text(["model = graphed(model, inputs)"])
+
+
+def test_names_of_modules_are_literals_in_the_code() -> None:
+    evil = "a'; raise SystemExit #"
+    model = nn.ModuleDict({evil: nn.Linear(2, 2)})
+    load_transformations()
+    place = bench(Only(model), torch.ones(1, 2))
+    advice = row("unused-parameters", module=f"inner.{evil}")
+
+    code = TRANSFORMATIONS["unused-parameters"].apply(place.trial(advice)).code
+    side = place.changed([TRANSFORMATIONS["unused-parameters"].apply(place.trial(advice))])
+
+    assert repr(f"inner.{evil}") in code
+    assert isinstance(side.subject.model.inner[evil], nn.Identity)  # type: ignore[index]
+
+
+class Only(nn.Module):
+    def __init__(self, inner: nn.ModuleDict) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+def test_a_real_plan_gives_the_same_outputs_when_it_is_pasted() -> None:
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)]
+    model = nn.Sequential(*layers).eval()
+    x = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    place = bench(model, x)
+    places: list[dict[str, Any]] = [
+        {"module": norm, "ops": [], "weight": None, "evidence": {"convolution": layer}}
+        for layer, norm in (("0", "1"), ("3", "4"))
+    ]
+    advice: dict[str, Any] = row("conv-bn-fusion", module="1", places=places)
+    load_transformations()
+    text = function_text([TRANSFORMATIONS["conv-bn-fusion"].apply(place.trial(advice)).code])
+    with torch.no_grad():
+        before = model(x)
+        scope: dict[str, Any] = {}
+        exec(text, scope)
+        after = scope["optimise"](model)(x)
+
+    assert sum(isinstance(module, nn.Identity) for module in model.modules()) == 2
+    torch.testing.assert_close(after, before)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import nn
+
+import torchgauge
+from torchgauge.report.verified_text import error_text, gained_text, measured_text
+from torchgauge.view import Row
+
+ERROR = {"relative": 2e-6, "cosine": 1.0, "top1": 0.5}
+
+
+def verified(**figures: Any) -> dict[str, Any]:
+    known = {"quantity": "time_s", "gain": 0.2, "ci95": [0.1, 0.3], "output_error": ERROR, "kept": True, "reason": None}
+    return known | {"time": None} | figures
+
+
+@pytest.mark.parametrize(
+    ("figures", "text"),
+    [
+        ({}, "saves 20.0 % of the time (95 % interval: 10.0 % to 30.0 %)"),
+        ({"gain": -0.2, "ci95": [-0.3, -0.1]}, "costs 20.0 % of the time (95 % interval: 10.0 % to 30.0 %)"),
+        ({"quantity": "param_bytes", "gain": 0.5, "ci95": [0.5, 0.5]}, "saves 50.0 % of the bytes it holds"),
+        ({"ci95": None, "samples": 4}, "saves 20.0 % of the time of a sample"),
+        ({"ci95": None}, "saves 20.0 % of the time"),
+        ({"gain": None, "ci95": None}, "no result"),
+    ],
+)
+def test_a_gain_is_told_with_its_interval(figures: dict[str, Any], text: str) -> None:
+    assert gained_text(verified(**figures)) == text
+
+
+def test_the_output_error_is_told_in_words() -> None:
+    assert error_text(ERROR) == "outputs differ by 2e-06 of their norm, the same first choice for 50.0 %"
+    assert error_text({"relative": 0.0, "cosine": 1.0, "top1": None}) == "outputs the same"
+    assert error_text({"relative": None, "cosine": None, "top1": None}) == "outputs not compared"
+
+
+def test_what_saves_memory_has_its_price_in_time() -> None:
+    time = {"gain": -0.3, "ci95": [-0.4, -0.2], "pairs": 10}
+    row = {"verified": verified(quantity="peak_activation_bytes", gain=0.6, ci95=[0.6, 0.6], time=time)}
+
+    assert str(measured_text(row)).startswith(
+        "measured: saves 60.0 % of the peak memory of a run; costs 30.0 % of the time (95 % interval: 20.0 % to 40.0 %)"
+    )
+
+
+def test_what_was_not_tried_says_why() -> None:
+    assert measured_text({"verified": None, "unverified": "not now"}) == "not measured: not now"
+    assert measured_text({"verified": None}) is None
+
+
+def report(**figures: Any) -> str:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    found = torchgauge.analyze(model, input_size=(1, 3, 8, 8), progress=False, silence=["conv-bn-activation"])
+    found.advice = [Row(row | {"verified": verified(**figures)}) for row in found.advice]
+    found.plan = Row(
+        rules=["conv-bn-fusion"],
+        gain=0.2,
+        ci95=[0.1, 0.3],
+        output_error=ERROR,
+        code="def optimise(model):\n    return '\x1b[31m'\n",
+        tried=[],
+    )
+    return str(found)
+
+
+def test_the_report_shows_what_was_measured_and_the_plan() -> None:
+    text = report()
+    words = " ".join(text.split())
+
+    assert "measured: saves 20.0 % of the time" in words
+    assert "Withdrawn" not in text
+    assert "\nPlan\nmeasured together, conv-bn-fusion: saves 20.0 % of the time" in text
+    assert "\ndef optimise(model):\n    return" in text
+    assert "\x1b" not in text
+
+
+def test_what_did_not_hold_is_listed_as_withdrawn_and_not_as_advice() -> None:
+    text = report(kept=False, reason="it takes 20.0 % more time", gain=-0.2, ci95=[-0.3, -0.1])
+    words = " ".join(text.split("\nAdvice\n")[1].split("\nPlan\n")[0].split())
+
+    assert "Withdrawn, since it did not hold when it was tried - conv-bn-fusion: it takes 20.0 % more time" in words
+    assert "fold the batch norm" not in words

@@ -1,0 +1,85 @@
+"""A model whose runs take as long as it says, on a clock that nothing else moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchgauge import analyze
+from torchgauge.measure.subject import Subject
+from torchgauge.verify import TRANSFORMATIONS, Applied, Trial, load_transformations, transformation
+from torchgauge.verify.sides import Bench
+from torchgauge.verify.trial import Applied as AppliedType
+
+CPU = torch.device("cpu")
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def __deepcopy__(self, memo: Any) -> FakeClock:
+        return self
+
+
+class Timed(nn.Module):
+    """One run takes `cost` seconds and gives its input times `factor`."""
+
+    def __init__(self, clock: FakeClock, cost: float = 1.0) -> None:
+        super().__init__()
+        self.clock, self.cost = clock, cost
+        self.factor = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.clock.now += self.cost
+        return x * self.factor
+
+
+def bench(model: nn.Module, *args: Any, clock: Any = None, train: bool = False, **kwargs: Any) -> Bench:
+    mode = "train" if train else "inference"
+    found = analyze(model, inputs=args or None, kwargs=kwargs or None, mode=mode, advice=False, progress=False)
+    subject = Subject(model.train(train), args, kwargs, CPU)
+    settings = {} if clock is None else {"clock": clock}
+    return Bench(subject, found.capture, train, 20.0 if clock is not None else 0.02, **settings)
+
+
+def timed_bench(cost: float = 1.0) -> Bench:
+    clock = FakeClock()
+    return bench(Timed(clock, cost).eval(), torch.arange(1.0, 5.0), clock=clock)
+
+
+def row(rule: str, quantity: str = "time_s", module: str | None = "", **evidence: Any) -> dict[str, Any]:
+    """Advice as in the document."""
+    return {
+        "rule": rule,
+        "where": {"module": module, "ops": evidence.pop("ops", []), "weight": evidence.pop("weight", None)},
+        "evidence": evidence,
+        "recommendation": "do it",
+        "code": evidence.pop("code", None),
+        "expected_gain": {"quantity": quantity, "low": 0.1, "high": 0.2, "how": "said so"},
+        "risk": "none",
+        "confidence": "high",
+        "verified": None,
+    }
+
+
+@contextmanager
+def rule_with(name: str, code: str, **settings: Any) -> Iterator[None]:
+    """A transformation that applies `code`, for as long as the block lasts."""
+
+    def apply(trial: Trial) -> AppliedType:
+        return Applied(code)
+
+    load_transformations()
+    transformation(name, **settings)(apply)
+    try:
+        yield
+    finally:
+        del TRANSFORMATIONS[name]
