@@ -19,6 +19,7 @@ from torchgauge.analysis.measuring import (
 )
 from torchgauge.analysis.placing import chosen_device, chosen_dtype, pretended_device, unwrapped
 from torchgauge.analysis.result import Analysis
+from torchgauge.analysis.verifying import add_verification, check_verify
 from torchgauge.analysis.weighing import add_statistics
 from torchgauge.errors import UsageError
 from torchgauge.progress import stage
@@ -60,6 +61,7 @@ def analyze(
     spectrum: bool = False,
     advice: bool = True,
     silence: Sequence[str] = (),
+    verify: bool = False,
     code: str | torch.nn.Module | None = None,
     allow_pickle: bool = False,
     progress: bool | None = None,
@@ -83,13 +85,16 @@ def analyze(
 
     `weights` reads the values of the parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep`
     adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `advice` says what to
-    do about the model, where there is evidence for it; `silence` are names of rules to leave out. `progress` None shows
-    progress on a terminal.
+    do about the model, where there is evidence for it; `silence` are names of rules to leave out. `verify` applies what
+    it can to copies of the model and measures them beside it: what does not hold is withdrawn, what does makes a plan.
+    TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
     """
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = Depth.of(deep, spectrum)
     advised = advisor(silence) if advice or silence else None
+    if verify:
+        check_verify(advice)
     emitted = asked_footprint(carbon, carbon_intensity, pue, carbon_rate)
     settings: dict[str, Any] = {"threads": threads, "budget_s": budget_s, "profile_level": profile_level}
     settings["memory_fraction"] = memory_fraction
@@ -102,7 +107,7 @@ def analyze(
     with stage("analysing", shown=progress) as tell:
         source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
         # Weights without code run nowhere.
-        place = (device or (home_of(source.model) if asked else None)) if source.model is not None else None
+        place = (device or (home_of(source.model) if asked or verify else None)) if source.model is not None else None
         asked_device = chosen_device(place)
         request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}
         pretended, remarks = pretended_device(asked_device, is_measured=is_measured)
@@ -116,4 +121,6 @@ def analyze(
     if reads_weights(source, switch(weights, "weights")):
         add_statistics(found, source, depth, progress)
     found.advisor = advised if advice else None
+    if verify:
+        add_verification(found, source, seen, request, settings, progress)
     return found

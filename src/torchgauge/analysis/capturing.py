@@ -36,7 +36,7 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
         failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
         return Analysis(stored_capture(failed)), None
     capture = Capture(
-        **_circumstances(source),
+        **_circumstances(source, seen.run.device),
         run=replace(seen.run, warnings=(*source.warnings, *seen.run.warnings)),
         inputs=seen.inputs,
         modules=seen.modules,
@@ -80,14 +80,14 @@ def stored_capture(source: Source) -> Capture:
     )
 
 
-def _circumstances(source: Source) -> dict[str, Any]:
+def _circumstances(source: Source, device: str = "cpu") -> dict[str, Any]:
     from torchgauge import __version__
     from torchgauge.environment import collect_environment
     from torchgauge.source.weight_tree import stored_record
 
     return {
         "target": source.record,
-        "environment": collect_environment(import_torch=sys.modules.get("torch") is not None),
+        "environment": collect_environment(import_torch=sys.modules.get("torch") is not None, device=device),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "stored": None if source.index is None else stored_record(source),

@@ -91,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def tell_unfinished_verification(found: Analysis) -> int:
-    if not any(row.get("unverified") == INTERRUPTED for row in found.advice):
+    reasons = [row.get("unverified") for row in found.advice] + [found.plan and found.plan["reason"]]
+    if INTERRUPTED not in reasons:
         return 0
     print("torchgauge: interrupted: the report has what was verified until then", file=sys.stderr)
     return INTERRUPTED_STATUS

@@ -11,7 +11,7 @@ from torchgauge.report.options import Options
 from torchgauge.report.sections import heading
 from torchgauge.report.verified_text import is_withdrawn, measured_text, plan_lines, withdrawn_lines
 from torchgauge.report.weight_sections import more_lines
-from torchgauge.units import format_bytes, format_exact, format_percent, format_seconds, format_value
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_value
 from torchgauge.view import View
 
 SHOWN = 8
@@ -79,7 +79,7 @@ def gain_text(gain: Mapping[str, Any]) -> str:
 
 def figure_text(name: str, value: Any) -> str | None:
     """A figure in its unit; None for what is not known or too long for a line."""
-    words = name.removesuffix("_bytes").removesuffix("_s").replace("_", " ")
+    words = name.removesuffix("_bytes").removesuffix("_per_s").removesuffix("_s").replace("_", " ")
     if value is None or isinstance(value, Mapping):
         return None
     if isinstance(value, list | tuple):
@@ -91,7 +91,7 @@ def figure_text(name: str, value: Any) -> str | None:
 
 def _number(name: str, value: float) -> str:
     if name.endswith("_per_s"):
-        return format_value(value)
+        return f"{format_count(value)}/s"
     if name.endswith("_s"):
         return format_seconds(value)
     if "bytes" in name:

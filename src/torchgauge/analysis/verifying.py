@@ -1,0 +1,85 @@
+"""Advice applied to copies of the model and measured, added to an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchgauge.analysis.result import Analysis
+from torchgauge.errors import UsageError
+from torchgauge.progress import Tell, steps
+
+if TYPE_CHECKING:
+    from torchgauge.capture import Request, Seen
+    from torchgauge.measure.settings import Settings
+    from torchgauge.source import Source
+
+NO_CODE = "there is no code to run"
+
+
+def check_verify(advice: bool) -> None:
+    """Before the analysis, which may take long."""
+    from torchgauge.verify.verifying import read_budget
+
+    if not advice:
+        raise UsageError("there is no advice to verify: leave out advice=False (--no-advice) or verify=True (--verify)")
+    read_budget()
+
+
+def add_verification(
+    found: Analysis,
+    source: Source,
+    seen: Seen | None,
+    request: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    progress: bool | None,
+) -> None:
+    """What fails as a whole is the reason of every row; the analysis stands."""
+    from torchgauge.capture import Request
+    from torchgauge.measure.settings import read_settings
+    from torchgauge.verify.verifying import unverified
+
+    rows = [dict(row) for row in found.advice]
+    plan: Mapping[str, Any] | None = None
+    if seen is None:
+        verified = [unverified(row, NO_CODE) for row in rows]
+    else:
+        wanted = Request(**request, build_real=source.build_real)
+        with steps("verifying", shown=progress) as tell:
+            verified, plan = _verified(found, source, seen, wanted, read_settings(**settings), rows, tell)
+    found.capture = replace(found.capture, advice=tuple(verified), plan=plan)
+    for name in ("advice", "plan"):
+        found.__dict__.pop(name, None)
+
+
+def _verified(
+    found: Analysis,
+    source: Source,
+    seen: Seen,
+    request: Request,
+    settings: Settings,
+    rows: list[dict[str, Any]],
+    tell: Tell,
+) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]:
+    from torchgauge.measure.measuring import failure_text, let_go
+    from torchgauge.measure.settings import applied
+    from torchgauge.measure.subject import ready, require_device
+    from torchgauge.source.real_model import real_model
+    from torchgauge.verify.sides import Bench
+    from torchgauge.verify.verifying import read_budget, unverified, verify
+
+    try:
+        require_device(request.device)
+        real = real_model(source, seen.candidate)
+        how: dict[str, Any] = {"device": request.device, "dtype": request.dtype, "train": request.train}
+        with (
+            applied(settings, request.device),
+            ready(real.model, seen.candidate, **how, is_owned=real.is_owned) as subject,
+        ):
+            return verify(Bench(subject, found.capture, request.train, read_budget()), rows, tell)
+    # Building the model is the code of others, which may raise anything.
+    except (Exception, KeyboardInterrupt) as error:
+        reason = failure_text(error)
+        let_go(error)
+        return [unverified(row, reason) for row in rows], None

@@ -1,0 +1,97 @@
+"""How far the outputs of two runs on the same inputs are apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`relative` and `cosine` are over all floating outputs as one vector, `top1` is the share of rows whose largest
+    entry is the same, None where nothing looks like logits. `reason`: why they cannot be compared."""
+
+    relative: float | None
+    cosine: float | None = None
+    top1: float | None = None
+    reason: str | None = None
+
+    def figures(self) -> dict[str, float | None]:
+        return {"relative": self.relative, "cosine": self.cosine, "top1": self.top1}
+
+
+def output_tensors(value: Any) -> list[tuple[str, torch.Tensor]]:
+    """The tensors of a nested output with their names, detached and kept from being written to by a later run."""
+    return [(name, tensor.detach().clone()) for name, tensor in _tensors(value, "")]
+
+
+def _tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _tensors(item, str(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item, name)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name, None), field.name)
+
+
+def difference(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> Difference:
+    if not before:
+        return Difference(None, reason="the model gives back no tensors to compare")
+    shapes = [[tuple(tensor.shape) for _, tensor in side] for side in (before, after)]
+    if shapes[0] != shapes[1]:
+        return Difference(None, reason="its outputs have other shapes")
+    pairs = [(a, b) for (_, a), (_, b) in zip(before, after, strict=True)]
+    floating = [pair for pair in pairs if pair[0].is_floating_point() or pair[0].is_complex()]
+    if not floating:
+        same = all(torch.equal(a, b.to(a)) for a, b in pairs)
+        return Difference(0.0 if same else 1.0)
+    return _measured(floating, _top1(before, after))
+
+
+def _measured(pairs: list[tuple[torch.Tensor, torch.Tensor]], top1: float | None) -> Difference:
+    apart = whole = other = product = 0.0
+    for a, b in pairs:
+        # MPS has no float64; nor does it matter where the tensors are.
+        a, b = (_real(tensor) for tensor in (a, b))
+        apart += float((a - b).square().sum())
+        whole += float(a.square().sum())
+        other += float(b.square().sum())
+        product += float((a * b).sum())
+    if not all(map(math.isfinite, (apart, whole, other))):
+        return Difference(None, reason="the outputs are not finite, so they cannot be compared")
+    if whole == 0:
+        return Difference(0.0 if apart == 0 else 1.0, None, top1)
+    cosine = product / math.sqrt(whole * other) if other else None
+    return Difference(math.sqrt(apart / whole), cosine, top1)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return tensor.cpu().double() if tensor.device.type == "mps" else tensor.double()
+
+
+def _top1(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> float | None:
+    at = _logits(before)
+    if at is None:
+        return None
+    a, b = before[at][1], after[at][1]
+    return float((a.argmax(-1) == b.argmax(-1)).double().mean())
+
+
+def _logits(outputs: list[tuple[str, torch.Tensor]]) -> int | None:
+    """What is called so, else the one floating matrix: rows of scores."""
+    floating = [at for at, (_, tensor) in enumerate(outputs) if tensor.is_floating_point() and tensor.numel()]
+    named = [at for at in floating if outputs[at][0] == "logits" and outputs[at][1].dim() >= 2]
+    if named:
+        return named[0]
+    alone = floating[0] if len(floating) == 1 else None
+    return alone if alone is not None and outputs[alone][1].dim() == 2 and outputs[alone][1].shape[1] > 1 else None

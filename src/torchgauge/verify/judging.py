@@ -1,0 +1,135 @@
+"""A changed model measured beside the original, and whether the advice holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchgauge.units import format_percent, format_value
+from torchgauge.verify.difference import Difference, difference
+from torchgauge.verify.meters import held_bytes, peak_bytes
+from torchgauge.verify.pairs import Paired
+from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE
+from torchgauge.verify.sides import Bench, Side
+from torchgauge.verify.trial import Applied
+
+TIME, PEAK = "time_s", "peak_activation_bytes"
+_HELD = ("param_bytes", "stored_bytes")
+# The time of what is advised for memory is told besides, less exactly.
+_BESIDES = 0.5
+# A model that differs from itself by so much (random numbers, atomics) is allowed as much again.
+_SELF = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`quantity` is what `gain` is of; `time` is told of memory, too, None where it was not measured. Where it
+    runs more `samples` at once, time is that of one."""
+
+    quantity: str
+    gain: float | None
+    ci95: tuple[float, float] | None
+    error: Difference
+    tolerance: float
+    time: Paired | None = None
+    before: float | None = None
+    after: float | None = None
+    samples: int = 1
+
+    @property
+    def reason(self) -> str | None:
+        """Why the advice does not hold; None where it does."""
+        if self.error.reason is not None:
+            return self.error.reason
+        if self.error.relative is not None and self.error.relative > self.tolerance:
+            apart, limit = format_value(self.error.relative), format_value(self.tolerance)
+            return f"its outputs differ by {apart} of their norm, which is more than {limit}"
+        return self._loss()
+
+    def _loss(self) -> str | None:
+        if self.ci95 is None:
+            return "its runs take too long to be known within the time for it: raise TORCHGAUGE_VERIFY_BUDGET"
+        low, high = self.ci95
+        if low > 0:
+            return None
+        what = "time" if self.quantity == TIME else "memory"
+        if high < 0:
+            return f"it takes {format_percent(-(self.gain or 0.0))} more {what}"
+        return f"no gain in {what} can be told from the noise" if self.quantity == TIME else f"it saves no {what}"
+
+    @property
+    def is_kept(self) -> bool:
+        return self.reason is None
+
+    def member(self) -> dict[str, Any]:
+        """The document's `verified`."""
+        return {
+            "quantity": self.quantity,
+            "gain": self.gain,
+            "ci95": None if self.ci95 is None else list(self.ci95),
+            "output_error": self.error.figures(),
+            "tolerance": self.tolerance,
+            "kept": self.is_kept,
+            "reason": self.reason,
+            "before": self.before,
+            "after": self.after,
+            "samples": self.samples,
+            "time": None if self.time is None else self.time.figures(),
+        }
+
+
+def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: float) -> Verdict:
+    """Outputs first: training changes what they come from."""
+    original, changed = bench.original(), bench.changed(applied)
+    error, allowed = compared(original, changed, tolerance)
+    if quantity in _HELD:
+        return _held(bench, (original, changed), applied, (quantity, error, allowed))
+    if quantity == PEAK:
+        before, after = peak_bytes(original), peak_bytes(changed)
+        time = bench.timed(original, changed, _BESIDES)
+        return _bytes_verdict(quantity, before, after, error, allowed, time)
+    time = bench.timed(original, changed)
+    return Verdict(TIME, time.gain, time.interval, error, allowed, time, samples=changed.samples)
+
+
+def _held(
+    bench: Bench, sides: tuple[Side, Side], applied: Sequence[Applied], asked: tuple[str, Difference, float]
+) -> Verdict:
+    original, changed = sides
+    quantity, error, allowed = asked
+    own = next((each.held_bytes for each in applied if each.held_bytes is not None), None)
+    # What is only stored otherwise runs as before.
+    time = bench.timed(original, changed, _BESIDES) if own is None else None
+    before, after = held_bytes(original.subject.model), (own or held_bytes)(changed.subject.model)
+    return _bytes_verdict(quantity, before, after, error, allowed, time)
+
+
+def _bytes_verdict(
+    quantity: str, before: int, after: int, error: Difference, allowed: float, time: Paired | None
+) -> Verdict:
+    gain = 1 - after / before if before else 0.0
+    return Verdict(quantity, gain, (gain, gain), error, allowed, time, before, after)
+
+
+def compared(original: Side, changed: Side, tolerance: float) -> tuple[Difference, float]:
+    """How far the outputs are apart, and how far they may be."""
+    expected = original.outputs()
+    allowed = max(tolerance, _rounding(expected), _SELF * (difference(expected, original.outputs()).relative or 0.0))
+    return difference(expected, _sliced(changed.outputs(), expected, changed.samples)), allowed
+
+
+def _rounding(outputs: Sequence[tuple[str, torch.Tensor]]) -> float:
+    return max((ROUNDING_BY_TYPE.get(str(tensor.dtype), ROUNDING) for _, tensor in outputs), default=ROUNDING)
+
+
+def _sliced(
+    outputs: list[tuple[str, torch.Tensor]], expected: list[tuple[str, torch.Tensor]], samples: int
+) -> list[tuple[str, torch.Tensor]]:
+    """Of a larger batch, the samples that the original was given."""
+    if samples == 1 or len(outputs) != len(expected):
+        return outputs
+    pairs = zip(outputs, expected, strict=True)
+    return [(name, tensor[: like.shape[0]] if like.dim() else tensor) for (name, tensor), (_, like) in pairs]

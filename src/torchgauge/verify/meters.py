@@ -1,0 +1,42 @@
+"""Bytes of a model and of its runs."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from torchgauge.capture.structure import storage_key
+from torchgauge.measure.memory import allocation_peak
+from torchgauge.measure.module_rows import module_paths
+from torchgauge.measure.profile import profile_runs
+from torchgauge.verify.sides import Side
+from torchgauge.verify.switches import switches_kept
+
+_PARTS = ("packed", "meta", "packed_t", "meta_t")
+
+
+def held_bytes(model: nn.Module) -> int:
+    """Of all parameters and buffers, what is shared once."""
+    held: dict[int, int] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        packed = _packed(tensor)
+        held |= {storage_key(part): part.nbytes for part in packed or [tensor]}
+    return sum(held.values())
+
+
+def _packed(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The parts of a semi-structured tensor, which has no storage of its own; empty for others."""
+    if type(tensor) in (torch.Tensor, nn.Parameter):
+        return []
+    return [part for name in _PARTS if isinstance(part := getattr(tensor, name, None), torch.Tensor)]
+
+
+def peak_bytes(side: Side) -> int:
+    """The most that torch's allocator held beyond what it held before a run."""
+    subject = side.subject
+    with switches_kept():
+        side.switches.apply()
+        side.run()
+        # The first run of a profiler sets it up.
+        runs = profile_runs(side.run, module_paths(subject.model), 2, device=subject.device, memory=True)
+    return allocation_peak(runs[-1], on_device=subject.device.type == "cuda")

@@ -1,0 +1,119 @@
+"""Two ways to run timed side by side: a machine that slows down does so for both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import Any, Protocol
+
+from torchgauge.capture.surroundings import no_collections
+from torchgauge.measure.latency import Clock
+from torchgauge.measure.samples import median_interval
+from torchgauge.verify.switches import Switches
+
+# With fewer the whole range is no interval of 95 %.
+LEAST_PAIRS = 6
+# On a noisy machine so many budgets may pass until the ratio is known this well; the share of one that warms up.
+_PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
+# Shorter ones are dominated by the clock and by what runs in between.
+_SAMPLE_S, _MOST_REPEATS = 5e-3, 1000
+_WARMUP_RUNS = 3
+
+
+class Runs(Protocol):
+    """`run` returns when its work is done; `switches` hold while it runs; `samples` are as much work as one of the
+    other's."""
+
+    @property
+    def run(self) -> Callable[[], object]: ...
+    @property
+    def switches(self) -> Switches: ...
+    @property
+    def samples(self) -> int: ...
+
+
+@dataclass(slots=True)
+class Paired:
+    """Logarithms of the ratio of times, the second over the first; one for each pair of neighbours. `floor` is how far
+    those of two equal models are apart: where they lie in memory makes a difference that more pairs do not average."""
+
+    logs: list[float] = field(default_factory=list)
+    floor: float = 0.0
+
+    @property
+    def gain(self) -> float | None:
+        """The share of the first's time that the second saves, from the median pair."""
+        return 1 - math.exp(median(self.logs)) if self.logs else None
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """The interval of 95 % of the median logarithm, from order statistics; None where there are too few."""
+        return median_interval(self.logs) if len(self.logs) >= LEAST_PAIRS else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the gain, the floor included."""
+        spread = self.spread
+        return None if spread is None else (1 - math.exp(spread[1] + self.floor), 1 - math.exp(spread[0] - self.floor))
+
+    def figures(self) -> dict[str, Any]:
+        interval = self.interval
+        known = {"gain": self.gain, "ci95": None if interval is None else list(interval)}
+        return known | {"pairs": len(self.logs), "floor": self.floor}
+
+
+def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_counter) -> Paired:
+    """First and second in turns for `seconds`, longer where these do not suffice. The order changes from pair to pair:
+    what is faster only because it comes later is so for both."""
+    paired = Paired()
+    with no_collections():  # one amid a run would be charged to it
+        repeats = [_warm_up(side, _WARMUP_SHARE * seconds, clock) for side in (first, second)]
+        begin = clock()
+        while not _is_enough(paired, clock() - begin, seconds):
+            times = [0.0, 0.0]
+            for at in (0, 1) if len(paired.logs) % 2 == 0 else (1, 0):
+                times[at] = _timed((first, second)[at], repeats[at], clock)
+            paired.logs.append(math.log(times[1] / second.samples) - math.log(times[0] / first.samples))
+    return paired
+
+
+def _is_enough(paired: Paired, spent: float, seconds: float) -> bool:
+    """By how well it is known, never by what it is: stopping at the first interval above 0 would find one anywhere."""
+    if spent < seconds:
+        return False
+    if spent >= _PATIENCE * seconds:
+        return True
+    spread = paired.spread
+    return spread is not None and spread[1] - spread[0] <= 2 * _PRECISION
+
+
+def _warm_up(side: Runs, seconds: float, clock: Clock) -> int:
+    """How often it is run for one sample. The first run may compile."""
+    _timed(side, 1, clock)
+    begin, fastest, runs = clock(), math.inf, 0
+    while runs < _WARMUP_RUNS or clock() - begin < seconds:
+        fastest = min(fastest, _timed(side, 1, clock))
+        runs += 1
+        if clock() - begin > 2 * seconds:
+            break
+    return max(1, min(_MOST_REPEATS, math.ceil(_SAMPLE_S / max(fastest, 1e-9))))
+
+
+def _timed(side: Runs, repeats: int, clock: Clock) -> float:
+    """Seconds of one run: the median of a few, where they are short, since whatever interrupts them is not theirs."""
+    before = Switches.now()
+    marks = []
+    try:
+        if side.switches.apply():
+            side.run()  # new threads start, other kernels are chosen
+        for _ in range(repeats):
+            marks.append(clock())
+            side.run()
+        marks.append(clock())
+    finally:
+        before.apply()
+    return max(median(after - mark for mark, after in pairwise(marks)), 1e-9)

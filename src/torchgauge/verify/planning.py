@@ -1,0 +1,111 @@
+"""The combination that verifies best: from the largest gain on, what gains further is added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.verify.code import function_text
+from torchgauge.verify.difference import Difference
+from torchgauge.verify.failures import attempted
+from torchgauge.verify.judging import TIME, Verdict, compared, judge
+from torchgauge.verify.registry import STAGES
+from torchgauge.verify.sides import Bench, cleaned_up
+from torchgauge.verify.trial import Applied
+
+# Several ways to compile are the same way twice.
+_ONCE = ("compile", "graph")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Advice that holds by itself; several rules may say the same."""
+
+    rules: tuple[str, ...]
+    applied: Applied
+    stage: str
+    tolerance: float
+    gain: float
+
+
+def ordered(chosen: Sequence[Candidate]) -> list[Candidate]:
+    return sorted(chosen, key=lambda candidate: STAGES.index(candidate.stage))
+
+
+def steps(candidates: Sequence[Candidate]) -> int:
+    """How many measurements a plan takes."""
+    return len(candidates) if candidates else 0
+
+
+def plan(bench: Bench, candidates: Sequence[Candidate]) -> Iterator[Mapping[str, Any] | None]:
+    """Yields None before each measurement and the plan at last; nothing where there is nothing to combine."""
+    if not candidates:
+        return
+    best, *others = sorted(candidates, key=lambda candidate: -candidate.gain)
+    chosen, tried = [best], []
+    for candidate in others:
+        if candidate.stage in _ONCE and any(each.stage == candidate.stage for each in chosen):
+            continue
+        yield None
+        row = _added(bench, chosen, candidate)
+        tried.append(row)
+        if row["kept"]:
+            chosen.append(candidate)
+    yield None
+    total = _total(bench, chosen)
+    if not _holds(total) and len(chosen) > 1:
+        tried.append(_row(chosen, total))
+        chosen = [best]
+        total = _total(bench, chosen)
+    yield _member(chosen, total, tried)
+
+
+def no_plan(reason: str) -> dict[str, Any]:
+    """Where it did not come to one."""
+    return {"rules": [], "gain": None, "ci95": None, "output_error": None, "reason": reason, "code": None, "tried": []}
+
+
+def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> dict[str, Any]:
+    """What a candidate gains over the combination so far."""
+    together = ordered([*chosen, candidate])
+    before, after = ([each.applied for each in some] for some in (ordered(chosen), together))
+
+    def measure() -> Verdict:
+        without, changed = bench.changed(before), bench.changed(after)
+        error, allowed = compared(bench.original(), changed, max(each.tolerance for each in together))
+        time = bench.timed(without, changed)
+        return Verdict(TIME, time.gain, time.interval, error, allowed, time)
+
+    with cleaned_up(bench, [each.code for each in after]):
+        return _row(together, attempted(measure))
+
+
+def _total(bench: Bench, chosen: Sequence[Candidate]) -> Verdict | str:
+    applied = [each.applied for each in ordered(chosen)]
+    with cleaned_up(bench, [each.code for each in applied]):
+        return attempted(lambda: judge(bench, applied, TIME, max(each.tolerance for each in chosen)))
+
+
+def _holds(outcome: Verdict | str) -> bool:
+    return isinstance(outcome, Verdict) and outcome.is_kept
+
+
+def _rules(chosen: Sequence[Candidate]) -> list[str]:
+    return [rule for each in chosen for rule in each.rules]
+
+
+def _row(chosen: Sequence[Candidate], outcome: Verdict | str) -> dict[str, Any]:
+    figures = outcome if isinstance(outcome, Verdict) else Verdict(TIME, None, None, Difference(None), 0.0)
+    member = figures.member()
+    reason = outcome if isinstance(outcome, str) else figures.reason
+    kept = {name: member[name] for name in ("gain", "ci95", "output_error")}
+    return {"rules": _rules(chosen), **kept, "kept": reason is None, "reason": reason}
+
+
+def _member(chosen: Sequence[Candidate], total: Verdict | str, tried: list[dict[str, Any]]) -> dict[str, Any]:
+    """The document's `plan`; without rules where not even the best held a second time."""
+    row = _row(ordered(chosen), total)
+    is_kept = row.pop("kept")
+    code = function_text([each.applied.code for each in ordered(chosen)]) if is_kept else None
+    return row | {"rules": row["rules"] if is_kept else [], "code": code, "tried": tried}

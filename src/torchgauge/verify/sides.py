@@ -1,0 +1,144 @@
+"""What is compared: the model as it is, and copies of it that were changed."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from torchgauge.measure.latency import Clock
+from torchgauge.measure.measuring import failure_text
+from torchgauge.measure.subject import Subject
+from torchgauge.measure.training import TrainingStep
+from torchgauge.records import Capture
+from torchgauge.source.building import rng_untouched
+from torchgauge.verify.code import optimised
+from torchgauge.verify.difference import output_tensors
+from torchgauge.verify.pairs import Paired, time_pairs
+from torchgauge.verify.switches import Switches, switches_kept
+from torchgauge.verify.trial import Applied, Inputs, NotApplicableError, Trial
+
+_SEED = 0
+_LARGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: how it is run, and under which of torch's settings."""
+
+    subject: Subject
+    run: Callable[[], object]
+    switches: Switches
+    samples: int = 1
+
+    def outputs(self) -> list[tuple[str, torch.Tensor]]:
+        """Of one call in evaluation, random numbers being the same for every side."""
+        model = self.subject.model
+        with rng_untouched(), torch.no_grad(), switches_kept(), _evaluating(model):
+            torch.manual_seed(_SEED)
+            self.switches.apply()
+            return output_tensors(self.subject())
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    was_training = getattr(model, "training", False)  # a frozen script has none
+    if was_training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            model.train()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The model that advice is tried on. It is never changed itself: not by a transformation, nor by training."""
+
+    subject: Subject
+    capture: Capture
+    train: bool
+    seconds: float
+    clock: Clock = perf_counter
+    floor: float = 0.0
+
+    def timed(self, first: Side, second: Side, share: float = 1.0) -> Paired:
+        """Side by side, for a share of the time there is."""
+        return replace(time_pairs(first, second, share * self.seconds, self.clock), floor=self.floor)
+
+    def with_floor(self) -> Bench:
+        """Knowing how far two copies of the same model are apart."""
+        same = time_pairs(self.original(), self.changed([]), self.seconds, self.clock)
+        return replace(self, floor=abs(median(same.logs)))
+
+    def trial(self, row: Any) -> Trial:
+        subject = self.subject
+        given = (subject.args, subject.kwargs, subject.device, self.capture, self.train)
+        return Trial(self.copied(), row, *given)
+
+    def original(self) -> Side:
+        return self._side(self.copied() if self.train else self.subject.model, Switches.now())
+
+    def changed(self, applied: Sequence[Applied]) -> Side:
+        inputs = next((each.inputs for each in reversed(applied) if each.inputs is not None), None)
+        with switches_kept(), rng_untouched():
+            args = self.subject.args if inputs is None else inputs[0]
+            model = optimised(self.copied(), [each.code for each in applied], args)
+            switches = Switches.now()
+        # Modules that code has made are in training mode.
+        model.train(self.train)
+        samples = max((each.samples for each in applied), default=1)
+        return self._side(model, switches, inputs, samples)
+
+    def copied(self) -> nn.Module:
+        try:
+            return _with_own_classes(copy.deepcopy(self.subject.model))
+        # Copying runs what the model's own classes say about it, which may raise anything.
+        except Exception as error:
+            raise NotApplicableError(f"the model cannot be copied: {failure_text(error)}") from error
+
+    def _side(self, model: nn.Module, switches: Switches, inputs: Inputs | None = None, samples: int = 1) -> Side:
+        args, kwargs = (self.subject.args, self.subject.kwargs) if inputs is None else inputs
+        subject = Subject(model, args, kwargs, self.subject.device)
+        return Side(subject, TrainingStep(subject).run if self.train else subject.run, switches, samples)
+
+
+def _with_own_classes(model: nn.Module) -> nn.Module:
+    """A parametrized module has a class of its own, which its copy shares: to take the parametrization off one would
+    take it off both."""
+    for module in model.modules():
+        if is_parametrized(module):
+            kind = type(module)
+            module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
+    return model
+
+
+@contextmanager
+def cleaned_up(bench: Bench, codes: Sequence[str]) -> Iterator[None]:
+    """What a compiler has kept for these codes, and the memory of copies, is given back."""
+    device, model = bench.subject.device, bench.subject.model
+    try:
+        yield
+    finally:
+        is_compiled = any("compile(" in code for code in codes)
+        # It forgets what the user has compiled, too, so it is not told to without need.
+        if is_compiled and "torch._dynamo" in sys.modules:
+            import torch._dynamo
+
+            torch._dynamo.reset()
+        # A walk over the whole process, for what is too large to wait for the next one.
+        if is_compiled or device.type == "cuda" or sum(p.nbytes for p in model.parameters()) >= _LARGE_BYTES:
+            gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()

@@ -1,0 +1,45 @@
+"""Attention written out: models and layers that know a fused form are told to use it."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from torchgauge.verify.code import literal
+from torchgauge.verify.registry import transformation
+from torchgauge.verify.trial import Applied, NotApplicableError, Trial
+
+
+@transformation("attention-by-hand")
+def fused_attention(trial: Trial) -> Applied:
+    """Only what the model offers itself: `need_weights`, transformers' and timm's switches."""
+    code = _need_no_weights(trial) or _transformers_switch(trial) or _timm_switch(trial)
+    if code is None:
+        raise NotApplicableError("it is written out in a forward, whose code only its author can change")
+    return Applied(code)
+
+
+def _need_no_weights(trial: Trial) -> str | None:
+    paths = [str(place["module"] or "") for place in trial.places]
+    layers = [path for path in dict.fromkeys(paths) if isinstance(trial.module(path), nn.MultiheadAttention)]
+    if not layers:
+        return None
+    return (
+        "def without_weights(module, args, kwargs):\n"
+        "    return args, {**kwargs, 'need_weights': False}\n\n"
+        f"for path in {literal(layers)}:\n"
+        "    model.get_submodule(path).register_forward_pre_hook(without_weights, with_kwargs=True)\n"
+    )
+
+
+def _transformers_switch(trial: Trial) -> str | None:
+    for path, module in trial.model.named_modules():
+        config = getattr(module, "config", None)
+        if hasattr(module, "set_attn_implementation") and getattr(config, "_attn_implementation", None) == "eager":
+            holder = f"model.get_submodule({path!r})" if path else "model"
+            return f"{holder}.set_attn_implementation('sdpa')\n"
+    return None
+
+
+def _timm_switch(trial: Trial) -> str | None:
+    paths = [path for path, module in trial.model.named_modules() if getattr(module, "fused_attn", None) is False]
+    return f"for path in {literal(paths)}:\n    model.get_submodule(path).fused_attn = True\n" if paths else None

@@ -1,0 +1,80 @@
+"""Batch norms folded into the layers beside them."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from torchgauge.verify.code import literal
+from torchgauge.verify.registry import transformation
+from torchgauge.verify.trial import Applied, NotApplicableError, Trial
+
+_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
+# timm's: an activation inside, which stays.
+_NORM_WITH_ACTIVATION = "BatchNormAct2d"
+_NO_PAIR = "its norms and layers are no modules of their own here, or such that do more"
+_UNSCALE = """\
+for path, norm in {pairs}:
+    layer, bn = model.get_submodule(path), model.get_submodule(norm)
+    scale = bn.weight / (bn.running_var + bn.eps).sqrt()
+    shift = bn.bias - bn.running_mean * scale
+    sums = layer.weight.reshape(*layer.weight.shape[:2], -1).sum(-1)
+    layer.bias = torch.nn.Parameter((sums @ shift + (0 if layer.bias is None else layer.bias)).detach())
+    scaled = (layer.weight.transpose(1, -1) * scale).transpose(1, -1)
+    layer.weight = torch.nn.Parameter(scaled.detach().contiguous())
+    model.set_submodule(norm, torch.nn.Identity())
+"""
+
+
+@transformation("conv-bn-fusion")
+def into_convolutions(trial: Trial) -> Applied:
+    pairs = [pair for pair in _pairs(trial, "convolution") if _is_convolution(trial.module(pair[0]))]
+    return Applied(_fold_code(pairs, "fuse_conv_bn_eval(layer, norm, 'Transpose' in type(layer).__name__)"))
+
+
+@transformation("linear-bn-fusion")
+def into_linears(trial: Trial) -> Applied:
+    pairs = [pair for pair in _pairs(trial, "linear") if type(trial.module(pair[0])) is nn.Linear]
+    return Applied(_fold_code(pairs, "fuse_linear_bn_eval(layer, norm)"))
+
+
+@transformation("norm-linear-fusion")
+def into_layers_behind(trial: Trial) -> Applied:
+    pairs = [pair for pair in _pairs(trial, "layer") if _takes_norm(trial, pair)]
+    if not pairs:
+        raise NotApplicableError(_NO_PAIR)
+    return Applied(_UNSCALE.format(pairs=literal(pairs)))
+
+
+def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
+    """The paths of the layers and of the norms, which are what they are called."""
+    found = [(str(place["evidence"][role]), str(place["module"])) for place in trial.places]
+    return [pair for pair in found if _is_norm(trial.module(pair[1]))]
+
+
+def _is_norm(module: nn.Module | None) -> bool:
+    name = type(module).__name__
+    return name in _NORMS or (name == _NORM_WITH_ACTIVATION and hasattr(module, "act"))
+
+
+def _is_convolution(module: nn.Module | None) -> bool:
+    # With groups the weights of a transposed convolution lie otherwise than the fusion takes them to.
+    is_known = isinstance(module, _ConvNd) and type(module).__module__.startswith("torch.")
+    return is_known and not (isinstance(module, _ConvTransposeNd) and module.groups > 1)
+
+
+def _takes_norm(trial: Trial, pair: tuple[str, str]) -> bool:
+    layer, norm = (trial.module(path) for path in pair)
+    is_plain = type(layer) in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    return is_plain and type(norm).__name__ in _NORMS and getattr(norm, "weight", None) is not None
+
+
+def _fold_code(pairs: list[tuple[str, str]], fused: str) -> str:
+    if not pairs:
+        raise NotApplicableError(_NO_PAIR)
+    return (
+        f"for first, second in {literal(pairs)}:\n"
+        "    layer, norm = model.get_submodule(first), model.get_submodule(second)\n"
+        f"    model.set_submodule(first, torch.nn.utils.fusion.{fused})\n"
+        "    model.set_submodule(second, norm.act if hasattr(norm, 'act') else torch.nn.Identity())\n"
+    )

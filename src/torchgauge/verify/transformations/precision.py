@@ -1,0 +1,100 @@
+"""Arithmetic in narrower types, and the layout it wants."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+
+import torch
+from torch import nn
+
+from torchgauge.verify.registry import BFLOAT16, TF32, transformation
+from torchgauge.verify.trial import Applied, NotApplicableError, Trial
+
+# Some CPUs say they have the instructions, and are stopped at the first of them: another process finds out.
+_PROBE = """\
+import torch
+x = torch.ones(64, 64, dtype=torch.bfloat16)
+x @ x
+torch.nn.functional.conv2d(x.view(1, 4, 32, 32), x.view(-1)[:64].view(4, 4, 2, 2))
+"""
+_PROBE_S = 60
+
+
+@transformation("autocast-bf16", stage="precision", tolerance=BFLOAT16)
+def autocast(trial: Trial) -> Applied:
+    require_bfloat16(trial.device)
+    return Applied(
+        "full_precision = model.forward\n\n"
+        "def autocast_forward(*args, **kwargs):\n"
+        f"    with torch.autocast({trial.device.type!r}, dtype=torch.bfloat16):\n"
+        "        return full_precision(*args, **kwargs)\n\n"
+        "model.forward = autocast_forward\n"
+    )
+
+
+@transformation("memory-bound-layers", stage="precision", tolerance=BFLOAT16)
+def all_bfloat16(trial: Trial) -> Applied:
+    require_bfloat16(trial.device)
+    return Applied(
+        "def in_bfloat16(module, args, kwargs):\n"
+        "    cast = lambda x: x.to(torch.bfloat16) if torch.is_tensor(x) and x.is_floating_point() else x\n"
+        "    return tuple(map(cast, args)), {name: cast(x) for name, x in kwargs.items()}\n\n"
+        "model = model.to(torch.bfloat16)\n"
+        "model.register_forward_pre_hook(in_bfloat16, with_kwargs=True)\n"
+    )
+
+
+@transformation("tf32-off", stage="switches", tolerance=TF32)
+def tf32(trial: Trial) -> Applied:
+    return Applied("torch.set_float32_matmul_precision('high')\n")
+
+
+@transformation("weight-cast", stage="weights")
+def cast_weights(trial: Trial) -> Applied:
+    """Parameters are kept in the type that they are cast to at every call."""
+    known = dict([*trial.model.named_parameters(), *trial.model.named_buffers()])
+    kinds = {str(place["weight"]): str(place["evidence"]["to"]) for place in trial.places}
+    lines = "".join(_cast_line(name, kind, known[name]) for name, kind in kinds.items() if name in known)
+    if not lines:
+        raise NotApplicableError("the model that runs has no parameters of these names")
+    return Applied(lines)
+
+
+def _cast_line(name: str, kind: str, tensor: torch.Tensor) -> str:
+    getter = "get_parameter" if isinstance(tensor, nn.Parameter) else "get_buffer"
+    return f"weight = model.{getter}({name!r})\nweight.data = weight.data.to(torch.{kind})\n"
+
+
+@transformation("strided-access", stage="layout")
+def in_order(trial: Trial) -> Applied:
+    if "channels_last" not in (trial.row["code"] or ""):
+        raise NotApplicableError("the order is made in a forward, whose code only its author can change")
+    return channels_last(trial)
+
+
+@transformation("channels-last", stage="layout")
+def channels_last(trial: Trial) -> Applied:
+    return Applied(
+        "def in_channels_last(module, args, kwargs):\n"
+        "    is_image = lambda x: torch.is_tensor(x) and x.dim() == 4\n"
+        "    turn = lambda x: x.to(memory_format=torch.channels_last) if is_image(x) else x\n"
+        "    return tuple(map(turn, args)), {name: turn(x) for name, x in kwargs.items()}\n\n"
+        "model = model.to(memory_format=torch.channels_last)\n"
+        "model.register_forward_pre_hook(in_channels_last, with_kwargs=True)\n"
+    )
+
+
+def require_bfloat16(device: torch.device) -> None:
+    if device.type == "cpu" and not cpu_runs_bfloat16():
+        raise NotApplicableError("this CPU does not run bfloat16 arithmetic: a process that tried was stopped")
+
+
+@cache
+def cpu_runs_bfloat16() -> bool:
+    try:
+        tried = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, timeout=_PROBE_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return tried.returncode == 0

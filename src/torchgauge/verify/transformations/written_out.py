@@ -1,0 +1,95 @@
+"""Functions written out, replaced by torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from torchgauge.records import FREE
+from torchgauge.verify.code import literal
+from torchgauge.verify.registry import transformation
+from torchgauge.verify.trial import Applied, NotApplicableError, Trial
+
+_SHIFTS = {"bias", "beta", "shift", "b"}
+_AMID = "it stands amid other work in a forward, whose code only its author can change"
+
+
+@transformation("gelu-by-hand")
+def torch_gelu(trial: Trial) -> Applied:
+    paths = _whole_modules(trial)
+    if any(next(trial.model.get_submodule(path).parameters(), None) is not None for path in paths):
+        raise NotApplicableError(_AMID)
+    form = "tanh" if "tanh" in str(trial.row["code"]) else "none"
+    return Applied(
+        f"for path in {literal(paths)}:\n    model.set_submodule(path, torch.nn.GELU(approximate={form!r}))\n"
+    )
+
+
+@transformation("norm-by-hand")
+def torch_norm(trial: Trial) -> Applied:
+    is_layer_norm = "layer_norm" in str(trial.row["code"])
+    lines = [_norm_line(trial, path, is_layer_norm) for path in _whole_modules(trial)]
+    function = "layer_norm" if is_layer_norm else "rms_norm"
+    return Applied(
+        "def normalised(weight, bias, eps):\n"
+        f"    shift = {'(bias,)' if is_layer_norm else '()'}\n"
+        f"    return lambda x: torch.nn.functional.{function}(x, x.shape[-1:], weight, *shift, eps=eps)\n\n"
+        + "\n".join(lines)
+    )
+
+
+def _norm_line(trial: Trial, path: str, is_layer_norm: bool) -> str:
+    norm = trial.model.get_submodule(path)
+    own = dict(norm.named_parameters(recurse=False))
+    shifts = [name for name in own if name in _SHIFTS]
+    scales = [name for name in own if name not in _SHIFTS]
+    if len(scales) > 1 or len(shifts) > 1 or (shifts and not is_layer_norm) or any(p.dim() != 1 for p in own.values()):
+        raise NotApplicableError("which of its parameters are scale and shift cannot be told")
+    scale, shift = (f"getattr(norm, {names[0]!r})" if names else "None" for names in (scales, shifts))
+    eps = _eps(trial, path)
+    return f"norm = model.get_submodule({path!r})\nnorm.forward = normalised({scale}, {shift}, {eps!r})"
+
+
+def _eps(trial: Trial, path: str) -> float:
+    """What is added under the root."""
+    of_place = {index for place in trial.places if place["module"] == path for index in place["ops"]}
+    names = ("aten::add", "aten::add_")
+    added = [
+        op.signature.attributes.get("other") for op in trial.capture.ops if op.index in of_place and op.op in names
+    ]
+    known = [value for value in added if isinstance(value, float)]
+    if not known:
+        raise NotApplicableError("the number under its root cannot be told")
+    return known[0]
+
+
+def _whole_modules(trial: Trial) -> list[str]:
+    """The modules that do nothing but this; others cannot be replaced."""
+    found = []
+    for path, places in _by_module(trial.places).items():
+        module = trial.module(path)
+        covered = {index for place in places for index in place["ops"]}
+        work = {op.index for op in _forward_ops(trial, path)}
+        if path and module is not None and not list(module.children()) and len(work - covered) <= _scaling(module):
+            found.append(path)
+    if not found:
+        raise NotApplicableError(_AMID)
+    return found
+
+
+def _scaling(module: nn.Module) -> int:
+    """Ops that may stand besides: the product with a scale and the sum with a shift, or a cast to each and back."""
+    return 2 * len(list(module.parameters(recurse=False)))
+
+
+def _forward_ops(trial: Trial, path: str) -> Iterable[Any]:
+    return (op for op in trial.capture.ops if op.module == path and op.phase == "forward" and op.status != FREE)
+
+
+def _by_module(places: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for place in places:
+        groups.setdefault(str(place["module"] or ""), []).append(place)
+    return groups
