@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 import pytest
@@ -107,7 +107,7 @@ def test_short_runs_are_repeated_for_one_sample() -> None:
 
 
 def test_without_a_pair_nothing_is_known() -> None:
-    assert Paired().figures() == {"gain": None, "ci95": None, "pairs": 0, "floor": 0.0}
+    assert Paired().figures() == {"gain": None, "ci95": None, "pairs": 0, "rounds": 1, "floor": 0.0}
 
 
 def test_what_equal_models_differ_by_is_part_of_the_interval() -> None:
@@ -115,3 +115,19 @@ def test_what_equal_models_differ_by_is_part_of_the_interval() -> None:
 
     assert known.gain == pytest.approx(0.25)
     assert known.interval == pytest.approx((1 - 0.75 * 1.01, 1 - 0.75 / 1.01))
+
+
+def test_two_rounds_span_what_both_found() -> None:
+    first, second = Paired([math.log(0.5)] * LEAST_PAIRS), Paired([math.log(0.8)] * (LEAST_PAIRS + 2))
+    both = replace(second, earlier=first)
+
+    assert both.interval == pytest.approx((0.2, 0.5))
+    assert both.gain == pytest.approx(0.2)
+    assert both.figures()["pairs"] == 2 * LEAST_PAIRS + 2
+    assert both.figures()["rounds"] == 2
+
+
+def test_a_round_with_too_few_pairs_leaves_no_interval() -> None:
+    few = Paired([math.log(0.5)] * (LEAST_PAIRS - 1))
+
+    assert replace(Paired([math.log(0.5)] * LEAST_PAIRS), earlier=few).interval is None

@@ -35,6 +35,23 @@ def test_what_gains_further_is_added_and_the_total_is_measured() -> None:
     assert plan["tried"][0]["gain"] == pytest.approx(0.25)
 
 
+def test_what_was_luck_does_not_hold_twice_and_leaves_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "lucky_times", 3, raising=False)  # alone, in the plan's combination, in its total
+    lucky = "torch.lucky_times -= 1; model.cost *= 0.5 if torch.lucky_times >= 0 else 1.0"
+    with rule_with("lucky", lucky), rule_with("sound", "model.cost *= 0.75"):
+        rows, plan = verify(timed_bench(), [row("lucky"), row("sound")])
+
+    verdicts = {found["rule"]: found["verified"] for found in rows}
+    assert verdicts["lucky"]["kept"] is False
+    assert verdicts["lucky"]["ci95"] == pytest.approx([0.0, 0.5])
+    assert verdicts["lucky"]["reason"] == "no gain in time can be told from the noise"
+    assert verdicts["sound"]["kept"] is True
+    assert verdicts["sound"]["time"]["rounds"] == 2
+    assert plan is not None
+    assert plan["rules"] == ["sound"]
+    assert plan["gain"] == pytest.approx(0.25)
+
+
 def test_what_gains_nothing_more_is_left_out() -> None:
     same = "model.cost = 0.5"
     plan = planned({"one": same, "two": same + "  # the same by another way"})

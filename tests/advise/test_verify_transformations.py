@@ -13,6 +13,7 @@ from torch.nn.utils import parametrizations
 from tests.advise.trying import CPU, bench, row
 from torchgauge import analyze
 from torchgauge.advise import Evidence, advise
+from torchgauge.measure.absence import Absent
 from torchgauge.measure.subject import Subject
 from torchgauge.verify import TRANSFORMATIONS, NotApplicableError, load_transformations
 from torchgauge.verify.code import optimised
@@ -20,7 +21,7 @@ from torchgauge.verify.judging import compared, judge
 from torchgauge.verify.sides import Bench, Side
 from torchgauge.verify.switches import Switches
 from torchgauge.verify.transformations.compiling import positional
-from torchgauge.verify.transformations.precision import cpu_runs_bfloat16, require_bfloat16
+from torchgauge.verify.transformations.precision import require_bfloat16
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 load_transformations()
@@ -484,23 +485,18 @@ def test_a_compiler_that_is_not_there_is_the_reason(monkeypatch: pytest.MonkeyPa
     assert "C++ compiler" in not_applicable(bench(nn.Linear(2, 2), x(2, 2)), row("dispatch-bound"))
 
 
-@pytest.mark.slow
-def test_a_cpu_without_bfloat16_is_found_out_in_another_process() -> None:
-    runs = cpu_runs_bfloat16()
+def test_a_cpu_without_bfloat16_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchgauge.measure.supported._probe", lambda name: Absent(f"{name} cannot run"))
 
-    assert runs is cpu_runs_bfloat16()
-    if runs:
+    with pytest.raises(NotApplicableError, match="bfloat16 cannot run"):
         require_bfloat16(torch.device("cpu"))
-    else:
-        with pytest.raises(NotApplicableError, match="does not run bfloat16"):
-            require_bfloat16(torch.device("cpu"))
     require_bfloat16(torch.device("cuda"))
 
 
 @pytest.mark.parametrize("rule", ["autocast-bf16", "memory-bound-layers"])
 def test_narrow_arithmetic_is_what_the_code_asks_for(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a sum alone: it needs no instruction that a CPU may lack."""
-    monkeypatch.setattr("torchgauge.verify.transformations.precision.cpu_runs_bfloat16", lambda: True)
+    monkeypatch.setattr("torchgauge.measure.supported._probe", lambda name: None)
 
     class Sum(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ TIME, PEAK = "time_s", "peak_activation_bytes"
 _HELD = ("param_bytes", "stored_bytes")
 # The time of what is advised for memory is told besides, less exactly.
 _BESIDES = 0.5
+# What is advised for time is measured twice, at two times.
+_ROUND = 0.5
 # A model that differs from itself by so much (random numbers, atomics) is allowed as much again.
 _SELF = 2.0
 
@@ -91,8 +93,16 @@ def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: fl
         before, after = peak_bytes(original), peak_bytes(changed)
         time = bench.timed(original, changed, _BESIDES)
         return _bytes_verdict(quantity, before, after, error, allowed, time)
-    time = bench.timed(original, changed)
+    time = bench.timed(original, changed, _ROUND)
     return Verdict(TIME, time.gain, time.interval, error, allowed, time, samples=changed.samples)
+
+
+def confirmed(first: Verdict, again: Verdict | str) -> Verdict | str:
+    """Two rounds as one: it holds where it holds in both."""
+    if isinstance(again, str) or again.time is None:
+        return again
+    time = replace(again.time, earlier=first.time)
+    return replace(again, time=time, gain=time.gain, ci95=time.interval)
 
 
 def _held(

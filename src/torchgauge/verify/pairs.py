@@ -39,20 +39,32 @@ class Runs(Protocol):
 @dataclass(slots=True)
 class Paired:
     """Logarithms of the ratio of times, the second over the first; one for each pair of neighbours. `floor` is how far
-    those of two equal models are apart: where they lie in memory makes a difference that more pairs do not average."""
+    those of two equal models are apart: where they lie in memory makes a difference that more pairs do not average.
+    `earlier` is a round of the same comparison at another time: what a machine does for seconds on end, no pair of
+    neighbours shows."""
 
     logs: list[float] = field(default_factory=list)
     floor: float = 0.0
+    earlier: Paired | None = None
+
+    @property
+    def rounds(self) -> list[list[float]]:
+        return [*(self.earlier.rounds if self.earlier else []), self.logs]
 
     @property
     def gain(self) -> float | None:
         """The share of the first's time that the second saves, from the median pair."""
-        return 1 - math.exp(median(self.logs)) if self.logs else None
+        logs = [log for found in self.rounds for log in found]
+        return 1 - math.exp(median(logs)) if logs else None
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """The interval of 95 % of the median logarithm, from order statistics; None where there are too few."""
-        return median_interval(self.logs) if len(self.logs) >= LEAST_PAIRS else None
+        """The interval of 95 % of the median logarithm, from order statistics, over all rounds from the least to the
+        most; None where there are too few."""
+        if any(len(logs) < LEAST_PAIRS for logs in self.rounds):
+            return None
+        lows, highs = zip(*map(median_interval, self.rounds), strict=True)
+        return min(lows), max(highs)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -63,7 +75,7 @@ class Paired:
     def figures(self) -> dict[str, Any]:
         interval = self.interval
         known = {"gain": self.gain, "ci95": None if interval is None else list(interval)}
-        return known | {"pairs": len(self.logs), "floor": self.floor}
+        return known | {"pairs": sum(map(len, self.rounds)), "rounds": len(self.rounds), "floor": self.floor}
 
 
 def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_counter) -> Paired:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchgauge.verify.code import function_text
 from torchgauge.verify.difference import Difference
 from torchgauge.verify.failures import attempted
-from torchgauge.verify.judging import TIME, Verdict, compared, judge
+from torchgauge.verify.judging import TIME, Verdict, compared, confirmed, judge
 from torchgauge.verify.registry import STAGES
 from torchgauge.verify.sides import Bench, cleaned_up
 from torchgauge.verify.trial import Applied
 
 # Several ways to compile are the same way twice.
 _ONCE = ("compile", "graph")
+
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +35,43 @@ def ordered(chosen: Sequence[Candidate]) -> list[Candidate]:
     return sorted(chosen, key=lambda candidate: STAGES.index(candidate.stage))
 
 
-def steps(candidates: Sequence[Candidate]) -> int:
-    """How many measurements a plan takes."""
-    return len(candidates) if candidates else 0
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A combination, what it gained in all, and what else was tried on the way."""
+
+    chosen: tuple[Candidate, ...]
+    total: Verdict | str
+    tried: tuple[Mapping[str, Any], ...] = ()
 
 
-def plan(bench: Bench, candidates: Sequence[Candidate]) -> Iterator[Mapping[str, Any] | None]:
-    """Yields None before each measurement and the plan at last; nothing where there is nothing to combine."""
+def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | None:
+    """None where there is nothing to combine. `note` is called before each measurement."""
     if not candidates:
-        return
+        return None
     best, *others = sorted(candidates, key=lambda candidate: -candidate.gain)
     chosen, tried = [best], []
     for candidate in others:
         if candidate.stage in _ONCE and any(each.stage == candidate.stage for each in chosen):
             continue
-        yield None
+        note("plan")
         row = _added(bench, chosen, candidate)
         tried.append(row)
         if row["kept"]:
             chosen.append(candidate)
-    yield None
+    note("plan")
     total = _total(bench, chosen)
     if not _holds(total) and len(chosen) > 1:
         tried.append(_row(chosen, total))
         chosen = [best]
         total = _total(bench, chosen)
-    yield _member(chosen, total, tried)
+    return Plan(tuple(chosen), total, tuple(tried))
+
+
+def measured_again(bench: Bench, plan: Plan) -> Plan:
+    """A second round of the whole, at another time."""
+    if isinstance(plan.total, str):
+        return plan
+    return replace(plan, total=confirmed(plan.total, _total(bench, plan.chosen)))
 
 
 def no_plan(reason: str) -> dict[str, Any]:
@@ -103,9 +116,9 @@ def _row(chosen: Sequence[Candidate], outcome: Verdict | str) -> dict[str, Any]:
     return {"rules": _rules(chosen), **kept, "kept": reason is None, "reason": reason}
 
 
-def _member(chosen: Sequence[Candidate], total: Verdict | str, tried: list[dict[str, Any]]) -> dict[str, Any]:
+def member(plan: Plan) -> dict[str, Any]:
     """The document's `plan`; without rules where not even the best held a second time."""
-    row = _row(ordered(chosen), total)
+    row = _row(ordered(plan.chosen), plan.total)
     is_kept = row.pop("kept")
-    code = function_text([each.applied.code for each in ordered(chosen)]) if is_kept else None
-    return row | {"rules": row["rules"] if is_kept else [], "code": code, "tried": tried}
+    code = function_text([each.applied.code for each in ordered(plan.chosen)]) if is_kept else None
+    return row | {"rules": row["rules"] if is_kept else [], "code": code, "tried": list(plan.tried)}

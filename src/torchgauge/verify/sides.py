@@ -134,11 +134,11 @@ def cleaned_up(bench: Bench, codes: Sequence[str]) -> Iterator[None]:
         is_compiled = any("compile(" in code for code in codes)
         # It forgets what the user has compiled, too, so it is not told to without need.
         if is_compiled and "torch._dynamo" in sys.modules:
-            import torch._dynamo
-
-            torch._dynamo.reset()
+            sys.modules["torch._dynamo"].reset()
         # A walk over the whole process, for what is too large to wait for the next one.
         if is_compiled or device.type == "cuda" or sum(p.nbytes for p in model.parameters()) >= _LARGE_BYTES:
             gc.collect()
         if device.type == "cuda":
+            # A graph's stream has a workspace of its own, which cuBLAS keeps.
+            torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()

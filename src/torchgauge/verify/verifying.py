@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchgauge.errors import UsageError
@@ -12,9 +12,8 @@ from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
 from torchgauge.verify.code import function_text
 from torchgauge.verify.difference import Difference
 from torchgauge.verify.failures import attempted, silenced
-from torchgauge.verify.judging import TIME, Verdict, judge
-from torchgauge.verify.planning import Candidate, no_plan, plan
-from torchgauge.verify.planning import steps as plan_steps
+from torchgauge.verify.judging import TIME, Verdict, confirmed, judge
+from torchgauge.verify.planning import Candidate, Note, Plan, draft, measured_again, member, no_plan
 from torchgauge.verify.reasons import REASONS, UNKNOWN
 from torchgauge.verify.registry import TRANSFORMATIONS, Transformation, load_transformations
 from torchgauge.verify.sides import Bench, cleaned_up
@@ -45,21 +44,50 @@ def read_budget(environ: Mapping[str, str] | None = None) -> float:
 def verify(bench: Bench, advice: Sequence[Row], tell: Tell | None = None) -> tuple[list[Row], Row | None]:
     """The advice with what was found, and the plan. An interruption leaves what was verified until then."""
     load_transformations()
-    work = _Verification(bench)
-    rows = list(advice)
+    work = _Verification(bench, list(advice))
+    note = _Progress(tell, 2 * len(advice) + 1)
+    plan: Plan | None = None
     try:
-        failure = _own_failure(work) if any(row["rule"] in TRANSFORMATIONS for row in rows) else None
+        failure = _own_failure(work) if any(row["rule"] in TRANSFORMATIONS for row in advice) else None
         if failure is not None:
-            return [unverified(row, failure) for row in rows], None
-        for number, row in enumerate(advice):
-            if tell:
-                tell(number, len(advice) + 1, row["rule"])
-            rows[number] = work.verified(row)
-        return rows, _planned(work, len(advice), tell)
+            return [unverified(row, failure) for row in advice], None
+        work.try_all(note)
+        plan = draft(work.bench, work.candidates(), note)
+        work.try_again(note)
+        plan = _second_round(work, plan, note)
+        return work.rows, None if plan is None else member(plan)
     except KeyboardInterrupt:
-        is_planning = all("unverified" in row for row in rows)
-        left = [row if "unverified" in row else unverified(row, INTERRUPTED) for row in rows]
+        is_planning = all("unverified" in row for row in work.rows)
+        left = [row if "unverified" in row else unverified(row, INTERRUPTED) for row in work.rows]
         return left, no_plan(INTERRUPTED) if is_planning else None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """`total` is a guess: how many combinations there are to try shows on the way."""
+
+    tell: Tell | None
+    total: int
+    done: int = 0
+
+    def __call__(self, part: str) -> None:
+        self.total = max(self.total, self.done + 1)
+        if self.tell:
+            self.tell(self.done, self.total, part)
+        self.done += 1
+
+
+def _second_round(work: _Verification, plan: Plan | None, note: Note) -> Plan | None:
+    """Of the plan as it is, or anew where a part of it did not hold a second time."""
+    if plan is None:
+        return None
+    standing = work.candidates()
+    if not {each.applied.code for each in plan.chosen} <= {each.applied.code for each in standing}:
+        plan = draft(work.bench, standing, note)
+    if plan is None:
+        return None
+    note("plan")
+    return measured_again(work.bench, plan)
 
 
 def unverified(row: Row, reason: str) -> Row:
@@ -81,62 +109,92 @@ def _own_failure(work: _Verification) -> str | None:
     return None
 
 
-def _planned(work: _Verification, done: int, tell: Tell | None) -> Row | None:
-    candidates = work.candidates()
-    found: Row | None = None
-    for number, made in enumerate(plan(work.bench, candidates)):
-        found = made
-        if tell and made is None:
-            tell(done + number, done + plan_steps(candidates), "plan")
-    return found
+@dataclass(slots=True)
+class _Outcome:
+    """What came of one way to apply advice; several rules may say the same."""
+
+    entry: Transformation
+    applied: Applied
+    quantity: str
+    verdict: Verdict | str
+    rules: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return isinstance(self.verdict, Verdict) and self.verdict.is_kept
+
+    def row(self, advice: Row) -> Row:
+        if isinstance(self.verdict, str):
+            return {**advice, "verified": _failed(self.verdict), "unverified": None}
+        code = function_text([self.applied.code]) if self.applied.code else None
+        return {**advice, "verified": self.verdict.member() | {"code": code}, "unverified": None}
 
 
 @dataclass(slots=True)
 class _Verification:
-    """What was measured so far: rules that say the same are measured once."""
+    """What was measured so far: what says the same is measured once."""
 
     bench: Bench
-    outcomes: dict[tuple[str, int, str], Verdict | str] = field(default_factory=dict)
-    kept: dict[str, Candidate] = field(default_factory=dict)
+    rows: list[Row]
+    outcomes: dict[tuple[str, int, str], _Outcome] = field(default_factory=dict)
+    tried: dict[int, _Outcome] = field(default_factory=dict)  # by the number of the row
 
-    def verified(self, row: Row) -> Row:
+    def try_all(self, note: Note) -> None:
+        for number, row in enumerate(self.rows):
+            note(str(row["rule"]))
+            self.rows[number] = self._verified(number, row)
+
+    def try_again(self, note: Note) -> None:
+        """A second round of what holds, at another time: what was luck does not hold twice."""
+        for outcome in self.outcomes.values():
+            if outcome.holds and outcome.quantity == TIME and isinstance(outcome.verdict, Verdict):
+                note(f"{outcome.entry.rule} again")
+                outcome.verdict = confirmed(outcome.verdict, self._judged(outcome))
+        for number, outcome in self.tried.items():
+            self.rows[number] = outcome.row(self.rows[number])
+
+    def candidates(self) -> list[Candidate]:
+        return [found for outcome in self.outcomes.values() if (found := _candidate(outcome)) is not None]
+
+    def _verified(self, number: int, row: Row) -> Row:
         rule = str(row["rule"])
         entry = TRANSFORMATIONS.get(rule)
         if entry is None:
             return unverified(row, REASONS.get(rule, UNKNOWN))
         try:
-            return self._tried(row, entry)
+            return self._tried(number, row, entry)
         except NotApplicableError as error:
             return unverified(row, str(error))
 
-    def _tried(self, row: Row, entry: Transformation) -> Row:
+    def _tried(self, number: int, row: Row, entry: Transformation) -> Row:
         applied = attempted(lambda: entry.apply(self.bench.trial(row)))
         if isinstance(applied, str):
             return {**row, "verified": _failed(applied), "unverified": None}
         quantity = str(row["expected_gain"]["quantity"])
-        outcome = self._measured(applied, quantity, entry.tolerance)
-        if isinstance(outcome, str):
-            return {**row, "verified": _failed(outcome), "unverified": None}
-        self._keep(entry, applied, outcome)
-        code = function_text([applied.code]) if applied.code else None
-        return {**row, "verified": outcome.member() | {"code": code}, "unverified": None}
+        outcome = self.outcomes.get((applied.code, applied.samples, quantity))
+        if outcome is None:
+            outcome = _Outcome(entry, applied, quantity, "")
+            outcome.verdict = self._judged(outcome)
+            self.outcomes[applied.code, applied.samples, quantity] = outcome
+        outcome.rules = tuple(dict.fromkeys((*outcome.rules, entry.rule)))
+        self.tried[number] = outcome
+        return outcome.row(row)
 
-    def _measured(self, applied: Applied, quantity: str, tolerance: float) -> Verdict | str:
-        key = (applied.code, applied.samples, quantity)
-        if key not in self.outcomes:
-            with cleaned_up(self.bench, [applied.code]):
-                self.outcomes[key] = attempted(lambda: judge(self.bench, [applied], quantity, tolerance))
-        return self.outcomes[key]
+    def _judged(self, outcome: _Outcome) -> Verdict | str:
+        applied, tolerance = outcome.applied, outcome.entry.tolerance
+        with cleaned_up(self.bench, [applied.code]):
+            return attempted(lambda: judge(self.bench, [applied], outcome.quantity, tolerance))
 
-    def _keep(self, entry: Transformation, applied: Applied, outcome: Verdict) -> None:
-        if not (outcome.is_kept and applied.in_plan and outcome.quantity == TIME and outcome.gain is not None):
-            return
-        same = self.kept.get(applied.code)
-        rules = (*same.rules, entry.rule) if same else (entry.rule,)
-        self.kept[applied.code] = Candidate(rules, applied, entry.stage, outcome.tolerance, outcome.gain)
 
-    def candidates(self) -> list[Candidate]:
-        return [replace(each, rules=tuple(dict.fromkeys(each.rules))) for each in self.kept.values()]
+def _candidate(outcome: _Outcome) -> Candidate | None:
+    verdict, applied = outcome.verdict, outcome.applied
+    if isinstance(verdict, str) or not (outcome.holds and applied.in_plan and verdict.quantity == TIME):
+        return None
+    return (
+        None
+        if verdict.gain is None
+        else Candidate(outcome.rules, applied, outcome.entry.stage, verdict.tolerance, verdict.gain)
+    )
 
 
 def _failed(reason: str) -> dict[str, Any]:

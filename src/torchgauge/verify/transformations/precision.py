@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from functools import cache
-
 import torch
 from torch import nn
 
+from torchgauge.measure.supported import missing_arithmetic
 from torchgauge.verify.registry import BFLOAT16, TF32, transformation
 from torchgauge.verify.trial import Applied, NotApplicableError, Trial
-
-# Some CPUs say they have the instructions, and are stopped at the first of them: another process finds out.
-_PROBE = """\
-import torch
-x = torch.ones(64, 64, dtype=torch.bfloat16)
-x @ x
-torch.nn.functional.conv2d(x.view(1, 4, 32, 32), x.view(-1)[:64].view(4, 4, 2, 2))
-"""
-_PROBE_S = 60
 
 
 @transformation("autocast-bf16", stage="precision", tolerance=BFLOAT16)
@@ -87,14 +75,6 @@ def channels_last(trial: Trial) -> Applied:
 
 
 def require_bfloat16(device: torch.device) -> None:
-    if device.type == "cpu" and not cpu_runs_bfloat16():
-        raise NotApplicableError("this CPU does not run bfloat16 arithmetic: a process that tried was stopped")
-
-
-@cache
-def cpu_runs_bfloat16() -> bool:
-    try:
-        tried = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, timeout=_PROBE_S, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return tried.returncode == 0
+    missing = missing_arithmetic(torch.bfloat16, device)
+    if missing is not None:
+        raise NotApplicableError(missing.reason)
