@@ -1,5 +1,7 @@
 """The HTML page in real Chromium: its size, the time until it shows something, and the time to sort its tables.
 
+The last of the models is really measured, op by op: that takes minutes.
+
     python benchmarks/page.py [--turns N] [-o results.json]
 
 Needs playwright and Debian's chromium. Prints Markdown tables and a verdict on every limit; the exit status is 1 where
@@ -33,7 +35,7 @@ SORT_S = 0.3
 ORDINARY_BYTES = 6 * 10**6
 LARGE_BYTES = 12 * 10**6
 LARGE_OPS = 20_000
-TABLES = ("modules", "ops")
+TABLES = ("modules", "ops", "weights")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 
@@ -85,6 +87,10 @@ SUBJECTS: dict[str, Callable[[], Analysis]] = {
     "resnet50": lambda: tg.analyze("torchvision:resnet50", progress=False),
     "gpt2": lambda: tg.analyze("hf:GPT2LMHeadModel", progress=False),
     f"{LARGE_OPS} ops": lambda: tg.analyze(Blocks(LARGE_OPS // 4), input_size=(1, 8), progress=False),
+    # Every section: a time and an energy for each op and module, and the values of 20,000 tensors.
+    f"{LARGE_OPS} ops, measured": lambda: tg.analyze(
+        Blocks(LARGE_OPS // 4), input_size=(1, 8), inference=True, profile=True, weights=True, progress=False
+    ),
 }
 
 
@@ -145,7 +151,7 @@ def _paint_s(browser: Browser, path: Path) -> float:
 
 
 def _sort_s(browser: Browser, path: Path, turns: int) -> dict[str, float]:
-    """The median of each column of both tables; the modules as a list, so that all of them are sorted."""
+    """The median of each column of the tables; the modules as a list, so that all of them are sorted."""
     page = _open(browser, path)
     page.evaluate("tg.drawAll()")
     page.locator("#modules button", has_text="List").click()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import json
 import os
 import random
@@ -165,6 +166,7 @@ def timing(figures: Mapping[str, Any], model: nn.Module, fed: Inputs, inputs: In
     if figures["quantity"] in MEMORY:
         return None
     before = _flags()
+    gc.collect()  # an earlier graph that goes away amid the capture of another would spoil it
     changed, flags = optimised(copy.deepcopy(model), figures["code"], inputs)
     try:
         ratios = side_by_side((model, inputs, before), (changed, fed, flags), seconds)

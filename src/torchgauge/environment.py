@@ -97,11 +97,15 @@ def allows_tf32(kind: str) -> bool:
 
 def _accelerator_name(device: str) -> str | None:
     kind, _, index = device.partition(":")
-    if kind != "cuda":
-        return None
+    number = int(index) if index else None
+    return device_name(kind, number) if kind == "cuda" and has_cuda(number) else None
+
+
+def has_cuda(index: int | None) -> bool:
+    """Whether this CUDA device is there; None for the current one."""
     import torch
 
-    return device_name(kind, int(index) if index else None) if torch.cuda.is_available() else None
+    return torch.cuda.is_available() and (index or 0) < torch.cuda.device_count()
 
 
 def _torch_facts() -> tuple[str, int]:

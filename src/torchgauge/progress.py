@@ -1,11 +1,17 @@
-"""Signs of life on stderr for work that takes over a second; nothing where stderr is no terminal."""
+"""Signs of life on stderr for work that takes over a second; nothing where stderr is no terminal.
+
+A terminal that cannot move its cursor (TERM=dumb) gets a line for each, and nothing that moves.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Timer
 
 from torchgauge.units import format_bytes, format_percent
@@ -37,7 +43,9 @@ def stage(
 
     from torchgauge.report.escape import visible
 
-    status = Status(f"{name} …", console=Console(stderr=True, markup=False))
+    # `Text`, not a string: a name may hold what rich would take for markup.
+    begun, console = Text(f"{visible(name)} …"), Console(stderr=True, markup=False)
+    status = Announcement(begun.plain) if is_dumb_terminal() else Status(begun, console=console)
 
     told = [0.0]
 
@@ -65,15 +73,44 @@ def steps(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
         return
     from torchgauge.report.escape import visible
 
+    before, after = ("", "\n") if is_dumb_terminal() else (_CLEAR, "")
+
     def tell(done: int, total: int, part: str) -> None:
-        sys.stderr.write(f"{_CLEAR}{name}: {visible(part)} ({done + 1:,} of {total:,}) …")
+        sys.stderr.write(f"{before}{name}: {visible(part)} ({done + 1:,} of {total:,}) …{after}")
         sys.stderr.flush()
 
     try:
         yield tell
     finally:
-        sys.stderr.write(_CLEAR)
+        sys.stderr.write(before)
         sys.stderr.flush()
+
+
+def is_dumb_terminal() -> bool:
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A status that is said once, when it starts."""
+
+    text: str
+
+    def start(self) -> None:
+        sys.stderr.write(f"{self.text}\n")
+        sys.stderr.flush()
+
+    def update(self, status: object) -> None:
+        """What has been said stays."""
+
+    def stop(self) -> None:
+        """Nothing to clear."""
+
+
+def import_torch(*, shown: bool | None = None) -> None:
+    """The first import takes seconds, and more where the disk is slow."""
+    with stage("importing torch", shown=shown):
+        importlib.import_module("torch")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.analysis.budgets import check, read_budgets
+from torchgauge.analysis.budgets import analysis_options, check, read_budgets
 from torchgauge.errors import UsageError
 from torchgauge.report.budgets import Limit
 
@@ -32,7 +32,9 @@ def test_a_targets_own_limits_go_before_those_of_all(tmp_path: Path) -> None:
     assert own.settings == {"input": ["1x3x128x128"], "batch": 2}
 
 
-@pytest.mark.parametrize("line", ['batch = "two"', "input = 3", "mode = ['train']", "seq = true", 'colour = "red"'])
+@pytest.mark.parametrize(
+    "line", ['batch = "two"', "input = 3", "mode = ['train']", "seq = true", 'colour = "red"', "batch = 0"]
+)
 def test_a_setting_of_another_kind_is_a_usage_error(line: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(f'[tool.torchgauge.budgets."a.py:Net"]\nparams = 3\n{line}\n')
     with pytest.raises(UsageError, match=line.split()[0]):
@@ -51,7 +53,9 @@ def test_a_folder_without_the_table_has_no_budget(tmp_path: Path) -> None:
     assert read_budgets(tmp_path).of("x").limits == ()
 
 
-@pytest.mark.parametrize("text", ["[tool.torchgauge]\nbudgets = 3\n", "nonsense"])
+@pytest.mark.parametrize(
+    "text", ["tool = 3\n", "[tool]\ntorchgauge = 3\n", "[tool.torchgauge]\nbudgets = 3\n", "nonsense"]
+)
 def test_a_file_that_cannot_be_read_is_a_usage_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(UsageError, match=r"pyproject\.toml"):
@@ -64,3 +68,17 @@ def test_a_model_is_checked_from_python() -> None:
     found = check(nn.Linear(4, 2), {"params": 9, "macs": 8}, input_size=(1, 4))
     assert [verdict.state for verdict in found.verdicts] == ["broken", "within"]
     assert found.exit_status == 3
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "true", "[1]", "2020-01-01", '"1e400"', '"-3"'])
+def test_a_limit_that_is_no_amount_is_a_usage_error(value: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.torchgauge.budgets]\nparams = {value}\n")
+    with pytest.raises(UsageError, match=r"params|not a number"):
+        read_budgets(tmp_path).of("x")
+
+
+def test_the_settings_of_a_target_are_arguments_of_the_analysis(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(TABLE)
+    options = analysis_options(read_budgets(tmp_path).of("timm:resnet50").settings)
+    assert [spec.shape for spec in options.pop("specs")] == [(1, 3, 128, 128)]
+    assert options == {"batch": 2}

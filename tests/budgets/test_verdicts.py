@@ -23,6 +23,7 @@ from torchgauge.report.budgets import (
     render_json,
     render_junit,
     render_text,
+    unchecked,
 )
 from torchgauge.report.budgets.limits import KEYS
 from torchgauge.view import View
@@ -162,3 +163,22 @@ def test_text_and_json_tell_the_same() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "params" in text
     assert HOSTILE not in text
+
+
+def test_far_beyond_the_limit_a_factor_is_told() -> None:
+    (verdict,) = report(sample_view(), ops=1).verdicts
+    assert verdict.limit.text == "1"
+    assert verdict.used_text == f"×{sample_view().totals.ops}"
+    (verdict,) = report(sample_view(), ops=sample_view().totals.ops * 2).verdicts
+    assert verdict.used_text == "50.0 %"
+
+
+def test_a_target_that_cannot_be_analysed_has_one_reason_and_no_verdict_within() -> None:
+    found = unchecked("a.py:Net", limits({"params": 1, "macs": 2}), "it is\nbroken")
+    assert found.exit_status == 1
+    assert render_text([found], 80).count("- not checked: it is broken") == 1
+    root = ET.fromstring(render_junit([found]))
+    assert [error.get("message") for error in root.iter("error")] == [
+        "params is not known: it is broken", "macs is not known: it is broken",
+    ]  # fmt: skip
+    assert json.loads(render_json([found]))["targets"][0]["failure"] == "it is broken"

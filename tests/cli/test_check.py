@@ -44,6 +44,28 @@ def test_a_figure_that_is_not_known_is_1(net: str, capsys: pytest.CaptureFixture
     assert err == "torchgauge: error: nets.py:Net: stored_bytes is not known: the model is not stored in a file\n"
 
 
+def test_what_is_not_known_is_told_on_stderr_beside_the_table(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", net, "--max", "stored_bytes=1G", "--input", "3x4"]) == 1
+    out, err = capsys.readouterr()
+    assert "unknown" in out
+    assert err == "torchgauge: error: nets.py:Net: stored_bytes is not known: the model is not stored in a file\n"
+
+
+def test_a_target_that_fails_leaves_the_others_their_verdicts_and_ci_its_file(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "gone.pt", net, "--max", "params=10", "--input", "3x4", "-o", "b.junit.xml", "--json"]) == 1
+    out, err = capsys.readouterr()
+    first, second = json.loads(out)["targets"]
+    assert (first["failure"], first["exit_status"]) == ("there is no file 'gone.pt'", 1)
+    assert [verdict["state"] for verdict in second["verdicts"]] == ["within"]
+    assert "torchgauge: error: gone.pt: not checked: there is no file 'gone.pt'" in err.splitlines()
+    assert {key: ET.parse("b.junit.xml").getroot().get(key) for key in ("tests", "failures", "errors")} == {
+        "tests": "2", "failures": "0", "errors": "1",
+    }  # fmt: skip
+    assert main(["check", "gone.pt", net, "--max", "params=9", "--input", "3x4", "--quiet"]) == 3
+
+
 def test_a_limit_on_time_is_measured(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", net, "--max", "time_s=10min", "--input", "3x4", "--budget", "0.1", "--json"]) == 0
     (verdict,) = json.loads(capsys.readouterr().out)["targets"][0]["verdicts"]
@@ -55,6 +77,9 @@ def test_a_limit_on_time_is_measured(net: str, capsys: pytest.CaptureFixture[str
     [
         (["nets.py:Net", "--max", "colour=3"], "no figure 'colour'"),
         (["nets.py:Net", "--max", "params"], "is no limit"),
+        (["nets.py:Net", "--max", "params=1e400"], "cannot be 1e400"),
+        (["nets.py:Net", "--max", "params=nan"], "is not a number"),
+        (["nets.py:Net", "--max", "params=-1"], "is not a number"),
         (["nets.py:Net"], "has no limits"),
         ([], "there is no target"),
         (["nets.py:Net", "--max", "params=1", "-o", "b.html"], "the name must end in one of"),

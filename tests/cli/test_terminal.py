@@ -48,6 +48,13 @@ def test_long_work_is_named_and_its_line_goes_away(terminal: Terminal) -> None:
     assert not terminal.getvalue().rpartition("\x1b[2K")[2].strip("\r\n\x1b[?25h1A")
 
 
+def test_a_name_is_no_markup(terminal: Terminal) -> None:
+    with redirect_stderr(terminal), progress.stage("writing [/a]\x1b[2J.json"):
+        wait_for(terminal, ".json …")
+    assert "writing [/a]" in terminal.getvalue()
+    assert "\x1b[2J" not in terminal.getvalue()
+
+
 def test_short_work_is_not_mentioned(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
     with redirect_stderr(terminal), progress.stage("reading"):

@@ -10,6 +10,7 @@ import pytest
 from tests.report.energy_sample import estimated_energy, measured_energy
 from tests.report.measured_sample import latency, measured_view
 from tests.report.sample import sample_view
+from tests.report.stored_sample import MATRIX, PACKED_VALUES, stored_view
 from torchgauge.report.comparison.changes import Change, change
 from torchgauge.report.comparison.data import Compared, Figure, compare_views
 from torchgauge.report.comparison.readings import Reading
@@ -87,3 +88,15 @@ def test_one_analysis_is_no_comparison() -> None:
 
     with pytest.raises(UsageError, match="two"):
         compare_views([sample_view()])
+
+
+def test_packed_weights_have_the_parameters_that_they_stand_for() -> None:
+    """In the sample one tensor is packed: its values are no parameters of the file, but of the model it stands for."""
+    packed = stored_view()
+    stored = packed.capture.stored
+    assert stored is not None
+    plain = View(replace(packed.capture, stored=replace(stored, tensors=stored.tensors[:3])))
+    found = figure(compare_views([plain, packed]), "logical_params")
+    values = [reading.value for reading in found.readings]
+    assert values == [2 * MATRIX.numel, 2 * MATRIX.numel + PACKED_VALUES]
+    assert "logical_params" not in {one.quantity.key for one in compare_views([plain, sample_view()]).figures}

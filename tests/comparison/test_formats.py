@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 import torchgauge
 from tests.report.sample import HOSTILE, LINEAR_PARAMS, sample_capture, sample_view
-from torchgauge.analysis.comparing import Comparison
+from torchgauge.analysis.comparing import Comparison, is_saved_run
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import UsageError
 from torchgauge.records import Capture
@@ -76,8 +77,16 @@ def test_csv_and_dataframe_have_one_row_per_module(comparison: Comparison) -> No
 
 def test_markdown_holds_no_markup_of_names(comparison: Comparison) -> None:
     text = comparison.render("md")
-    assert "<img" not in text.replace("\\<img", "")
+    assert "<img" not in text
     assert "| Parameters |" in text
+
+
+def test_markdown_reads_as_the_tables_that_it_shows() -> None:
+    name = "www.x.org @user | `code` *bold*"
+    sides = [Analysis(replace(sample_capture(), target=replace(sample_capture().target, name=name))) for _ in range(2)]
+    html = MarkdownIt("commonmark").enable("table").render(Comparison(sides).render("md"))
+    assert html.count(f'<td style="text-align:left">{name}</td>') == 2
+    assert "www.x" not in Comparison(sides).render("md"), "GitHub would make it a link"
 
 
 @pytest.mark.parametrize("format", ["html", "fragment"])
@@ -92,6 +101,23 @@ def test_a_file_is_written_by_its_suffix(tmp_path: Path, comparison: Comparison)
     assert (tmp_path / "c.md").read_text().startswith("## Comparison")
     with pytest.raises(UsageError, match=r"\.csv, \.html, \.json, \.md, \.txt"):
         comparison.save(tmp_path / "c.docx")
+    with pytest.raises(UsageError, match=r"the name must end in one of"):
+        comparison.save(tmp_path / "c.ops.csv")
+    with pytest.raises(UsageError, match="no format 'docx'; choose from: csv, "):
+        comparison.render("docx")
+    with pytest.raises(UsageError, match="'path' cannot be compared"):
+        comparison.render("text", Options(columns=("path",)))
+
+
+def test_an_option_that_analyze_does_not_have_is_an_error_also_where_all_is_analysed(comparison: Comparison) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        torchgauge.compare(*comparison.analyses, colour="red")
+
+
+def test_a_name_does_not_act_on_the_terminal_through_repr() -> None:
+    capture = sample_capture()
+    found = Comparison([Analysis(replace(capture, target=replace(capture.target, name="\x1b[31m"))) for _ in range(2)])
+    assert repr(found) == "<Comparison of \\x1b[31m, \\x1b[31m>"
 
 
 def test_saved_runs_and_models_are_compared_alike(tmp_path: Path) -> None:
@@ -113,3 +139,17 @@ def test_five_sides_of_many_modules_are_grouped_by_place(comparison: Comparison)
     table = comparison.render("text").split("Modules that differ\n")[1].split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in table[1:3]] == ["(the", "\\x1b[31m[b]<i>"]
     assert len(table) == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "is_saved"),
+    [
+        ("run.json", True),
+        (Path("RUN.JSON"), True),
+        ("hf:folder/config.json", False),
+        ("model.pt", False),
+        (None, False),
+    ],
+)
+def test_a_saved_run_is_known_by_its_name(target: str | Path | None, is_saved: bool) -> None:
+    assert is_saved_run(target) is is_saved

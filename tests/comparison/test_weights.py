@@ -69,3 +69,15 @@ def test_saved_scans_have_the_modules_that_their_names_tell(files: tuple[Path, P
         ("removed", "gone"),
     ]
     assert found.modules[1].values("params") == (32, 32, 32)
+
+
+def test_another_precision_is_told_without_a_type_where_there_is_no_code(files: tuple[Path, Path]) -> None:
+    from safetensors.torch import load_file
+
+    save_file({name: tensor.half() for name, tensor in load_file(files[0]).items()}, files[1])
+    text = str(torchgauge.compare(*files, deep=False, advice=False))
+    (line,) = [line for line in text.splitlines() if line.startswith("recast  a ")]
+    assert line.split() == ["recast", "a", "float32", "→", "float16", "32"]
+    norms = [line.split()[4:6] for line in text.splitlines() if "float32 → float16 " in line and ".weight" in line]
+    assert norms
+    assert "+0.0 %" not in text

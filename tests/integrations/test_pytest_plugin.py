@@ -60,6 +60,21 @@ def test_the_limits_of_the_project_are_taken_where_none_are_given(
     pytester.runpytest_inprocess(*arguments, "-p", "no:cacheprovider").assert_outcomes(failed=1)
 
 
+def test_the_table_of_a_target_says_how_it_is_analysed(pytester: pytest.Pytester, arguments: list[str]) -> None:
+    pytester.makepyfile(
+        nets="from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(4, 2)"
+    )
+    table = '[tool.torchgauge.budgets."nets.py:Net"]\nmacs = 24\ninput = "3x4"\n'
+    pytester.makepyprojecttoml(table)
+    pytester.makepyfile(
+        """
+        def test_it(gauge_budget):
+            assert gauge_budget("nets.py:Net").verdicts[0].value == 3 * 8
+        """
+    )
+    pytester.runpytest_inprocess(*arguments, "-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
 def test_pytest_starts_without_torch() -> None:
     code = f"import sys, {PLUGIN}; print('torch' in sys.modules, 'numpy' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

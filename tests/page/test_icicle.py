@@ -161,6 +161,15 @@ def test_the_map_of_a_file_without_code_has_its_parameters(open_page: OpenPage) 
     assert f"Size: Parameters, {format_count(view.totals.params)}" in caption(page)
 
 
+def test_a_module_that_does_its_work_itself_has_the_colour_of_its_own_type(open_page: OpenPage) -> None:
+    """Experts whose only child is an activation without MACs."""
+    page = open_page(sample_view())
+    tree = "{children: (row) => ({0: [1], 1: [2]})[row] ?? [], type: (row) => ['Model', 'Experts', 'SiLU'][row]}"
+    cells = "[{row: 0, hidden: false}, {row: 1, hidden: true}]"
+    legend = f"tg.fills.byType({tree}, {cells}, (row) => [10, 10, 0][row]).legend.textContent"
+    assert page.evaluate(legend) == "Experts"
+
+
 def test_what_has_nothing_of_the_figure_says_so(open_page: OpenPage) -> None:
     page = open_page(sample_view())
     open_map(page)

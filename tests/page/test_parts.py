@@ -16,6 +16,7 @@ from tests.report.weights_sample import APART, weights_view
 from tests.report.weights_sample import BLOCKS as WEIGHT_BLOCKS
 from torchgauge.hardware import Roof
 from torchgauge.records import PickleImport
+from torchgauge.report.page.parts import weights as weights_part
 from torchgauge.view import View
 
 OURS = (
@@ -193,6 +194,30 @@ def test_tensors_keep_their_figures_in_columns() -> None:
     values = [std["table"][place] for place in std["index"]]
     assert (values.count(0.4), values.count(None)) == (1, 1)
     assert "spectral_norm" not in tensors["columns"]
+
+
+def test_of_very_many_tensors_the_largest_have_their_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights_part, "_DISTRIBUTIONS", 2)
+    columns = part_of(weights_view(), "weights")["tensors"]["columns"]
+    sizes = [columns["bytes"]["table"][place] for place in columns["bytes"]["index"]]
+    shown = [place for place, value in enumerate(drawn(columns["histogram"], len(sizes))) if value is not None]
+    assert 0 < len(shown) <= 2
+    assert {sizes[place] for place in shown} == {max(sizes)}
+
+
+def drawn(column: Any, length: int) -> list[Any]:
+    if isinstance(column, list):
+        return column
+    return [column["same"]] * length if "same" in column else [column["table"][place] for place in column["index"]]
+
+
+def test_tensors_that_were_not_read_tell_why() -> None:
+    capture = weights_view().capture
+    why = "no values are stored: it is on the meta device"
+    assert capture.statistics is not None
+    figures = {name: {"skipped": why} for name in capture.statistics.tensors}
+    found = part_of(View(replace(capture, statistics=replace(capture.statistics, tensors=figures))), "weights")
+    assert found["skipped"] == [{"reason": why, "count": len(figures)}]
 
 
 def test_a_file_without_code_resembles_kinds_of_layers_and_has_no_runs() -> None:

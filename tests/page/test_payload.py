@@ -124,6 +124,17 @@ def test_data_cannot_end_the_script_they_stand_in() -> None:
     assert payload_of(page) == {"name": hostile}
 
 
+def test_data_cannot_end_what_is_shown_without_scripts() -> None:
+    hostile = "</noscript><script>alert(1)</script><img src=x onerror=alert(1)>\u202e"
+    capture = sample_capture()
+    page = render(View(replace(capture, target=replace(capture.target, name=hostile))), "html")
+    shown = page.partition("<main")[2].partition("</main>")[0]
+    assert shown.count("</noscript>") == 1
+    assert "<img" not in shown
+    assert "&lt;/noscript&gt;&lt;script&gt;" in shown
+    assert "\u202e" not in shown
+
+
 def test_only_the_script_of_the_page_may_run() -> None:
     page = render(sample_view(), "html")
     script = page.rpartition("<script>")[2].partition("</script>")[0]

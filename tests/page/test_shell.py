@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.page.chart_samples import SAMPLES
 from tests.page.conftest import OpenPage
 from tests.report.sample import sample_view
 from torchgauge import units
+from torchgauge.report import save
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 NUMBERS = (
     0, 1, 7, 42, 999, 999.4, 999.5, 1000, 1023, 1024, 1500, 9995, 9.994, 9.995, 99.94, 99.95, 0.125, 0.375, 0.5625,
@@ -112,6 +117,66 @@ def test_everything_is_drawn_before_it_is_printed(open_page: OpenPage) -> None:
     assert page.locator("section.waiting").count() > 0
     assert page.pdf().startswith(b"%PDF")
     assert page.locator("section.waiting").count() == 0
+
+
+def test_a_table_first_drawn_for_printing_has_its_rows_on_paper(open_page: OpenPage, large_page: Path) -> None:
+    page = open_page(large_page, height=300)
+    assert "waiting" in str(page.locator("#ops").get_attribute("class"))
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#ops .grid-row").count() == 250
+    assert page.locator("#ops > .body > .note").inner_text() == "and 19,750 more rows"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#ops .grid-row").count() < 100
+
+
+@pytest.mark.parametrize("name", ["measured", "energy", "weights", "advised"])
+def test_the_tab_key_stops_only_where_something_is_said(open_page: OpenPage, name: str) -> None:
+    page = open_page(SAMPLES[name]())
+    page.evaluate("tg.drawAll()")
+    # Chromium takes any SVG element with a listener for the focus for a stop.
+    silent = """() => {
+      const told = (element) => element.getAttribute("aria-label") || element.getAttribute("aria-describedby")
+        || element.textContent.trim() || element.closest("label");
+      return told(document.activeElement) ? null : document.activeElement.outerHTML.slice(0, 200);
+    }"""
+    for _ in range(300):
+        page.keyboard.press("Tab")
+        assert page.evaluate(silent) is None
+        if page.evaluate("document.activeElement === document.body"):
+            break
+
+
+def test_a_menu_is_closed_by_escape_and_by_a_click_elsewhere(open_page: OpenPage) -> None:
+    page = open_page(sample_view())
+    page.evaluate("tg.go('modules')")
+    menu = page.locator("#modules details.menu")
+    menu.locator("summary").click()
+    page.keyboard.press("Escape")
+    assert menu.get_attribute("open") is None
+    menu.locator("summary").click()
+    assert menu.get_attribute("open") is not None
+    page.locator("#modules-title").click()
+    assert menu.get_attribute("open") is None
+
+
+def test_without_scripts_the_figures_are_there_as_text(browser: Browser, tmp_path: Path) -> None:
+    view = SAMPLES["estimated"]()
+    save(view, tmp_path / "page.html")
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    text = page.locator("main").inner_text()
+    context.close()
+    assert f"{view.totals.params:,}" in text
+    assert "≈" in text
+    assert "estimated; between" in text
+
+
+def test_a_broken_link_to_a_section_is_no_error(open_page: OpenPage, tmp_path: Path) -> None:
+    save(sample_view(), tmp_path / "page.html")
+    page = open_page(tmp_path / "page.html")
+    page.evaluate("location.hash = '#%E0%A4%A'")
+    assert page.locator("h1").count() == 1
 
 
 def test_a_slash_goes_to_the_search_of_the_section(open_page: OpenPage) -> None:

@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 
 from tests.report.energy_sample import estimated_energy
+from tests.report.measured_sample import latency, measured_view
 from tests.report.sample import sample_capture
 from tests.report.saved_runs import load_run
 from torchgauge.report import Options, find_format, render
 from torchgauge.report.comprehensive import PARTS
 from torchgauge.report.saving import weight_format
+from torchgauge.report.summary import summary_facts
 from torchgauge.view import View
 
 TITLES = [part.title for part in PARTS]
@@ -85,3 +87,43 @@ def test_all_advice_is_told_however_much() -> None:
 def test_it_keeps_to_the_width() -> None:
     text = render(load_run("measured"), "comprehensive", Options(width=80))
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_node_has_all_its_shapes_and_a_parameter_its_histogram() -> None:
+    run = load_run("cnn")
+    nodes = part_of(render(run, "comprehensive", Options(width=300)), "NODES, ONE BY ONE")
+    norm = next(op for op in run.ops if len(op.input_shapes) > 3)
+    told = nodes.split(f"Node {norm.index}: ")[1].split("  shapes   ")[1].splitlines()[0]
+    shapes = [
+        ", ".join("×".join(map(str, shape)) for shape in side) for side in (norm.input_shapes, norm.output_shapes)
+    ]
+    assert told == " → ".join(shapes)
+    weights = load_run("weights")
+    drawn = sum(bool((row.get("histogram") or {}).get("counts")) for row in weights.weights)
+    assert part_of(render(weights, "comprehensive"), "PARAMETERS, ONE BY ONE").count("\n  histogram ") == drawn > 0
+
+
+def test_an_op_without_inputs_takes_none() -> None:
+    capture = sample_capture()
+    signature = replace(capture.ops[0].signature, inputs=())
+    view = View(replace(capture, ops=(replace(capture.ops[0], signature=signature),)))
+    assert "  shapes   none → " in part_of(render(view, "comprehensive"), "NODES, ONE BY ONE")
+
+
+def test_the_module_tree_is_whole_unless_a_depth_is_asked_for() -> None:
+    """Forty modules at each of three levels are more than a page has."""
+    capture = sample_capture()
+    paths = [f"m{i}" for i in range(40)]
+    paths = [path for top in paths for path in (top, f"{top}.a{top}", f"{top}.a{top}.deep{top}")]
+    modules = (capture.modules[0], *(replace(capture.modules[1], path=path, type=path) for path in paths))
+    view = View(replace(capture, modules=modules, ops=(), params=()))
+    assert "deepm39" in render(view, "comprehensive")
+    assert "deepm39" not in render(view, "text")
+    assert "deepm39" not in part_of(render(view, "comprehensive", Options(depth=1)), "ARCHITECTURE")
+
+
+def test_one_run_is_not_called_a_median() -> None:
+    (fact,) = [
+        fact for fact in summary_facts(measured_view(latency=latency(0.08) | {"runs": 1})) if fact[0] == "Latency"
+    ]
+    assert fact[2] == "measured: one undisturbed run"

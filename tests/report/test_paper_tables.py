@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.energy_sample import estimated_energy
-from tests.report.sample import sample_view
+from tests.report.read_back import latex_tables
+from tests.report.sample import sample_capture, sample_view
 from tests.report.saved_runs import load_run
 from torchgauge.report import Options, render
 from torchgauge.report.escape import inert_cell
+from torchgauge.report.latex import paragraph as latex_paragraph
 from torchgauge.report.latex import prose as latex_prose
 from torchgauge.report.markdown import code
 from torchgauge.report.markdown import prose as markdown_prose
+from torchgauge.view import View
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,45 @@ def test_columns_depth_and_order_are_those_asked_for(form: str) -> None:
     assert "Param bytes" in table
     assert "fc" not in table.split("Most expensive")[0]
     assert table.index("blocks") < table.index("stem") < table.index("shared")
+
+
+def test_a_table_that_floats_fits_a_page_unless_a_depth_is_asked_for() -> None:
+    capture = sample_capture()
+    root, first = capture.modules[:2]
+    modules = (root, *(replace(first, path=f"m{i}", type=f"T{i}") for i in range(80)))
+    view = View(replace(capture, modules=modules, ops=(), params=()))
+    cut, whole = (latex_tables(render(view, "latex", options)) for options in (Options(), Options(depth=1)))
+    assert (len(cut["modules"]), len(whole["modules"])) == (50, 81)
+    assert "The first 50 of 81 rows" in render(view, "latex")
+
+
+def test_a_wide_table_cuts_its_names_not_its_figures() -> None:
+    capture = sample_capture()
+    modules = tuple(replace(record, type="T" * 60) for record in capture.modules)
+    columns = ("params", "param_bytes", "macs", "flops", "bytes_read", "bytes_written")
+    rows = latex_tables(render(View(replace(capture, modules=modules)), "latex", Options(columns=columns)))["modules"]
+    assert [row[1:] for row in rows] == [row[1:] for row in latex_tables(
+        render(sample_view(), "latex", Options(columns=columns)))["modules"]]  # fmt: skip
+    widest = [max(len(row[column]) for row in rows) for column in range(1, len(columns) + 1)]
+    assert sum(widest) + max(row[0].count("T") for row in rows) <= 78
+
+
+@pytest.mark.parametrize(
+    ("remark", "written"),
+    [
+        ("of 1,589,658 bytes", "of 1,589,658 bytes"),
+        (
+            "at aten::add in blocks.0.norm",
+            r"{\raggedright at aten::\allowbreak{}add in blocks.\allowbreak{}0.\allowbreak{}norm\par}",
+        ),
+        (
+            "0123456789" * 3,
+            "{\\raggedright " + "0123456789" * 2 + r"\allowbreak{}" + r"\allowbreak{}".join("0123456789") + r"\par}",
+        ),
+    ],
+)
+def test_a_remark_of_several_lines_breaks_in_words_but_not_in_numbers(remark: str, written: str) -> None:
+    assert latex_paragraph(remark, room=20) == written
 
 
 @pytest.mark.parametrize(("form", "about"), [("markdown", "≈ "), ("latex", r"$\approx$ ")])

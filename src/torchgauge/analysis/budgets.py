@@ -44,6 +44,8 @@ def _setting(target: str, key: str, value: Any) -> Any:
     values = value if key == "input" and isinstance(value, list) else [value]
     if not all(isinstance(one, SETTINGS[key]) and not isinstance(one, bool) for one in values):
         raise UsageError(f"the budget of '{target}': '{key}' is {value!r}, not {SETTINGS[key].__name__}")
+    if SETTINGS[key] is int and value < 1:
+        raise UsageError(f"the budget of '{target}': '{key}' must be at least 1, not {value}")
     return values if key == "input" else value
 
 
@@ -65,10 +67,25 @@ def _table(file: Path) -> Mapping[str, Any] | None:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"'{file}' cannot be read: {error}") from error
-    table = document.get("tool", {}).get("torchgauge", {}).get("budgets")
+    table: Any = document
+    for name in ("tool", "torchgauge", "budgets"):
+        if not isinstance(table, Mapping):
+            break
+        table = table.get(name)
     if table is not None and not isinstance(table, Mapping):
         raise UsageError(f"[tool.torchgauge.budgets] of '{file}' is no table")
     return table
+
+
+def analysis_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a target's table as the arguments of `analyze`."""
+    from torchgauge.source import parse_input
+
+    names = {"input": "specs", "as": "code"}
+    options = {names.get(key, key): value for key, value in settings.items()}
+    if "specs" in options:
+        options["specs"] = [parse_input(text) for text in options["specs"]]
+    return options
 
 
 def check(target: Any, budgets: Mapping[str, float | str], **options: Any) -> BudgetReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -12,6 +13,7 @@ from torchgauge.analysis.depth import WEIGHTS_BYTES
 from torchgauge.analysis.result import Analysis, load
 from torchgauge.report.comparison import Compared, compare_views, render, save, to_dataframe
 from torchgauge.report.comparison.document import comparison_document
+from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Comparison:
         return self.render()
 
     def __repr__(self) -> str:
-        names = ", ".join(side.name or side.kind for side in self.data.sides)
+        names = ", ".join(visible(side.name or side.kind) for side in self.data.sides)
         return f"<Comparison of {names}>"
 
     def _repr_html_(self) -> str:
@@ -60,12 +62,20 @@ def compare(first: Target, second: Target, *more: Target, **options: Any) -> Com
     `options` are those of `analyze`, for what is not analysed yet. The values of weights are compared by their figures;
     where two targets are files or folders (up to 4 GiB), also tensor by tensor, unless `weights` is False.
     """
+    _check_options(options)
     targets = (first, second, *more)
     analyses = [open_analysis(target, **options) for target in targets]
     reads = options.get("weights", "auto") is not False
     sides = list(zip(targets, analyses, strict=True))
     drifts = [_drift(sides[0], side, options.get("progress")) if reads else None for side in sides[1:]]
     return Comparison(analyses, drifts)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Also where nothing is left to analyse, and nobody would miss them."""
+    unknown = options.keys() - signature(analyze).parameters.keys()
+    if unknown:
+        raise TypeError(f"compare() got an unexpected keyword argument '{min(unknown)}'")
 
 
 def open_analysis(target: Target, **options: Any) -> Analysis:
@@ -76,7 +86,11 @@ def open_analysis(target: Target, **options: Any) -> Analysis:
 
 
 def is_saved_run(target: Any) -> TypeGuard[str | os.PathLike[str]]:
-    return isinstance(target, str | os.PathLike) and os.fspath(target).lower().endswith(".json")
+    """By its name; `hf:config.json` is a configuration."""
+    if not isinstance(target, str | os.PathLike):
+        return False
+    name = os.fspath(target).lower()
+    return name.endswith(".json") and not name.startswith("hf:")
 
 
 def _drift(

@@ -101,7 +101,7 @@ def tell_unfinished_verification(found: Analysis) -> int:
 def check_trace(args: argparse.Namespace) -> None:
     """Before the analysis, which may take long: a trace is of a profiled run."""
     is_profiled = args.inference or args.profile or args.sweep
-    if any(path.endswith(".trace.json") for path in args.outputs) and (
+    if any(path.lower().endswith(".trace.json") for path in args.outputs) and (
         not is_profiled or args.profile_level == "latency"
     ):
         raise UsageError("a .trace.json is of a profiled run: give --inference, and no --profile-level latency")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import show_progress, write_file
+from torchgauge.cli.output import check_folders, show_progress, write_file
 from torchgauge.cli.target_options import (
     add_measuring_options,
     add_target_options,
     measuring_arguments,
     target_arguments,
 )
-from torchgauge.cli.weights import check_folders
-from torchgauge.errors import UsageError
+from torchgauge.errors import TorchgaugeError, UsageError
 
 if TYPE_CHECKING:
     from torchgauge.analysis.budgets import TargetBudget
@@ -92,11 +92,19 @@ def target_budgets(targets: Sequence[str], given: Sequence[Limit]) -> dict[str, 
 
 
 def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) -> BudgetReport:
+    """A target that cannot be analysed does not keep the others from their verdicts, nor from the files of CI."""
     from torchgauge.analysis.comparing import is_saved_run, open_analysis
-    from torchgauge.report.budgets import check_view
+    from torchgauge.report.budgets import check_view, unchecked
 
-    # A saved run is checked without torch.
-    found = open_analysis(target, **({} if is_saved_run(target) else asked(budget, args)))
+    try:
+        # A saved run is checked without torch.
+        found = open_analysis(target, **({} if is_saved_run(target) else asked(budget, args)))
+    except UsageError:
+        raise
+    except TorchgaugeError as error:
+        if args.debug:
+            traceback.print_exc()
+        return unchecked(target, budget.limits, str(error))
     return check_view(found, budget.limits)
 
 
@@ -145,15 +153,15 @@ def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
     if args.github or is_in_actions():
         # The runner reads both streams; JSON stays alone on its own.
         (sys.stderr if args.json else sys.stdout).write(render_annotations(reports))
-    if args.quiet or args.json:
-        tell_errors(reports)
+    tell_errors(reports, broken_too=args.quiet or args.json)
 
 
-def tell_errors(reports: Sequence[BudgetReport]) -> None:
-    """A status other than 0 has a word on stderr, where stdout has none for people."""
-    from torchgauge.report.budgets.words import verdict_words
+def tell_errors(reports: Sequence[BudgetReport], *, broken_too: bool) -> None:
+    """On stderr what could not be told, and what is broken where stdout has no word for people."""
+    from torchgauge.report.budgets.words import unknown_words, verdict_words
     from torchgauge.report.escape import visible
 
     for report in reports:
-        for verdict in (*report.broken, *report.unknown):
-            print(f"torchgauge: error: {visible(report.target)}: {verdict_words(verdict)}", file=sys.stderr)
+        texts = [verdict_words(verdict) for verdict in report.broken] if broken_too else []
+        for text in (*texts, *unknown_words(report)):
+            print(f"torchgauge: error: {visible(report.target)}: {text}", file=sys.stderr)

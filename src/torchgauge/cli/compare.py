@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchgauge.cli.output import (
+    check_folders,
     show_progress,
     table_options,
     tell_failures,
@@ -22,8 +23,9 @@ from torchgauge.cli.target_options import (
     measuring_arguments,
     target_arguments,
 )
-from torchgauge.cli.weights import add_depth_options, check_folders, depth_arguments
+from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import UsageError
+from torchgauge.progress import stage
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Comparison
@@ -79,7 +81,8 @@ def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> No
     from torchgauge.report.terminal import write_lines
 
     for path in args.outputs:
-        found.save(path, replace(options, width=PLAIN_WIDTH))
+        with stage(f"writing {Path(path).name}", shown=show_progress(args, sys.stderr)):
+            found.save(path, replace(options, width=PLAIN_WIDTH))
         tell_written(Path(path), quiet=args.quiet)
     if args.json:
         sys.stdout.write(found.render("json"))

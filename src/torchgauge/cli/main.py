@@ -54,14 +54,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain("error", str(error) + command_hint(error, args))
         return error.exit_status
     except BrokenPipeError:
-        # The reader has gone (`| head`): nothing is wrong. Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has gone (`| head`): nothing is wrong.
+        drop_stdout()
         return 0
+    except OSError as error:
+        # What is written to files is told as such: this is stdout on a full disk, or a file that the model opens.
+        if args.debug:
+            traceback.print_exc()
+        complain("error", f"input or output failed: {error}")
+        drop_stdout()
+        return TorchgaugeError.exit_status
     except SystemExit as leaving:
         complain("error", f"the model's code ended the program (SystemExit: {leaving.code})")
         return TorchgaugeError.exit_status
     except KeyboardInterrupt:
         return 130
+
+
+def drop_stdout() -> None:
+    """Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser() -> argparse.ArgumentParser:

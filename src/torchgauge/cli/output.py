@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from torchgauge.errors import TorchgaugeError
 from torchgauge.progress import stage
 
 # As shells tell that a program was ended by Ctrl-C.
@@ -38,6 +40,17 @@ def check_outputs(args: argparse.Namespace) -> None:
 
     for path in args.outputs:
         find_format(path)
+    check_folders(args.outputs)
+
+
+def check_folders(outputs: Sequence[str]) -> None:
+    """Long work must not end in the news that its result has no place."""
+    for output in outputs:
+        # A link is followed, as the writing does; one without an end is for the writing to tell.
+        if not Path(os.path.realpath(output)).parent.is_dir():
+            raise TorchgaugeError(f"cannot write '{output}': there is no folder '{Path(output).parent}'")
+        if Path(output).is_dir():
+            raise TorchgaugeError(f"cannot write '{output}': it is a folder")
 
 
 def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
@@ -97,7 +110,6 @@ _TOLD = 5
 
 def tell_failures(view: View) -> int:
     """The tensors that could not be read, on stderr; the exit status."""
-    from torchgauge.errors import TorchgaugeError
     from torchgauge.report.escape import visible
 
     statistics = view.capture.statistics
@@ -114,7 +126,6 @@ def tell_failures(view: View) -> int:
 
 def tell_measuring_failures(view: View) -> int:
     """What kept the measurement from its end, on stderr; the exit status."""
-    from torchgauge.errors import TorchgaugeError
     from torchgauge.report.escape import visible
 
     figures: Mapping[str, Any] = view.measurements or {}

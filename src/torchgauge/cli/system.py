@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import show_progress, write_file
+from torchgauge.cli.output import check_folders, show_progress, write_file
 from torchgauge.errors import UsageError
 from torchgauge.progress import import_torch, stage
 
@@ -33,8 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     for path in args.outputs:
-        if Path(path).suffix not in FORMS:
+        if Path(path).suffix.lower() not in FORMS:
             raise UsageError(f"'{path}': the name must end in one of: {', '.join(FORMS)}")
+    check_folders(args.outputs)
     import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.energy.offers import offered
     from torchgauge.environment import collect_system
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
     found = offers(system) | {"meters": offered(places), "calibration": [asdict(one) for one in calibrated]}
     for path in args.outputs:
-        write_file(Path(path), FORMS[Path(path).suffix](system, found), quiet=args.quiet)
+        write_file(Path(path), FORMS[Path(path).suffix.lower()](system, found), quiet=args.quiet)
     if args.json:
         sys.stdout.write(system_json(system, found))
     elif not args.quiet:

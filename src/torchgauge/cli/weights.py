@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import show_progress, tell_failures, tell_written
+from torchgauge.cli.output import check_folders, show_progress, tell_failures, tell_written
 from torchgauge.cli.target_options import positive
-from torchgauge.errors import TorchgaugeError, UsageError
+from torchgauge.errors import UsageError
+from torchgauge.progress import stage
 
 if TYPE_CHECKING:
     from torchgauge.analysis import WeightScan
@@ -74,13 +75,6 @@ def run(args: argparse.Namespace) -> int:
     return tell_failures(scan)
 
 
-def check_folders(outputs: list[str]) -> None:
-    """A long scan must not end in the news that its result has no place."""
-    for output in outputs:
-        if not Path(output).resolve().parent.is_dir():
-            raise TorchgaugeError(f"cannot write '{output}': there is no folder '{Path(output).parent}'")
-
-
 def scan_target(args: argparse.Namespace, on_row: Callable[[Mapping[str, Any]], None] | None) -> WeightScan:
     from torchgauge.analysis import scan_weights
 
@@ -116,11 +110,15 @@ def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -
     from torchgauge.report.terminal import terminal_width, write_lines
     from torchgauge.report.weights_text import weight_lines
 
+    shown = show_progress(args, sys.stderr)
     for output in args.outputs:
         if output not in written:
-            scan.save(output)
+            with stage(f"writing {Path(output).name}", shown=shown):
+                scan.save(output)
         tell_written(Path(output), quiet=args.quiet)
     if args.json:
         sys.stdout.write(render(scan, "json"))
     elif not args.quiet:
-        write_lines(weight_lines(scan, Options(width=terminal_width())), sys.stdout)
+        with stage("putting the report together", shown=shown):
+            lines = weight_lines(scan, Options(width=terminal_width()))
+        write_lines(lines, sys.stdout)

@@ -16,7 +16,7 @@ from torchgauge.energy.pareto import ENERGY, TIME, mark_efficient
 from torchgauge.energy.record import unavailable
 from torchgauge.energy.technology import power_of
 from torchgauge.energy.window import Effort
-from torchgauge.environment import allows_tf32, cpu_name, device_name
+from torchgauge.environment import allows_tf32, cpu_name, device_name, has_cuda
 from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.measure import Subject
 from torchgauge.measure.parts import Work
@@ -73,7 +73,7 @@ def _missed(measured: Measured | None) -> EnergyFacts | None:
 def name_of(device: torch.device) -> str:
     """What the driver calls it; a device that is only pretended has no better name than torch's."""
     if device.type == "cuda":
-        return device_name("cuda", device.index) if torch.cuda.is_available() else str(device)
+        return device_name("cuda", device.index) if has_cuda(device.index) else str(device)
     return cpu_name()
 
 

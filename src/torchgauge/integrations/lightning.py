@@ -28,14 +28,17 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 def _callback_types() -> tuple[type, ...]:
     """Of the packages that are in use; where none is, of the first that is installed."""
-    names = [name for name in PACKAGES if name in sys.modules] or list(_installed())[:1]
+    names = [name for name in PACKAGES if sys.modules.get(name)] or list(_installed())[:1]
     if not names:
         raise MissingDependencyError("lightning", "the Lightning callback")
     from torchgauge.source.torchvision_ops import torchvision_importable
 
     # Lightning's metrics import torchvision, which may not fit this torch.
     with torchvision_importable():
-        return tuple(dict.fromkeys(import_module(name).Callback for name in names))
+        try:
+            return tuple(dict.fromkeys(import_module(name).Callback for name in names))
+        except ImportError as error:
+            raise MissingDependencyError("lightning", "the Lightning callback") from error
 
 
 def _installed() -> Iterator[str]:

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 @pytest.fixture
 def gauge_budget() -> Callable[..., BudgetReport]:
     """`gauge_budget(target, params="30M", …)`: limits by their keys, other keywords are options of `analyze`; without
-    limits, those of `[tool.torchgauge.budgets]`. The report comes back where all is within."""
+    limits, those of `[tool.torchgauge.budgets]`, and of the target's own table there also how it is analysed. The
+    report comes back where all is within."""
     from torchgauge.analysis.budgets import check
     from torchgauge.report.budgets import KEYS, render_text
 
     def hold(target: Any, **given: Any) -> BudgetReport:
-        limits = {key: given.pop(key) for key in list(given) if key in KEYS} or _project_limits(target)
-        report = check(target, limits, **given)
+        limits = {key: given.pop(key) for key in list(given) if key in KEYS}
+        known, options = ({}, {}) if limits else _project_budget(target)
+        report = check(target, limits or known, **options | given)
         if report.exit_status:
             pytest.fail(render_text([report], width=100), pytrace=False)
         return report
@@ -34,12 +36,12 @@ def gauge_budget() -> Callable[..., BudgetReport]:
     return hold
 
 
-def _project_limits(target: Any) -> dict[str, float | str]:
+def _project_budget(target: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     from pathlib import Path
 
-    from torchgauge.analysis.budgets import read_budgets
+    from torchgauge.analysis.budgets import analysis_options, read_budgets
 
-    limits = read_budgets(Path.cwd()).of(target if isinstance(target, str) else "").limits
-    if not limits:
+    budget = read_budgets(Path.cwd()).of(target if isinstance(target, str) else "")
+    if not budget.limits:
         pytest.fail("there are no limits: give them as keywords, or in [tool.torchgauge.budgets]", pytrace=False)
-    return {limit.key: limit.most for limit in limits}
+    return {limit.key: limit.most for limit in budget.limits}, analysis_options(budget.settings)

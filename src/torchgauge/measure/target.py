@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchgauge.capture import Request, Seen, see
-from torchgauge.environment import cpu_name
+from torchgauge.environment import cpu_name, has_cuda
 from torchgauge.errors import UsageError
 from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, Tell, failure_text, let_go, measure
@@ -96,9 +96,7 @@ def device_peaks(device: torch.device) -> Peaks | None:
     """None where nobody knows, and where the device is not there."""
     if device.type != "cuda":
         return peaks_of(cpu_name(), device.type)
-    if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
-        return None
-    return peaks_of(torch.cuda.get_device_name(device), device.type)
+    return peaks_of(torch.cuda.get_device_name(device), device.type) if has_cuda(device.index) else None
 
 
 def _add_sweep(

@@ -6,7 +6,7 @@ A part that has nothing says why, and how to get it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchgauge.report import (
     advice_text,
@@ -39,6 +39,10 @@ from torchgauge.view import View
 Section = Callable[[View, Options], list[Line]]
 
 
+# Not what fits a page: the module tree is shown whole, equal blocks once.
+DEEPEST = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """`absent` is what is said where no section has anything."""
@@ -54,6 +58,7 @@ def render_comprehensive(view: View, options: Options) -> str:
 
 
 def comprehensive_lines(view: View, options: Options) -> list[Line]:
+    options = options if options.depth is not None else replace(options, depth=DEEPEST)
     lines: list[Line] = [(Span("COMPREHENSIVE MODEL ANALYSIS", "heading"),)]
     for part in PARTS:
         pieces = [piece for section in part.sections if (piece := section(view, options))]

@@ -13,11 +13,11 @@ from torchgauge.report.escape import inert_cell
 from torchgauge.view import Row
 
 
-def rows_to_csv(rows: Sequence[Row]) -> str:
+def rows_to_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> str:
+    """`columns` head a table that may have no rows; where there are some, they name their own."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    if rows:
-        writer.writerow(map(inert_cell, rows[0]))
+    writer.writerow(map(inert_cell, rows[0] if rows else columns or ()))
     writer.writerows([_cell(key, value) for key, value in row.items()] for row in rows)
     return buffer.getvalue()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchgauge.errors import MissingDependencyError, UsageError
+from torchgauge.report.row_columns import op_columns, weight_columns
 from torchgauge.report.weight_columns import flat_rows
-from torchgauge.view import View
+from torchgauge.view import Row, View
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,5 +22,12 @@ def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
         import pandas as pd
     except ImportError as error:
         raise MissingDependencyError("pandas", "a DataFrame") from error
-    rows = flat_rows(view.weights) if table == "weights" else getattr(view, table)
-    return pd.DataFrame.from_records([dict(row) for row in rows])
+    rows, columns = _rows(view, table)
+    return pd.DataFrame.from_records([dict(row) for row in rows], columns=columns)
+
+
+def _rows(view: View, table: str) -> tuple[list[Row], list[str]]:
+    if table == "weights":
+        rows = flat_rows(view.weights)
+        return rows, weight_columns(rows)
+    return (view.ops, op_columns(view)) if table == "ops" else (view.modules, list(view.modules[0]))

@@ -127,4 +127,4 @@ def _note_lines(view: View) -> list[str]:
 
 def _footer(view: View) -> str:
     capture = view.capture
-    return f"Made by torchgauge {prose(capture.version)}, {prose(capture.created)}."
+    return f"Made by torchgauge {prose(capture.version)}, {code(capture.created)}."

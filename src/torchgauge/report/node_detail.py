@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchgauge.records import UNCOUNTED
@@ -10,8 +10,16 @@ from torchgauge.report.energy_text import ABOUT
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, wrap
 from torchgauge.report.options import Options
-from torchgauge.report.sections import shapes_text
-from torchgauge.units import format_bytes, format_exact, format_joules, format_percent, format_seconds, format_value
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_exact,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_shape,
+    format_value,
+)
 from torchgauge.view import Row, View
 from torchgauge.weights.whole.per_op import weight_ops
 
@@ -38,17 +46,26 @@ def _title(op: Row) -> str:
 def _facts(op: Row, weights: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     phase = "" if op.phase == "forward" else f", {op.phase}"
     yield "kind", f"{op.category}, {op.status}, {op.dtype or 'no tensors'}{phase}"
-    yield "shapes", shapes_text([tuple(shape) for shape in op.input_shapes], [tuple(s) for s in op.output_shapes])
+    yield "shapes", f"{_shapes_text(op.input_shapes)} → {_shapes_text(op.output_shapes)}"
     yield "work", _work_text(op)
     yield "memory", _memory_text(op)
     if op.time_s is not None:
         yield "time", _time_text(op)
+    if rate := _rate_text(op):
+        yield "rate", rate
+    if op.kernels:
+        yield "kernels", ", ".join(op.kernels)
     if energy := _energy_text(op):
         yield "energy", energy
     if op.weights:
         yield "weights", ", ".join(op.weights)
     if weights:
         yield "to save", _saving_text(weights)
+
+
+def _shapes_text(shapes: Sequence[Sequence[int]]) -> str:
+    """All of them: here is the place."""
+    return ", ".join(format_shape(list(shape)) for shape in shapes) or "none"
 
 
 def _work_text(op: Row) -> str:
@@ -69,6 +86,12 @@ def _time_text(op: Row) -> str:
     if op.bound:
         text += f"; bound by {op.bound}"
     return text + (f", {format_percent(op.roof_share)} of the roof" if op.roof_share is not None else "")
+
+
+def _rate_text(op: Row) -> str:
+    worked = [] if op.flops_per_s is None else [f"{format_count(op.flops_per_s)} FLOPs per second"]
+    moved = [] if op.bytes_per_s is None else [f"{format_bytes(op.bytes_per_s)} moved per second"]
+    return ", ".join(worked + moved)
 
 
 def _energy_text(op: Row) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchgauge.records import ParamRecord
+from torchgauge.report.bars import spark
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, wrap
 from torchgauge.report.options import Options
@@ -16,6 +17,8 @@ from torchgauge.view import Row, View
 from torchgauge.weights.whole.value_figures import quantization_of, removable, value_figures
 
 INDENT, LABEL = 2, 16
+# Of a drawn histogram.
+COLUMNS = 32
 Fact = tuple[str, str]
 
 
@@ -59,11 +62,20 @@ def _value_facts(row: Mapping[str, Any]) -> Iterator[Fact]:
     yield "range", f"{format_value(row.get('min'))} … {format_value(row.get('max'))}"
     quantiles = row.get("quantiles") or {}
     yield "quantiles", ", ".join(f"{share}: {format_value(value)}" for share, value in quantiles.items())
+    histogram = row.get("histogram") or {}
+    if histogram.get("counts"):
+        yield "histogram", _histogram_text(histogram)
     yield "form", f"skewness {format_value(row.get('skewness'))}, excess kurtosis {format_value(row.get('kurtosis'))}"
     yield "sparsity", f"{format_percent(row.get('sparsity'))} zeros, {format_percent(row.get('near_zero'))} near zero"
     if row.get("nan") or row.get("inf"):
         yield "not finite", f"{format_exact(row.get('nan'))} NaN, {format_exact(row.get('inf'))} infinite"
     yield "norms", _norm_text(row)
+
+
+def _histogram_text(histogram: Mapping[str, Any]) -> str:
+    edges, counts = histogram["edges"], histogram["counts"]
+    drawn = spark(counts, max(counts), COLUMNS)
+    return f"{format_value(edges[0])} |{drawn}| {format_value(edges[-1])}, at most {format_exact(max(counts))} in a bin"
 
 
 def _norm_text(row: Mapping[str, Any]) -> str:

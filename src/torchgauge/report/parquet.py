@@ -29,6 +29,7 @@ from torchgauge.report.parquet_columns import (
     kind_of,
 )
 from torchgauge.report.registry import renderer
+from torchgauge.report.row_columns import op_columns, weight_columns
 from torchgauge.report.weight_columns import flat_rows
 from torchgauge.view import Row, View
 
@@ -41,17 +42,18 @@ METADATA = ("schema_version", "tool", "created", "environment", "target", "input
 
 @renderer("parquet", suffix=".parquet")
 def render_modules_parquet(view: View, options: Options) -> bytes:
-    return _parquet(view, view.modules)
+    return _parquet(view, view.modules, list(view.modules[0]))
 
 
 @renderer("ops.parquet", suffix=".ops.parquet")
 def render_ops_parquet(view: View, options: Options) -> bytes:
-    return _parquet(view, view.ops)
+    return _parquet(view, view.ops, op_columns(view))
 
 
 @renderer("weights.parquet", suffix=".weights.parquet")
 def render_weights_parquet(view: View, options: Options) -> bytes:
-    return _parquet(view, _weight_rows(view))
+    rows = _weight_rows(view)
+    return _parquet(view, rows, weight_columns(rows))
 
 
 def _weight_rows(view: View) -> list[Row]:
@@ -62,23 +64,23 @@ def _weight_rows(view: View) -> list[Row]:
     return rows
 
 
-def _parquet(view: View, rows: Sequence[Row]) -> bytes:
+def _parquet(view: View, rows: Sequence[Row], names: Sequence[str]) -> bytes:
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise MissingDependencyError("pyarrow", "a Parquet file") from error
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(_table(view, rows), buffer, compression="zstd")
+    pyarrow.parquet.write_table(_table(view, rows, names), buffer, compression="zstd")
     return buffer.getvalue()
 
 
-def _table(view: View, rows: Sequence[Row]) -> pyarrow.Table:
+def _table(view: View, rows: Sequence[Row], names: Sequence[str]) -> pyarrow.Table:
     import pyarrow
 
     capture = view.capture
     run = {"target": capture.target.name, "created": capture.created, "torchgauge_version": capture.version}
     columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in run.items()}
-    columns |= {name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name not in run}
+    columns |= {name: [row[name] for row in rows] for name in names if name not in run}
     arrays = {
         _text(name): _array(name, values, kind)
         for name, values in columns.items()

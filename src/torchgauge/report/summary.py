@@ -26,8 +26,9 @@ def _time(view: View) -> list[Fact]:
     latency = view.measurements.get("latency") if view.measurements else None
     if not latency:
         return []
-    runs = f"measured: the median of {format_exact(latency['runs'])} undisturbed runs"
-    return [("Latency", format_seconds(latency["median_s"]), runs)]
+    runs = latency["runs"]
+    of = "one undisturbed run" if runs == 1 else f"the median of {format_exact(runs)} undisturbed runs"
+    return [("Latency", format_seconds(latency["median_s"]), f"measured: {of}")]
 
 
 def _energy(view: View) -> list[Fact]:

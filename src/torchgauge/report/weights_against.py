@@ -30,7 +30,7 @@ def render_against_csv(view: View, options: Options) -> str:
     for state in ("reshaped", "added", "removed"):
         rows += [Row(state=state, **row) for row in found[state]]
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    return rows_to_csv([Row({key: row.get(key) for key in columns}) for row in rows])
+    return rows_to_csv([Row({key: row.get(key) for key in columns}) for row in rows], ("state", "name"))
 
 
 def against_lines(view: View, options: Options) -> list[Line]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
+from torchgauge.report.row_columns import weight_columns
 from torchgauge.report.weight_columns import flat_rows
 from torchgauge.view import View
 
@@ -10,4 +11,5 @@ from torchgauge.view import View
 @renderer("weights.csv", suffix=".weights.csv")
 def render_weights_csv(view: View, options: Options) -> str:
     """One line per tensor, in the order of the files."""
-    return rows_to_csv(flat_rows(view.weights))
+    rows = flat_rows(view.weights)
+    return rows_to_csv(rows, weight_columns(rows))

@@ -6,7 +6,7 @@ from torchgauge.report.budgets.annotations import is_in_actions, render_annotati
 from torchgauge.report.budgets.junit import render_junit
 from torchgauge.report.budgets.limits import KEYS, Limit, limit, limits, measuring_needs, parse_limit
 from torchgauge.report.budgets.text import budget_lines, render_json, render_text
-from torchgauge.report.budgets.verdicts import BudgetReport, Verdict, check_view
+from torchgauge.report.budgets.verdicts import BudgetReport, Verdict, check_view, unchecked
 
 __all__ = [
     "KEYS",
@@ -24,4 +24,5 @@ __all__ = [
     "render_json",
     "render_junit",
     "render_text",
+    "unchecked",
 ]

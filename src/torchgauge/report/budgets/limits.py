@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ class Key:
     needs: str | None = None
 
 
+# Up to here a float is every whole number.
+_EXACT = 2.0**53
 _COUNT, _BYTES = Key(parse_count, format_count), Key(parse_bytes, format_bytes)
 KEYS: dict[str, Key] = {
     "params": _COUNT,
@@ -77,10 +80,10 @@ def limit(key: str, value: float | str) -> Limit:
         raise UsageError(f"there is no figure '{key}' to limit; choose from: {', '.join(KEYS)}")
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise UsageError(f"the limit of '{key}' is a number or a text like 30M, not {value!r}")
-    most = KEYS[key].parse(value) if isinstance(value, str) else float(value)
-    if not most >= 0:
+    most = float(KEYS[key].parse(value) if isinstance(value, str) else value)
+    if not 0 <= most < math.inf:
         raise UsageError(f"the limit of '{key}' cannot be {value}")
-    return Limit(key, most)
+    return Limit(key, int(most) if most.is_integer() and most < _EXACT else most)
 
 
 def limits(budgets: Mapping[str, float | str]) -> list[Limit]:

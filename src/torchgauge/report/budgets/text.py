@@ -9,6 +9,7 @@ from typing import Any
 from torchgauge.report.budgets.contributors import Contributor
 from torchgauge.report.budgets.limits import KEYS
 from torchgauge.report.budgets.verdicts import BROKEN, UNKNOWN, BudgetReport, Verdict
+from torchgauge.report.budgets.words import unknown_words
 from torchgauge.report.document import json_line
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, plain, wrap
@@ -37,15 +38,14 @@ def _lines(report: BudgetReport, width: int) -> list[Line]:
     lines = [heading(f"Budget of {visible(named)}"), *lay_out(headings, rows, width)]
     for verdict in report.broken:
         lines += [(), *_blame(verdict, width)]
-    for verdict in report.unknown:
-        text = f"{verdict.limit.key} is not known: {verdict.reason}"
-        lines += wrap(visible(text), width, lead=(Span("- "),), style="warning")
+    for text in unknown_words(report):
+        lines += wrap(text, width, lead=(Span("- "),), style="warning")
     return lines
 
 
 def _cells(verdict: Verdict) -> list[Line]:
     style = "warning" if verdict.state in (BROKEN, UNKNOWN) else "dim"
-    used = figure(format_percent(verdict.used))
+    used = figure(verdict.used_text)
     return [
         text_cell(verdict.limit.key),
         figure(verdict.value_text),
@@ -94,6 +94,7 @@ def _target(report: BudgetReport) -> dict[str, Any]:
     return {
         "target": report.target,
         "exit_status": report.exit_status,
+        "failure": report.failure,
         "verdicts": [
             {
                 "key": verdict.limit.key,

@@ -9,12 +9,14 @@ from typing import Any
 from torchgauge.report.budgets.contributors import Contributor, contributors
 from torchgauge.report.budgets.limits import KEYS, Limit
 from torchgauge.report.headline import model_kind
+from torchgauge.units import format_count, format_percent
 from torchgauge.view import View
 
 WITHIN, BROKEN, UNKNOWN = "within", "broken", "unknown"
 # As the contract has it: a broken budget, and a request that could not be met.
 BROKEN_STATUS, UNKNOWN_STATUS = 3, 1
 BLAMED = 5
+_FACTOR = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,22 @@ class Verdict:
         """The share of the limit."""
         return self.value / self.limit.most if self.value is not None and self.limit.most else None
 
+    @property
+    def used_text(self) -> str:
+        """In per cent as far as they read well, then as a factor."""
+        is_factor = self.used is not None and self.used >= _FACTOR
+        return f"×{format_count(self.used)}" if is_factor else format_percent(self.used)
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetReport:
-    """One target and the verdict on each limit, in the order they were given."""
+    """One target and the verdict on each limit, in the order they were given. `failure` is why the target could not be
+    analysed: nothing is known of it then."""
 
     target: str
     kind: str
     verdicts: tuple[Verdict, ...]
+    failure: str | None = None
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
@@ -66,6 +76,13 @@ class BudgetReport:
 def check_view(view: View, limits: Sequence[Limit]) -> BudgetReport:
     verdicts = tuple(_verdict(view, limit) for limit in limits)
     return BudgetReport(view.capture.target.name, model_kind(view), verdicts)
+
+
+def unchecked(target: str, limits: Sequence[Limit], failure: str) -> BudgetReport:
+    """The verdicts on a target that could not be analysed."""
+    reason = " ".join(failure.split())
+    verdicts = tuple(Verdict(limit, None, UNKNOWN, reason=reason) for limit in limits)
+    return BudgetReport(target, "", verdicts, reason)
 
 
 def _verdict(view: View, limit: Limit) -> Verdict:

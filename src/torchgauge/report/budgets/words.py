@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.report.budgets.limits import KEYS
-from torchgauge.report.budgets.verdicts import UNKNOWN, Verdict
+from torchgauge.report.budgets.verdicts import UNKNOWN, BudgetReport, Verdict
 from torchgauge.report.escape import visible
 from torchgauge.units import format_percent
 
@@ -13,6 +13,13 @@ def verdict_words(verdict: Verdict) -> str:
     if verdict.state == UNKNOWN:
         return visible(f"{key} is not known: {verdict.reason}")
     return f"{key} is {verdict.value_text}, {verdict.over_text} over its limit of {verdict.limit.text}"
+
+
+def unknown_words(report: BudgetReport) -> list[str]:
+    """What nobody can tell, and why; one reason for all where the target itself is to blame."""
+    if report.failure is not None:
+        return [visible(f"not checked: {report.failure}")]
+    return [verdict_words(verdict) for verdict in report.unknown]
 
 
 def blame_words(verdict: Verdict) -> list[str]:

@@ -11,7 +11,7 @@ from torchgauge.errors import UsageError
 from torchgauge.report.comparison.changes import Change, change
 from torchgauge.report.comparison.matching import match_modules
 from torchgauge.report.comparison.name_tree import with_modules
-from torchgauge.report.comparison.readings import OPTIONAL, QUANTITIES, Quantity, Reading
+from torchgauge.report.comparison.readings import OPTIONAL, QUANTITIES, UNKNOWN, Quantity, Reading
 from torchgauge.report.comparison.rows import ModuleRow, module_rows
 from torchgauge.report.comparison.structure import Structure, compare_structure
 from torchgauge.report.comparison.weights import WeightsCompared, compare_weights
@@ -122,4 +122,7 @@ def _figures(views: Sequence[View]) -> list[Figure]:
 
 def _repeats(found: Mapping[str, Figure], key: str) -> bool:
     like = OPTIONAL.get(key)
-    return like is not None and like in found and found[like].readings == found[key].readings
+    if like is None or like not in found:
+        return False
+    pairs = zip(found[like].readings, found[key].readings, strict=True)
+    return all(mine in (theirs, UNKNOWN) for theirs, mine in pairs)

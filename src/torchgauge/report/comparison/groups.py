@@ -67,10 +67,11 @@ def _what(members: Sequence[ModuleChange]) -> str:
         return f"→ {join_paths([member.other_path or '' for member in members]) or '(the model itself)'}"
     if first.state == RETYPED:
         return f"{first.base_type} → {first.other_type}"
+    kind = f"{first.base_type}: " if first.base_type else ""
     tensors = "; ".join(f"{t.name} {t.base or 'none'} → {t.other or 'none'}" for t in first.tensors)
     if first.state == RECAST and len({(t.base, t.other) for t in first.tensors}) == 1:
         tensors = f"{first.tensors[0].base} → {first.tensors[0].other}"
-    return f"{first.base_type}: {tensors}"
+    return f"{kind}{tensors}"
 
 
 def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from torchgauge.report.comparison.data import Compared
 from torchgauge.report.comparison.tables import Table
 from torchgauge.report.comparison.text import all_tables
+from torchgauge.report.markdown import prose
 from torchgauge.report.options import Options
-
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
 
 def render_markdown(compared: Compared, options: Options) -> str:
@@ -17,15 +14,10 @@ def render_markdown(compared: Compared, options: Options) -> str:
 
 
 def _table(table: Table) -> str:
-    parts = [f"## {_inert(table.title)}"]
+    parts = [f"## {prose(table.title)}"]
     if table.headings:
         rules = ["---:" if heading.is_figure else ":---" for heading in table.headings]
-        lines = [[_inert(heading.title) for heading in table.headings], rules]
-        lines += [[_inert(cell) for cell in row] for row in table.rows]
+        lines = [[prose(heading.title) for heading in table.headings], rules]
+        lines += [[prose(cell) for cell in row] for row in table.rows]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-    return "\n\n".join([*parts, *(_inert(note) for note in table.notes)])
-
-
-def _inert(text: str) -> str:
-    """Names are data: what Markdown or HTML would act on is escaped."""
-    return _MARKUP.sub(r"\\\1", text)
+    return "\n\n".join([*parts, *(prose(note) for note in table.notes)])

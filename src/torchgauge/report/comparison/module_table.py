@@ -34,7 +34,7 @@ class Shape:
 
 
 def table_shape(compared: Compared, options: Options) -> Shape:
-    """Checked before the work: a column that is no figure of a module cannot be compared."""
+    check_columns(options)
     columns = options.columns
     if columns == DEFAULT_COLUMNS:
         timed = sum(value is not None for value in compared.modules[0].values("time_s")) > 1
@@ -44,6 +44,7 @@ def table_shape(compared: Compared, options: Options) -> Shape:
 
 
 def check_columns(options: Options) -> None:
+    """Before the work: a column that is no figure of a module cannot be compared."""
     chosen = () if options.columns == DEFAULT_COLUMNS else options.columns
     for key in (*chosen, *([options.sort] if options.sort else [])):
         if key not in FIGURES:

@@ -26,6 +26,9 @@ class Reading:
     varies: bool = False
 
 
+UNKNOWN = Reading(None)
+
+
 @dataclass(frozen=True, slots=True)
 class Quantity:
     key: str
@@ -91,11 +94,13 @@ def _per_second(value: float | None) -> str:
 
 QUANTITIES = (
     Quantity("params", "Parameters", format_count, _total("params")),
+    Quantity("logical_params", "Logical parameters", format_count, _total("logical_params")),
     Quantity("trainable_params", "Trainable", format_count, _total("trainable_params")),
     Quantity("active_params", "Active per token", format_count, _total("active_params")),
     Quantity("param_bytes", "Parameter memory", format_bytes, _total("param_bytes")),
     Quantity("buffer_bytes", "Buffers", format_bytes, _total("buffer_bytes")),
     Quantity("stored_bytes", "Stored", format_bytes, _total("stored_bytes")),
+    Quantity("optimizer_elements", "Optimizer state", format_count, _total("optimizer_elements")),
     Quantity("macs", "MACs", format_count, _total("macs")),
     Quantity("flops", "FLOPs", format_count, _total("flops")),
     Quantity("bytes_moved", "Bytes moved", format_bytes, _bytes_moved),
@@ -109,4 +114,4 @@ QUANTITIES = (
     Quantity("energy_j", "Energy", format_joules, _energy),
 )
 # Said only where they are not the same as their neighbours.
-OPTIONAL = {"trainable_params": "params", "active_params": "params"}
+OPTIONAL = dict.fromkeys(("logical_params", "trainable_params", "active_params"), "params")

@@ -14,6 +14,7 @@ from torchgauge.report.comparison.markdown import render_markdown
 from torchgauge.report.comparison.page import render_page
 from torchgauge.report.comparison.text import render_text
 from torchgauge.report.options import Options
+from torchgauge.report.registry import find_format
 from torchgauge.report.saving import write_whole
 
 if TYPE_CHECKING:
@@ -32,13 +33,17 @@ SUFFIXES = {".txt": "text", ".json": "json", ".csv": "csv", ".md": "md", ".html"
 
 
 def comparison_format(path: str | Path) -> str:
-    found = SUFFIXES.get(Path(path).suffix.lower())
-    if found is None:
+    suffix = Path(path).suffix.lower()
+    found = SUFFIXES.get(suffix)
+    # `.ops.csv` and the like are of one analysis: a comparison under such a name would be taken for it.
+    if found is None or find_format(path).suffix != suffix:
         raise UsageError(f"'{path}': the name must end in one of: {', '.join(sorted(SUFFIXES))}")
     return found
 
 
 def render(compared: Compared, format: str = "text", options: Options | None = None) -> str:
+    if format not in RENDERERS:
+        raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(RENDERERS))}")
     return RENDERERS[format](compared, options or Options())
 
 

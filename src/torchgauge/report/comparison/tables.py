@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchgauge.consumption import ESTIMATED
-from torchgauge.report.comparison.changes import INCOMPARABLE, INDISTINCT, UNCERTAIN
+from torchgauge.report.comparison.changes import INCOMPARABLE, INDISTINCT, UNCERTAIN, change
 from torchgauge.report.comparison.data import Compared
 from torchgauge.report.comparison.groups import ChangeGroup, grouped_changes
-from torchgauge.report.comparison.readings import ABOUT
+from torchgauge.report.comparison.readings import ABOUT, Reading
 from torchgauge.report.comparison.structure import STATES
 from torchgauge.report.comparison.weights import WeightPair, WeightsCompared
 from torchgauge.report.escape import visible
@@ -123,8 +123,8 @@ def _weight_cells(pair: WeightPair) -> tuple[str, ...]:
         name += f" {format_shape(pair.shape)} → {format_shape(pair.other_shape)}"
     elif pair.dtype != pair.other_dtype:
         name += f" {pair.dtype} → {pair.other_dtype}"
-    shift = "-" if pair.shift is None else f"{'+' if pair.shift > 0 else ''}{format_percent(pair.shift)}"
-    return visible(name), shift, *map(format_value, std), *map(format_percent, sparsity)
+    norm = change(*(Reading(value) for value in pair.figures["l2"]))
+    return visible(name), norm.text, *map(format_value, std), *map(format_percent, sparsity)
 
 
 def _drift_table(found: WeightsCompared) -> Table:

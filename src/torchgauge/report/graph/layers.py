@@ -13,8 +13,8 @@ from itertools import pairwise
 from math import ceil, sqrt
 
 _SWEEPS = 8
-# So many beside each other still fit a page.
-_GRID = 6
+# So many beside each other, and no wider, still fit a page.
+_GRID, _PAGE = 6, 660.0
 
 
 @dataclass(eq=False, slots=True)
@@ -57,9 +57,11 @@ class Layers:
         return {vertex: rank for rank, row in enumerate(self.rows) for vertex in row}
 
 
-def lay_in_rows(count: int, entries: int, exits: int, arcs: Sequence[Arc]) -> Layers:
+def lay_in_rows(
+    count: int, entries: int, exits: int, arcs: Sequence[Arc], widths: Sequence[float] | None = None
+) -> Layers:
     """The first `entries` of the vertices go into a row above all, the last `exits` into one below all."""
-    ranks = _ranks(count, entries, exits, arcs)
+    ranks = _ranks(count, entries, exits, arcs, widths or [0.0] * count)
     rows: list[list[int]] = [[] for _ in range(max(ranks, default=-1) + 1)]
     for vertex, rank in enumerate(ranks):
         rows[rank].append(vertex)
@@ -69,7 +71,7 @@ def lay_in_rows(count: int, entries: int, exits: int, arcs: Sequence[Arc]) -> La
     return layers
 
 
-def _ranks(count: int, entries: int, exits: int, arcs: Sequence[Arc]) -> list[int]:
+def _ranks(count: int, entries: int, exits: int, arcs: Sequence[Arc], widths: Sequence[float]) -> list[int]:
     below: list[list[int]] = [[] for _ in range(count)]
     above: list[list[int]] = [[] for _ in range(count)]
     for arc in arcs:
@@ -85,21 +87,24 @@ def _ranks(count: int, entries: int, exits: int, arcs: Sequence[Arc]) -> list[in
         readers = [ranks[lower] for lower in below[vertex] if lower in inner]
         if readers and not above[vertex]:
             ranks[vertex] = max(min(readers) - 1, min(entries, 1))
-    _rank_loose(ranks, [vertex for vertex in inner if not above[vertex] and not below[vertex]], entries)
+    _rank_loose(ranks, [vertex for vertex in inner if not above[vertex] and not below[vertex]], entries, widths)
     last = max((ranks[vertex] for vertex in inner), default=0) + 1
     for vertex in range(count - exits, count):
         ranks[vertex] = last
     return ranks
 
 
-def _rank_loose(ranks: list[int], loose: list[int], entries: int) -> None:
+def _rank_loose(ranks: list[int], loose: list[int], entries: int, widths: Sequence[float]) -> None:
     """What nothing flows to or from stands in a grid below the rest."""
     others = set(range(entries, len(ranks))) - set(loose)
     bound = [ranks[vertex] for vertex in others]
-    start = max(bound, default=min(entries, 1) - 1) + 1
+    rank = max(bound, default=min(entries, 1) - 1) + 1
     columns = min(ceil(sqrt(len(loose) * 1.5)), _GRID)
-    for place, vertex in enumerate(loose):
-        ranks[vertex] = start + place // columns
+    used, wide = 0, 0.0
+    for vertex in loose:
+        if used == columns or (used and wide + widths[vertex] > _PAGE):
+            rank, used, wide = rank + 1, 0, 0.0
+        ranks[vertex], used, wide = rank, used + 1, wide + widths[vertex]
 
 
 def _segments(count: int, arcs: Sequence[Arc], ranks: list[int], rows: list[list[int]]) -> list[Segment]:

@@ -89,9 +89,10 @@ class Room:
         self.first_exit = len(self.entering) + len(inner)
         self.arcs = {key: self._arc(*key) for key in traffic.edges}
         count, arcs = self.first_exit + len(self.leaving), list(self.arcs.values())
-        self.layers = lay_in_rows(count, len(self.entering), len(self.leaving), arcs)
         self.extents = [self._extent(vertex) for vertex in range(count)]
-        self.x = stand(self.layers, [width for width, _ in self.extents], COLUMN_GAP)
+        widths = [width for width, _ in self.extents]
+        self.layers = lay_in_rows(count, len(self.entering), len(self.leaving), arcs, widths)
+        self.x = stand(self.layers, widths, COLUMN_GAP)
         self.rank_of = self.layers.rank_of
         self.bands = self._bands()
 

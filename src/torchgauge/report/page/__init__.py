@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torchgauge.checkpoint.collector import collector_paused
+
 # Importing a part registers it.
 from torchgauge.report.headline import model_kind
 from torchgauge.report.options import Options
@@ -61,6 +63,7 @@ __all__ = [
 
 
 @renderer("html", suffix=".html")
+@collector_paused()
 def render_page(view: View, options: Options) -> str:
     return assemble(page_title(view), build_payload(view, options), SECTIONS)
 

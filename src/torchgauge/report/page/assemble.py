@@ -30,9 +30,30 @@ def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str]) ->
         title=escape(visible(title)),
         policy=_policy(script),
         style="\n".join(map(_asset, STYLES)),
+        plain=plain_overview(payload),
         payload=json.dumps(payload, allow_nan=False, separators=(",", ":")).translate(_ESCAPES),
         script=script,
     )
+
+
+def plain_overview(payload: Mapping[str, Any]) -> str:
+    """What a reader without scripts sees: the figures of the overview, as text."""
+    found = payload.get("overview")
+    if not found:
+        return ""
+    items = "".join(map(_plain_card, found["cards"]))
+    warnings = "".join(f'<p class="warning">{_text(text)}</p>' for text in found["warnings"])
+    heading = f"<h1>{_text(found['name'])}</h1><p>{_text(found['kind'])} · {_text(found['run'])}</p>"
+    return f'{heading}{warnings}<dl class="facts">{items}</dl>'
+
+
+def _plain_card(card: Mapping[str, str]) -> str:
+    note = card["note"] if card["kind"] == "static" else f"{card['kind']}; {card['note']}"
+    return f"<dt>{_text(card['label'])}</dt><dd><b>{_text(card['value'])}</b> <small>{_text(note)}</small></dd>"
+
+
+def _text(value: Any) -> str:
+    return escape(visible(str(value)))
 
 
 def _section(name: str) -> str:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+# A cell shows three digits: so many keep what it shows, and halve the columns of measured figures.
+DIGITS = 8
+# Of the ends of a range, which only a tooltip shows.
+RANGE_DIGITS = 5
+
+
+def shortened(values: Iterable[Any], digits: int = DIGITS) -> list[Any]:
+    return [float(f"{value:.{digits}g}") if isinstance(value, float) else value for value in values]
 
 
 def columns(length: int, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

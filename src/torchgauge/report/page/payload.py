@@ -14,6 +14,7 @@ from torchgauge.view import View
 Part = Callable[[View, Options], Any]
 
 PARTS: dict[str, Part] = {}
+_AS_IT_IS = frozenset({int, bool, type(None)})
 
 
 def part(name: str) -> Callable[[Part], Part]:
@@ -43,7 +44,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_shown(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        # Most of a large page are columns of whole numbers: they are looked at once, not one by one.
+        return list(value) if _AS_IT_IS.issuperset(map(type, value)) else [plain(item) for item in value]
     return _shown(str(value))
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.report.options import Options
-from torchgauge.report.page.column_store import columns
+from torchgauge.report.page.column_store import RANGE_DIGITS, columns, shortened
 from torchgauge.report.page.figures import bytes_moved
 from torchgauge.report.page.payload import part
 from torchgauge.units import format_shape
 from torchgauge.view import View
 
+RANGE = ("estimated_energy_low_j", "estimated_energy_high_j")
 SHAPES = 3  # of one op; the others are counted
 
 _AS_THEY_ARE = (
     "index", "op", "phase", "category", "status", "dtype", "macs", "flops", "bytes_read", "bytes_written",
-    "activation_bytes", "arithmetic_intensity", "live_bytes", "time_s", "cpu_time_s", "flops_per_s", "bytes_per_s",
-    "roof_share", "bound", "energy_j", "estimated_energy_j", "estimated_energy_low_j", "estimated_energy_high_j",
-    "source",
+    "arithmetic_intensity", "live_bytes", "time_s", "cpu_time_s", "roof_share", "bound", "energy_j",
+    "estimated_energy_j", "source",
 )  # fmt: skip
 
 
@@ -29,7 +29,8 @@ def ops(view: View, options: Options) -> dict[str, Any] | None:
     return columns(
         len(rows),
         {
-            **{key: [row[key] for row in rows] for key in _AS_THEY_ARE},
+            **{key: shortened(row[key] for row in rows) for key in _AS_THEY_ARE},
+            **{key: shortened((row[key] for row in rows), RANGE_DIGITS) for key in RANGE},
             "bytes_moved": [bytes_moved(row) for row in rows],
             "input_shapes": [shapes_text(row.input_shapes) for row in rows],
             "output_shapes": [shapes_text(row.output_shapes) for row in rows],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -22,10 +23,11 @@ QUANTILES = ("0.001", "0.01", "0.05", "0.25", "0.5", "0.75", "0.95", "0.99", "0.
 STRUCTURES = ("magnitude", "rows", "columns", "channels", "heads")
 _AS_THEY_ARE = (
     "name", "dtype", "elements", "bytes", "role", "module", "duplicate_of", "nan", "inf", "zeros", "sparsity",
-    "near_zero", "mean", "std", "min", "max", "abs_max", "skewness", "kurtosis", "l1", "l2", "entropy_bits",
+    "near_zero", "mean", "std", "min", "max", "abs_max", "skewness", "kurtosis", "l2", "entropy_bits",
     "entropy_symbol_bits", "compressibility", "spectral_norm", "stable_rank", "condition_estimate",
 )  # fmt: skip
 _PLACES, _OUTLIERS, _ADVICE = 40, 60, 40
+_DISTRIBUTIONS = 4_000
 # A figure needs no more digits for a picture; a page with thousands of tensors must stay small.
 _DIGITS = 4
 
@@ -51,26 +53,38 @@ def weights(view: View, options: Options) -> dict[str, Any] | None:
         "places": [asdict(place) for place in places(view)[:_PLACES]],
         "outliers": list(summary_part(view, "outliers") or ())[:_OUTLIERS],
         "recommendations": [asdict(entry) for entry in advice(view)[:_ADVICE]],
+        "skipped": [{"reason": reason, "count": count} for reason, count in _skipped(rows).most_common()],
         "failures": list(summary_part(view, "failures") or ()),
         "dtypes": [asdict(group) for group in by_dtype(view)],
         "roles": [asdict(group) for group in by_role(view)],
     }
 
 
+def _skipped(rows: Sequence[Row]) -> Counter[str]:
+    return Counter(row["skipped"] for row in rows if row.get("skipped"))
+
+
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {key: [_short(row.get(key)) for row in rows] for key in _AS_THEY_ARE}
     found["shape"] = [format_shape(row["shape"]) for row in rows]
-    found["rank"] = [len(row["shape"]) for row in rows]
-    found["histogram"] = [_histogram(row) for row in rows]
-    found["quantile"] = [_quantiles(row) for row in rows]
+    drawn = _drawn(rows)
+    found["histogram"] = [_histogram(row) if place in drawn else None for place, row in enumerate(rows)]
+    found["quantile"] = [_quantiles(row) if place in drawn else None for place, row in enumerate(rows)]
     found["sqnr"] = [_sqnr(row) for row in rows]
     found["pruning"] = [_pruning(row) for row in rows]
     found["smallest_30db"] = [quantization_of(row).get("smallest_30db") for row in rows]
     found["outlier_share"] = [_short(quantization_of(row).get("outlier_share")) for row in rows]
     found["recommendations"] = ["\n".join(row.get("recommendations") or ()) or None for row in rows]
-    found["int8_db"] = [_short(_decibels(row, "int8", "per_tensor")) for row in rows]
+    # The first of the decibels are those of int8 with one scale.
+    found["int8_db"] = [known and known[0] for known in found["sqnr"]]
     found["removable"] = [_short(((row.get("pruning") or {}).get("magnitude") or {}).get("0.01")) for row in rows]
     return found
+
+
+def _drawn(rows: Sequence[Row]) -> frozenset[int]:
+    """The places of the tensors whose distribution is on the page: of very many the largest."""
+    ranked = sorted(range(len(rows)), key=lambda place: -(rows[place]["bytes"] or 0))
+    return frozenset(ranked[:_DISTRIBUTIONS])
 
 
 def _short(value: Any) -> Any:
@@ -97,7 +111,11 @@ def _decibels(row: Figures, format: str, granularity: str) -> float | None:
 
 def _sqnr(row: Figures) -> tuple[Any, ...] | None:
     """For each granularity the decibels of all formats; None where nothing is known."""
-    found = tuple(_short(_decibels(row, format, grain)) for grain in GRANULARITIES for format in FORMATS)
+    known = quantization_of(row)
+    if not known:
+        return None
+    formats = [known.get(format) or {} for format in FORMATS]
+    found = tuple(_short((each.get(grain) or {}).get("sqnr_db")) for grain in GRANULARITIES for each in formats)
     return found if any(value is not None for value in found) else None
 
 

@@ -14,9 +14,15 @@
   }
 
   // Round numbers (1, 2 or 5 times a power of the base) inside the domain.
-  function linearTicks([low, high], most, binary) {
+  function linearTicks(domain, most, binary) {
+    const ticks = ticksAtMost(domain, most, binary);
+    // One alone gives no scale; a low chart may have two close to each other.
+    return ticks.length > 1 || most > 8 ? ticks : linearTicks(domain, most * 1.6, binary);
+  }
+
+  function ticksAtMost([low, high], most, binary) {
     const raw = (high - low) / Math.max(most, 1);
-    if (!(raw > 0)) return [low];
+    if (!(raw > 0)) return [low, low];
     const base = binary ? 2 ** (10 * Math.floor(Math.log2(raw) / 10)) : 1;
     const power = 10 ** Math.floor(Math.log10(raw / base));
     const step = base * power * [1, 2, 5, 10].find((factor) => factor * power * base >= raw);
@@ -47,10 +53,14 @@
 
   function ticksOf(axis, most) {
     if (axis.ticks) return axis.ticks;
-    return axis.scale === "log" ? logTicks(axis.domain, most) : linearTicks(axis.domain, most, axis.format === "bytes");
+    if (axis.scale === "log") return logTicks(axis.domain, most);
+    return distinct(linearTicks(axis.domain, most, axis.format === "bytes" || axis.isBinary), formOf(axis));
   }
 
-  // Axes are {scale: "linear" | "log", domain: [low, high], label, format, ticks}; format is a name of tg.format or a
+  // Ticks closer than the form can tell apart would repeat a label.
+  const distinct = (ticks, form) => ticks.filter((tick, place) => !place || form(tick) !== form(ticks[place - 1]));
+
+  // Axes are {scale: "linear" | "log", domain: [low, high], label, format, isBinary, ticks}; format is a name of tg.format or a
   // function. `caption` is the text alternative and stands below the chart.
   tg.chart.frame = (element, { width = 760, height = 300, x, y, caption, label }) => {
     const full = Math.max(Math.min(element.clientWidth || width, width), 280);

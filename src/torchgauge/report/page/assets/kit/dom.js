@@ -57,7 +57,8 @@ const tg = {};
   tg.short = (text, limit = 120) => {
     if (text.length <= limit) return text;
     const tail = Math.floor(limit / 3);
-    return `${text.slice(0, limit - tail - 1)}…${text.slice(-tail)}`;
+    // Not through the middle of a character beyond the first 65,536.
+    return `${text.slice(0, limit - tail - 1).replace(/[\ud800-\udbff]$/, "")}…${text.slice(-tail).replace(/^[\udc00-\udfff]/, "")}`;
   };
 
   // A figure and its unit stay on one line.
@@ -84,6 +85,19 @@ const tg = {};
     const box = tg.el("input", { type: "checkbox", on: { change: () => onChange(box.checked) } });
     box.checked = checked;
     return tg.el("label", { class: "check" }, box, tg.el("span", {}, label));
+  };
+
+  // A menu of check boxes behind a button: Escape and a click elsewhere close it.
+  tg.menu = (label, checks) => {
+    const menu = tg.el("details", { class: "menu" }, tg.el("summary", {}, label), tg.el("div", {}, checks));
+    const close = () => { menu.open = false; };
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !menu.open) return;
+      close();
+      menu.querySelector("summary").focus();
+    });
+    document.addEventListener("pointerdown", (event) => { if (!menu.contains(event.target)) close(); });
+    return menu;
   };
 
   // A search field: "/" anywhere in its section focuses it, Escape empties it.

@@ -4,9 +4,11 @@
 
   // The types with the most in view have colours of their own; containers stay neutral.
   function byType(tree, cells, value) {
+    // What does all of its work itself is no container, though it may hold an activation that has none of it.
+    const isContainer = (row) => tree.children(row).some((child) => value(child) > 0);
     const sums = new Map();
     for (const { row, hidden } of cells) {
-      if (tree.children(row).length && !hidden) continue;
+      if (isContainer(row) && !hidden) continue;
       const type = tree.type(mainLeaf(tree, row, value));
       sums.set(type, (sums.get(type) ?? 0) + value(row));
     }
@@ -17,7 +19,7 @@
     return {
       legend: typeLegend(kinds, ranked.length > TYPES ? other : null),
       fill({ row, hidden }) {
-        if (!tree.children(row).length) return fill(row);
+        if (!isContainer(row)) return fill(row);
         return hidden ? tg.mix(neutral, fill(mainLeaf(tree, row, value)), 0.45) : neutral;
       },
     };
@@ -25,10 +27,13 @@
 
   // The leaf that has most of a module: its colour hints at what a folded module holds.
   function mainLeaf(tree, row, value) {
-    for (let below = tree.children(row); below.length; below = tree.children(row)) {
-      row = below.reduce((most, child) => (value(child) > value(most) ? child : most));
+    for (;;) {
+      const below = tree.children(row);
+      const largest = below.reduce((most, child) => (most === null || value(child) > value(most) ? child : most), null);
+      const own = value(row) - below.reduce((sum, child) => sum + value(child), 0);
+      if (largest === null || value(largest) <= 0 || own > value(largest)) return row;
+      row = largest;
     }
-    return row;
   }
 
   function typeLegend(kinds, other) {

@@ -101,6 +101,12 @@
     text: known(String),
   };
 
+  // The range of the estimated energy in a row of a store.
+  tg.rangeText = (store, row) => {
+    const [low, high] = ["low", "high"].map((end) => store.get(row, `estimated_energy_${end}_j`));
+    return low === null || high === null ? null : `estimated, between ${tg.format.joules(low)} and ${tg.format.joules(high)}`;
+  };
+
   // An estimate never looks like a measurement: "≈ 1.2 mJ".
   tg.figureText = (figure, value) => {
     const text = tg.format[figure.form](value);

@@ -12,10 +12,11 @@
     for (const entry of entries) if (entry.isIntersecting) mark(entry.target.id);
   }, { rootMargin: "-15% 0px -80% 0px" });
 
-  // `part` may be left out for a section that needs none. `lead` is a sentence under the heading.
-  tg.section = ({ id, title, part, lead, draw: drawSection }) => {
+  // `part` may be left out for a section that needs none. `lead` is a sentence under the heading; `title` a text or made from the data.
+  tg.section = ({ id, title: named, part, lead, draw: drawSection }) => {
     const data = part === undefined ? true : tg.part(part);
     if (data === null || data === undefined) return;
+    const title = typeof named === "function" ? named(data) : named;
     const body = tg.el("div", { class: "body" });
     const element = tg.el("section", { id, class: "waiting", "aria-labelledby": `${id}-title` },
       tg.el("h2", { id: `${id}-title`, tabindex: "-1" }, title), lead ? tg.note(lead) : null, body);
@@ -66,7 +67,9 @@
   };
 
   tg.drawAll = () => { for (const id of sections.keys()) draw(id); };
-  addEventListener("beforeprint", tg.drawAll);
+  // A table that is made while the page is being printed hears of it no other way.
+  addEventListener("beforeprint", () => { tg.isPrinting = true; tg.drawAll(); });
+  addEventListener("afterprint", () => { tg.isPrinting = false; });
 
   // A key in the section that the reader is in: "/" goes to its search field.
   addEventListener("keydown", (event) => {
@@ -79,7 +82,7 @@
   });
 
   tg.start = () => {
-    const wanted = decodeURIComponent(location.hash.slice(1));
+    const wanted = location.hash.slice(1);
     if (sections.has(wanted)) tg.go(wanted);
   };
   addEventListener("hashchange", tg.start);

@@ -3,13 +3,14 @@
   const ROW = 26;
   const SPARE = 12; // rows beyond the view on both sides
   const PRINTED = 250;
+  const [NUMBER, ESTIMATE] = [6.3, 7.3]; // em: three digits and a unit; with the sign of an estimate
 
   /* options:
-     label, columns [{key, label, title, width (em), grow, isText, isEstimated, text(row), value(row), cell(row), tip(row)}],
+     label, columns [{key, label, title, width (em), grow, isText, isIndex, isEstimated, text(row), value(row), cell(row), tip(row)}],
      rows [row, …], sort {key, descending}, onSort(key, descending), onEnter(row), onSelect(row), isSelected(row),
      tree {isFolder(row), isOpen(row), toggle(row, open), parent(row)} for aria and arrow keys. */
   tg.table = (element, options) => {
-    const table = { options, rows: options.rows, columns: options.columns, active: 0, printing: false };
+    const table = { options, rows: options.rows, columns: options.columns, active: 0, printing: Boolean(tg.isPrinting) };
     table.head = tg.el("div", { class: "grid-head", role: "row" });
     table.body = tg.el("div", { class: "grid-body", role: "rowgroup" });
     table.box = tg.el("div", { class: "grid-table", role: options.tree ? "treegrid" : "grid", tabindex: "0", "aria-label": options.label },
@@ -32,7 +33,7 @@
 
   function setColumns(table, columns) {
     table.columns = columns;
-    const widths = columns.map((column) => column.width ?? (column.isText ? 12 : 7.7));
+    const widths = columns.map((column) => column.width ?? (column.isText ? 12 : Math.max(column.isEstimated ? ESTIMATE : NUMBER, 1.9 + 0.57 * column.label.length)));
     table.screenTracks = columns.map(({ grow }, place) => (grow ? `minmax(${widths[place]}em, ${grow}fr)` : `${widths[place]}em`)).join(" ");
     table.paperTracks = widths.map((width) => `minmax(0, ${width}fr)`).join(" ");
     // Every row is equally wide, or the columns would not stand below each other.
@@ -163,7 +164,7 @@
 
   function cellElement(column, row) {
     const content = column.cell ? column.cell(row) : column.text(row);
-    const isZero = !column.isText && (content === "0" || content === "–" || content === "0 B" || content === "0 s");
+    const isZero = !column.isText && !column.isIndex && (content === "0" || content === "–" || content === "0 B" || content === "0 s");
     const classes = ["grid-cell", column.isText && "is-text", column.isEstimated && "is-estimated", isZero && "is-zero"];
     return tg.el("div", {
       class: classes.filter(Boolean).join(" "), role: "gridcell", title: column.tip ? tg.short(column.tip(row) ?? "", 600) : null,

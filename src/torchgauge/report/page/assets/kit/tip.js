@@ -29,6 +29,9 @@
     attach(element, content) {
       element.addEventListener("pointermove", (event) => show(content(), event.clientX, event.clientY));
       element.addEventListener("pointerleave", hide);
+      // A listener for the focus makes any SVG element a stop of the Tab key.
+      if (!element.hasAttribute("tabindex")) return;
+      element.setAttribute("aria-describedby", box.id);
       element.addEventListener("focus", () => {
         const { left, bottom } = element.getBoundingClientRect();
         show(content(), left, bottom - 12);

@@ -12,7 +12,7 @@
   const SHOWN = 14;
 
   tg.section({
-    id: "distribution", title: "Cost", part: "distribution",
+    id: "distribution", title: (data) => (data.resembles ? "Layers" : "Cost"), part: "distribution",
     draw(element, data) {
       if (data.resembles) { drawResembling(element, data.resembles); return; }
       const figures = FIGURES.filter(({ key }) => [...data.categories, ...data.layers].some((row) => row[key]));

@@ -110,7 +110,8 @@ tg.section({
 
     function describe(figure) {
       const closed = area.boxes.filter(({ item }) => !item.inside.length).length;
-      const by = figure ? ` Darker: more ${figure.label}${figure.kind === "estimated" ? " (estimated)" : ""}, for all that a box stands for.` : " The strip of a box: its kinds of work, by FLOPs.";
+      const strip = data.steps.op.length ? " The strip of a box: its kinds of work, by FLOPs." : "";
+      const by = figure ? ` Darker: more ${figure.label}${figure.kind === "estimated" ? " (estimated)" : ""}, for all that a box stands for.` : strip;
       const flow = scene.edges.length ? ` ${tg.plural(scene.edges.length, "connection")}; a wider line carries more bytes, a dashed one goes back to a module that is called again.` : "";
       caption.textContent = `${tg.plural(closed, "box", "boxes")} of ${tg.plural(data.steps.op.length || graph.count, data.steps.op.length ? "op" : "module")}.${flow}${by}`;
     }
@@ -194,7 +195,9 @@ tg.section({
     }
 
     function fitting() {
-      return Math.min(view.clientWidth / area.width, view.clientHeight / area.height, 1);
+      // The view is as high as the picture, up to its limit.
+      const height = parseFloat(getComputedStyle(view).maxHeight) || view.clientHeight;
+      return Math.min(view.clientWidth / area.width, height / area.height, 1);
     }
 
     function startingScale() {

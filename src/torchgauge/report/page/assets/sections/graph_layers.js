@@ -2,11 +2,11 @@
 // Vertices are numbered in the order of the run: an arc to a smaller number goes back up and is turned round.
 (() => {
   const SWEEPS = 8;
-  const GRID = 6; // so many beside each other still fit a page
+  const [GRID, PAGE] = [6, 660]; // so many beside each other, and no wider, still fit a page
 
   // arcs: [{tail, head, strand, tailX, headX}]; they get `way` and `goesBack`. Numbers from `count` on are bends.
-  tg.graph.layers = (count, entries, exits, arcs) => {
-    const ranks = ranksOf(count, entries, exits, arcs);
+  tg.graph.layers = (count, entries, exits, arcs, widths) => {
+    const ranks = ranksOf(count, entries, exits, arcs, widths);
     const rows = Array.from({ length: ranks.reduce((most, rank) => Math.max(most, rank), -1) + 1 }, () => []);
     ranks.forEach((rank, vertex) => rows[rank].push(vertex));
     const layers = { count, rows, segments: segmentsOf(count, arcs, ranks, rows) };
@@ -17,7 +17,7 @@
     return layers;
   };
 
-  function ranksOf(count, entries, exits, arcs) {
+  function ranksOf(count, entries, exits, arcs, widths) {
     const below = Array.from({ length: count }, () => []);
     const above = Array.from({ length: count }, () => []);
     for (const { tail, head } of arcs) {
@@ -34,7 +34,7 @@
       const readers = below[vertex].filter((lower) => lower < end).map((lower) => ranks[lower]);
       if (readers.length && !above[vertex].length) ranks[vertex] = Math.max(Math.min(...readers) - 1, top);
     }
-    rankLoose(ranks, above, below, entries, end, top);
+    rankLoose(ranks, above, below, entries, end, top, widths);
     let last = 0;
     for (let vertex = entries; vertex < end; vertex += 1) last = Math.max(last, ranks[vertex] + 1);
     ranks.fill(last, end);
@@ -42,7 +42,7 @@
   }
 
   // What nothing flows to or from stands in a grid below the rest.
-  function rankLoose(ranks, above, below, entries, end, top) {
+  function rankLoose(ranks, above, below, entries, end, top, widths) {
     const loose = [];
     let start = top;
     for (let vertex = entries; vertex < end; vertex += 1) {
@@ -50,7 +50,12 @@
       else start = Math.max(start, ranks[vertex] + 1);
     }
     const columns = Math.min(Math.ceil(Math.sqrt(loose.length * 1.5)), GRID);
-    loose.forEach((vertex, place) => { ranks[vertex] = start + Math.floor(place / columns); });
+    let [rank, used, wide] = [start, 0, 0];
+    for (const vertex of loose) {
+      if (used === columns || used && wide + widths[vertex] > PAGE) [rank, used, wide] = [rank + 1, 0, 0];
+      ranks[vertex] = rank;
+      [used, wide] = [used + 1, wide + widths[vertex]];
+    }
   }
 
   function segmentsOf(count, arcs, ranks, rows) {

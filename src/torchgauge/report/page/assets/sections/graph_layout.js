@@ -61,8 +61,9 @@
     const count = firstExit + leaving.size;
     const innerOf = (vertex) => inner[vertex - entering.size];
     const arcs = flows.map(arcOf);
-    const layers = tg.graph.layers(count, entering.size, leaving.size, arcs);
-    const x = tg.graph.columns(layers, Array.from({ length: count }, (_, vertex) => innerOf(vertex)?.width ?? 0), COLUMN_GAP);
+    const widths = Array.from({ length: count }, (_, vertex) => innerOf(vertex)?.width ?? 0);
+    const layers = tg.graph.layers(count, entering.size, leaving.size, arcs, widths);
+    const x = tg.graph.columns(layers, widths, COLUMN_GAP);
     const { rankOf } = layers;
     const bands = bandsOf();
     return area();

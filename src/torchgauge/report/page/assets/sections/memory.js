@@ -20,11 +20,13 @@
     const difference = measured && tg.isKnown(measured.difference_share) ? `, ${signed(measured.difference_share)} of the prediction of ${tg.format.bytes(measured.predicted_bytes)}` : "";
     return [
       ["Peak of activations", tg.format.bytes(data.peak_bytes), `${place}; from the shapes alone, inputs included`],
-      measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `allocated at most by one run beyond what was there before it${difference}`] : null,
+      measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `allocated at most by one run beyond what was there before it${difference}${stateText(measured.figures.optimizer_state_bytes)}`] : null,
       ["Held all the time", tg.format.bytes(data.param_bytes + data.buffer_bytes), `parameters ${tg.format.bytes(data.param_bytes)}, buffers ${tg.format.bytes(data.buffer_bytes)}`],
     ];
   }
 
+  // The static course makes it in its only step, the measured step finds it there.
+  const stateText = (bytes) => (bytes ? `; the optimizer's state, ${tg.format.bytes(bytes)}, was there before` : "");
   const signed = (share) => `${share >= 0 ? "+" : ""}${tg.format.percent(share)}`;
   const placeText = (op) => `${op.op} (op ${op.index}) in ${op.module === "" ? "the model itself" : tg.short(op.module, 90)}`;
 

@@ -44,6 +44,7 @@
     (origin === "measured" ? `measured by a meter; ${boundary}` : origin === "estimated" ? `estimated from operations, bytes and time for ${technology}; ${boundary}` : "unavailable");
 
   function weightText({ scan, failures }) {
+    if (!scan.bytes) return "nothing was read: no tensor has stored values";
     const read = scan.seconds ? `${tg.format.bytes(scan.bytes)} read in ${tg.format.seconds(scan.seconds)}, ` : "";
     const failed = failures.length ? `; ${tg.plural(failures.length, "tensor")} could not be read` : "";
     return `${read}${scan.deep ? "with matrices and groups (deep)" : "without the deep passes"}; statistics over finite values${failed}`;

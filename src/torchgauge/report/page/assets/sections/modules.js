@@ -33,12 +33,12 @@ tg.section({
       ].filter((column) => modules.has(column.key)).map((column) => ({
         ...column,
         text: (row) => tg.figureText(column.figure, modules.get(row, column.key)),
-        tip: (row) => exactText(modules.get(row, column.key)),
+        tip: (row) => (column.isEstimated ? tg.rangeText(modules, row) : exactText(modules.get(row, column.key))),
       }));
       const texts = [["output_shapes", "Output"], ["input_shapes", "Input"], ["aliases", "Aliases"]]
         .filter(([key]) => modules.has(key))
         .map(([key, label]) => ({
-          key, label, isText: true, width: 11,
+          key, label, isText: true, width: 10, grow: 0.3,
           text: (row) => tg.format.text(modules.get(row, key)), tip: (row) => modules.get(row, key),
         }));
       return [...shown, ...texts];
@@ -175,12 +175,12 @@ tg.section({
     }
 
     function chooser() {
-      return tg.el("details", { class: "menu" }, tg.el("summary", {}, "Columns"), tg.el("div", {}, all.map((column) =>
+      return tg.menu("Columns", all.map((column) =>
         tg.check(column.title ?? column.label, wanted.has(column.key), (checked) => {
           if (checked) wanted.add(column.key);
           else wanted.delete(column.key);
           table.setColumns(columns());
-        }))));
+        })));
     }
 
     function controlsAndTable() {

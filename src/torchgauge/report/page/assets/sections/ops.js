@@ -20,12 +20,13 @@ tg.section({
 
     function makeColumns() {
       return [
-        number("index", "#", "exact", 4.2), text("op", "Op", 13, 1), text("module", "Module", 13, 1.3),
+        { ...number("index", "#", "exact", 1.9 + 0.58 * tg.format.exact(ops.length).length), isIndex: true }, text("op", "Op", 11.5, 1),
+        text("module", "Module", 11.5, 1.3), text("output_shapes", "Output", 10.5, 0.8),
         work("macs", "MACs"), work("flops", "FLOPs"), number("bytes_moved", "Moved", "bytes"), number("bytes_read", "Bytes read", "bytes"),
         number("bytes_written", "Bytes written", "bytes"), number("arithmetic_intensity", "FLOPs per byte", "count", 8), number("live_bytes", "Live", "bytes"),
         number("time_s", "Time", "seconds"), number("cpu_time_s", "CPU time", "seconds"), number("roof_share", "Of the roof", "percent"),
-        text("bound", "Bound", 6), number("energy_j", "Energy", "joules"), estimated("estimated_energy_j", "Energy", "joules"), text("category", "Kind", 9), text("phase", "Phase", 7), text("status", "Status", 7),
-        text("dtype", "Type", 7), text("output_shapes", "Output", 12), text("input_shapes", "Input", 15), text("source", "Source", 15),
+        text("bound", "Bound", 6), number("energy_j", "Energy", "joules"), estimated("estimated_energy_j", "Energy", "joules"), text("category", "Kind", 8.4), text("phase", "Phase", 7), text("status", "Status", 7),
+        text("dtype", "Type", 7), text("input_shapes", "Input", 15), text("source", "Source", 15),
       ].filter((column) => ops.has(column.key) && !isConstant(column.key));
     }
 
@@ -58,7 +59,7 @@ tg.section({
 
     function estimated(key, label, form) {
       const figure = { form, kind: "estimated" };
-      return { ...number(key, label, form), isEstimated: true, title: `${label}, estimated`, text: (row) => tg.figureText(figure, ops.get(row, key)) };
+      return { ...number(key, label, form), isEstimated: true, title: `${label}, estimated`, tip: (row) => tg.rangeText(ops, row), text: (row) => tg.figureText(figure, ops.get(row, key)) };
     }
 
     function columns() { return all.filter((column) => wanted.has(column.key)); }
@@ -101,12 +102,12 @@ tg.section({
     }
 
     function chooser() {
-      return tg.el("details", { class: "menu" }, tg.el("summary", {}, "Columns"), tg.el("div", {}, all.map((column) =>
+      return tg.menu("Columns", all.map((column) =>
         tg.check(column.title ?? column.label, wanted.has(column.key), (checked) => {
           if (checked) wanted.add(column.key);
           else wanted.delete(column.key);
           table.setColumns(columns());
-        }))));
+        })));
     }
 
     function categories() {

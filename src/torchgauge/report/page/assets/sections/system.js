@@ -32,7 +32,7 @@
     const bottom = Math.min(...values) > 0.5 * top ? Math.min(...values) - 0.1 * (top - Math.min(...values)) : 0;
     const frame = tg.chart.frame(cell, {
       width: 300, height: 130, x: { scale: "linear", domain: [0, quantity.t_s.at(-1)], format: "seconds" },
-      y: { scale: "linear", domain: [bottom, top + (top - bottom) * 0.08], format: form }, label: `${quantity.name} over the runs`,
+      y: { scale: "linear", domain: [bottom, top + (top - bottom) * 0.08], format: form, isBinary: quantity.unit.startsWith("B") }, label: `${quantity.name} over the runs`,
     });
     quantity.lines.forEach(({ label, values: line }, place) => {
       tg.chart.line(frame, quantity.t_s.map((t, at) => [t, line[at]]), { color: `var(--c${place})`, label: label || quantity.name });

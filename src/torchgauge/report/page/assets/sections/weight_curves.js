@@ -97,7 +97,7 @@
       const points = [];
       let sum = 0;
       for (const [decibels, elements] of kept) { sum += elements; points.push([Math.min(Math.max(decibels, 0), 60), sum / all]); }
-      tg.chart.line(frame, [[60, 0], ...points, [0, 1]].map(([x, y]) => [x, y]), { color: `var(--c${place})`, label: format, step: false });
+      tg.chart.line(frame, [[60, 0], ...points, [0, 1]].map(([x, y]) => [x, y]), { color: `var(--c${place})`, label: format, step: true });
     });
     tg.chart.legend(area, formats.map((format, place) => ({ label: format, color: `var(--c${place})` })));
   }
@@ -113,7 +113,7 @@
       all += elements;
       curve(store.get(row, "histogram"), store.get(row, "zeros"), ERRORS, COARSE).forEach((share, place) => { sums[place] += share * elements; });
     }
-    const frame = pruningFrame(box, "Every tensor pruned by magnitude to the same relative error. From the histograms: dashed, since it is not exact.");
+    const frame = pruningFrame(box, `${spread.length < rows.length ? `Of the ${tg.plural(spread.length, "tensor")} with a distribution here, each` : "Every tensor"} pruned by magnitude to the same relative error. From the histograms: dashed, since it is not exact.`);
     tg.chart.line(frame, ERRORS.map((error, place) => [error, sums[place] / all]), { color: "var(--c0)", estimated: true, label: "all parameters" });
     const exact = [[0.01, 0], [0.05, 1]].map(([x, place]) => ({ x, y: rows.reduce((sum, row) => sum + (store.get(row, "pruning")?.[place] ?? 0) * store.get(row, "elements"), 0) / rows.reduce((sum, row) => sum + store.get(row, "elements"), 0) }));
     tg.chart.dots(frame, exact, { color: "var(--c0)", label: "Exact", tip: ({ x, y }) => [["removed", tg.format.percent(y)], ["at a relative error of", percentTick(x)], "exact"] });

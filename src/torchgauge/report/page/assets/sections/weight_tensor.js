@@ -16,7 +16,7 @@
   };
 
   const one = (store, row) => ({ get: (key) => store.get(row, key), title: store.get(row, "name"), note: `${store.get(row, "shape")} ${store.get(row, "dtype")}` });
-  const whole = (total) => ({ get: (key) => total[key] ?? null, title: "All parameters together", note: "" });
+  const whole = (total) => ({ get: (key) => total[key] ?? null, title: "All parameters together", note: "", isWhole: true });
 
   function drawOne(area, tensor, state) {
     area.append(tg.el("h3", {}, tg.name(tensor.title, 140), " ", tg.el("small", {}, tensor.note)));
@@ -25,7 +25,7 @@
     const [left, right] = [tg.el("div"), tg.el("div")];
     box.append(left, right);
     drawHistogram(left, tensor, state.data.quantiles);
-    right.append(tg.facts(facts(tensor)));
+    if (!tensor.isWhole) right.append(tg.facts(facts(tensor)));
     drawFormats(right, tensor, state.data);
     tg.drawPruning(left, tensor, state.data);
     const advised = tensor.get("recommendations");
@@ -50,7 +50,7 @@
 
   function drawHistogram(box, tensor, names) {
     const histogram = tensor.get("histogram");
-    if (!histogram) { box.append(tg.note("Its values were not read.")); return; }
+    if (!histogram) { box.append(tg.note(tg.isKnown(tensor.get("mean")) ? "The page has the distributions of the largest tensors only; this is a smaller one." : "Its values were not read.")); return; }
     const [low, high, ...counts] = histogram;
     const control = { isLog: Math.max(...counts) > 400 * (counts.filter((count) => count > 0).sort((a, b) => a - b)[0] ?? 1) };
     const area = tg.el("div");

@@ -26,13 +26,15 @@
       const state = { store, data, figures: FIGURES.filter(({ key }) => store.has(key)), listeners: [], chosen: null };
       state.choose = (row, origin) => { state.chosen = row; for (const listener of state.listeners) listener(row, origin); };
       for (const failure of data.failures.slice(0, 10)) element.append(tg.warn(`${tg.short(failure.name, 200)} could not be read: ${failure.reason}`));
+      for (const { reason, count } of data.skipped.slice(0, 5)) element.append(tg.note(tg.short(`${tg.plural(count, "tensor")} not read: ${reason}.`, 300)));
       if (data.total) element.append(tg.facts(totals(data.total)));
       if (data.has_values) {
         tg.drawWeightMap(element, state);
         tg.drawTensor(element, state);
         tg.drawWeightCurves(element, state);
       } else {
-        element.append(tg.note("The values were not read: --weights reads them. These are the tensors as they are stored."));
+        const hint = data.skipped.length ? "" : "The values were not read: --weights reads them. ";
+        element.append(tg.note(`${hint}These are the tensors by name, shape and size.`));
       }
       drawTable(element, state);
       drawOutliers(element, state);
@@ -64,8 +66,8 @@
     const view = { words: "", sort: { key: "bytes", descending: true } };
     const text = (key, label, width) => ({ key, label, width, isText: true, text: (row) => store.get(row, key) ?? "–", tip: (row) => store.get(row, key) });
     const columns = [
-      { ...text("name", "Tensor", 18), grow: 1, cell: (row) => tg.name(store.get(row, "name"), 90) },
-      text("shape", "Shape", 9), text("dtype", "Type", 6.5), text("role", "Role", 7.6),
+      { ...text("name", "Tensor", 20), grow: 1, cell: (row) => tg.name(store.get(row, "name"), 90) },
+      { ...text("shape", "Shape", 9), grow: 0.25 }, text("dtype", "Type", 6.2), text("role", "Role", 7.4),
       ...figures.map(({ key, label, short, form }) => ({ key, label: short ?? label, title: label, text: (row) => tg.format[form](store.get(row, key)) })),
       store.has("smallest_30db") ? text("smallest_30db", "For 30 dB", 7.5) : null,
     ].filter(Boolean);

@@ -1,0 +1,100 @@
+"""Tables on the pages that say what the code says: written by `--regenerate`, compared otherwise.
+
+<!-- table: options analyze -->
+…
+<!-- end -->
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.models.tables import read_table
+from torchgauge.cli.main import build_parser
+from torchgauge.report import COLUMNS
+from torchgauge.report.budgets.limits import KEYS
+
+_TABLE = re.compile(r"(<!-- table: (?P<name>\S+)(?: (?P<of>\S+))? -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+
+
+def generated(page: Path) -> Iterator[tuple[str, str, str]]:
+    """Name, what the page has, what the code says."""
+    for match in _TABLE.finditer(page.read_text(encoding="utf-8")):
+        yield f"{match['name']} {match['of'] or ''}".strip(), match["body"], _table(match)
+
+
+def regenerate(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    page.write_text(_TABLE.sub(lambda match: f"{match[1]}{_table(match)}{match[5]}", text), encoding="utf-8")
+
+
+def _table(match: re.Match[str]) -> str:
+    return TABLES[match["name"]](match["of"] or "")
+
+
+def subparsers() -> dict[str, argparse.ArgumentParser]:
+    actions = build_parser()._actions
+    choices = next(action.choices for action in actions if isinstance(action, argparse._SubParsersAction))
+    return dict(choices or {})
+
+
+def options_table(command: str) -> str:
+    parser = subparsers()[command]
+    rows = []
+    for group in parser._action_groups:
+        shown = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
+        rows += [(_spelling(action), _meaning(action)) for action in shown]
+    lines = ["| option | meaning |", "|---|---|", *(f"| {option} | {meaning} |" for option, meaning in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _spelling(action: argparse.Action) -> str:
+    value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
+    if not action.option_strings:
+        return f"`{value or action.dest}`"
+    suffix = f" {value}" if value and action.nargs != 0 else ""
+    return ", ".join(f"`{_escaped(option + suffix)}`" for option in action.option_strings)
+
+
+def _meaning(action: argparse.Action) -> str:
+    return _escaped(action.help or "")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def columns_table(_: str) -> str:
+    rows = [f"| `{name}` | {_escaped(column.title)} |" for name, column in COLUMNS.items()]
+    return "\n".join(["| column | heading |", "|---|---|", *rows]) + "\n"
+
+
+def limits_table(_: str) -> str:
+    needs = {None: "", "inference": "measured, as by `--inference`", "profile": "measured, as by `--profile`"}
+    rows = [f"| `{name}` | {needs[key.needs]} |" for name, key in KEYS.items()]
+    return "\n".join(["| key | |", "|---|---|", *rows]) + "\n"
+
+
+def timm_table(_: str) -> str:
+    rows = [f"| {row['model']} | {row['input'].replace('x', '×')} | {int(row['params']):,} | {int(row['macs']):,} |"
+            for row in read_table("timm.csv")]  # fmt: skip
+    return "\n".join(["| model | input | parameters | MACs |", "|---|---|---:|---:|", *rows]) + "\n"
+
+
+def torchvision_table(_: str) -> str:
+    found = dict.fromkeys((row["builder"], row["crop_size"], row["num_params"], row["gmacs_ops"])
+                          for row in read_table("torchvision.csv"))  # fmt: skip
+    rows = [f"| {name} | {crop} | {int(params):,} | {gmacs} |" for name, crop, params, gmacs in found]
+    return "\n".join(["| model | crop | parameters | GMACs |", "|---|---|---:|---:|", *rows]) + "\n"
+
+
+TABLES: dict[str, Callable[[str], str]] = {
+    "options": options_table,
+    "columns": columns_table,
+    "limits": limits_table,
+    "timm": timm_table,
+    "torchvision": torchvision_table,
+}
