@@ -5,7 +5,8 @@ import dataclasses
 from tests.report.sample import BLOCKS, LINEAR_MACS, LINEAR_PARAMS, SQUARE, sample_capture, sample_view
 from torchgauge.records import Capture, ModuleRecord, ParamRecord, TensorSpec
 from torchgauge.report.folding import Block, fold
-from torchgauge.view import ADDITIVE, View
+from torchgauge.rows import ADDITIVE
+from torchgauge.view import View
 
 
 def blocks_by_path(view: View) -> dict[str, Block]:

@@ -16,7 +16,7 @@ from torchgauge.view import View
 
 SHOWN = 8
 # Of code that names every place; the JSON, Markdown and HTML reports have all of it.
-CODE_LINES, CODE_WIDTH = 3, 320
+CODE_LINES, CODE_WIDTH = 10, 320
 _QUANTITIES = {
     "time_s": "of the time", "energy_j": "of the energy", "bytes_moved": "of the bytes moved", "flops": "of the FLOPs",
     "peak_activation_bytes": "of the peak of activations", "param_bytes": "of the parameters' bytes",
@@ -40,8 +40,11 @@ def advice_lines(found: Sequence[Mapping[str, Any]], options: Options, limit: in
         lead = f"{number}. "
         lines += wrap(visible(_headline(row)), options.width, lead=(Span(lead),))
         indent = (Span(" " * len(lead)),)
-        for text in _details(row):
-            lines += wrap(visible(text), options.width, lead=indent, style="dim")
+        before, after = _details(row)
+        lines += [line for text in before for line in wrap(visible(text), options.width, lead=indent, style="dim")]
+        # Not wrapped: a line that is cut in two cannot be pasted.
+        lines += [(*indent, Span(visible(text), "dim")) for text in code_lines(row["code"] or "")]
+        lines += [line for text in after for line in wrap(visible(text), options.width, lead=indent, style="dim")]
     lines += [*more_lines(len(standing) - limit), *withdrawn_lines(found, options)]
     return [heading("Advice"), *lines] if lines else []
 
@@ -50,12 +53,12 @@ def _headline(row: Mapping[str, Any]) -> str:
     return f"{place_text(row)}: {row['recommendation']} ({gain_text(row['expected_gain'])}; {row['rule']})"
 
 
-def _details(row: Mapping[str, Any]) -> list[str]:
+def _details(row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What stands before the code, and what behind it."""
     shown = {name: value for name, value in row["evidence"].items() if name not in _APART}
-    texts = [", ".join(text for name, value in shown.items() if (text := figure_text(name, value)))]
-    texts += code_lines(row["code"] or "")
-    texts += [measured_text(row) or ""]
-    return [*filter(None, texts), f"risk: {row['risk']}; confidence: {row['confidence']}"]
+    figures = ", ".join(text for name, value in shown.items() if (text := figure_text(name, value)))
+    measured, risk = measured_text(row), f"risk: {row['risk']}; confidence: {row['confidence']}"
+    return [figures] if figures else [], [measured, risk] if measured else [risk]
 
 
 def code_lines(code: str) -> list[str]:
@@ -94,8 +97,8 @@ def _number(name: str, value: float) -> str:
         return f"{format_count(value)}/s"
     if name.endswith("_s"):
         return format_seconds(value)
+    if "share" in name.split("_"):
+        return format_percent(value)
     if "bytes" in name:
         return format_bytes(value)
-    if name.endswith("_share"):
-        return format_percent(value)
     return format_exact(value) if isinstance(value, int) else format_value(value)

@@ -13,6 +13,7 @@ from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
+from torchgauge.report.ranking import THE_MODEL
 from torchgauge.report.sections import RANKED, figure, heading, shapes_text, text_cell
 from torchgauge.units import format_count, format_exact, format_joules, format_percent, format_seconds, format_watts
 from torchgauge.view import View
@@ -131,7 +132,7 @@ def hungry_modules(view: View, options: Options) -> list[Line]:
     headings += [Heading(title) for title in ("×", _column(view), "share", *_rate_title(view))]
     rows = [
         [
-            text_cell(entry.paths or "(the model itself)"),
+            text_cell(entry.paths or THE_MODEL),
             text_cell(entry.kind, "dim"),
             figure(format_exact(entry.count)),
             figure(sign + format_joules(entry.joules)),

@@ -26,6 +26,7 @@ from torchgauge.report.tables import (
     summary_table,
     weight_table,
 )
+from torchgauge.report.verified_text import is_withdrawn, measured_text, plan_text, withdrawn_text
 from torchgauge.view import View
 
 LONGEST_NAME = 120
@@ -98,8 +99,17 @@ def _cell(cell: Cell) -> str:
 
 
 def _advice_lines(view: View) -> list[str]:
-    lines = [line for number, row in enumerate(view.advice, start=1) for line in _advice(number, row)]
-    return ["", "## Advice", "", *lines] if lines else []
+    standing = [row for row in view.advice if not is_withdrawn(row)]
+    lines = [line for number, row in enumerate(standing, start=1) for line in _advice(number, row)]
+    gone = [f"- {prose(withdrawn_text(row))}" for row in view.advice if is_withdrawn(row)]
+    lines += ["", "Withdrawn, since it did not hold when it was tried:", "", *gone] if gone else []
+    return ["", "## Advice", "", *lines, *_plan_lines(view.plan)] if lines else []
+
+
+def _plan_lines(plan: Mapping[str, Any] | None) -> list[str]:
+    if plan is None or not plan["rules"]:
+        return []
+    return ["", "## Plan", "", prose(plan_text(plan)), "", *_fenced(plan["code"])]
 
 
 def _advice(number: int, row: Mapping[str, Any]) -> Iterator[str]:
@@ -108,6 +118,8 @@ def _advice(number: int, row: Mapping[str, Any]) -> Iterator[str]:
     indent = " " * len(lead)
     shown = [figure_text(name, value) for name, value in row["evidence"].items() if name not in _LISTED]
     yield f"{indent}- evidence: {', '.join(prose(text) for text in shown if text) or 'none'}"
+    if measured := measured_text(row):
+        yield f"{indent}- {prose(measured)}"
     risk, confidence = prose(str(row["risk"])), prose(str(row["confidence"]))
     yield f"{indent}- risk: {risk}; confidence: {confidence}; rule {code(row['rule'])}"
     if row["code"]:

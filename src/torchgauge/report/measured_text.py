@@ -10,6 +10,7 @@ from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
+from torchgauge.report.ranking import THE_MODEL
 from torchgauge.report.residue import Residue, find_residue
 from torchgauge.report.sections import RANKED, figure, heading, shapes_text, text_cell
 from torchgauge.report.sweep_points import interval_share
@@ -104,7 +105,7 @@ def slow_modules(view: View, options: Options) -> list[Line]:
     headings += [Heading(title) for title in ("×", "FLOPs", "Self", "share")]
     rows = [
         [
-            text_cell(entry.paths or "(the model itself)"),
+            text_cell(entry.paths or THE_MODEL),
             text_cell(entry.kind, "dim"),
             figure(format_exact(entry.count)),
             figure(format_count(entry.flops)),
@@ -125,7 +126,7 @@ def slow_phases(view: View, options: Options) -> list[Line]:
     headings = [Heading("Module", is_figure=False), Heading("×"), *(Heading(visible(name)) for name in names)]
     rows = [
         [
-            text_cell(entry.paths or "(the model itself)"),
+            text_cell(entry.paths or THE_MODEL),
             figure(format_exact(entry.count)),
             *(figure(format_seconds(entry.seconds.get(name))) for name in names),
         ]

@@ -10,6 +10,9 @@ from torchgauge.records import UNCOUNTED, OpRecord
 from torchgauge.tree import Figures, Node
 from torchgauge.view import View
 
+# What a list of places calls the root, whose path is empty.
+THE_MODEL = "(the model itself)"
+
 
 @dataclass(frozen=True, slots=True)
 class RankedModules:

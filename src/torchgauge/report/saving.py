@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from contextlib import suppress
 from pathlib import Path
 
+from torchgauge.disk import replace_file
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.report.options import Options
 from torchgauge.report.registry import find_format, render_bytes
@@ -53,7 +51,7 @@ def save_weights(view: View, path: str | Path, options: Options | None = None) -
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write beside the file and rename: a reader sees the old file or the new one, never half of it."""
+    """A file is replaced whole, or left as it was."""
     data = content.encode() if isinstance(content, str) else content
     try:
         # A link stays a link: the file it points to is replaced.
@@ -61,7 +59,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         if takes_bytes_itself(final):
             final.write_bytes(data)
         else:
-            _replace(final, data)
+            replace_file(final, data)
     except OSError as error:
         raise TorchgaugeError(f"cannot write '{path}': {error.strerror or error}") from error
     except RuntimeError as error:
@@ -72,15 +70,3 @@ def write_whole(path: Path, content: str | bytes) -> None:
 def takes_bytes_itself(path: Path) -> bool:
     """A pipe or a device: it must not be replaced by a file."""
     return path.exists() and not (path.is_file() or path.is_dir())
-
-
-def _replace(final: Path, data: bytes) -> None:
-    # The name of the draft does not grow with that of the file, which may be as long as a name can be.
-    draft = final.with_name(f".torchgauge-{secrets.token_hex(8)}")
-    try:
-        draft.write_bytes(data)
-        os.replace(draft, final)
-    finally:
-        # Gone after the rename; a folder that may not be searched has none either.
-        with suppress(OSError):
-            draft.unlink()

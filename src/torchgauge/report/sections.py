@@ -10,7 +10,7 @@ from torchgauge.report.distribution import Slice, by_category, by_phase, layer_k
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
-from torchgauge.report.ranking import rank_modules, rank_ops
+from torchgauge.report.ranking import THE_MODEL, rank_modules, rank_ops
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 from torchgauge.view import View
 
@@ -43,7 +43,7 @@ def expensive_modules(view: View, options: Options) -> list[Line]:
     headings += [Heading(title) for title in ("×", "MACs", "FLOPs", "share")]
     rows = [
         [
-            text_cell(entry.paths or "(the model itself)"),
+            text_cell(entry.paths or THE_MODEL),
             text_cell(entry.kind, "dim"),
             figure(format_exact(entry.count)),
             figure(format_count(entry.macs)),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from torchgauge.disk import draft_of
 from torchgauge.errors import TorchgaugeError
 from torchgauge.report.document import json_line
 from torchgauge.report.saving import takes_bytes_itself
@@ -21,7 +21,7 @@ class RowStream:
         # A link stays a link: the file it points to is replaced.
         self._final = Path(path).resolve()
         is_direct = takes_bytes_itself(self._final)
-        self._draft = self._final if is_direct else self._final.with_name(f".torchgauge-{secrets.token_hex(8)}")
+        self._draft = self._final if is_direct else draft_of(self._final)
         self._stream: BinaryIO | None = None
 
     def __enter__(self) -> Self:

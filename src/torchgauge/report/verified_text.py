@@ -28,7 +28,8 @@ def measured_text(row: Mapping[str, Any]) -> str | None:
     if verified is None:
         reason = row.get("unverified")
         return None if reason is None else f"not measured: {reason}"
-    return f"measured: {gained_text(verified)}{_time_text(verified)}; {error_text(verified['output_error'])}"
+    note = f" ({verified['note']})" if verified.get("note") else ""
+    return f"measured{note}: {gained_text(verified)}{_time_text(verified)}; {error_text(verified['output_error'])}"
 
 
 def gained_text(figures: Mapping[str, Any]) -> str:
@@ -59,22 +60,34 @@ def error_text(error: Mapping[str, Any]) -> str:
     return f"outputs differ by {format_value(error['relative'])} of their norm{top1}"
 
 
+def withdrawn_text(row: Mapping[str, Any]) -> str:
+    """`conv-bn-fusion (norm): no gain in time can be told from the noise; costs …`."""
+    verified = row["verified"]
+    measured = "" if verified["gain"] is None else f"; {gained_text(verified)}"
+    place = row["where"]["weight"] or row["where"]["module"] or "the model"
+    return f"{row['rule']} ({place}): {verified['reason']}{measured}"
+
+
 def withdrawn_lines(found: Sequence[Mapping[str, Any]], options: Options) -> list[Line]:
     rows = [row for row in found if is_withdrawn(row)]
-    texts = [f"{row['rule']}: {row['verified']['reason']}; {gained_text(row['verified'])}" for row in rows]
+    texts = [withdrawn_text(row) for row in rows]
     lines = [line for text in texts for line in wrap(visible(text), options.width, lead=(Span("- "),), style="dim")]
     return [(Span("Withdrawn, since it did not hold when it was tried"),), *lines] if lines else []
+
+
+def plan_text(found: Mapping[str, Any]) -> str:
+    together = f"{', '.join(found['rules'])}: {gained_text(found)}; {error_text(found['output_error'])}"
+    return f"measured together, {together}"
 
 
 def plan_lines(found: Mapping[str, Any] | None, options: Options) -> list[Line]:
     if found is None or not found["rules"]:
         return []
-    summary = f"{', '.join(found['rules'])}: {gained_text(found)}; {error_text(found['output_error'])}"
     code = [(Span(visible(line)),) for line in found["code"].splitlines()]
     return [
         (Span(""),),
         heading("Plan"),
-        *wrap(visible(f"measured together, {summary}"), options.width),
+        *wrap(visible(plan_text(found)), options.width),
         (Span(""),),
         *code,
     ]

@@ -8,6 +8,7 @@ from typing import Any
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
+from torchgauge.report.ranking import THE_MODEL
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.report.weight_heatmap import LEGEND, HeatMap, heat_maps, narrowed, shade
 from torchgauge.report.weight_sections import more_lines
@@ -99,7 +100,7 @@ def weight_operations(view: View, options: Options) -> list[Line]:
     rows = [
         [
             text_cell(share.op),
-            text_cell(share.module or "(the model itself)", "dim"),
+            text_cell(share.module or THE_MODEL, "dim"),
             figure(format_exact(share.calls)),
             figure(format_bytes(share.nbytes)),
             figure(format_percent(share.removable)),

@@ -13,6 +13,7 @@ from torchgauge.report.budgets.words import unknown_words
 from torchgauge.report.document import json_line
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, plain, wrap
+from torchgauge.report.ranking import THE_MODEL
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.units import format_percent
 
@@ -70,7 +71,7 @@ def blame_title(verdict: Verdict) -> str:
 
 def _blamed(entry: Contributor, verdict: Verdict) -> list[Line]:
     return [
-        text_cell(entry.paths or "(the model itself)"),
+        text_cell(entry.paths or THE_MODEL),
         text_cell(entry.kind, "dim"),
         figure(str(entry.count)),
         figure(KEYS[verdict.limit.key].form(entry.value)),

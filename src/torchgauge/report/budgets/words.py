@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchgauge.report.budgets.limits import KEYS
 from torchgauge.report.budgets.verdicts import UNKNOWN, BudgetReport, Verdict
 from torchgauge.report.escape import visible
+from torchgauge.report.ranking import THE_MODEL
 from torchgauge.units import format_percent
 
 
@@ -25,7 +26,7 @@ def unknown_words(report: BudgetReport) -> list[str]:
 def blame_words(verdict: Verdict) -> list[str]:
     form = KEYS[verdict.limit.key].form
     return [
-        f"{visible(entry.paths or '(the model itself)')} ({visible(entry.kind)}"
+        f"{visible(entry.paths or THE_MODEL)} ({visible(entry.kind)}"
         f"{f' ×{entry.count}' if entry.count > 1 else ''}): {form(entry.value)}, {format_percent(entry.share)}"
         for entry in verdict.blamed
     ]

@@ -14,7 +14,7 @@ from torchgauge.report.comparison.structure import (
     RETYPED,
     ModuleChange,
 )
-from torchgauge.report.ranking import join_paths, path_pattern
+from torchgauge.report.ranking import THE_MODEL, join_paths, path_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _group(members: Sequence[ModuleChange]) -> ChangeGroup:
     params = [m.other_params if m.other_params is not None else m.base_params for m in members]
     return ChangeGroup(
         state=first.state,
-        paths=join_paths([member.path for member in members]) or "(the model itself)",
+        paths=join_paths([member.path for member in members]) or THE_MODEL,
         what=_what(members),
         count=len(members),
         params=sum(count for count in params if count is not None),
@@ -64,7 +64,7 @@ def _what(members: Sequence[ModuleChange]) -> str:
     if first.state in (ADDED, REMOVED):
         return first.other_type or first.base_type or ""
     if first.state == RENAMED:
-        return f"→ {join_paths([member.other_path or '' for member in members]) or '(the model itself)'}"
+        return f"→ {join_paths([member.other_path or '' for member in members]) or THE_MODEL}"
     if first.state == RETYPED:
         return f"{first.base_type} → {first.other_type}"
     kind = f"{first.base_type}: " if first.base_type else ""
@@ -95,7 +95,7 @@ def _row_group(members: Sequence[ModuleRow]) -> RowGroup:
 
 def _joined(paths: Sequence[str | None]) -> str | None:
     known = [path for path in paths if path is not None]
-    return (join_paths(known) or "(the model itself)") if known else None
+    return (join_paths(known) or THE_MODEL) if known else None
 
 
 def _means(columns: Sequence[tuple[float | None, ...]]) -> tuple[float | None, ...]:

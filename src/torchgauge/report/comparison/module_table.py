@@ -17,6 +17,7 @@ from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading
 from torchgauge.report.options import Options
 from torchgauge.report.outline import PAGE_LINES
+from torchgauge.report.ranking import THE_MODEL
 from torchgauge.units import format_exact
 
 COMPARED = ("params", "macs")
@@ -104,7 +105,9 @@ def _size(group: RowGroup, key: str) -> float:
 
 def _cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[str, ...]:
     times = f" ×{group.count}" if group.count > 1 else ""
-    cells = [f"{visible(group.paths)}{times} {visible(group.kind)}"]
+    # The root has no name but its type, as in the module tree.
+    name = "" if group.paths == THE_MODEL else f"{visible(group.paths)}{times} "
+    cells = [f"{name}{visible(group.kind)}"]
     for key in columns:
         values = group.figures[key]
         cells += [COLUMNS[key].form(value) for value in values]

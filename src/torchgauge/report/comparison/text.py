@@ -74,7 +74,7 @@ def _packed(table: Table, lead: list[int], groups: list[list[int]], width: int) 
 
 
 # What a name needs to say which it is; the layout cuts it no shorter than it must.
-_NAME = 24
+_NAME = 32
 
 
 def _least_width(table: Table, columns: Sequence[int]) -> int:

@@ -18,7 +18,7 @@ KIT = (
     "dom", "format", "store", "selection", "tip", "chart", "marks", "rows",
     "groups", "partition", "paint", "fills", "table", "section", "theme",
 )  # fmt: skip
-STYLES = ("page.css", "charts.css")
+STYLES = ("page.css", "graph.css", "charts.css")
 # The data stand in a script element: nothing in them may end it or begin a comment.
 _ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
@@ -42,9 +42,9 @@ def plain_overview(payload: Mapping[str, Any]) -> str:
     if not found:
         return ""
     items = "".join(map(_plain_card, found["cards"]))
-    warnings = "".join(f'<p class="warning">{_text(text)}</p>' for text in found["warnings"])
+    warnings = "\n".join(map(_text, found["warnings"]))
     heading = f"<h1>{_text(found['name'])}</h1><p>{_text(found['kind'])} · {_text(found['run'])}</p>"
-    return f'{heading}{warnings}<dl class="facts">{items}</dl>'
+    return f'{heading}<p class="warning lines">{warnings}</p><dl class="facts">{items}</dl>'
 
 
 def _plain_card(card: Mapping[str, str]) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-# A cell shows three digits: so many keep what it shows, and halve the columns of measured figures.
-DIGITS = 8
-# Of the ends of a range, which only a tooltip shows.
-RANGE_DIGITS = 5
+# Of the ends of a range, which only a tooltip shows with three digits.
+_DIGITS = 5
 
 
-def shortened(values: Iterable[Any], digits: int = DIGITS) -> list[Any]:
-    return [float(f"{value:.{digits}g}") if isinstance(value, float) else value for value in values]
+def shortened(values: Iterable[Any]) -> list[Any]:
+    return [float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value for value in values]
 
 
 def columns(length: int, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

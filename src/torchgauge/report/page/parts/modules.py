@@ -7,7 +7,7 @@ from typing import Any
 
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.options import Options
-from torchgauge.report.page.column_store import RANGE_DIGITS, columns, shortened
+from torchgauge.report.page.column_store import columns, shortened
 from torchgauge.report.page.figures import bytes_moved
 from torchgauge.report.page.parts.ops import RANGE
 from torchgauge.report.page.payload import part
@@ -28,8 +28,8 @@ def modules(view: View, options: Options) -> dict[str, Any]:
     values: dict[str, list[Any]] = {
         "name": [name for name, _ in places],
         "parent": [parent for _, parent in places],
-        **{key: shortened(row[key] for row in rows) for key in _AS_THEY_ARE},
-        **{key: shortened((row[key] for row in rows), RANGE_DIGITS) for key in RANGE},
+        **{key: [row[key] for row in rows] for key in _AS_THEY_ARE},
+        **{key: shortened(row[key] for row in rows) for key in RANGE},
         "bytes_moved": [bytes_moved(row) for row in rows],
         "aliases": [", ".join(row.aliases) or None for row in rows],
         "input_shapes": [format_shapes(row.input_shapes) if row.input_shapes else None for row in rows],

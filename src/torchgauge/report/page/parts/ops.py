@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.report.options import Options
-from torchgauge.report.page.column_store import RANGE_DIGITS, columns, shortened
+from torchgauge.report.page.column_store import columns, shortened
 from torchgauge.report.page.figures import bytes_moved
 from torchgauge.report.page.payload import part
 from torchgauge.units import format_shape
@@ -29,8 +29,8 @@ def ops(view: View, options: Options) -> dict[str, Any] | None:
     return columns(
         len(rows),
         {
-            **{key: shortened(row[key] for row in rows) for key in _AS_THEY_ARE},
-            **{key: shortened((row[key] for row in rows), RANGE_DIGITS) for key in RANGE},
+            **{key: [row[key] for row in rows] for key in _AS_THEY_ARE},
+            **{key: shortened(row[key] for row in rows) for key in RANGE},
             "bytes_moved": [bytes_moved(row) for row in rows],
             "input_shapes": [shapes_text(row.input_shapes) for row in rows],
             "output_shapes": [shapes_text(row.output_shapes) for row in rows],
