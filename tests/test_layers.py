@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "torchgauge"
 LAYERS = (
     "errors",
     "units",
+    "strides",
+    "disk",
     "records",
     "stored",
     "statistics",
@@ -20,6 +23,7 @@ LAYERS = (
     "environment",
     "tree",
     "experts",
+    "rows",
     "view",
     "saved",
     "cost",
@@ -41,8 +45,8 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "errors", "units", "records", "stored", "statistics", "measured", "consumption", "tree", "experts", "view", "saved",
-    "cost", "hardware", "checkpoint", "advise", "report",
+    "errors", "units", "strides", "disk", "records", "stored", "statistics", "measured", "consumption", "tree",
+    "experts", "rows", "view", "saved", "cost", "hardware", "checkpoint", "advise", "report",
 }  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
@@ -110,6 +114,14 @@ def test_an_import_against_the_direction_is_found_in_every_form(text: str, found
 def test_layers_that_read_saved_facts_do_not_import_torch(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert "torch" not in {name.split(".")[0] for name in imported_modules(tree, package_of(path))}
+
+
+def test_the_picture_for_contributors_is_that_of_the_layers() -> None:
+    text = (SOURCE.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^    (\w+)( ○)? {2,}\S", text.split("## The layers")[1].split("## Habits")[0], re.MULTILINE)
+    assert tuple(name for name, _ in rows) == tuple(layer for layer in LAYERS if layer != "__main__")
+    assert {name for name, mark in rows if mark} == WITHOUT_TORCH
+    assert {layer_of(path) for path in FILES} == set(LAYERS)
 
 
 def test_only_the_edge_prints() -> None:

@@ -167,3 +167,17 @@ class Mixes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(x + self.weight)
+
+
+class TransposedKeys(nn.Module):
+    """Products take transposed matrices as they are; of heads that lie amid the features they need a copy."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads, self.query, self.key = heads, nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.heads == 1:
+            return self.query(x) @ self.key(x).transpose(1, 2).contiguous()
+        queries, keys = (layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key))
+        return queries @ keys.transpose(-1, -2).contiguous()

@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from torch import nn
 
 import torchgauge
-from torchgauge.advise import Evidence, advise
+from torchgauge.advise import RULES, Evidence, advise
 from torchgauge.cli import main
 from torchgauge.environment import allows_tf32
 from torchgauge.errors import UsageError
@@ -136,6 +137,8 @@ def test_names_from_a_model_are_made_visible_in_the_report() -> None:
     [
         ("scores_bytes", 2048, "scores 2.00 KiB"),
         ("idle_share", 0.25, "idle share 25.0 %"),
+        ("weight_share_of_bytes_moved", 0.5, "weight share of bytes moved 50.0 %"),
+        ("float32_flops_per_s", 67e12, "float32 flops 67.0 T/s"),
         ("sizes", [3, 5], "sizes 3, 5"),
         ("passes", list("abcdef"), "passes: 6"),
         ("converted", None, None),
@@ -170,3 +173,32 @@ def test_the_command_line_refuses_to_silence_what_is_no_rule(
 ) -> None:
     assert main([*target, "--silence", "nonsense"]) == 2
     assert "conv-bn-fusion" in capsys.readouterr().err
+
+
+OWN_RULE = """\
+from torchgauge.advise import Advice, Where, rule
+
+@rule("own-rule-of-the-file", family="own")
+def own(evidence):
+    gain = evidence.share(evidence.forward).gain(0.1, 0.2, "said so")
+    yield Advice("own-rule-of-the-file", Where(""), {}, "do it", None, gain, "none", "low")
+"""
+
+
+def test_a_rule_that_the_file_of_the_target_brings_can_be_silenced(tmp_path: Path) -> None:
+    path = tmp_path / "own_rule_model.py"
+    path.write_text(OWN_RULE + MODEL, encoding="utf-8")
+    asked: dict[str, Any] = {"input_size": (1, 3, 8, 8), "progress": False}
+    try:
+        said = {row.rule for row in torchgauge.analyze(f"{path}:Net", silence=["conv-bn-fusion"], **asked).advice}
+        del RULES["own-rule-of-the-file"]
+        silent = {
+            row.rule for row in torchgauge.analyze(f"{path}:Net", silence=["own-rule-of-the-file"], **asked).advice
+        }
+    finally:
+        RULES.pop("own-rule-of-the-file", None)
+
+    assert "own-rule-of-the-file" in said
+    assert "conv-bn-fusion" not in said
+    assert "own-rule-of-the-file" not in silent
+    assert "conv-bn-fusion" in silent

@@ -6,6 +6,7 @@ import pytest
 from torch import nn
 
 import torchgauge
+from torchgauge.report import render
 from torchgauge.report.verified_text import error_text, gained_text, measured_text
 from torchgauge.view import Row
 
@@ -52,7 +53,7 @@ def test_what_was_not_tried_says_why() -> None:
     assert measured_text({"verified": None}) is None
 
 
-def report(**figures: Any) -> str:
+def advised(**figures: Any) -> torchgauge.Analysis:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
     found = torchgauge.analyze(model, input_size=(1, 3, 8, 8), progress=False, silence=["conv-bn-activation"])
     found.advice = [Row(row | {"verified": verified(**figures)}) for row in found.advice]
@@ -64,11 +65,11 @@ def report(**figures: Any) -> str:
         code="def optimise(model):\n    return '\x1b[31m'\n",
         tried=[],
     )
-    return str(found)
+    return found
 
 
 def test_the_report_shows_what_was_measured_and_the_plan() -> None:
-    text = report()
+    text = str(advised())
     words = " ".join(text.split())
 
     assert "measured: saves 20.0 % of the time" in words
@@ -79,8 +80,26 @@ def test_the_report_shows_what_was_measured_and_the_plan() -> None:
 
 
 def test_what_did_not_hold_is_listed_as_withdrawn_and_not_as_advice() -> None:
-    text = report(kept=False, reason="it takes 20.0 % more time", gain=-0.2, ci95=[-0.3, -0.1])
+    text = str(advised(kept=False, reason="it takes 20.0 % more time", gain=-0.2, ci95=[-0.3, -0.1]))
     words = " ".join(text.split("\nAdvice\n")[1].split("\nPlan\n")[0].split())
 
-    assert "Withdrawn, since it did not hold when it was tried - conv-bn-fusion: it takes 20.0 % more time" in words
+    assert "Withdrawn, since it did not hold when it was tried - conv-bn-fusion (1): it takes 20.0 % more time" in words
     assert "fold the batch norm" not in words
+
+
+def test_markdown_tells_what_was_measured_withdrawn_and_planned() -> None:
+    kept, gone = (render(advised(**figures), "markdown") for figures in ({}, {"kept": False, "reason": "it is slower"}))
+
+    assert "- measured: saves 20.0 % of the time" in kept
+    assert "Withdrawn" not in kept
+    assert "## Plan" in kept
+    assert "```python\ndef optimise(model):" in kept
+    assert "Withdrawn, since it did not hold when it was tried:\n\n- conv-bn-fusion (1): it is slower" in gone
+    assert "fold the batch norm" not in gone
+
+
+def test_what_was_measured_instead_of_the_code_shown_is_said() -> None:
+    text = measured_text({"verified": verified(note="with a layer of torch's own")})
+
+    assert text is not None
+    assert text.startswith("measured (with a layer of torch's own): saves 20.0 % of the time")

@@ -61,6 +61,7 @@ CASES = [
         nn.Sequential(conv(), nn.Conv2d(16, 4, 1)),
         IMAGE,
     ),
+    case("transposed keys", "needless-copy", "", flow_models.TransposedKeys(1), flow_models.TransposedKeys(4), TOKENS),
     case("conv-bn-relu", "conv-bn-activation", "", conv(), faulty_models.PreActivation(), IMAGE),
     case(
         "conv-bn-relu, norm read twice",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from torchgauge.checkpoint import describe_unknown, open_checkpoint, sniff
-from torchgauge.checkpoint.signatures import OLD_SCRIPT
+from torchgauge.checkpoint.signatures import OLD_SCRIPT, SAVED_RUN
 from torchgauge.errors import FormatError
 
 
@@ -56,6 +56,7 @@ LOOKS = {
     "a NumPy array": array(),
     "a text file": "Grüße aus der Datei\n".encode() * 500,
     "a JSON file": b'{"hidden_size": 768}',
+    SAVED_RUN: b'{\n "schema_version": 1,\n "tool": {"name": "torchgauge", "version": "0.1.0"},\n "totals": {}}',
     "a web page: the download gave a page instead of the file": b"<!DOCTYPE html><html>404</html>",
     "a Git LFS pointer: the file itself was not downloaded (`git lfs pull`)": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"

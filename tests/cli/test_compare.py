@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from torchgauge.analysis import comparing
 from torchgauge.cli import main
 
 NETS = """
@@ -80,8 +83,42 @@ def test_saved_runs_are_compared_and_checked_without_torch(nets: Path) -> None:
     code = """
 import sys
 sys.modules["torch"] = None
+from torchgauge.analysis import comparing
 from torchgauge.cli import main
 assert main(["compare", "small.json", "small.json", "-o", "c.html", "--quiet"]) == 0
 assert main(["check", "small.json", "--max", "params=1", "--quiet"]) == 3
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=nets, capture_output=True)
+
+
+def test_the_root_is_called_by_its_type_where_names_are_cut(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (nets / "long.py").write_text(
+        "from torch import nn\n"
+        "class AModelWithANameThatTakesALotOfRoom(nn.Linear):\n"
+        "    def __init__(self): super().__init__(4, 2)\n"
+    )
+    target = "long.py:AModelWithANameThatTakesALotOfRoom"
+    assert main(["compare", target, "nets.py:Large", "--input", "3x4", "--columns", "params,macs,flops"]) == 0
+    table = capsys.readouterr().out.split("Modules that differ\n")[1]
+    assert "AModelWithANameThatTakesALotOfRoom" in table
+    assert "itself" not in table
+
+
+def test_a_saved_run_as_a_target_is_told_what_takes_it(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nets.py:Small", "--input", "3x4", "--quiet", "-o", "small.json"]) == 0
+    assert main(["small.json"]) == 1
+    assert "torchgauge compare" in capsys.readouterr().err
+
+
+def test_every_stage_of_a_comparison_is_told(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, bool | None]] = []
+
+    @contextmanager
+    def note(name: str, *, shown: bool | None = None) -> Iterator[None]:
+        told.append((name, shown))
+        yield
+
+    assert main(["nets.py:Small", "--input", "3x4", "--quiet", "-o", "small.json"]) == 0
+    monkeypatch.setattr(comparing, "stage", note)
+    comparing.compare("small.json", nets / "small.json", progress=True)
+    assert told == [("reading small.json", True), ("reading small.json", True), ("comparing", True)]

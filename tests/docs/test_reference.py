@@ -17,6 +17,7 @@ from tests.docs.test_blocks import PAGES, ROOT
 from torchgauge.advise.registry import RULES, load_rules
 from torchgauge.report import known_suffixes
 from torchgauge.report.saving import WEIGHT_FORMATS
+from torchgauge.verify.planning import no_plan
 
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "torchgauge"
@@ -101,7 +102,18 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     whole = tg.analyze(model, input_size=size, profile=True, sweep={"batch": [1]}, weights=True, spectrum=True, **brief)
     step = tg.analyze(model, input_size=(2, *size[1:]), mode="train", inference=True, **brief)
     scan = tg.scan_weights(folder / "a.pt", against=folder / "b.pt")
-    return [whole.to_dict(), step.to_dict(), scan.to_dict()]
+    return [whole.to_dict(), step.to_dict(), scan.to_dict(), _verified(), {"plan": no_plan("interrupted")}]
+
+
+def _verified() -> dict[str, Any]:
+    """Advice for memory, which holds however busy the machine is."""
+    model = nn.Linear(8, 8)
+    model.spare = nn.Linear(8, 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHGAUGE_VERIFY_BUDGET", "0.01")
+        found = tg.analyze(model, input_size=(2, 8), verify=True).to_dict()
+    assert [row["verified"]["kept"] for row in found["advice"] if row["rule"] == "unused-parameters"] == [True]
+    return found
 
 
 # Where the objects of a table are in a document.
@@ -110,9 +122,11 @@ PLACES: dict[str, tuple[str, ...]] = {
     **{
         name: (name,)
         for name in ("environment", "target", "inputs", "capture", "totals", "modules", "ops", "parameters", "weights",
-                     "weight_summary", "weight_ops", "against", "pickle", "measurements", "energy", "advice")
+                     "weight_summary", "weight_ops", "against", "pickle", "measurements", "energy", "advice", "plan")
     },
     "latency": ("measurements", "latency"),
+    "verified": ("advice", "verified"),
+    "time": ("advice", "verified", "time"),
     "sweep": ("measurements", "sweep"),
 }  # fmt: skip
 

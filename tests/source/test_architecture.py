@@ -211,3 +211,24 @@ def test_the_stem_is_found_where_a_file_has_sorted_the_names() -> None:
               "conv_stem.weight": (16, 3, 3, 3)}  # fmt: skip
     found = describe_shapes(shapes).hyperparameters
     assert (found["image_channels"], found["stem_width"]) == (3, 16)
+
+
+ATTENTION_ALONE = {"conv.weight": (16, 3, 3, 3), "attn.qkv.weight": (48, 16), "attn.proj.weight": (16, 16),
+                   "head.weight": (10, 16)}  # fmt: skip
+
+
+def test_attention_without_an_mlp_has_no_intermediate_size() -> None:
+    found = describe_shapes(ATTENTION_ALONE).hyperparameters
+    assert found["width"] == 16
+    assert "intermediate_size" not in found
+
+
+def test_an_mlp_outside_of_blocks_is_told_from_the_stem_and_the_head() -> None:
+    mlp = {"mlp.fc1.weight": (64, 16), "mlp.fc2.weight": (16, 64), "decoder.weight": (20, 16)}
+    assert describe_shapes(ATTENTION_ALONE | mlp).hyperparameters["intermediate_size"] == 64
+
+
+def test_a_depthwise_convolution_in_a_block_is_no_mlp() -> None:
+    block = {"conv.weight": (16, 1, 3), "attn.qkv.weight": (48, 16), "attn.proj.weight": (16, 16)}
+    shapes = {f"blocks.{number}.{name}": shape for number in range(3) for name, shape in block.items()}
+    assert "intermediate_size" not in describe_shapes(shapes).hyperparameters

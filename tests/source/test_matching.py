@@ -6,7 +6,7 @@ from torch import nn
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.errors import TargetError
 from torchgauge.records import TensorSpec
-from torchgauge.source.joining import check_fit
+from torchgauge.source.joining import judge
 from torchgauge.source.matching import LISTED, Differences, best_fit, compare, state_shapes
 from torchgauge.source.state_names import model_entries, strip_all, variants
 
@@ -64,19 +64,23 @@ def test_differences_are_counted_and_the_first_are_listed() -> None:
     assert "1 of another shape:\n  head.weight: 4×3 in the file, 4×2 in the code" in text
 
 
+def remarks(stored: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
+    return judge(best_fit(Tied(), stored), len(stored), "a.py:Tied", "w.pt")
+
+
 def test_code_that_fits_needs_no_remark() -> None:
-    assert check_fit(Tied(), state_shapes(Tied()), "a.py:Tied", "w.pt") == ()
+    assert remarks(dict(state_shapes(Tied()))) == ()
 
 
 def test_a_tensor_that_only_one_side_has_is_remarked() -> None:
-    (remark,) = check_fit(Tied(), state_shapes(Tied()) | {"more": (1,)}, "a.py:Tied", "w.pt")
+    (remark,) = remarks(state_shapes(Tied()) | {"more": (1,)})
     assert remark == "'w.pt' and 'a.py:Tied' differ. 1 unknown to the code:\n  more"
 
 
 @pytest.mark.parametrize("stored", [{"embedding.weight": (11, 4)}, {"a": (1,), "b": (2,)}])
 def test_other_code_is_refused_with_the_differences(stored: dict[str, tuple[int, ...]]) -> None:
     with pytest.raises(TargetError, match=r"'w\.pt' does not fit 'a\.py:Tied':\n\d+ "):
-        check_fit(Tied(), stored, "a.py:Tied", "w.pt")
+        remarks(stored)
 
 
 def test_no_differences_are_false() -> None:

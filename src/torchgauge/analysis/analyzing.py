@@ -92,7 +92,6 @@ def analyze(
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = Depth.of(deep, spectrum)
-    advised = advisor(silence) if advice or silence else None
     if verify:
         check_verify(advice)
     emitted = asked_footprint(carbon, carbon_intensity, pue, carbon_rate)
@@ -106,6 +105,8 @@ def analyze(
     given["dtype"] = chosen = chosen_dtype(dtype)
     with stage("analysing", shown=progress) as tell:
         source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
+        # A target's own file may bring rules, so their names are known only now.
+        advised = advisor(silence) if advice or silence else None
         # Weights without code run nowhere.
         place = (device or (home_of(source.model) if asked or verify else None)) if source.model is not None else None
         asked_device = chosen_device(place)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from torchgauge.analysis.analyzing import analyze
 from torchgauge.analysis.depth import WEIGHTS_BYTES
 from torchgauge.analysis.result import Analysis, load
+from torchgauge.progress import stage, transfer
 from torchgauge.report.comparison import Compared, compare_views, render, save, to_dataframe
 from torchgauge.report.comparison.document import comparison_document
 from torchgauge.report.escape import visible
@@ -63,12 +64,13 @@ def compare(first: Target, second: Target, *more: Target, **options: Any) -> Com
     where two targets are files or folders (up to 4 GiB), also tensor by tensor, unless `weights` is False.
     """
     _check_options(options)
-    targets = (first, second, *more)
+    targets, progress = (first, second, *more), options.get("progress")
     analyses = [open_analysis(target, **options) for target in targets]
     reads = options.get("weights", "auto") is not False
     sides = list(zip(targets, analyses, strict=True))
-    drifts = [_drift(sides[0], side, options.get("progress")) if reads else None for side in sides[1:]]
-    return Comparison(analyses, drifts)
+    drifts = [_drift(sides[0], side, progress) if reads else None for side in sides[1:]]
+    with stage("comparing", shown=progress):
+        return Comparison(analyses, drifts)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -82,7 +84,10 @@ def open_analysis(target: Target, **options: Any) -> Analysis:
     """An analysis as it is, a saved run read, anything else analysed."""
     if isinstance(target, Analysis):
         return target
-    return load(os.fspath(target)) if is_saved_run(target) else analyze(target, **options)
+    if not is_saved_run(target):
+        return analyze(target, **options)
+    with stage(f"reading {Path(target).name}", shown=options.get("progress")):
+        return load(os.fspath(target))
 
 
 def is_saved_run(target: Any) -> TypeGuard[str | os.PathLike[str]]:
@@ -101,13 +106,12 @@ def _drift(
     if len(places) < 2:
         return None
     from torchgauge.checkpoint import open_checkpoint
-    from torchgauge.progress import transfer
     from torchgauge.weights.comparing.against import compare as compare_files
 
     old, new = (open_checkpoint(place) for place in places)
     if max(old.stored_bytes, new.stored_bytes) > WEIGHTS_BYTES:
         return None
-    with transfer("comparing", shown=progress) as tell:
+    with transfer("comparing values", shown=progress) as tell:
         return compare_files(new, old, tell=tell)
 
 

@@ -79,7 +79,7 @@ def _verified(
         ):
             return verify(Bench(subject, found.capture, request.train, read_budget()), rows, tell)
     # Building the model is the code of others, which may raise anything.
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         reason = failure_text(error)
         let_go(error)
         return [unverified(row, reason) for row in rows], None

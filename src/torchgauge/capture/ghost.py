@@ -12,6 +12,7 @@ import torch
 
 from torchgauge.capture.signals import DataDependent
 from torchgauge.records import TensorSpec
+from torchgauge.strides import contiguous_stride, is_contiguous
 
 
 class Spec:
@@ -139,21 +140,3 @@ def make_ghost(spec: Spec, storage: Storage, value: torch.Tensor | None = None) 
 
 def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
-    stride = [1] * len(shape)
-    for i in range(len(shape) - 2, -1, -1):
-        stride[i] = stride[i + 1] * max(shape[i + 1], 1)
-    return tuple(stride)
-
-
-def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """As torch sees it: dimensions of size 1 may have any stride."""
-    expected = 1
-    for size, step in zip(reversed(shape), reversed(stride), strict=True):
-        if size != 1:
-            if step != expected:
-                return False
-            expected *= size
-    return True

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost, Ledger, dtype_name, is_contiguous
+from torchgauge.capture.ghost import Ghost, Ledger, dtype_name
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.records import OpRecord, Signature, TensorSpec
+from torchgauge.strides import is_contiguous
 
 
 @dataclass(frozen=True, slots=True)

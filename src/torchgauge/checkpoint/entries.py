@@ -15,6 +15,7 @@ from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.checkpoint.walking import Found, Path
 from torchgauge.errors import FormatError
 from torchgauge.records import TensorSpec
+from torchgauge.strides import is_contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +111,6 @@ def _check_extent(name: str, view: View, place: Place, per_byte: int) -> None:
             f"the tensor {printable(name)} reaches to byte {end} of a storage of {place.size}; "
             "the file is damaged or was made to deceive"
         )
-
-
-def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    if 0 in shape:
-        return True
-    expected = 1
-    for size, step in zip(reversed(shape), reversed(stride), strict=True):
-        if size != 1:
-            if step != expected:
-                return False
-            expected *= size
-    return True
 
 
 def _share(entries: list[Entry], views: list[View | None]) -> list[Entry]:

@@ -130,7 +130,3 @@ class Index:
     @property
     def stored_bytes(self) -> int:
         return sum(entry.nbytes for entry in self.unique)
-
-    @property
-    def is_dangerous(self) -> bool:
-        return any(found.verdict is Verdict.DANGEROUS for found in self.imports)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.zip_archive import ZipArchive
@@ -41,6 +42,12 @@ OLD_SCRIPT = (
     "a TorchScript archive from before PyTorch 1.4: if you trust it, torch.jit.load it and torch.jit.save it anew"
 )
 _LFS = b"version https://git-lfs.github.com/spec"
+# How the JSON of an analysis begins.
+_SAVED_RUN = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"torchgauge"')
+SAVED_RUN = (
+    "JSON that torchgauge wrote: saved runs are for `torchgauge compare`, `torchgauge check` and, in Python, "
+    "`torchgauge.load`"
+)
 _HTML = (b"<!doctype html", b"<html")
 _HEAD_BYTES = 4096
 
@@ -94,6 +101,8 @@ def _describe_zip(source: ByteSource) -> str:
 def _describe_text(head: bytes) -> str | None:
     if head.startswith(_LFS):
         return "a Git LFS pointer: the file itself was not downloaded (`git lfs pull`)"
+    if _SAVED_RUN.match(head):
+        return SAVED_RUN
     if head.lstrip().lower().startswith(_HTML):
         return "a web page: the download gave a page instead of the file"
     try:

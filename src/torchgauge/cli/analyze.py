@@ -31,19 +31,26 @@ if TYPE_CHECKING:
 
 SUMMARY = "parameters, MACs, FLOPs, memory of a model, per module and per op; its measured time on request"
 DESCRIPTION = """\
-Analyse a model without doing its arithmetic; with --inference run it as well, and measure.
+Analyse a model without doing its arithmetic; with --inference run it as well,
+and measure.
 
 TARGET is one of
-  a file                                       TorchScript, torch.export, state dict, training checkpoint, safetensors
-  a folder                                     Hugging Face, sharded or distributed weights
-  path/to/file.py:Name, package.module:Name    a class, a factory or an instance
-  timm:NAME, torchvision:NAME                  a model of these packages, without its weights
-  hf:PATH_OR_CLASS                             a transformers configuration, model type or class
+  a file                       TorchScript, torch.export, state dict, training
+                               checkpoint, safetensors; known by its content
+  a folder                     Hugging Face, sharded or distributed weights
+  path/to/file.py:Name         a class, a factory or an instance
+  package.module:Name          the same, of a package that can be imported
+  timm:NAME, torchvision:NAME  a model of these packages, without its weights
+  hf:PATH_OR_CLASS             a transformers configuration, model type or class
 """
+SUFFIXES = (
+    ".html .json .jsonl .txt comprehensive_model_analysis.txt .md .tex .xml .csv (modules) .ops.csv .weights.csv "
+    ".weights.jsonl .parquet (modules) .ops.parquet .weights.parquet .dot .svg .trace.json (of measured runs)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET")
+    parser.add_argument("target", metavar="TARGET", help="what to analyse, in one of the forms above")
     add_target_options(parser)
     add_measuring_options(parser)
     add_carbon_options(parser)

@@ -18,6 +18,7 @@ from torchgauge.cli.target_options import (
     target_arguments,
 )
 from torchgauge.errors import TorchgaugeError, UsageError
+from torchgauge.progress import stage
 
 if TYPE_CHECKING:
     from torchgauge.analysis.budgets import TargetBudget
@@ -25,16 +26,20 @@ if TYPE_CHECKING:
 
 SUMMARY = "a model against its budget, for CI: exit status 3 with the modules that break it"
 DESCRIPTION = """\
-Hold a model against limits such as --max params=30M --max peak_activation_bytes=200MB --max time_s=10ms.
+Hold a model against limits such as --max params=30M --max time_s=10ms
+--max peak_activation_bytes=200MB.
 
-Limits are also read from [tool.torchgauge.budgets] in the pyproject.toml of the working directory or above it; a table
-[tool.torchgauge.budgets."TARGET"] in it is for that target alone, and may say how it is analysed: input, batch, seq,
-dtype, device, mode, as. Without TARGET, every target that has such a table is checked. What a limit needs is
-measured: time_s as by --inference, energy_j as by --profile.
+Limits are also read from [tool.torchgauge.budgets] in the pyproject.toml of the
+working directory or above it; a table [tool.torchgauge.budgets."TARGET"] in it
+is for that target alone, and may say how it is analysed: input, batch, seq,
+dtype, device, mode, as. Without TARGET, every target that has such a table is
+checked. What a limit needs is measured: time_s as by --inference, energy_j as
+by --profile.
 
-200MB is 200,000,000 bytes, 200MiB is 209,715,200. Files are written as .junit.xml (or .xml), .json and .txt.
+200MB is 200,000,000 bytes, 200MiB is 209,715,200.
 Exit status: 0 within, 3 broken, 1 where a figure is not known.
 """
+SUFFIXES = ".junit.xml or .xml (JUnit), .json .txt"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -96,16 +101,18 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
     from torchgauge.analysis.comparing import is_saved_run, open_analysis
     from torchgauge.report.budgets import check_view, unchecked
 
+    shown = show_progress(args, sys.stderr)
     try:
         # A saved run is checked without torch.
-        found = open_analysis(target, **({} if is_saved_run(target) else asked(budget, args)))
+        found = open_analysis(target, **({"progress": shown} if is_saved_run(target) else asked(budget, args)))
     except UsageError:
         raise
     except TorchgaugeError as error:
         if args.debug:
             traceback.print_exc()
         return unchecked(target, budget.limits, str(error))
-    return check_view(found, budget.limits)
+    with stage(f"checking {target}", shown=shown):
+        return check_view(found, budget.limits)
 
 
 def asked(budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:

@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 SUMMARY = "models or saved runs side by side: structure, parameters, MACs, memory, time, energy, weights"
 DESCRIPTION = """\
-Compare models, files or saved runs (.json) with the first of them. The options apply to every target that is not a
-saved run. Files are written as .html, .json, .md, .csv (one line per module) and .txt.
+Compare models, files or saved runs (.json) with the first of them. The options
+apply to every target that is not a saved run.
 """
+SUFFIXES = ".html .json .txt .md .csv (a line per module)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", metavar="TARGET", nargs="+")
+    parser.add_argument("targets", metavar="TARGET", nargs="+", help="as of analyze, or a saved run (.json)")
     add_target_options(parser)
     add_measuring_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
@@ -66,11 +67,12 @@ def run(args: argparse.Namespace) -> int:
 def compare_targets(args: argparse.Namespace) -> Comparison:
     from torchgauge.analysis.comparing import compare, is_saved_run
 
+    shown = show_progress(args, sys.stderr)
     # Saved runs are compared without torch, which the others' options need.
     if all(is_saved_run(target) for target in args.targets):
-        return compare(*args.targets)
+        return compare(*args.targets, progress=shown)
     asked = target_arguments(args) | measuring_arguments(args) | depth_arguments(args)
-    return compare(*args.targets, **asked, advice=False, progress=show_progress(args, sys.stderr))
+    return compare(*args.targets, **asked, advice=False, progress=shown)
 
 
 def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> None:
@@ -80,11 +82,14 @@ def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> No
     from torchgauge.report.options import PLAIN_WIDTH
     from torchgauge.report.terminal import write_lines
 
+    shown = show_progress(args, sys.stderr)
     for path in args.outputs:
-        with stage(f"writing {Path(path).name}", shown=show_progress(args, sys.stderr)):
+        with stage(f"writing {Path(path).name}", shown=shown):
             found.save(path, replace(options, width=PLAIN_WIDTH))
         tell_written(Path(path), quiet=args.quiet)
     if args.json:
         sys.stdout.write(found.render("json"))
     elif not args.quiet:
-        write_lines(comparison_lines(found.data, options), sys.stdout)
+        with stage("putting the report together", shown=shown):
+            lines = comparison_lines(found.data, options)
+        write_lines(lines, sys.stdout)

@@ -6,12 +6,16 @@ import argparse
 import sys
 from pathlib import Path
 
+from torchgauge.cli.analyze import SUFFIXES as SUFFIXES
 from torchgauge.cli.output import check_outputs, deliver, show_progress
 from torchgauge.progress import import_torch
 
 SUMMARY = "analyse a small model that it builds itself, and write its report"
 FILES = ("torchgauge-demo.json", "torchgauge-demo.txt")
-DESCRIPTION = f"Analyse a small image classifier and write {' and '.join(FILES)} into the current folder."
+DESCRIPTION = f"""\
+Analyse a small image classifier and write
+{" and ".join(FILES)} into the current folder.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

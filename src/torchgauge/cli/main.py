@@ -24,9 +24,11 @@ COMMANDS = {
     "demo": demo,
 }
 EPILOG = """\
-torchgauge TARGET is short for torchgauge analyze TARGET; see torchgauge analyze --help for the targets and options.
+torchgauge TARGET is short for torchgauge analyze TARGET; see
+torchgauge analyze --help for the targets and options.
 
-exit status: 0 done; 1 the request could not be met; 2 wrong usage; 3 a budget is broken
+exit status: 0 done; 1 the request could not be met; 2 wrong usage;
+3 a budget is broken; 130 interrupted
 """
 # Options without a value that every command takes: they may stand before the command too.
 COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle")
@@ -95,25 +97,17 @@ def build_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         command.configure(sub)
-        add_common_options(sub)
+        add_common_options(sub, command.SUFFIXES)
     return parser
 
 
-def add_common_options(parser: argparse.ArgumentParser) -> None:
+def add_common_options(parser: argparse.ArgumentParser, suffixes: str) -> None:
     parser.add_argument_group("safety", "nothing in a file is executed").add_argument(
         "--allow-pickle", action="store_true", help="really unpickle a stored module, after printing what that will run"
     )
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "-o",
-        dest="outputs",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="repeatable; format by suffix: .html .json .txt .csv .md, of analyses and weights also .jsonl .tex .xml "
-        ".parquet .weights.csv comprehensive_model_analysis.txt, of an analysis .ops.csv .ops.parquet .dot .svg "
-        ".trace.json (measured)",
-    )
+    told = f"repeatable; format by suffix: {suffixes}"
+    group.add_argument("-o", dest="outputs", action="append", default=[], metavar="FILE", help=told)
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors and what a pickle will run")
     group.add_argument("--no-progress", action="store_true", help="do not show how far the work is")

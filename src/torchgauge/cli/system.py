@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchgauge.report.layout import Line
 
 SUMMARY = "what this machine offers: processor, memory, torch and its backends, devices, sensors, counters, meters"
+SUFFIXES = ".json .txt"
 DESCRIPTION = "Show what this machine offers to torch, and what can be measured on it."
 
 

@@ -19,17 +19,22 @@ if TYPE_CHECKING:
 
 SUMMARY = "statistics of every tensor of a checkpoint file or folder, or what changed against another"
 DESCRIPTION = """\
-Read every tensor of a checkpoint once: distribution, norms, entropy, and what pruning and quantization would cost.
-Nothing in the file is executed, and a file larger than memory is no trouble.
+Read every tensor of a checkpoint once: distribution, norms, entropy, and what
+pruning and quantization would cost. Nothing in the file is executed, and a file
+larger than memory is no trouble.
 
-PATH is a state dict or training checkpoint (torch.save), safetensors, TorchScript or exported program, known by its
-content, or a folder of sharded or distributed weights. Files are written as .json, .jsonl (a line as each tensor is
-done), .csv, .txt, and with --against as .against.csv.
+PATH is a state dict or training checkpoint (torch.save), safetensors,
+TorchScript or exported program, known by its content, or a folder of sharded or
+distributed weights.
 """
+SUFFIXES = (
+    ".html .json .jsonl (a line as each tensor is done) .txt comprehensive_model_analysis.txt .md .tex .xml .csv or "
+    ".weights.csv .parquet .against.csv (with --against)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH")
+    parser.add_argument("path", metavar="PATH", help="a checkpoint file or folder")
     parser.add_argument(
         "--as", dest="code", metavar="TARGET", help="the code of the weights: file.py:Name, timm:NAME, …"
     )

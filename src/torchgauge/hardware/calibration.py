@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torchgauge.disk import cache_folder, replace_file
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware.devices import Peaks
 
 FILE = "calibration.json"
-
-
-def cache_folder() -> Path:
-    """Where things that can be made again are kept; TORCHGAUGE_CACHE overrides the platform's place."""
-    if given := os.environ.get("TORCHGAUGE_CACHE"):
-        return Path(given)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "torchgauge"
 
 
 def remembered(device: str) -> Peaks | None:
@@ -53,11 +38,9 @@ def remember(device: str, flops_per_s: Mapping[str, float], bytes_per_s: float, 
     """Keep the rates of a device; `measured` says when and with what. The file is written whole or not at all."""
     rates = {"flops_per_s": dict(flops_per_s), "bytes_per_s": bytes_per_s, "measured": measured}
     path = cache_folder() / FILE
-    draft = path.with_name(f".{FILE}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(_read() | {device: rates}, indent=1), encoding="utf-8")
-        os.replace(draft, path)
+        replace_file(path, json.dumps(_read() | {device: rates}, indent=1).encode())
     except OSError as error:
         raise TorchgaugeError(f"the rates cannot be kept in '{path}': {error.strerror or error}") from error
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from torch import nn
@@ -10,18 +9,14 @@ from torch import nn
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.errors import TargetError
 from torchgauge.source.matching import Differences, find_fit
-from torchgauge.source.state_names import Shape, model_entries, model_shapes
+from torchgauge.source.state_names import model_entries, model_shapes
 
 
-def check_fit(model: nn.Module, stored: Mapping[str, Shape], code: str, file: str) -> tuple[str, ...]:
+def judge(differences: Differences, stored: int, code: str, file: str) -> tuple[str, ...]:
     """What the report must say about tensors that only one side has.
 
     A shape that disagrees, or names of which fewer than half agree, mean that the code is not that of the file.
     """
-    return _judge(find_fit(model, stored).differences, len(stored), code, file)
-
-
-def _judge(differences: Differences, stored: int, code: str, file: str) -> tuple[str, ...]:
     if not differences:
         return ()
     known = stored - len(differences.unexpected)
@@ -34,7 +29,7 @@ def join(index: Index, model: nn.Module, code: str, file: str) -> tuple[Index, t
     """The index with the names and roles of the code, and what the report must say about the differences."""
     shapes = model_shapes(index)
     fit = find_fit(model, shapes)
-    warnings = _judge(fit.differences, len(shapes), code, file)
+    warnings = judge(fit.differences, len(shapes), code, file)
     return with_roles_of(model, _with_lead(index, fit.lead)), warnings
 
 

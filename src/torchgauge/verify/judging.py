@@ -13,7 +13,7 @@ from torchgauge.verify.difference import Difference, difference
 from torchgauge.verify.meters import held_bytes, peak_bytes
 from torchgauge.verify.pairs import Paired
 from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE
-from torchgauge.verify.sides import Bench, Side
+from torchgauge.verify.sides import SEED, Bench, Side
 from torchgauge.verify.trial import Applied
 
 TIME, PEAK = "time_s", "peak_activation_bytes"
@@ -24,6 +24,9 @@ _BESIDES = 0.5
 _ROUND = 0.5
 # A model that differs from itself by so much (random numbers, atomics) is allowed as much again.
 _SELF = 2.0
+_RANDOM = "the model's outputs are random in part and it draws other random numbers, so they cannot be compared"
+
+_TOO_LONG = "its runs take too long for the time it is given: raise TORCHGAUGE_VERIFY_BUDGET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Verdict:
 
     def _loss(self) -> str | None:
         if self.ci95 is None:
-            return "its runs take too long to be known within the time for it: raise TORCHGAUGE_VERIFY_BUDGET"
+            return _TOO_LONG
         low, high = self.ci95
         if low > 0:
             return None
@@ -61,6 +64,11 @@ class Verdict:
         if high < 0:
             return f"it takes {format_percent(-(self.gain or 0.0))} more {what}"
         return f"no gain in {what} can be told from the noise" if self.quantity == TIME else f"it saves no {what}"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there were too few runs to tell."""
+        return self.ci95 is None and self.reason == _TOO_LONG
 
     @property
     def is_kept(self) -> bool:
@@ -128,7 +136,16 @@ def compared(original: Side, changed: Side, tolerance: float) -> tuple[Differenc
     """How far the outputs are apart, and how far they may be."""
     expected = original.outputs()
     allowed = max(tolerance, _rounding(expected), _SELF * (difference(expected, original.outputs()).relative or 0.0))
-    return difference(expected, _sliced(changed.outputs(), expected, changed.samples)), allowed
+    found = difference(expected, _sliced(changed.outputs(), expected, changed.samples))
+    if found.reason is None and (found.relative or 0.0) > allowed and _is_random(original, expected, allowed):
+        return replace(found, reason=_RANDOM), allowed
+    return found, allowed
+
+
+def _is_random(original: Side, expected: list[tuple[str, torch.Tensor]], allowed: float) -> bool:
+    """Whether the model itself gives something else when it draws other numbers."""
+    relative = difference(expected, original.outputs(SEED + 1)).relative
+    return relative is not None and relative > allowed
 
 
 def _rounding(outputs: Sequence[tuple[str, torch.Tensor]]) -> float:

@@ -19,6 +19,8 @@ from torchgauge.verify.switches import Switches
 LEAST_PAIRS = 6
 # On a noisy machine so many budgets may pass until the ratio is known this well; the share of one that warms up.
 _PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
+# And so many until there are pairs enough of what takes long.
+_LAST_PATIENCE = 10.0
 # Shorter ones are dominated by the clock and by what runs in between.
 _SAMPLE_S, _MOST_REPEATS = 5e-3, 1000
 _WARMUP_RUNS = 3
@@ -97,6 +99,8 @@ def _is_enough(paired: Paired, spent: float, seconds: float) -> bool:
     """By how well it is known, never by what it is: stopping at the first interval above 0 would find one anywhere."""
     if spent < seconds:
         return False
+    if len(paired.logs) < LEAST_PAIRS:
+        return spent >= _LAST_PATIENCE * seconds
     if spent >= _PATIENCE * seconds:
         return True
     spread = paired.spread

@@ -28,7 +28,7 @@ from torchgauge.verify.pairs import Paired, time_pairs
 from torchgauge.verify.switches import Switches, switches_kept
 from torchgauge.verify.trial import Applied, Inputs, NotApplicableError, Trial
 
-_SEED = 0
+SEED = 0
 _LARGE_BYTES = 1 << 20
 
 
@@ -41,11 +41,11 @@ class Side:
     switches: Switches
     samples: int = 1
 
-    def outputs(self) -> list[tuple[str, torch.Tensor]]:
+    def outputs(self, seed: int = SEED) -> list[tuple[str, torch.Tensor]]:
         """Of one call in evaluation, random numbers being the same for every side."""
         model = self.subject.model
         with rng_untouched(), torch.no_grad(), switches_kept(), _evaluating(model):
-            torch.manual_seed(_SEED)
+            torch.manual_seed(seed)
             self.switches.apply()
             return output_tensors(self.subject())
 

@@ -13,6 +13,8 @@ from torchgauge.records import Capture
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
+SCRIPT = "a script cannot be changed: verify the model that it was made from"
+
 
 class NotApplicableError(Exception):
     """Why a piece of advice cannot be applied here without a person: its words are the reason that is reported."""
@@ -40,7 +42,7 @@ class Trial:
     def module(self, path: str | None) -> nn.Module | None:
         """None where the model that runs has no such module: an export that was made code has others."""
         if isinstance(self.model, torch.jit.ScriptModule):
-            raise NotApplicableError("a script cannot be changed: verify the model that it was made from")
+            raise NotApplicableError(SCRIPT)
         try:
             return self.model.get_submodule(path or "")
         except AttributeError:
@@ -54,7 +56,8 @@ class Applied:
 
     `inputs` is what it is called with then, None for what the model was; `samples` of these are as much work as one of
     the model's. `held_bytes` tells the bytes of the changed model where its parameters and buffers do not.
-    `in_plan`: it belongs into a function that makes the model faster.
+    `in_plan`: it belongs into a function that makes the model faster. `note`: what was measured, where that is not the
+    code that the advice shows.
     """
 
     code: str
@@ -62,3 +65,4 @@ class Applied:
     samples: int = 1
     held_bytes: Callable[[nn.Module], int] | None = None
     in_plan: bool = True
+    note: str | None = None

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.jit import ScriptModule
+
 from torchgauge.errors import UsageError
 from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
 from torchgauge.verify.code import function_text
@@ -17,7 +19,7 @@ from torchgauge.verify.planning import Candidate, Note, Plan, draft, measured_ag
 from torchgauge.verify.reasons import REASONS, UNKNOWN
 from torchgauge.verify.registry import TRANSFORMATIONS, Transformation, load_transformations
 from torchgauge.verify.sides import Bench, cleaned_up
-from torchgauge.verify.trial import Applied, NotApplicableError
+from torchgauge.verify.trial import SCRIPT, Applied, NotApplicableError
 
 BUDGET = "TORCHGAUGE_VERIFY_BUDGET"
 # Seconds for the runs of one recommendation, three times as many on a noisy machine; building, compiling and warming up
@@ -57,6 +59,7 @@ def verify(bench: Bench, advice: Sequence[Row], tell: Tell | None = None) -> tup
         plan = _second_round(work, plan, note)
         return work.rows, None if plan is None else member(plan)
     except KeyboardInterrupt:
+        work.tell_again()
         is_planning = all("unverified" in row for row in work.rows)
         left = [row if "unverified" in row else unverified(row, INTERRUPTED) for row in work.rows]
         return left, no_plan(INTERRUPTED) if is_planning else None
@@ -126,8 +129,11 @@ class _Outcome:
     def row(self, advice: Row) -> Row:
         if isinstance(self.verdict, str):
             return {**advice, "verified": _failed(self.verdict), "unverified": None}
+        if self.verdict.is_unknown:
+            return unverified(advice, str(self.verdict.reason))
         code = function_text([self.applied.code]) if self.applied.code else None
-        return {**advice, "verified": self.verdict.member() | {"code": code}, "unverified": None}
+        shown = {"code": code, "note": self.applied.note}
+        return {**advice, "verified": self.verdict.member() | shown, "unverified": None}
 
 
 @dataclass(slots=True)
@@ -150,6 +156,10 @@ class _Verification:
             if outcome.holds and outcome.quantity == TIME and isinstance(outcome.verdict, Verdict):
                 note(f"{outcome.entry.rule} again")
                 outcome.verdict = confirmed(outcome.verdict, self._judged(outcome))
+        self.tell_again()
+
+    def tell_again(self) -> None:
+        """Rows as they are known now."""
         for number, outcome in self.tried.items():
             self.rows[number] = outcome.row(self.rows[number])
 
@@ -170,6 +180,8 @@ class _Verification:
         applied = attempted(lambda: entry.apply(self.bench.trial(row)))
         if isinstance(applied, str):
             return {**row, "verified": _failed(applied), "unverified": None}
+        if applied.code and entry.stage != "switches" and isinstance(self.bench.subject.model, ScriptModule):
+            raise NotApplicableError(SCRIPT)
         quantity = str(row["expected_gain"]["quantity"])
         outcome = self.outcomes.get((applied.code, applied.samples, quantity))
         if outcome is None:
@@ -199,4 +211,4 @@ def _candidate(outcome: _Outcome) -> Candidate | None:
 
 def _failed(reason: str) -> dict[str, Any]:
     empty = Verdict(TIME, None, None, Difference(None), 0.0).member()
-    return empty | {"tolerance": None, "reason": reason, "code": None}
+    return empty | {"tolerance": None, "reason": reason, "code": None, "note": None}

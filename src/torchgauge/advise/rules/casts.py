@@ -30,7 +30,7 @@ def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (before.index, op.index)),
             evidence={"from": back.dtype, "to": there.dtype, "bytes_moved": sum(map(moved, spared))},
             recommendation="leave out the cast there and back: nothing is computed in between",
-            code=None,
+            code=f"y = x  # not x.to(torch.{there.dtype}).to(torch.{back.dtype})",
             expected_gain=evidence.share(spared).gain(1.0, 1.0, "the copies go away", is_judged=False),
             risk="values are not rounded to the narrower type any more" if there.itemsize < back.itemsize else "none",
             confidence="high",

@@ -8,12 +8,14 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.records import OpRecord, TensorSpec
 
 _CLONE = "aten::clone"
 _LEAST_SHARE = 0.005
 # They read any stride as fast as the copy would.
 _ANY_STRIDE = {"elementwise", "activation", "reduction"}
+# They take a matrix as it is or transposed.
+_PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 
 
 @rule("needless-copy", family="copies")
@@ -22,34 +24,35 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
         why = _why_needless(evidence.flow, op)
         if why is None or evidence.share([op]).value < _LEAST_SHARE:
             continue
-        reason, recommendation, confidence = why
+        reason, recommendation, code, confidence = why
         yield Advice(
             rule="needless-copy",
             where=Where(op.module, (op.index,)),
             evidence={"copied_bytes": op.signature.outputs[0].nbytes, "bytes_moved": moved(op), "why": reason},
             recommendation=recommendation,
-            code=None,
+            code=code,
             expected_gain=evidence.share([op]).gain(0.5, 1.0, "the copy's pass over memory goes away"),
             risk="code outside the forward pass that writes into the copy would then write into the original",
             confidence=confidence,
         )
 
 
-def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
+def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str, str] | None:
     read, written = op.signature.inputs[0], op.signature.outputs[0]
     # What is given back is the caller's to write to, and what is written to needs memory of its own.
     if op.weights or flow.is_result(op) or not flow.users(op) or _is_written_to(flow, op):
         return None
     source = flow.source(op)
     if source is not None and source.op == _CLONE and flow.is_kept_for(source, op):
-        return "it copies a copy", "copy once: turn the dimensions first, then make the tensor contiguous", "high"
+        words = "copy once: turn the dimensions first, then make the tensor contiguous"
+        return "it copies a copy", words, "y = x.permute(dims).contiguous()  # one copy, of x itself", "high"
     if read == written:
         words = "leave out the clone(): nothing writes to it"
-        return "its input is contiguous and nothing writes to it", words, "medium"
+        return "its input is contiguous and nothing writes to it", words, "y = x  # not x.clone()", "medium"
     reader = flow.only_reader(op)
     if read.stride is not None and reader is not None and _reads_as_it_is(reader, op):
         words = "leave out contiguous(): the op that reads it takes any stride"
-        return f"{reader.op} reads it, which takes any stride", words, "medium"
+        return f"{reader.op} reads it, which takes any stride", words, "y = x  # not x.contiguous()", "medium"
     return None
 
 
@@ -63,4 +66,14 @@ def _is_written_to(flow: Flow, op: OpRecord) -> bool:
 def _reads_as_it_is(reader: OpRecord, op: OpRecord) -> bool:
     """Not through a view, which may need it contiguous."""
     read = reader.signature.inputs[reader.producers.index(op.index)]
-    return reader.category in _ANY_STRIDE and read == op.signature.outputs[0]
+    is_able = reader.category in _ANY_STRIDE or (reader.op in _PRODUCTS and _is_transposed(op.signature.inputs[0]))
+    return is_able and read == op.signature.outputs[0]
+
+
+def _is_transposed(spec: TensorSpec) -> bool:
+    """Matrices whose columns lie one behind the other."""
+    if spec.stride is None or len(spec.shape) < 2:
+        return False
+    *_, rows, columns = spec.shape
+    *_, row_step, column_step = spec.stride
+    return row_step == 1 and column_step >= rows and columns > 1

@@ -16,21 +16,24 @@ _NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"}
 _NORM_WITH_ACTIVATION = "BatchNormAct2d"
 _LEAST_SHARE = 0.005
 _ROLES = {"conv-bn-fusion": "convolution", "linear-bn-fusion": "linear", "norm-linear-fusion": "layer"}
-_PAIR = "layer, bn = model.get_submodule(first), model.get_submodule(second)"
-_UNSCALE = (
-    f"{_PAIR}; scale = bn.weight / (bn.running_var + bn.eps).sqrt(); shift = bn.bias - bn.running_mean * scale; "
-    "sums = layer.weight.reshape(*layer.weight.shape[:2], -1).sum(-1); "
-    "layer.bias = torch.nn.Parameter((sums @ shift + (0 if layer.bias is None else layer.bias)).detach()); "
-    "scaled = (layer.weight.transpose(1, -1) * scale).transpose(1, -1); "
-    "layer.weight = torch.nn.Parameter(scaled.detach().contiguous()); model.set_submodule(second, torch.nn.Identity())"
-)
+_PAIR = "    layer, bn = model.get_submodule(first), model.get_submodule(second)\n"
+_UNSCALE = f"""\
+{_PAIR}\
+    scale = bn.weight / (bn.running_var + bn.eps).sqrt()
+    shift = bn.bias - bn.running_mean * scale
+    sums = layer.weight.reshape(*layer.weight.shape[:2], -1).sum(-1)
+    layer.bias = torch.nn.Parameter((sums @ shift + (0 if layer.bias is None else layer.bias)).detach())
+    scaled = (layer.weight.transpose(1, -1) * scale).transpose(1, -1)
+    layer.weight = torch.nn.Parameter(scaled.detach().contiguous())
+    model.set_submodule(second, torch.nn.Identity())
+"""
 _RISK = "for inference only: the layer cannot be trained on as before; rounding differs in the last digits"
 
 
 def _fold_code(fused: str) -> str:
     return (
-        f"{_PAIR}; model.set_submodule(first, torch.nn.utils.fusion.{fused}); "
-        "model.set_submodule(second, bn.act if hasattr(bn, 'act') else torch.nn.Identity())"
+        f"{_PAIR}    model.set_submodule(first, torch.nn.utils.fusion.{fused})\n"
+        "    model.set_submodule(second, bn.act if hasattr(bn, 'act') else torch.nn.Identity())\n"
     )
 
 
@@ -96,7 +99,7 @@ def _advice(
         return
     plain = [(pair.layer.module, pair.norm.module) for pair in pairs if is_plain(pair)]
     # The names last: what it does is read first, however many there are.
-    code = f"def fold(first, second): {statements}\n\nfor pair in {plain!r}: fold(*pair)"
+    code = f"def fold(first, second):\n{statements}\nfor pair in {plain!r}: fold(*pair)"
     for pair in pairs:
         yield Advice(
             rule=rule_name,

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs, contiguous_stride, dtype_name
+from torchgauge.capture.ghost import Spec, Specs, dtype_name
 from torchgauge.capture.rules.layout import is_channels_last, is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, shape_rule
+from torchgauge.strides import contiguous_stride
 
 
 @shape_rule("aten::cat")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torchgauge.capture.ghost import Spec, contiguous_stride
+from torchgauge.capture.ghost import Spec
+from torchgauge.strides import contiguous_stride
 
 
 def is_dense(spec: Spec) -> bool:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchgauge.capture.ghost import Spec, Specs, contiguous_stride
+from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
+from torchgauge.strides import contiguous_stride
 
 
 @shape_rule("aten::mm", "aten::bmm")

@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs, contiguous_stride
+from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.layout import is_dense
 from torchgauge.capture.rules.registry import Arguments, shape_rule
+from torchgauge.strides import contiguous_stride
 
 _HALVES = (torch.float16, torch.bfloat16)
 

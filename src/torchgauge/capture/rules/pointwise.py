@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost, Spec, Specs, contiguous_stride, is_contiguous
+from torchgauge.capture.ghost import Ghost, Spec, Specs
 from torchgauge.capture.rules.layout import is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, Rule, shape_rule
+from torchgauge.strides import contiguous_stride, is_contiguous
 
 _COMPARISONS = frozenset(
     f"aten::{name}"

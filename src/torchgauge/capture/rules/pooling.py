@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs, contiguous_stride, is_contiguous
+from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
+from torchgauge.strides import contiguous_stride, is_contiguous
 
 
 @shape_rule("aten::max_pool2d_with_indices")

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs, contiguous_stride, is_contiguous
+from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
+from torchgauge.strides import contiguous_stride, is_contiguous
 
 
 @shape_rule("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::var", "aten::std")

@@ -55,7 +55,7 @@ def _transformer(evidence: Evidence) -> dict[str, Any]:
     found: dict[str, Any] = {"width": width}
     if evidence.has_attention:
         found |= attention_shape(evidence, layers, width)
-        intermediate = _intermediate(layers, width)
+        intermediate = _intermediate(layers, width, is_block=bool(blocks))
         found |= {"intermediate_size": intermediate} if intermediate else {}
     return found
 
@@ -74,16 +74,16 @@ def _width(evidence: Evidence, layers: list[Layer]) -> int | None:
     return max(sizes, default=None)
 
 
-def _intermediate(layers: list[Layer], width: int) -> int | None:
-    """The other side of the matrices of a block that have the width on one; fused gates are twice as tall."""
-    others = [
-        size
-        for layer in layers
-        if layer.kind in ("Linear", "Conv2d", "Conv1d") and not re.search(r"att|router|gate$|\.q|\.k|\.v", layer.path)
-        for size in _partner(layer, width)
-    ]
-    larger = [size for size in others if size > width]
-    return min(larger or others or _expert_sizes(layers, width), default=None)
+def _intermediate(layers: list[Layer], width: int, *, is_block: bool) -> int | None:
+    """The other side of the matrices of a block that have the width on one; fused gates are twice as tall. Without
+    blocks the stem and the head are among them: what an MLP widens to, it comes back from."""
+    mixing = re.compile(r"att|router|gate$|\.q|\.k|\.v")
+    matrices = [x for x in layers if x.kind in ("Linear", "Conv2d", "Conv1d") and not mixing.search(x.path)]
+    larger = [size for layer in matrices for size in _partner(layer, width) if size > width]
+    # A convolution over several positions from fewer channels is a stem, or depthwise.
+    smaller = [size for layer in matrices if not layer.is_spatial for size in _partner(layer, width)]
+    sizes = larger or smaller if is_block else [size for size in larger if larger.count(size) > 1]
+    return min(sizes or _expert_sizes(layers, width), default=None)
 
 
 def _expert_sizes(layers: list[Layer], width: int) -> list[int]:

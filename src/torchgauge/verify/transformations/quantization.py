@@ -29,6 +29,7 @@ class Linear8Bit(torch.nn.Module):
 for path, kind, largest in {layers}:
     model.set_submodule(path, Linear8Bit(model.get_submodule(path), getattr(torch, kind), largest))
 """
+_NOTE = "as a layer of torch's own that unpacks 8 bits at every call, not with torchao's kernels: their time may differ"
 # The largest number of each.
 _FORMATS = {"int8": ("int8", 127.0), "fp8_e4m3": ("float8_e4m3fn", 448.0)}
 
@@ -39,4 +40,5 @@ def eight_bits(trial: Trial) -> Applied:
     layers = [(path, kind) for path, kind in places if type(trial.module(path)) is nn.Linear and kind in _FORMATS]
     if not layers:
         raise NotApplicableError("torch itself has no layer for this: it takes linear layers in 8 bits")
-    return Applied(_LAYER.replace("{layers}", literal([(path, *_FORMATS[kind]) for path, kind in layers])))
+    code = _LAYER.replace("{layers}", literal([(path, *_FORMATS[kind]) for path, kind in layers]))
+    return Applied(code, note=_NOTE)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchgauge.checkpoint.index import Entry
 from torchgauge.records import TensorSpec
+from torchgauge.strides import contiguous_stride
 
 # Vector loads of a GPU thread, a cache line of a CPU, a cache line of a GPU.
 ROW_BOUNDARIES = (16, 64, 128)
@@ -35,7 +36,7 @@ def alignment(entry: Entry) -> dict[str, Any]:
     cache_lines         touched by a run along the last dimension, and by as many elements if they were contiguous
     """
     spec = entry.spec
-    strides = spec.stride if spec.stride is not None else contiguous_strides(spec.shape)
+    strides = spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
     row_bytes = _row_bytes(spec, strides)
     kind = stride_class(spec.shape, strides)
     return {
@@ -50,14 +51,10 @@ def alignment(entry: Entry) -> dict[str, Any]:
     }
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(prod(max(size, 1) for size in shape[dim + 1 :]) for dim in range(len(shape)))
-
-
 def stride_class(shape: Sequence[int], strides: Sequence[int]) -> str:
     """Dimensions of size one lie nowhere in particular, and a tensor without elements is contiguous."""
     real = [(size, step) for size, step in zip(shape, strides, strict=True) if size != 1]
-    if not prod(shape) or [step for _, step in real] == list(contiguous_strides([size for size, _ in real])):
+    if not prod(shape) or [step for _, step in real] == list(contiguous_stride(tuple(size for size, _ in real))):
         return "contiguous"
     if any(step == 0 for _, step in real):
         return "expanded"

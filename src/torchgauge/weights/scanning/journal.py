@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from torchgauge import __version__
+from torchgauge.disk import cache_folder
 from torchgauge.weights.counting.tally import Tally, from_json, to_json
 from torchgauge.weights.scanning.tensors import Finished
 from torchgauge.weights.stream.reading import Stamp
@@ -23,19 +23,6 @@ from torchgauge.weights.stream.reading import Stamp
 # What takes less is sooner read again than written down.
 PATIENCE_S = 2.0
 KEPT_S = 30 * 86400
-
-
-def cache_folder() -> Path:
-    """`TORCHGAUGE_CACHE`, else where the system keeps caches."""
-    if chosen := os.environ.get("TORCHGAUGE_CACHE"):
-        return Path(chosen)
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "torchgauge"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "torchgauge"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "torchgauge" / "Cache"
-    return Path.home() / ".cache" / "torchgauge"
 
 
 def journal_path(path: str, stamps: dict[str, Stamp], options: Iterable[Any]) -> Path:

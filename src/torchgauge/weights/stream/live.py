@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.checkpoint.dtypes import item_bytes
-from torchgauge.checkpoint.entries import is_contiguous
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.errors import FormatError
 from torchgauge.records import TensorSpec
+from torchgauge.strides import is_contiguous
 from torchgauge.weights.stream.plan import Unit
 from torchgauge.weights.stream.reading import Bytes
 

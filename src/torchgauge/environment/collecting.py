@@ -1,0 +1,96 @@
+"""The machine and the versions in one record. torch is imported on use only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+import psutil
+
+from torchgauge.environment.devices import Device, accelerator_name, accelerators, allows_tf32, backends
+from torchgauge.environment.machine import cpu_name, platform_name, total_memory, usable_cores
+from torchgauge.records import Environment
+
+# Packages that shape a result; a version is read only where the package is loaded, so this costs nothing.
+_PACKAGES = ("numpy", "timm", "torchvision", "transformers")
+# What OpenMP and MKL are told by the user.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
+    "GOMP_CPU_AFFINITY",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What `torchgauge system` tells."""
+
+    environment: Environment
+    physical_cores: int | None
+    logical_cores: int | None
+    available_memory_bytes: int
+    backends: dict[str, bool | str] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+
+
+def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> Environment:
+    """Reading files needs no torch: then its version is what is installed, and the threads are ours. `device` is where
+    the model is, which tensors may only pretend."""
+    version, threads = _torch_facts() if import_torch else (_installed_torch(), usable_cores() or 1)
+    return Environment(
+        python=platform.python_version(),
+        torch=version,
+        platform=platform_name(),
+        cpu=cpu_name(),
+        cpu_cores=usable_cores(),
+        memory_bytes=total_memory(),
+        threads=threads,
+        packages=_loaded_packages(),
+        device=accelerator_name(device),
+        settings=_thread_variables() | (_switches(device) if import_torch else {}),
+    )
+
+
+def _thread_variables() -> dict[str, Any]:
+    return {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
+
+
+def _switches(device: str) -> dict[str, Any]:
+    import torch
+
+    found: dict[str, Any] = {"inter_op_threads": torch.get_num_interop_threads()}
+    if device.startswith("cuda"):
+        found |= {"matmul_tf32": allows_tf32("matmul"), "convolution_tf32": allows_tf32("convolution")}
+    return found
+
+
+def _torch_facts() -> tuple[str, int]:
+    import torch
+
+    return str(torch.__version__), torch.get_num_threads()
+
+
+def _installed_torch() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def collect_system() -> System:
+    return System(
+        environment=collect_environment(),
+        physical_cores=psutil.cpu_count(logical=False),
+        logical_cores=psutil.cpu_count(),
+        available_memory_bytes=psutil.virtual_memory().available,
+        backends=backends(),
+        devices=accelerators(),
+    )
+
+
+def _loaded_packages() -> dict[str, str]:
+    loaded = {name: sys.modules[name] for name in _PACKAGES if name in sys.modules}
+    return {name: str(getattr(module, "__version__", "unknown")) for name, module in loaded.items()}

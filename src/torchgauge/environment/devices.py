@@ -1,0 +1,113 @@
+"""The accelerators that torch can use, and what it was built with. torch is imported on use only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.environment.machine import cpu_name
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An accelerator that torch can use."""
+
+    name: str
+    kind: str
+    index: int
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+
+
+def has_cuda(index: int | None) -> bool:
+    """Whether this CUDA device is there; None for the current one."""
+    import torch
+
+    return torch.cuda.is_available() and (index or 0) < torch.cuda.device_count()
+
+
+def device_name(kind: str, index: int | None = None) -> str:
+    """The name under which a device's peaks are known: what its driver calls it."""
+    if kind == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name(index)
+    return cpu_name()
+
+
+def allows_tf32(kind: str) -> bool:
+    """Whether CUDA may run float32 products ("matmul" or "convolution") in TF32."""
+    import torch
+
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    # Where the newer switch was set, torch refuses to tell the older one.
+    newer = cuda if kind == "matmul" else getattr(cudnn, "conv", None)
+    precision = getattr(newer, "fp32_precision", None)
+    if precision is not None:
+        return bool(precision == "tf32")
+    return bool(cuda.allow_tf32 if kind == "matmul" else cudnn.allow_tf32)
+
+
+def accelerator_name(device: str) -> str | None:
+    kind, _, index = device.partition(":")
+    number = int(index) if index else None
+    return device_name(kind, number) if kind == "cuda" and has_cuda(number) else None
+
+
+def accelerators() -> tuple[Device, ...]:
+    return (*_cuda_devices(), *_mps_devices())
+
+
+def _cuda_devices() -> list[Device]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    return [_cuda_device(index, torch.cuda.get_device_properties(index)) for index in range(torch.cuda.device_count())]
+
+
+def _cuda_device(index: int, properties: Any) -> Device:
+    return Device(
+        name=properties.name,
+        kind="cuda",
+        index=index,
+        memory_bytes=properties.total_memory,
+        compute_capability=f"{properties.major}.{properties.minor}",
+        multiprocessors=properties.multi_processor_count,
+    )
+
+
+def _mps_devices() -> list[Device]:
+    import torch
+
+    if not torch.backends.mps.is_available():
+        return []
+    return [Device(name=cpu_name(), kind="mps", index=0, memory_bytes=torch.mps.recommended_max_memory())]
+
+
+def backends() -> dict[str, bool | str]:
+    import torch
+
+    return {
+        "blas": _blas_name(torch.__config__.show()),
+        "mkldnn": torch.backends.mkldnn.is_available(),
+        "openmp": torch.backends.openmp.is_available(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() and torch.version.cuda else torch.cuda.is_available(),
+        "cudnn": _cudnn_version(),
+        "rocm": torch.version.hip or False,
+        "mps": torch.backends.mps.is_available(),
+    }
+
+
+def _blas_name(config: str) -> str:
+    """The BLAS torch was built with, from the `BLAS_INFO=` entry of its build settings."""
+    _, found, rest = config.partition("BLAS_INFO=")
+    return rest.split(",")[0].strip() if found else "unknown"
+
+
+def _cudnn_version() -> bool | str:
+    import torch
+
+    version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    return str(version) if version else False

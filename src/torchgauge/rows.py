@@ -1,0 +1,134 @@
+"""The rows of the JSON document: totals, a module, an op, a parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchgauge.consumption import energy_of_module, energy_of_op, total_energy
+from torchgauge.experts import active_params
+from torchgauge.measured import module_members, op_members, total_time
+from torchgauge.records import Capture, OpRecord, ParamRecord, TensorSpec, tensor_specs
+from torchgauge.stored import stored_totals
+from torchgauge.tree import Figures, Node
+
+ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
+
+
+class Row(dict[str, Any]):
+    """A JSON object whose keys are attributes too: `row["macs"]`, `row.macs`."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no '{name}'; there are: {', '.join(self)}") from None
+
+
+def totals_row(capture: Capture, total: Figures) -> Row:
+    root = next(record for record in capture.modules if record.path == "")
+    has_code = capture.has_code
+    return Row(
+        params=root.params,
+        # A file does not say which parameters are trained, nor how many of its experts a token uses.
+        trainable_params=root.trainable_params if has_code else None,
+        active_params=active_params(capture) if has_code else None,
+        param_bytes=root.param_bytes,
+        buffer_bytes=sum(param.spec.nbytes for param in capture.params if param.is_buffer),
+        **stored_totals(capture.stored),
+        macs=total.macs if has_code else None,
+        flops=total.flops if has_code else None,
+        bytes_read=total.bytes_read if has_code else None,
+        bytes_written=total.bytes_written if has_code else None,
+        activation_bytes=total.activation_bytes if has_code else None,
+        peak_activation_bytes=_peak_bytes(capture) if has_code else None,
+        ops=total.ops if has_code else None,
+        uncounted_ops=total.uncounted_ops if has_code else None,
+        time_s=total_time(capture.measured),
+        energy_j=total_energy(capture.energy),
+    )
+
+
+def _peak_bytes(capture: Capture) -> int:
+    return max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0)
+
+
+def module_row(node: Node, capture: Capture) -> Row:
+    record, total, has_code = node.record, node.total, capture.has_code
+    return Row(
+        path=record.path,
+        aliases=list(record.aliases),
+        type=record.type,
+        depth=record.depth,
+        calls=record.calls,
+        params=record.params,
+        trainable_params=record.trainable_params if has_code else None,
+        param_bytes=record.param_bytes,
+        input_shapes=_shapes(tensor_specs(record.inputs)),
+        output_shapes=_shapes(tensor_specs(record.outputs)),
+        **{name: getattr(total, name) if has_code else None for name in ADDITIVE},
+        **module_members(capture.measured, record.path),
+        **energy_of_module(capture.energy, record.path),
+        inputs=_plain(record.inputs),
+        outputs=_plain(record.outputs),
+    )
+
+
+def op_row(op: OpRecord, capture: Capture) -> Row:
+    signature, cost = op.signature, op.signature.cost
+    moved = cost.bytes_read + cost.bytes_written
+    return Row(
+        index=op.index,
+        op=signature.op,
+        overload=signature.overload,
+        module=op.module,
+        phase=op.phase,
+        category=signature.category,
+        status=signature.status,
+        input_shapes=_shapes(signature.inputs),
+        output_shapes=_shapes(signature.outputs),
+        dtype=signature.dtype,
+        macs=cost.macs,
+        flops=cost.flops,
+        bytes_read=cost.bytes_read,
+        bytes_written=cost.bytes_written,
+        activation_bytes=signature.activation_bytes,
+        arithmetic_intensity=cost.flops / moved if moved else None,
+        live_bytes=op.live_bytes,
+        **op_members(capture.measured, op.index),
+        **energy_of_op(capture.energy, op.index),
+        weights=list(op.weights),
+        source=op.source,
+        producers=list(op.producers),
+        inputs=[_plain(spec) for spec in signature.inputs],
+        outputs=[_plain(spec) for spec in signature.outputs],
+        attributes=dict(signature.attributes),
+        tags=list(signature.tags),
+    )
+
+
+def param_row(param: ParamRecord) -> dict[str, Any]:
+    return {
+        "name": param.name,
+        **_plain(param.spec),
+        "trainable": param.trainable,
+        "is_buffer": param.is_buffer,
+        "aliases": list(param.aliases),
+    }
+
+
+def _shapes(specs: Any) -> list[list[int]]:
+    return [list(spec.shape) for spec in specs]
+
+
+def _plain(value: Any) -> Any:
+    """A nested structure as JSON: a tensor becomes {shape, dtype}, with its stride where it is not contiguous."""
+    if isinstance(value, TensorSpec):
+        plain: dict[str, Any] = {"shape": list(value.shape), "dtype": value.dtype}
+        return plain if value.stride is None else plain | {"stride": list(value.stride)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
