@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -22,23 +21,42 @@ CPU = torch.device("cpu")
 QUICK = Budget(seconds=0.2, least=3)
 
 
-class Sleeper(nn.Module):
-    def __init__(self, seconds: float) -> None:
+class Clock:
+    """Stands still but for what takes time."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("torchgauge.measure.module_times.perf_counter", clock)
+    return clock
+
+
+class Taking(nn.Module):
+    def __init__(self, seconds: float, clock: Clock) -> None:
         super().__init__()
-        self.seconds = seconds
+        self.seconds, self.clock = seconds, clock
 
     def forward(self, x: Any) -> Any:
-        time.sleep(self.seconds)
+        self.clock.advance(self.seconds)
         return x
 
 
 class Pair(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self.short, self.long = Sleeper(0.01), Sleeper(0.03)
+        self.short, self.long, self.clock = Taking(0.01, clock), Taking(0.03, clock), clock
 
     def forward(self, x: Any) -> Any:
-        time.sleep(0.02)
+        self.clock.advance(0.02)
         return self.long(self.short(self.short(x)))
 
 
@@ -50,26 +68,26 @@ def on_cpu(model: nn.Module, *args: Any) -> Subject:
     return Subject(model, args, {}, CPU)
 
 
-def test_a_module_has_its_own_time_and_that_of_its_children() -> None:
-    model = Pair()
+def test_a_module_has_its_own_time_and_that_of_its_children(clock: Clock) -> None:
+    model = Pair(clock)
     found = time_modules(on_cpu(model, 1).run, module_paths(model), runs=3)
     assert found["short"].calls == 2
-    assert found["short"].self_s == pytest.approx(0.02, rel=0.5)
-    assert found["long"].self_s == pytest.approx(0.03, rel=0.5)
-    assert found[""].self_s == pytest.approx(0.02, rel=0.5)
-    assert found[""].inclusive_s == pytest.approx(sum(t.self_s for t in found.values()))
+    assert found["short"].self_s == pytest.approx(0.02)
+    assert found["long"].self_s == pytest.approx(0.03)
+    assert found[""].self_s == pytest.approx(0.02)
+    assert found[""].inclusive_s == pytest.approx(0.07)
 
 
-def test_a_module_that_calls_itself_is_inside_its_own_time_once() -> None:
+def test_a_module_that_calls_itself_is_inside_its_own_time_once(clock: Clock) -> None:
     class Again(nn.Module):
         def forward(self, depth: int) -> int:
-            time.sleep(0.005)
+            clock.advance(0.005)
             return self(depth - 1) if depth else 0
 
     model = Again()
     found = time_modules(on_cpu(model, 2).run, module_paths(model), runs=3)
     assert found[""].calls == 3
-    assert found[""].inclusive_s == pytest.approx(found[""].self_s)
+    assert found[""].inclusive_s == pytest.approx(found[""].self_s) == pytest.approx(0.015)
 
 
 def test_the_class_wide_call_is_put_back_after_a_failure() -> None:
