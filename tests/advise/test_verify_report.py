@@ -8,6 +8,7 @@ from torch import nn
 import torchgauge
 from torchgauge.report import render
 from torchgauge.report.verified_text import error_text, gained_text, measured_text
+from torchgauge.verify.planning import no_plan
 from torchgauge.view import Row
 
 ERROR = {"relative": 2e-6, "cosine": 1.0, "top1": 0.5}
@@ -103,3 +104,12 @@ def test_what_was_measured_instead_of_the_code_shown_is_said() -> None:
 
     assert text is not None
     assert text.startswith("measured (with a layer of torch's own): saves 20.0 % of the time")
+
+
+def test_a_plan_that_did_not_hold_says_why() -> None:
+    found = advised()
+    found.plan = Row(no_plan("no gain in time can be told from the noise"))
+
+    assert "\nPlan\nnone: no gain in time can be told from the noise\n" in str(found)
+    assert "## Plan" not in render(found, "markdown")
+    assert render(found, "html")

@@ -81,8 +81,11 @@ def plan_text(found: Mapping[str, Any]) -> str:
 
 
 def plan_lines(found: Mapping[str, Any] | None, options: Options) -> list[Line]:
-    if found is None or not found["rules"]:
+    if found is None:
         return []
+    if not found["rules"]:
+        why = visible(f"none: {found['reason']}")
+        return [(Span(""),), heading("Plan"), *wrap(why, options.width)]
     code = [(Span(visible(line)),) for line in found["code"].splitlines()]
     return [
         (Span(""),),
