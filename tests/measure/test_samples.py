@@ -7,7 +7,7 @@ import pytest
 from torchgauge.measure.samples import (
     median_interval,
     middle_half,
-    nearest_half,
+    nearest,
     percentile,
     relative_half_width,
     summarise,
@@ -50,6 +50,7 @@ def test_the_middle_half_leaves_out_the_fastest_and_the_slowest_quarter() -> Non
     assert middle_half([2, 1], float) == [1, 2]
 
 
-def test_the_nearest_half_is_around_the_target() -> None:
-    assert sorted(nearest_half([1, 2, 10, 11, 12, 30], float, 11.0)) == [10, 11, 12]
-    assert nearest_half([4], float, 100.0) == [4]
+def test_the_nearest_is_around_the_target() -> None:
+    assert sorted(nearest([1, 2, 10, 11, 12, 30], float, 11.0)) == [10, 11, 12]
+    assert nearest([1, 2, 10, 11, 12, 30], float, 11.0, 0.2) == [11, 10]
+    assert nearest([4], float, 100.0) == [4]

@@ -12,7 +12,10 @@ from typing import Any
 
 from torch import nn
 
-from torchgauge.measure.samples import middle_half, nearest_half
+from torchgauge.measure.samples import middle_half, nearest
+
+# Of the watched runs: on a machine whose pace changes by a third, half of them are not near the median any more.
+_NEAREST = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ class ModuleWatch:
 
     def times(self, near_s: float | None = None) -> dict[str, ModuleTime]:
         """Means over the runs that took about as long as the median one, or about `near_s`."""
-        kept = middle_half(self._watches, _total) if near_s is None else nearest_half(self._watches, _total, near_s)
+        watches = self._watches
+        kept = middle_half(watches, _total) if near_s is None else nearest(watches, _total, near_s, _NEAREST)
         return {
             path: _mean([watch.sums[key] for watch in kept if key in watch.sums]) for key, path in self.paths.items()
         }

@@ -22,7 +22,7 @@ from torchgauge.measure.module_rows import OPTIMIZER, OwnTimes, module_paths, mo
 from torchgauge.measure.module_times import ModuleTime, ModuleWatch
 from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
 from torchgauge.measure.profile import Profiled, profile_runs
-from torchgauge.measure.samples import nearest_half
+from torchgauge.measure.samples import nearest
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.tracing import trace_of
 from torchgauge.measure.training import TrainingStep
@@ -84,7 +84,7 @@ def measure_modules(work: Work) -> None:
     calls = {} if work.on_device else _watched(work, paths)
     runs = repeats(work.total_s, order.budget, most=PROFILED_RUNS)
     seen = profile_runs(work.run, paths, runs, device=subject.device)
-    profiled = nearest_half(seen, lambda run: (run.end_ns - run.start_ns) * 1e-9, work.total_s)
+    profiled = nearest(seen, lambda run: (run.end_ns - run.start_ns) * 1e-9, work.total_s)
     joined = [join(work.ops, run) for run in profiled]
     calls = device_module_times(profiled) if work.on_device else calls
     times = op_times(joined, on_device=work.on_device)

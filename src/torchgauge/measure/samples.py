@@ -51,9 +51,10 @@ def middle_half(runs: Sequence[T], total: Callable[[T], float]) -> list[T]:
     return ordered[cut : len(ordered) - cut]
 
 
-def nearest_half(runs: Sequence[T], total: Callable[[T], float], target: float) -> list[T]:
-    """The runs whose totals are nearest to the target: what they are made of is what a run of that length is."""
-    return sorted(runs, key=lambda run: abs(total(run) - target))[: (len(runs) + 1) // 2]
+def nearest(runs: Sequence[T], total: Callable[[T], float], target: float, share: float = 0.5) -> list[T]:
+    """The share of runs whose totals are nearest to the target: what they are made of is what a run of that length
+    is."""
+    return sorted(runs, key=lambda run: abs(total(run) - target))[: math.ceil(share * len(runs))]
 
 
 def summarise(seconds: Sequence[float]) -> dict[str, Any]:
