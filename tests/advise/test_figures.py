@@ -7,7 +7,8 @@ from torch import nn
 
 from tests.advise import flow_models, zoo_experts, zoo_memory
 from tests.advise.faulty_models import Mixing, Wrapped
-from tests.advise.planted import on_cuda, seen
+from tests.advise.planted import on_cuda, seen, timed
+from tests.advise.zoo_runs import precise
 from torchgauge.advise import Advice, Evidence, Machine, advise
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.rules.strides import innermost, step
@@ -119,3 +120,20 @@ def test_fewer_threads_are_told_once() -> None:
     evidence.figures["threads"]["scaling"] = rows
 
     assert {"thread-count", "thread-oversubscription"} & {a.rule for a in advise(evidence)} == {"thread-count"}
+
+
+@pytest.mark.parametrize("rule", ["tf32-off", "autocast-bf16"])
+def test_shorter_kernels_may_save_nothing_where_the_device_waits_for_the_host(rule: str) -> None:
+    def measured(kernels_s: float) -> Advice:
+        evidence = precise(False)
+        products = [op for op in evidence.forward if op.category == "matmul"]
+        each = {op.index: {"time_s": kernels_s / len(products)} for op in products}
+        return only(timed(evidence, {"latency": {"median_s": 1.0}}, each), rule)
+
+    kept_busy, waiting = measured(1.0), measured(0.2)
+    assert kept_busy.expected_gain.low > 0
+    assert kept_busy.confidence != "low"
+    assert waiting.expected_gain.low == 0
+    assert waiting.expected_gain.high == pytest.approx(0.2 * kept_busy.expected_gain.high)
+    assert "waits for the host for 80% of a run" in waiting.expected_gain.how
+    assert waiting.confidence == "low"

@@ -15,6 +15,9 @@ from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.records import FREE, Capture, ModuleRecord, OpRecord, ParamRecord
 from torchgauge.view import Row, View
 
+# Of the undisturbed time that the device must be idle for the host to be what a model waits for.
+WAITING = 0.3
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -143,6 +146,24 @@ class Evidence:
         """Measured seconds by the index of the op; empty without a profile."""
         rows = self.capture.measured.ops if self.capture.measured else {}
         return {index: row["time_s"] for index, row in rows.items() if row.get("time_s") is not None}
+
+    @cached_property
+    def idle_share(self) -> float:
+        """Of the undisturbed time, what a CUDA device spends waiting for the host; 0 where nobody measured."""
+        if not self.is_cuda or not self.time_s or not self.op_times:
+            return 0.0
+        return max(0.0, 1 - sum(self.op_times.values()) / self.time_s)
+
+    @property
+    def waits_for_host(self) -> bool:
+        return self.idle_share >= WAITING
+
+    def kernel_gain(self, low: float, high: float, how: str) -> Gain:
+        """The time that shorter kernels save: perhaps none where the device waits for the host between them."""
+        if not self.waits_for_host:
+            return Gain("time_s", low, high, how)
+        waiting = f"the device waits for the host for {self.idle_share:.0%} of a run: nothing until that is mended"
+        return Gain("time_s", 0.0, high * (1 - self.idle_share), f"{how}; {waiting}")
 
     @property
     def peaks(self) -> Peaks | None:

@@ -89,14 +89,13 @@ def _autocast(evidence: Evidence, ops: list[OpRecord], peaks: Peaks, gain: tuple
         },
         recommendation="Run matrix products and convolutions in bfloat16: this device's tensor cores are faster there.",
         code='with torch.autocast("cuda", dtype=torch.bfloat16): output = model(*inputs)',
-        expected_gain=Gain(
-            "time_s",
+        expected_gain=evidence.kernel_gain(
             *gain,
             "roofline: these ops and what follows their type in float32, with TF32 if it may be on, and in bfloat16; "
             "a third of it at least, by judgement: few models reach the roof",
         ),
         risk="Eight bits of mantissa: compare the outputs. Models bound by launches gain nothing.",
-        confidence="medium",
+        confidence="low" if evidence.waits_for_host else "medium",
     )
 
 

@@ -8,21 +8,17 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 
-# Of the undisturbed time that the device must be idle, or the CPU spend on ops that do next to nothing.
-_LEAST_IDLE = 0.3
+# Of the undisturbed time that the CPU must spend on ops that do next to nothing.
 _LEAST_LAUNCHED = 0.3
 
 
 @rule("launch-bound", family="launch")
 def launch_bound(evidence: Evidence) -> Iterator[Advice]:
     """The device's work leaves gaps: the time of all kernels is well below that of the run."""
-    whole = evidence.time_s
-    if not evidence.is_cuda or not whole or not evidence.op_times:
+    whole, idle = evidence.time_s, evidence.idle_share
+    if not whole or not evidence.waits_for_host:
         return
     busy = sum(evidence.op_times.values())
-    idle = 1 - busy / whole
-    if idle < _LEAST_IDLE:
-        return
     trains = evidence.is_train
     yield Advice(
         rule="launch-bound",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.least_time import LeastTime
-from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.hardware import Peaks
 from torchgauge.records import OpRecord
@@ -98,15 +98,14 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
         },
         recommendation="let float32 matmuls use TF32: the device has tensor cores for it, and they are switched off",
         code="torch.set_float32_matmul_precision('high')",
-        expected_gain=Gain(
-            "time_s",
+        expected_gain=evidence.kernel_gain(
             0.3 * saved,
             saved,
             f"the matmuls at {fast / plain:.1f} times the rate as far as memory lets them; 30% of it at least, by "
             "judgement",
         ),
         risk="products keep 10 bits of mantissa: about 3 decimal digits",
-        confidence="high" if evidence.op_times else "medium",
+        confidence="low" if evidence.waits_for_host else "high" if evidence.op_times else "medium",
     )
 
 
