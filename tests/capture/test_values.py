@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -141,3 +142,21 @@ def test_an_index_in_the_name_of_a_module_is_its_number() -> None:
     analysis = tg.analyze(Chosen(), input_size=(1, 2))
     assert analysis.capture.run.mode == "fake"
     assert analysis.totals.macs == 3 * 4
+
+
+def test_what_a_model_gives_back_is_found_in_its_objects() -> None:
+    class Layer:
+        def __init__(self, keys: Tensor) -> None:
+            self.keys = keys
+
+    class Cache:
+        def __init__(self, layers: list[Layer]) -> None:
+            self.layers, self.owner = layers, nn.Linear(1, 1)
+
+    class Caching(nn.Module):
+        def forward(self, x: Tensor) -> dict[str, Any]:
+            kept, passing = x + 1, x + 2
+            return {"cache": Cache([Layer(kept)]), "y": passing * 3}
+
+    run = tg.analyze(Caching(), input_size=(1, 2)).capture.run
+    assert run.results == (0, 2)

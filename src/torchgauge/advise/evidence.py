@@ -91,10 +91,6 @@ class Evidence:
         return tuple(op for op in self.capture.ops if op.phase == "forward")
 
     @cached_property
-    def by_index(self) -> Mapping[int, OpRecord]:
-        return {op.index: op for op in self.capture.ops}
-
-    @cached_property
     def flow(self) -> Flow:
         return Flow(self.forward, self.capture.run.results)
 

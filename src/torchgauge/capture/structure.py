@@ -62,14 +62,20 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(item)
 
 
-def tensors_within(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of what a model gives back: mappings, sequences and dataclasses are looked into."""
+# A cache of keys and values is an object of objects; deeper ones hold a program rather than results.
+_OBJECT_DEPTH = 2
+
+
+def tensors_within(value: Any, depth: int = _OBJECT_DEPTH) -> Iterator[torch.Tensor]:
+    """The tensors of what a model gives back: mappings, sequences and the attributes of objects are looked into."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
-        yield from tensors_within(list(value.values()))
+        yield from tensors_within(list(value.values()), depth)
     elif isinstance(value, list | tuple | set):
         for item in value:
-            yield from tensors_within(item)
+            yield from tensors_within(item, depth)
     elif is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_within([getattr(value, field.name, None) for field in fields(value)])
+        yield from tensors_within([getattr(value, field.name, None) for field in fields(value)], depth)
+    elif depth and hasattr(value, "__dict__") and not isinstance(value, type | torch.nn.Module):
+        yield from tensors_within(list(vars(value).values()), depth - 1)

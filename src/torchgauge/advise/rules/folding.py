@@ -17,7 +17,8 @@ _NORM_WITH_ACTIVATION = "BatchNormAct2d"
 _LEAST_SHARE = 0.005
 _ROLES = {"conv-bn-fusion": "convolution", "linear-bn-fusion": "linear", "norm-linear-fusion": "layer"}
 _PAIR = "    layer, bn = model.get_submodule(first), model.get_submodule(second)\n"
-_UNSCALE = f"""\
+# The body of a loop over pairs; verification runs the same lines.
+UNSCALE = f"""\
 {_PAIR}\
     scale = bn.weight / (bn.running_var + bn.eps).sqrt()
     shift = bn.bias - bn.running_mean * scale
@@ -82,7 +83,7 @@ def norm_linear(evidence: Evidence) -> Iterator[Advice]:
         [Pair(reader, norm) for norm, reader in readers if reader is not None and _takes_norm(evidence, norm, reader)],
         "fold the batch norm into the layer behind it: inference needs no pass for it",
         lambda pair: _is_affine(evidence, pair),
-        _UNSCALE,
+        UNSCALE,
     )
 
 

@@ -51,10 +51,6 @@ class Graph:
         pairs = [(self.places[child].first, child, True) for child in below] + [(step, step, False) for step in own]
         return [(number, is_place) for _, number, is_place in sorted(pairs)]
 
-    def is_closed(self, place: int) -> bool:
-        """Whether there is nothing to open: a module of a single op is that op."""
-        return not self.places[place].children and self.places[place].period < 2
-
 
 def build_graph(view: View) -> Graph:
     nodes, flow = list(view.tree.walk()), trace_flow(view.capture)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from torchgauge.advise.rules.folding import UNSCALE
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import transformation
 from torchgauge.verify.trial import Applied, NotApplicableError, Trial
@@ -13,17 +14,6 @@ _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 # timm's: an activation inside, which stays.
 _NORM_WITH_ACTIVATION = "BatchNormAct2d"
 _NO_PAIR = "its norms and layers are no modules of their own here, or such that do more"
-_UNSCALE = """\
-for path, norm in {pairs}:
-    layer, bn = model.get_submodule(path), model.get_submodule(norm)
-    scale = bn.weight / (bn.running_var + bn.eps).sqrt()
-    shift = bn.bias - bn.running_mean * scale
-    sums = layer.weight.reshape(*layer.weight.shape[:2], -1).sum(-1)
-    layer.bias = torch.nn.Parameter((sums @ shift + (0 if layer.bias is None else layer.bias)).detach())
-    scaled = (layer.weight.transpose(1, -1) * scale).transpose(1, -1)
-    layer.weight = torch.nn.Parameter(scaled.detach().contiguous())
-    model.set_submodule(norm, torch.nn.Identity())
-"""
 
 
 @transformation("conv-bn-fusion")
@@ -43,7 +33,7 @@ def into_layers_behind(trial: Trial) -> Applied:
     pairs = [pair for pair in _pairs(trial, "layer") if _takes_norm(trial, pair)]
     if not pairs:
         raise NotApplicableError(_NO_PAIR)
-    return Applied(_UNSCALE.format(pairs=literal(pairs)))
+    return Applied(f"for first, second in {literal(pairs)}:\n{UNSCALE}")
 
 
 def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:

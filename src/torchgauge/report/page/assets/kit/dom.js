@@ -100,6 +100,15 @@ const tg = {};
     return menu;
   };
 
+  /* `wanted` holds the keys of the columns that are shown; `changed` is called when that changes. */
+  tg.columnMenu = (all, wanted, changed) =>
+    tg.menu("Columns", all.map((column) =>
+      tg.check(column.title ?? column.label, wanted.has(column.key), (checked) => {
+        if (checked) wanted.add(column.key);
+        else wanted.delete(column.key);
+        changed();
+      })));
+
   // A search field: "/" anywhere in its section focuses it, Escape empties it.
   tg.search = (label, onChange) => {
     const field = tg.el("input", { type: "search", placeholder: label, "aria-label": label, spellcheck: "false" });

@@ -174,15 +174,6 @@ tg.section({
       refresh();
     }
 
-    function chooser() {
-      return tg.menu("Columns", all.map((column) =>
-        tg.check(column.title ?? column.label, wanted.has(column.key), (checked) => {
-          if (checked) wanted.add(column.key);
-          else wanted.delete(column.key);
-          table.setColumns(columns());
-        })));
-    }
-
     function controlsAndTable() {
       element.append(tg.el("div", { class: "controls" },
         tg.search("Search modules ( / )", (text) => { state.search = text.trim(); refresh(); }),
@@ -191,7 +182,7 @@ tg.section({
           refresh();
         }),
         tg.button("Open all", () => openAll(true)), tg.button("Fold all", () => openAll(false)),
-        tg.button("As registered", unsort), counter, tg.el("span", { class: "spring" }), chooser()));
+        tg.button("As registered", unsort), counter, tg.el("span", { class: "spring" }), tg.columnMenu(all, wanted, () => table.setColumns(columns()))));
       return tg.table(element, {
         id: "module-row", label: "Modules", columns: columns(), rows: [], onSort: sortBy,
         onSelect: (row) => tg.selection.set(modules.get(row, "path"), "modules"),

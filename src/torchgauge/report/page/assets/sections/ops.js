@@ -101,15 +101,6 @@ tg.section({
       refresh();
     }
 
-    function chooser() {
-      return tg.menu("Columns", all.map((column) =>
-        tg.check(column.title ?? column.label, wanted.has(column.key), (checked) => {
-          if (checked) wanted.add(column.key);
-          else wanted.delete(column.key);
-          table.setColumns(columns());
-        })));
-    }
-
     function categories() {
       const found = [...new Set(ops.column("category"))].sort();
       return [{ value: "", label: "every kind" }, ...found.map((kind) => ({ value: kind, label: kind }))];
@@ -120,7 +111,7 @@ tg.section({
         tg.search("Search ops and modules ( / )", (text) => { state.search = text.trim(); refresh(); }),
         tg.choice("Kind", categories(), "", (kind) => { state.category = kind; refresh(); }),
         tg.check("only the selected module", false, (followed) => { state.followed = followed; restrict(followed ? tg.selection.get() ?? "" : ""); }),
-        chip, counter, tg.el("span", { class: "spring" }), chooser()));
+        chip, counter, tg.el("span", { class: "spring" }), tg.columnMenu(all, wanted, () => table.setColumns(columns()))));
       return tg.table(element, {
         id: "op-row", label: "Ops", columns: columns(), rows: [], onSort: sortBy,
         onSelect: (row) => tg.selection.set(ops.get(row, "module"), "ops"),
