@@ -151,7 +151,7 @@ def test_what_a_model_gives_back_is_found_in_its_objects() -> None:
 
     class Cache:
         def __init__(self, layers: list[Layer]) -> None:
-            self.layers, self.owner = layers, nn.Linear(1, 1)
+            self.layers, self.owner = layers, nn.Identity()
 
     class Caching(nn.Module):
         def forward(self, x: Tensor) -> dict[str, Any]:
