@@ -23,18 +23,21 @@ UNSCALE = f"""\
     scale = bn.weight / (bn.running_var + bn.eps).sqrt()
     shift = bn.bias - bn.running_mean * scale
     sums = layer.weight.reshape(*layer.weight.shape[:2], -1).sum(-1)
-    layer.bias = torch.nn.Parameter((sums @ shift + (0 if layer.bias is None else layer.bias)).detach())
+    bias = 0 if layer.bias is None else layer.bias
+    layer.bias = torch.nn.Parameter((sums @ shift + bias).detach())
     scaled = (layer.weight.transpose(1, -1) * scale).transpose(1, -1)
     layer.weight = torch.nn.Parameter(scaled.detach().contiguous())
     model.set_submodule(second, torch.nn.Identity())
 """
+_TRANSPOSED = "    transposed = 'Transpose' in type(model.get_submodule(first)).__name__\n"
 _RISK = "for inference only: the layer cannot be trained on as before; rounding differs in the last digits"
 
 
 def _fold_code(fused: str) -> str:
     return (
-        f"{_PAIR}    model.set_submodule(first, torch.nn.utils.fusion.{fused})\n"
-        "    model.set_submodule(second, bn.act if hasattr(bn, 'act') else torch.nn.Identity())\n"
+        f"{_PAIR}    fused = torch.nn.utils.fusion.{fused}\n"
+        "    model.set_submodule(first, fused)\n"
+        "    model.set_submodule(second, getattr(bn, 'act', torch.nn.Identity()))\n"
     )
 
 
@@ -54,7 +57,7 @@ def conv_bn(evidence: Evidence) -> Iterator[Advice]:
         _layer_before(evidence, _is_convolution),
         "fold the batch norm into the convolution before it: inference needs no pass for it",
         lambda pair: _is_plain(evidence, pair, "Conv") and _fuses(pair),
-        _fold_code("fuse_conv_bn_eval(layer, bn, 'Transpose' in type(layer).__name__)"),
+        _TRANSPOSED + _fold_code("fuse_conv_bn_eval(layer, bn, transposed)"),
     )
 
 
