@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from torchgauge.cli import main
+from torchgauge.cli.demo import FILES
 from torchgauge.cli.demo_model import CLASSES, DemoNet
 
 WIDTH, DEPTH, TOKENS, SIDE = 192, 6, 196, 56
@@ -30,7 +31,8 @@ def test_the_demo_prints_and_writes_its_report(
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
     assert "0–5 ×6 Block" in out
-    assert err.splitlines() == [f"wrote {tmp_path / name}" for name in ("torchgauge-demo.json", "torchgauge-demo.txt")]
+    assert err.splitlines() == [f"wrote {tmp_path / name}" for name in FILES]
+    assert (tmp_path / "torchgauge-demo.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     totals = json.loads((tmp_path / "torchgauge-demo.json").read_text())["totals"]
     assert totals["macs"] == closed_form_macs()
     assert totals["params"] == sum(p.numel() for p in DemoNet().parameters())

@@ -11,10 +11,10 @@ from torchgauge.cli.output import check_outputs, deliver, show_progress
 from torchgauge.progress import import_torch
 
 SUMMARY = "analyse a small model that it builds itself, and write its report"
-FILES = ("torchgauge-demo.json", "torchgauge-demo.txt")
+FILES = ("torchgauge-demo.html", "torchgauge-demo.json", "torchgauge-demo.txt")
 DESCRIPTION = f"""\
-Analyse a small image classifier and write
-{" and ".join(FILES)} into the current folder.
+Analyse a small image classifier and write into the current folder:
+{", ".join(FILES)}
 """
 
 
