@@ -13,7 +13,7 @@ from torchgauge.measure import Budget, Subject, ready
 from torchgauge.measure.joining import join
 from torchgauge.measure.measuring import Order, measure, module_paths
 from torchgauge.measure.memory import allocation_peak, fragmentation
-from torchgauge.measure.module_times import time_modules
+from torchgauge.measure.module_times import ModuleWatch, time_modules
 from torchgauge.measure.profile import profile_runs
 from torchgauge.source import Candidate
 
@@ -76,6 +76,18 @@ def test_a_module_has_its_own_time_and_that_of_its_children(clock: Clock) -> Non
     assert found["long"].self_s == pytest.approx(0.03)
     assert found[""].self_s == pytest.approx(0.02)
     assert found[""].inclusive_s == pytest.approx(0.07)
+
+
+def test_a_module_has_the_time_it_takes_in_runs_as_long_as_the_median(clock: Clock) -> None:
+    model = Taking(1.0, clock)
+    watch = ModuleWatch(module_paths(model))
+    for seconds in (1.0, 1.5, 0.99, 2.0, 1.01, 1.6):
+        model.seconds = seconds
+        watch.run(lambda: model(1))
+    assert len(watch.near(1.0)) == 3
+    assert watch.times(near_s=1.0)[""].self_s == pytest.approx(1.0)
+    # Too few are as long as this: the nearest quarter.
+    assert watch.times(near_s=1.55)[""].self_s == pytest.approx((1.5 + 1.6) / 2)
 
 
 def test_a_module_that_calls_itself_is_inside_its_own_time_once(clock: Clock) -> None:

@@ -14,7 +14,9 @@ from torch import nn
 
 from torchgauge.measure.samples import middle_half, nearest
 
-# Of the watched runs: on a machine whose pace changes by a third, half of them are not near the median any more.
+# As long as the median, for what a module took of it; so many of them are enough.
+_NEAR, ENOUGH = 0.02, 3
+# Of the watched runs, where too few are near: on a machine whose pace changes by a third, half of them are not.
 _NEAREST = 0.25
 
 
@@ -83,11 +85,18 @@ class ModuleWatch:
 
     def times(self, near_s: float | None = None) -> dict[str, ModuleTime]:
         """Means over the runs that took about as long as the median one, or about `near_s`."""
-        watches = self._watches
-        kept = middle_half(watches, _total) if near_s is None else nearest(watches, _total, near_s, _NEAREST)
+        kept = middle_half(self._watches, _total) if near_s is None else self._alike(near_s)
         return {
             path: _mean([watch.sums[key] for watch in kept if key in watch.sums]) for key, path in self.paths.items()
         }
+
+    def near(self, seconds: float) -> list[_Stopwatch]:
+        """The runs that took about so long."""
+        return [watch for watch in self._watches if abs(_total(watch) - seconds) <= _NEAR * seconds]
+
+    def _alike(self, seconds: float) -> list[_Stopwatch]:
+        found = self.near(seconds)
+        return found if len(found) >= ENOUGH else nearest(self._watches, _total, seconds, _NEAREST)
 
 
 def _total(watch: _Stopwatch) -> float:

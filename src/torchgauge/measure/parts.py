@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from torchgauge.hardware import Peaks
@@ -19,7 +20,7 @@ from torchgauge.measure.memory import (
     timeline,
 )
 from torchgauge.measure.module_rows import OPTIMIZER, OwnTimes, module_paths, module_rows, own_times, script_roots
-from torchgauge.measure.module_times import ModuleTime, ModuleWatch
+from torchgauge.measure.module_times import ENOUGH, ModuleTime, ModuleWatch
 from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
 from torchgauge.measure.profile import Profiled, profile_runs
 from torchgauge.measure.samples import nearest
@@ -100,9 +101,11 @@ def measure_modules(work: Work) -> None:
 
 
 def _watched(work: Work, paths: dict[int, str]) -> dict[str, ModuleTime]:
-    """From the watched runs between the undisturbed ones; a few more where those were too few for any."""
+    """From the watched runs between the undisturbed ones; a few more where those were too few for any, or few of them
+    as long as the median."""
     watch = work.watch or ModuleWatch(paths)
-    while watch.runs < _LEAST_WATCHED:
+    end = perf_counter() + _PARTS_SHARE * work.order.budget.seconds
+    while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH and perf_counter() < end):
         watch.run(work.run)
     return watch.times(near_s=work.total_s)
 
