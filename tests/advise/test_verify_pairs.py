@@ -122,9 +122,24 @@ def test_two_rounds_span_what_both_found() -> None:
     both = replace(second, earlier=first)
 
     assert both.interval == pytest.approx((0.2, 0.5))
-    assert both.gain == pytest.approx(0.2)
+    assert both.gain == pytest.approx(1 - math.sqrt(0.5 * 0.8))  # each counts the same
     assert both.figures()["pairs"] == 2 * LEAST_PAIRS + 2
     assert both.figures()["rounds"] == 2
+
+
+def test_rounds_that_do_not_agree_call_for_more_up_to_four() -> None:
+    def rounds(*ratios: float) -> Paired:
+        known: Paired | None = None
+        for ratio in ratios:
+            known = Paired([math.log(ratio * (1 + 0.001 * at)) for at in range(LEAST_PAIRS)], earlier=known)
+        assert known is not None
+        return known
+
+    assert not rounds(0.5).is_settled
+    assert rounds(0.5, 0.501).is_settled
+    assert not rounds(0.5, 0.8).is_settled
+    assert not rounds(0.5, 0.8, 0.5).is_settled
+    assert rounds(0.5, 0.8, 0.5, 0.6).is_settled
 
 
 def test_a_round_with_too_few_pairs_leaves_no_interval() -> None:

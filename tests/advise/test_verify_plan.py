@@ -52,6 +52,36 @@ def test_what_was_luck_does_not_hold_twice_and_leaves_the_plan(monkeypatch: pyte
     assert plan["gain"] == pytest.approx(0.25)
 
 
+def test_rounds_that_do_not_agree_are_followed_by_two_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "costs", iter([0.5, 0.5, 0.8, 0.8, 0.6, 0.6, 0.7, 0.7]), raising=False)
+    with rule_with("changing", "model.cost = next(torch.costs)"):  # in turns for the advice and the plan
+        rows, plan = verify(timed_bench(), [row("changing")])
+
+    for found in (rows[0]["verified"], plan):
+        assert found is not None
+        assert found["ci95"] == pytest.approx([0.2, 0.5])
+        assert found["gain"] == pytest.approx(1 - (0.6 * 0.7) ** 0.5)
+    assert rows[0]["verified"]["time"]["rounds"] == 4
+
+
+def test_a_combination_that_does_not_hold_again_leaves_the_best_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Together they gain when they are added and in the first total, never again.
+    monkeypatch.setattr(torch, "together", 2, raising=False)
+    large = "model.cost *= 0.5"
+    small = (
+        "if model.cost == 0.5:\n    torch.together -= 1\n    model.cost = 0.3 if torch.together >= 0 else 1.1\n"
+        "else:\n    model.cost *= 0.75"
+    )
+    plan = planned({"large": large, "small": small}, small="graph")
+
+    assert plan["rules"] == ["large"]
+    assert plan["gain"] == pytest.approx(0.5)
+    assert [(tried["rules"], tried["kept"]) for tried in plan["tried"]] == [
+        (["large", "small"], True),
+        (["large", "small"], False),
+    ]
+
+
 def test_what_gains_nothing_more_is_left_out() -> None:
     same = "model.cost = 0.5"
     plan = planned({"one": same, "two": same + "  # the same by another way"})

@@ -11,7 +11,7 @@ import torch
 from torchgauge.units import format_percent, format_value
 from torchgauge.verify.difference import Difference, difference
 from torchgauge.verify.meters import held_bytes, peak_bytes
-from torchgauge.verify.pairs import Paired
+from torchgauge.verify.pairs import LEAST_ROUNDS, Paired
 from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE
 from torchgauge.verify.sides import SEED, Bench, Side
 from torchgauge.verify.trial import Applied
@@ -20,8 +20,8 @@ TIME, PEAK = "time_s", "peak_activation_bytes"
 _HELD = ("param_bytes", "stored_bytes")
 # The time of what is advised for memory is told besides, less exactly.
 _BESIDES = 0.5
-# What is advised for time is measured twice, at two times.
-_ROUND = 0.5
+# What is advised for time is measured in rounds, at times apart.
+_ROUND = 1 / LEAST_ROUNDS
 # A model that differs from itself by so much (random numbers, atomics) is allowed as much again.
 _SELF = 2.0
 _RANDOM = "the model's outputs are random in part and it draws other random numbers, so they cannot be compared"
@@ -74,6 +74,11 @@ class Verdict:
     def is_kept(self) -> bool:
         return self.reason is None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it needs no further round: bytes are counted, time is measured."""
+        return self.quantity != TIME or self.time is None or self.time.is_settled
+
     def member(self) -> dict[str, Any]:
         """The document's `verified`."""
         return {
@@ -106,7 +111,7 @@ def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: fl
 
 
 def confirmed(first: Verdict, again: Verdict | str) -> Verdict | str:
-    """Two rounds as one: it holds where it holds in both."""
+    """Rounds as one: it holds where it holds in all."""
     if isinstance(again, str) or again.time is None:
         return again
     time = replace(again.time, earlier=first.time)

@@ -17,6 +17,8 @@ from torchgauge.verify.switches import Switches
 
 # With fewer the whole range is no interval of 95 %.
 LEAST_PAIRS = 6
+# Rounds of a comparison, at times apart; the last two where the first two do not agree.
+LEAST_ROUNDS, MOST_ROUNDS = 2, 4
 # On a noisy machine so many budgets may pass until the ratio is known this well; the share of one that warms up.
 _PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
 # And so many until there are pairs enough of what takes long.
@@ -55,9 +57,10 @@ class Paired:
 
     @property
     def gain(self) -> float | None:
-        """The share of the first's time that the second saves, from the median pair."""
-        logs = [log for found in self.rounds for log in found]
-        return 1 - math.exp(median(logs)) if logs else None
+        """The share of the first's time that the second saves, from the median pair of the median round: one that had
+        time for more pairs does not count for more."""
+        medians = [median(logs) for logs in self.rounds if logs]
+        return 1 - math.exp(median(medians)) if medians else None
 
     @property
     def spread(self) -> tuple[float, float] | None:
@@ -67,6 +70,18 @@ class Paired:
             return None
         lows, highs = zip(*map(median_interval, self.rounds), strict=True)
         return min(lows), max(highs)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether another round would be of no use: they agree, or there are as many as there will be. By whether they
+        agree, never by what they say."""
+        rounds = self.rounds
+        if len(rounds) < LEAST_ROUNDS:
+            return False
+        if len(rounds) >= MOST_ROUNDS or self.spread is None:
+            return True
+        lows, highs = zip(*map(median_interval, rounds), strict=True)
+        return max(lows) <= min(highs)
 
     @property
     def interval(self) -> tuple[float, float] | None:

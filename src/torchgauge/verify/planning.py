@@ -43,6 +43,14 @@ class Plan:
     total: Verdict | str
     tried: tuple[Mapping[str, Any], ...] = ()
 
+    @property
+    def holds(self) -> bool:
+        return isinstance(self.total, Verdict) and self.total.is_kept
+
+    @property
+    def is_settled(self) -> bool:
+        return isinstance(self.total, str) or self.total.is_settled
+
 
 def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | None:
     """None where there is nothing to combine. `note` is called before each measurement."""
@@ -59,19 +67,23 @@ def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | N
         if row["kept"]:
             chosen.append(candidate)
     note("plan")
-    total = _total(bench, chosen)
-    if not _holds(total) and len(chosen) > 1:
-        tried.append(_row(chosen, total))
-        chosen = [best]
-        total = _total(bench, chosen)
-    return Plan(tuple(chosen), total, tuple(tried))
+    return _or_best_alone(bench, Plan(tuple(chosen), _total(bench, chosen), tuple(tried)))
 
 
 def measured_again(bench: Bench, plan: Plan) -> Plan:
-    """A second round of the whole, at another time."""
+    """With another round of the whole, at another time."""
     if isinstance(plan.total, str):
         return plan
-    return replace(plan, total=confirmed(plan.total, _total(bench, plan.chosen)))
+    again = _or_best_alone(bench, replace(plan, total=confirmed(plan.total, _total(bench, plan.chosen))))
+    return again if again.chosen == plan.chosen else measured_again(bench, again)
+
+
+def _or_best_alone(bench: Bench, plan: Plan) -> Plan:
+    """What a combination falls back to where it does not hold as a whole."""
+    if plan.holds or len(plan.chosen) == 1:
+        return plan
+    best = max(plan.chosen, key=lambda candidate: candidate.gain)
+    return Plan((best,), _total(bench, [best]), (*plan.tried, _row(plan.chosen, plan.total)))
 
 
 def no_plan(reason: str) -> dict[str, Any]:
@@ -100,10 +112,6 @@ def _total(bench: Bench, chosen: Sequence[Candidate]) -> Verdict | str:
         return attempted(lambda: judge(bench, applied, TIME, max(each.tolerance for each in chosen)))
 
 
-def _holds(outcome: Verdict | str) -> bool:
-    return isinstance(outcome, Verdict) and outcome.is_kept
-
-
 def _rules(chosen: Sequence[Candidate]) -> list[str]:
     return [rule for each in chosen for rule in each.rules]
 
@@ -117,7 +125,7 @@ def _row(chosen: Sequence[Candidate], outcome: Verdict | str) -> dict[str, Any]:
 
 
 def member(plan: Plan) -> dict[str, Any]:
-    """The document's `plan`; without rules where not even the best held a second time."""
+    """The document's `plan`; without rules where not even the best held in every round."""
     row = _row(ordered(plan.chosen), plan.total)
     is_kept = row.pop("kept")
     code = function_text([each.applied.code for each in ordered(plan.chosen)]) if is_kept else None

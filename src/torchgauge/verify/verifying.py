@@ -15,6 +15,7 @@ from torchgauge.verify.code import function_text
 from torchgauge.verify.difference import Difference
 from torchgauge.verify.failures import attempted, silenced
 from torchgauge.verify.judging import TIME, Verdict, confirmed, judge
+from torchgauge.verify.pairs import MOST_ROUNDS
 from torchgauge.verify.planning import Candidate, Note, Plan, draft, measured_again, member, no_plan
 from torchgauge.verify.reasons import REASONS, UNKNOWN
 from torchgauge.verify.registry import TRANSFORMATIONS, Transformation, load_transformations
@@ -55,8 +56,9 @@ def verify(bench: Bench, advice: Sequence[Row], tell: Tell | None = None) -> tup
             return [unverified(row, failure) for row in advice], None
         work.try_all(note)
         plan = draft(work.bench, work.candidates(), note)
-        work.try_again(note)
-        plan = _second_round(work, plan, note)
+        for _ in range(MOST_ROUNDS - 1):
+            work.try_again(note)
+            plan = _again(work, plan, note)
         return work.rows, None if plan is None else member(plan)
     except KeyboardInterrupt:
         work.tell_again()
@@ -80,15 +82,15 @@ class _Progress:
         self.done += 1
 
 
-def _second_round(work: _Verification, plan: Plan | None, note: Note) -> Plan | None:
-    """Of the plan as it is, or anew where a part of it did not hold a second time."""
+def _again(work: _Verification, plan: Plan | None, note: Note) -> Plan | None:
+    """Another round of the plan as it is, or of a new one where a part of it did not hold again."""
     if plan is None:
         return None
     standing = work.candidates()
     if not {each.applied.code for each in plan.chosen} <= {each.applied.code for each in standing}:
         plan = draft(work.bench, standing, note)
-    if plan is None:
-        return None
+    if plan is None or plan.is_settled:
+        return plan
     note("plan")
     return measured_again(work.bench, plan)
 
@@ -151,9 +153,9 @@ class _Verification:
             self.rows[number] = self._verified(number, row)
 
     def try_again(self, note: Note) -> None:
-        """A second round of what holds, at another time: what was luck does not hold twice."""
+        """Another round of what holds, at another time: what was luck does not hold twice."""
         for outcome in self.outcomes.values():
-            if outcome.holds and outcome.quantity == TIME and isinstance(outcome.verdict, Verdict):
+            if isinstance(outcome.verdict, Verdict) and outcome.holds and not outcome.verdict.is_settled:
                 note(f"{outcome.entry.rule} again")
                 outcome.verdict = confirmed(outcome.verdict, self._judged(outcome))
         self.tell_again()
