@@ -192,3 +192,14 @@ def test_a_training_step_is_checkpointed_on_the_device() -> None:
     assert verified["kept"] is True, verified["reason"]
     assert verified["after"] < 0.7 * verified["before"]
     assert verified["output_error"]["relative"] < 1e-5
+
+
+def test_the_weights_of_a_copied_lstm_lie_in_one_piece_as_the_originals_do() -> None:
+    def pieces(model: nn.Module) -> int:
+        return len({parameter.untyped_storage().data_ptr() for parameter in model.parameters()})
+
+    lstm = nn.LSTM(16, 16, 2).to(CUDA).eval()
+    place = Bench(Subject(lstm, (x(4, 2, 16),), {}, CUDA), tg.analyze(nn.Linear(1, 1)).capture, False, 0.3)
+
+    assert (pieces(lstm), pieces(place.copied())) == (1, 1)
+    assert pieces(copy.deepcopy(lstm)) > 1  # what it is for

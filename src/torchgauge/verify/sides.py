@@ -24,7 +24,7 @@ from torchgauge.records import Capture
 from torchgauge.source.building import rng_untouched
 from torchgauge.verify.code import optimised
 from torchgauge.verify.difference import output_tensors
-from torchgauge.verify.pairs import Paired, time_pairs
+from torchgauge.verify.pairs import LEAST_PAIRS, Paired, time_pairs
 from torchgauge.verify.switches import Switches, switches_kept
 from torchgauge.verify.trial import Applied, Inputs, NotApplicableError, Trial
 
@@ -72,15 +72,19 @@ class Bench:
     seconds: float
     clock: Clock = perf_counter
     floor: float = 0.0
+    is_slow: bool = False
 
     def timed(self, first: Side, second: Side, share: float = 1.0) -> Paired:
-        """Side by side, for a share of the time there is."""
+        """Side by side, for a share of the time there is; without a pair where these can never be enough."""
+        if self.is_slow:
+            return Paired()
         return replace(time_pairs(first, second, share * self.seconds, self.clock), floor=self.floor)
 
     def with_floor(self) -> Bench:
-        """Knowing how far two copies of the same model are apart."""
+        """Knowing how far two copies of the same model are apart, and whether its runs are short enough to time. What
+        is tried has half of this time: where it is too short here, the original's runs alone take longer than that."""
         same = time_pairs(self.original(), self.changed([]), self.seconds, self.clock)
-        return replace(self, floor=abs(median(same.logs)))
+        return replace(self, floor=abs(median(same.logs)), is_slow=len(same.logs) < LEAST_PAIRS)
 
     def trial(self, row: Any) -> Trial:
         subject = self.subject
@@ -94,7 +98,7 @@ class Bench:
         inputs = next((each.inputs for each in reversed(applied) if each.inputs is not None), None)
         with switches_kept(), rng_untouched():
             args = self.subject.args if inputs is None else inputs[0]
-            model = optimised(self.copied(), [each.code for each in applied], args)
+            model = optimised(self.copied(), [each.code for each in applied], args, train=self.train)
             switches = Switches.now()
         # Modules that code has made are in training mode.
         model.train(self.train)
@@ -103,7 +107,7 @@ class Bench:
 
     def copied(self) -> nn.Module:
         try:
-            return _with_own_classes(copy.deepcopy(self.subject.model))
+            return _as_flat(_with_own_classes(copy.deepcopy(self.subject.model)), self.subject.model)
         # Copying runs what the model's own classes say about it, which may raise anything.
         except Exception as error:
             raise NotApplicableError(f"the model cannot be copied: {failure_text(error)}") from error
@@ -122,6 +126,20 @@ def _with_own_classes(model: nn.Module) -> nn.Module:
             kind = type(module)
             module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
     return model
+
+
+def _as_flat(duplicate: nn.Module, model: nn.Module) -> nn.Module:
+    """Weights of a recurrent layer that lie in one piece are copied to several, which cuDNN would join at each call."""
+    twins = dict(duplicate.named_modules())
+    for path, module in model.named_modules():
+        twin = twins.get(path)
+        if isinstance(module, nn.RNNBase) and isinstance(twin, nn.RNNBase) and _is_flat(module):
+            twin.flatten_parameters()
+    return duplicate
+
+
+def _is_flat(module: nn.RNNBase) -> bool:
+    return len({parameter.untyped_storage().data_ptr() for parameter in module.parameters(recurse=False)}) == 1
 
 
 @contextmanager
