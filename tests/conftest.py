@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ def _process_state() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.get_num_threads(),
         torch._C._len_torch_dispatch_stack(),
+        sys.getrecursionlimit(),
     )
 
 

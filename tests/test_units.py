@@ -9,12 +9,14 @@ from torchgauge.units import (
     format_bytes,
     format_count,
     format_exact,
+    format_factor,
     format_grams,
     format_joules,
     format_percent,
     format_seconds,
     format_shape,
     format_watts,
+    format_whole_percent,
     parse_bytes,
     parse_count,
     parse_joules,
@@ -153,3 +155,15 @@ def test_watts_and_grams_are_written_alike() -> None:
     assert format_watts(562.4) == "562 W"
     assert format_grams(0.0123) == "12.3 mg"
     assert format_grams(4560) == "4.56 kg"
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.123, "12.3 %"), (-0.0004, "0.0 %"), (-0.02, "-2.0 %"), (None, "-")])
+def test_a_percentage_has_a_space_and_no_negative_zero(share: float | None, text: str) -> None:
+    assert format_percent(share) == text
+
+
+def test_what_is_judged_is_told_in_whole_percents_and_factors_with_a_sign_of_their_own() -> None:
+    assert [format_whole_percent(share) for share in (0.3, 0.826, -0.001, 1.0, None)] == [
+        "30 %", "83 %", "0 %", "100 %", "-",
+    ]  # fmt: skip
+    assert [format_factor(value) for value in (8, 1.25, None)] == ["8.0×", "1.2×", "-"]

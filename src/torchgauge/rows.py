@@ -7,7 +7,7 @@ from typing import Any
 from torchgauge.consumption import energy_of_module, energy_of_op, total_energy
 from torchgauge.experts import active_params
 from torchgauge.measured import module_members, op_members, total_time
-from torchgauge.records import Capture, OpRecord, ParamRecord, TensorSpec, tensor_specs
+from torchgauge.records import Capture, InputRecord, OpRecord, ParamRecord, TensorSpec, tensor_specs
 from torchgauge.stored import stored_totals
 from torchgauge.tree import Figures, Node
 
@@ -106,6 +106,17 @@ def op_row(op: OpRecord, capture: Capture) -> Row:
         attributes=dict(signature.attributes),
         tags=list(signature.tags),
     )
+
+
+def input_row(given: InputRecord) -> dict[str, Any]:
+    readers = None if given.readers is None else [list(reader) for reader in given.readers]
+    return {
+        "name": given.name,
+        "shape": list(given.spec.shape),
+        "dtype": given.spec.dtype,
+        "inferred": given.inferred,
+        "readers": readers,
+    }
 
 
 def param_row(param: ParamRecord) -> dict[str, Any]:

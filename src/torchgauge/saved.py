@@ -64,7 +64,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         created=document["created"],
         version=document["tool"]["version"],
         run=_run(run),
-        inputs=tuple(InputRecord(row["name"], _spec(row), row["inferred"]) for row in document["inputs"]),
+        inputs=tuple(_input(row) for row in document["inputs"]),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),
         ops=tuple(_ops(document["ops"])),
@@ -87,6 +87,12 @@ def _run(row: Mapping[str, Any]) -> RunRecord:
 def _target(row: Mapping[str, Any]) -> TargetRecord:
     metadata = {str(name): str(value) for name, value in row.get("metadata", {}).items()}
     return TargetRecord(row["name"], row["kind"], row["format"], tuple(row["files"]), metadata)
+
+
+def _input(row: Mapping[str, Any]) -> InputRecord:
+    readers = row.get("readers")
+    known = None if readers is None else tuple((op, place) for op, place in readers)
+    return InputRecord(row["name"], _spec(row), row["inferred"], known)
 
 
 def _module(row: Mapping[str, Any]) -> ModuleRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from torchgauge.records import UNCOUNTED, Capture, ModuleRecord, OpRecord
 
@@ -43,6 +42,7 @@ class Node:
         self.record = record
         self.own = Figures()
         self.children: list[Node] = []
+        self._total: Figures | None = None
 
     @property
     def path(self) -> str:
@@ -52,20 +52,26 @@ class Node:
     def name(self) -> str:
         return self.record.path.rpartition(".")[2]
 
-    @cached_property
+    @property
     def total(self) -> Figures:
         """Own figures plus the children's."""
-        figures = Figures()
-        figures.add(self.own)
-        for child in self.children:
-            figures.add(child.total)
-        return figures
+        if self._total is None:
+            # Children before their parents, without a call for each level: modules may be nested thousands deep.
+            for node in reversed(list(self.walk())):
+                node._total = Figures()
+                node._total.add(node.own)
+                for child in node.children:
+                    node._total.add(child.total)
+        assert self._total is not None
+        return self._total
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it, preorder."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed(node.children))
 
     def self_check(self, capture: Capture) -> None:
         """Raise if the root's figures are not the sum over the ops: a view that lost or doubled one is a bug."""

@@ -95,7 +95,17 @@ def format_grams(value: float | None) -> str:
 
 def format_percent(share: float | None) -> str:
     """`12.3 %` of a share between 0 and 1."""
-    return "-" if share is None else f"{share * 100:.1f} %"
+    return "-" if share is None else f"{share * 100:z.1f} %"
+
+
+def format_whole_percent(share: float | None) -> str:
+    """`30 %`: of what is judged, or known no better."""
+    return "-" if share is None else f"{share * 100:z.0f} %"
+
+
+def format_factor(value: float | None) -> str:
+    """`8.0×`."""
+    return "-" if value is None else f"{value:.1f}×"
 
 
 def format_value(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.measured import trace_member
 from torchgauge.records import SCHEMA_VERSION, Capture
-from torchgauge.rows import Row, module_row, op_row, param_row, totals_row
+from torchgauge.rows import Row, input_row, module_row, op_row, param_row, totals_row
 from torchgauge.statistics import against_member, summary_member, weight_rows
 from torchgauge.stored import pickle_member
 from torchgauge.tree import Figures, Node, build_tree
@@ -97,10 +97,7 @@ class View:
                 "files": list(capture.target.files),
                 "metadata": dict(capture.target.metadata),
             },
-            "inputs": [
-                {"name": i.name, "shape": list(i.spec.shape), "dtype": i.spec.dtype, "inferred": i.inferred}
-                for i in capture.inputs
-            ],
+            "inputs": [input_row(given) for given in capture.inputs],
             "capture": {
                 "mode": capture.run.mode,
                 "reason": capture.run.reason,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from torch import nn
@@ -23,6 +24,7 @@ class Planted:
     fault: Callable[[], Evidence]
     twin: Callable[[], Evidence]
 
+    @cache  # noqa: B019 -- as many as there are cases, for as long as the tests run
     def in_fault(self) -> list[Advice]:
         return self._said(self.fault())
 

@@ -23,7 +23,7 @@ FAMILIES = {
     "pointwise chains": ("pointwise-chain", "gelu-by-hand", "norm-by-hand"),
     "attention by hand": ("attention-by-hand",),
     "channels_last": ("channels-last",),
-    "autocast, bf16": ("autocast-bf16",),
+    "autocast, bf16": ("autocast-bf16", "bfloat16-weights"),
     "TF32": ("tf32-off",),
     "torch.compile": ("dispatch-bound", "pointwise-chain", "linear-activation", "conv-bn-activation"),
     "CUDA graphs": ("launch-bound",),

@@ -105,7 +105,7 @@ def test_a_starved_experts_bytes_are_its_part_of_all() -> None:
     evidence = only(zoo_experts.routed(True, starved="router"), "starved-experts").evidence
 
     assert evidence["starved"] == 1
-    assert evidence["starved_bytes"] == zoo_experts.WIDTH**2 * 4
+    assert evidence["bytes"] == zoo_experts.WIDTH**2 * 4
 
 
 def test_backward_products_are_cast_too() -> None:
@@ -122,18 +122,49 @@ def test_fewer_threads_are_told_once() -> None:
     assert {"thread-count", "thread-oversubscription"} & {a.rule for a in advise(evidence)} == {"thread-count"}
 
 
-@pytest.mark.parametrize("rule", ["tf32-off", "autocast-bf16"])
-def test_shorter_kernels_may_save_nothing_where_the_device_waits_for_the_host(rule: str) -> None:
-    def measured(kernels_s: float) -> Advice:
-        evidence = precise(False)
-        products = [op for op in evidence.forward if op.category == "matmul"]
-        each = {op.index: {"time_s": kernels_s / len(products)} for op in products}
-        return only(timed(evidence, {"latency": {"median_s": 1.0}}, each), rule)
+def measured(kernels_s: float, host_s: float | None = None) -> Evidence:
+    """One second on a device, of which its kernels take a part."""
+    evidence = precise(False)
+    products = [op for op in evidence.forward if op.category == "matmul"]
+    each = {op.index: {"time_s": kernels_s / len(products)} for op in products}
+    return timed(evidence, {"latency": {"median_s": 1.0, "host_s": host_s}}, each)
 
-    kept_busy, waiting = measured(1.0), measured(0.2)
+
+@pytest.mark.parametrize(("busy", "idle"), [("tf32-off", "tf32-off"), ("autocast-bf16", "bfloat16-weights")])
+def test_shorter_kernels_may_save_nothing_where_the_device_waits_for_the_host(busy: str, idle: str) -> None:
+    kept_busy, waiting = only(measured(1.0), busy), only(measured(0.2), idle)
+
     assert kept_busy.expected_gain.low > 0
     assert kept_busy.confidence != "low"
     assert waiting.expected_gain.low == 0
     assert waiting.expected_gain.high == pytest.approx(0.2 * kept_busy.expected_gain.high)
-    assert "waits for the host for 80% of a run" in waiting.expected_gain.how
+    assert "waits for the host for 80 % of a run" in waiting.expected_gain.how
     assert waiting.confidence == "low"
+
+
+def test_no_kernel_makes_a_run_shorter_than_the_host_takes_for_its_launches() -> None:
+    free, held_up = (only(measured(1.0, host_s), "tf32-off").expected_gain for host_s in (0.0, 0.98))
+
+    assert free.high > 0.02
+    assert held_up.high == pytest.approx(0.02)
+    assert held_up.low <= held_up.high
+    assert "no more than 2 %" in held_up.how
+
+
+def test_casts_are_counted_among_the_launches_that_the_host_has_no_time_for() -> None:
+    """A transposed weight and its product, which is given a bias, a weight and an input in 32 bits."""
+    launches = 1 + 3 / 2
+    assert [op.op for op in precise(False).forward] == ["aten::t", "aten::addmm"]
+
+    rules = {advice.rule for advice in advise(measured(1.0, 0.79 / launches))}
+    assert {"autocast-bf16", "bfloat16-weights"} & rules == {"autocast-bf16"}
+    (advice,) = (found for found in advise(measured(1.0, 0.81 / launches)) if found.rule == "bfloat16-weights")
+    assert advice.evidence["autocast_launches"] == pytest.approx(launches)
+
+
+def test_a_training_keeps_its_weights_in_32_bits() -> None:
+    evidence = on_cuda(zoo_memory.trained(zoo_memory.Blocks(width=256), 4096, 256), zoo_memory.DEVICE)
+    ops = {op.index: {"time_s": 1e-6} for op in evidence.capture.ops}
+    rules = {advice.rule for advice in advise(timed(evidence, {"latency": {"median_s": 1.0}}, ops))}
+
+    assert {"autocast-bf16", "bfloat16-weights"} & rules == {"autocast-bf16"}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,29 @@ def test_other_shapes_cannot_be_compared() -> None:
 
 
 def test_what_is_not_finite_cannot_be_compared() -> None:
-    assert "not finite" in str(apart(torch.tensor([1.0]), torch.tensor([float("nan")])).reason)
+    nothing = torch.tensor([math.nan, math.inf])
+
+    assert "where the model's are" in str(apart(torch.ones(2), nothing).reason)
+    assert "where the model's are" in str(apart(nothing, torch.ones(2)).reason)
+    assert "the model's outputs are not finite" in str(apart(nothing, nothing).reason)
+
+
+def test_what_is_infinite_in_both_is_a_mask() -> None:
+    assert apart(torch.tensor([4.0, -math.inf]), torch.tensor([4.4, -math.inf])).relative == pytest.approx(0.1)
+
+
+def test_without_elements_nothing_differs() -> None:
+    assert apart(torch.zeros(0, 4), torch.zeros(0, 4)).relative == 0
+
+
+class Answer:
+    def __init__(self, scores: torch.Tensor) -> None:
+        self.scores = scores
+
+
+def test_objects_are_looked_into_where_there_is_nothing_else() -> None:
+    assert [tensor.shape for _, tensor in output_tensors(Answer(torch.ones(2)))] == [(2,)]
+    assert [tensor.shape for _, tensor in output_tensors((torch.ones(3), Answer(torch.ones(2))))] == [(3,)]
 
 
 @pytest.mark.parametrize(("after", "relative"), [([1, 2], 0.0), ([1, 3], 1.0)])

@@ -146,3 +146,20 @@ def test_a_round_with_too_few_pairs_leaves_no_interval() -> None:
     few = Paired([math.log(0.5)] * (LEAST_PAIRS - 1))
 
     assert replace(Paired([math.log(0.5)] * LEAST_PAIRS), earlier=few).interval is None
+
+
+def test_a_round_that_is_known_to_no_more_than_a_tenth_is_noisy() -> None:
+    quiet = Paired([math.log(0.9 * (1 + 0.01 * at)) for at in range(LEAST_PAIRS)])
+    noisy = Paired([math.log(0.9 * (1 + 0.1 * at)) for at in range(LEAST_PAIRS)])
+
+    assert not quiet.is_noisy
+    assert noisy.is_noisy
+    assert replace(quiet, earlier=noisy).is_noisy
+    # Rounds that are apart are not noise within any of them.
+    assert not replace(quiet, earlier=Paired([math.log(0.5)] * LEAST_PAIRS)).is_noisy
+
+
+def test_at_least_one_pair_is_made_however_short_the_time() -> None:
+    clock = Clock()
+
+    assert len(time_pairs(Runs(clock, [1.0]), Runs(clock, [1.0]), 1e-12, clock).logs) >= 1

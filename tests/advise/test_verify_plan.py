@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.advise.trying import bench, row, rule_with, timed_bench
-from torchgauge.verify import TRANSFORMATIONS, load_transformations
+from tests.advise.trying import applied, bench, changed, row, rule_with, timed_bench
 from torchgauge.verify.code import function_text
 from torchgauge.verify.verifying import verify
 
@@ -53,15 +52,37 @@ def test_what_was_luck_does_not_hold_twice_and_leaves_the_plan(monkeypatch: pyte
 
 
 def test_rounds_that_do_not_agree_are_followed_by_two_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "costs", iter([0.5, 0.5, 0.8, 0.8, 0.6, 0.6, 0.7, 0.7]), raising=False)
-    with rule_with("changing", "model.cost = next(torch.costs)"):  # in turns for the advice and the plan
-        rows, plan = verify(timed_bench(), [row("changing")])
+    monkeypatch.setattr(torch, "costs", iter([0.5, 0.8, 0.6, 0.7]), raising=False)
+    with rule_with("changing", "model.cost = next(torch.costs)"):
+        rows, _ = verify(timed_bench(), [row("changing")])
 
-    for found in (rows[0]["verified"], plan):
-        assert found is not None
-        assert found["ci95"] == pytest.approx([0.2, 0.5])
-        assert found["gain"] == pytest.approx(1 - (0.6 * 0.7) ** 0.5)
-    assert rows[0]["verified"]["time"]["rounds"] == 4
+    found = rows[0]["verified"]
+    assert found["ci95"] == pytest.approx([0.2, 0.5])
+    assert found["gain"] == pytest.approx(1 - (0.6 * 0.7) ** 0.5)
+    assert found["time"]["rounds"] == 4
+
+
+def test_rounds_of_a_combination_that_do_not_agree_are_followed_by_two_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Together: when it is added, then in the rounds of the total.
+    monkeypatch.setattr(torch, "costs", iter([0.3, 0.25, 0.4, 0.3, 0.35]), raising=False)
+    half, more = "model.cost *= 0.5", "model.cost = next(torch.costs) if model.cost == 0.5 else 0.75"
+    plan = planned({"half": half, "more": more}, more="graph")
+
+    assert plan["rules"] == ["half", "more"]
+    assert plan["ci95"] == pytest.approx([0.6, 0.75])
+    assert plan["gain"] == pytest.approx(1 - (0.3 * 0.35) ** 0.5)
+
+
+def test_a_plan_of_one_is_what_was_measured_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "costs", iter([0.5, 0.5]), raising=False)  # no run more than those of the advice
+    with rule_with("alone", "model.cost = next(torch.costs)"):
+        rows, plan = verify(timed_bench(), [row("alone")])
+
+    assert plan is not None
+    assert plan["rules"] == ["alone"]
+    assert {name: plan[name] for name in ("gain", "ci95", "output_error", "code")} == {
+        name: rows[0]["verified"][name] for name in ("gain", "ci95", "output_error", "code")
+    }
 
 
 def test_a_combination_that_does_not_hold_again_leaves_the_best_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +137,26 @@ def test_steps_are_applied_in_the_order_of_their_stages() -> None:
     assert plan["code"].index("0.9") < plan["code"].index("0.5")
 
 
+def test_what_costs_time_by_itself_is_tried_beside_a_graph() -> None:
+    """Casts are more launches, which cost nothing in a graph."""
+    casts = "model.casts = True; model.cost *= 1.2"
+    graph = "model.cost *= 0.5 if not hasattr(model, 'casts') else 0.25"
+    plan = planned({"casts": casts, "graph": graph, "slow": "model.cost *= 1.1"}, casts="precision", graph="graph")
+
+    assert plan["rules"] == ["casts", "graph"]
+    assert plan["gain"] == pytest.approx(1 - 1.2 * 0.25)
+    assert [(tried["rules"], tried["kept"]) for tried in plan["tried"]] == [
+        (["slow", "graph"], False),
+        (["casts", "graph"], True),
+    ]
+
+
+def test_what_costs_time_by_itself_is_not_tried_without_a_graph() -> None:
+    plan = planned({"slow": "model.cost *= 1.1", "fast": "model.cost *= 0.5"})
+
+    assert (plan["rules"], plan["tried"]) == (["fast"], [])
+
+
 def test_a_model_is_not_compiled_twice() -> None:
     plan = planned({"one": "model.cost *= 0.5", "two": "model.cost *= 0.6"}, one="compile", two="compile")
 
@@ -141,19 +182,23 @@ def test_without_anything_that_holds_there_is_no_plan() -> None:
 
 
 def test_the_function_takes_inputs_only_where_a_step_wants_them() -> None:
-    assert "def optimise(model):" in function_text(["model.eval()"])
+    assert "def optimise(model):" in function_text(["model.relu = None"])
     assert "def optimise(model, *inputs):" in function_text(["model = graphed(model, inputs)"])
+
+
+def test_what_is_not_to_be_trained_is_put_in_evaluation_first() -> None:
+    assert "    model.eval()\n    model.cost = 1\n" in function_text(["model.cost = 1"])
+    assert "eval" not in function_text(["model.cost = 1"], train=True)
 
 
 def test_names_of_modules_are_literals_in_the_code() -> None:
     evil = "a'; raise SystemExit #"
     model = nn.ModuleDict({evil: nn.Linear(2, 2)})
-    load_transformations()
     place = bench(Only(model), torch.ones(1, 2))
     advice = row("unused-parameters", module=f"inner.{evil}")
 
-    code = TRANSFORMATIONS["unused-parameters"].apply(place.trial(advice)).code
-    side = place.changed([TRANSFORMATIONS["unused-parameters"].apply(place.trial(advice))])
+    code = applied(place, advice).code
+    side = changed(place, advice)
 
     assert repr(f"inner.{evil}") in code
     assert isinstance(side.subject.model.inner[evil], nn.Identity)  # type: ignore[index]
@@ -178,13 +223,12 @@ def test_a_real_plan_gives_the_same_outputs_when_it_is_pasted() -> None:
         for layer, norm in (("0", "1"), ("3", "4"))
     ]
     advice: dict[str, Any] = row("conv-bn-fusion", module="1", places=places)
-    load_transformations()
-    text = function_text([TRANSFORMATIONS["conv-bn-fusion"].apply(place.trial(advice)).code])
+    text = function_text([applied(place, advice).code])
     with torch.no_grad():
         before = model(x)
         scope: dict[str, Any] = {}
         exec(text, scope)
-        after = scope["optimise"](model)(x)
+        after = scope["optimise"](model.train())(x)
 
     assert sum(isinstance(module, nn.Identity) for module in model.modules()) == 2
     torch.testing.assert_close(after, before)

@@ -7,7 +7,7 @@ from torch import nn
 
 import torchgauge
 from torchgauge.report import render
-from torchgauge.report.verified_text import error_text, gained_text, measured_text
+from torchgauge.report.verified_text import error_text, gained_text, measured_text, withdrawn_text
 from torchgauge.verify.planning import no_plan
 from torchgauge.view import Row
 
@@ -16,15 +16,16 @@ ERROR = {"relative": 2e-6, "cosine": 1.0, "top1": 0.5}
 
 def verified(**figures: Any) -> dict[str, Any]:
     known = {"quantity": "time_s", "gain": 0.2, "ci95": [0.1, 0.3], "output_error": ERROR, "kept": True, "reason": None}
-    return known | {"time": None} | figures
+    return known | {"tolerance": 1e-3, "time": None} | figures
 
 
 @pytest.mark.parametrize(
     ("figures", "text"),
     [
         ({}, "saves 20.0 % of the time (95 % interval: 10.0 % to 30.0 %)"),
-        ({"gain": -0.2, "ci95": [-0.3, -0.1]}, "costs 20.0 % of the time (95 % interval: 10.0 % to 30.0 %)"),
+        ({"gain": -0.2, "ci95": [-0.3, -0.1]}, "takes 20.0 % more time (95 % interval: 10.0 % to 30.0 %)"),
         ({"quantity": "param_bytes", "gain": 0.5, "ci95": [0.5, 0.5]}, "saves 50.0 % of the bytes it holds"),
+        ({"quantity": "stored_bytes", "gain": -0.5, "ci95": [-0.5, -0.5]}, "takes 50.0 % more bytes to store"),
         ({"ci95": None, "samples": 4}, "saves 20.0 % of the time of a sample"),
         ({"ci95": None}, "saves 20.0 % of the time"),
         ({"gain": None, "ci95": None}, "no result"),
@@ -35,7 +36,7 @@ def test_a_gain_is_told_with_its_interval(figures: dict[str, Any], text: str) ->
 
 
 def test_the_output_error_is_told_in_words() -> None:
-    assert error_text(ERROR) == "outputs differ by 2e-06 of their norm, the same first choice for 50.0 %"
+    assert error_text(ERROR) == "outputs differ by 2e-06 of their norm, the same top-1 in 50.0 % of the rows"
     assert error_text({"relative": 0.0, "cosine": 1.0, "top1": None}) == "outputs the same"
     assert error_text({"relative": None, "cosine": None, "top1": None}) == "outputs not compared"
 
@@ -45,8 +46,36 @@ def test_what_saves_memory_has_its_price_in_time() -> None:
     row = {"verified": verified(quantity="peak_activation_bytes", gain=0.6, ci95=[0.6, 0.6], time=time)}
 
     assert str(measured_text(row)).startswith(
-        "measured: saves 60.0 % of the peak memory of a run; costs 30.0 % of the time (95 % interval: 20.0 % to 40.0 %)"
+        "measured: saves 60.0 % of the peak memory of a run; takes 30.0 % more time (95 % interval: 20.0 % to 40.0 %)"
     )
+    row["verified"]["time"] = time | {"gain": 0.01, "ci95": [-0.02, 0.03]}
+    assert "; no difference in time can be told from the noise (95 % interval: -2.0 % to 3.0 %)" in str(
+        measured_text(row)
+    )
+
+
+@pytest.mark.parametrize(
+    ("figures", "text"),
+    [
+        (
+            {"reason": "it is slower", "gain": -0.2, "ci95": [-0.3, -0.1]},
+            "it is slower (95 % interval: 10.0 % to 30.0 %)",
+        ),
+        ({"reason": "nothing", "gain": 0.0, "ci95": [-0.3, 0.1]}, "nothing (95 % interval: -30.0 % to 10.0 %)"),
+        ({"reason": "it fails", "gain": None, "ci95": None}, "it fails"),
+        (
+            {"reason": "it is wrong", "tolerance": 1e-6, "ci95": [0.2, 0.2], "note": "applied at 1 of 3 places"},
+            "it is wrong; saves 20.0 % of the time",
+        ),
+    ],
+)
+def test_what_is_withdrawn_has_its_reason_and_the_figures_that_it_does_not_tell(
+    figures: dict[str, Any], text: str
+) -> None:
+    row = {"rule": "mine", "where": {"module": "a", "weight": None}, "verified": verified(kept=False, **figures)}
+    place = f"a, {figures['note']}" if "note" in figures else "a"
+
+    assert withdrawn_text(row) == f"mine ({place}): {text}"
 
 
 def test_what_was_not_tried_says_why() -> None:
@@ -75,7 +104,7 @@ def test_the_report_shows_what_was_measured_and_the_plan() -> None:
 
     assert "measured: saves 20.0 % of the time" in words
     assert "Withdrawn" not in text
-    assert "\nPlan\nmeasured together, conv-bn-fusion: saves 20.0 % of the time" in text
+    assert "\nPlan\nconv-bn-fusion, measured: saves 20.0 % of the time" in text
     assert "\ndef optimise(model):\n    return" in text
     assert "\x1b" not in text
 

@@ -1,4 +1,4 @@
-"""A model whose runs take as long as it says, on a clock that nothing else moves."""
+"""Advice tried: on a model whose runs take as long as it says, on a clock that nothing else moves, or on a real one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from torchgauge import analyze
+from torchgauge.advise import Evidence, advise
 from torchgauge.measure.subject import Subject
-from torchgauge.verify import TRANSFORMATIONS, Applied, Trial, load_transformations, transformation
-from torchgauge.verify.sides import Bench
-from torchgauge.verify.trial import Applied as AppliedType
+from torchgauge.verify import TRANSFORMATIONS, Applied, NotApplicableError, Trial, load_transformations, transformation
+from torchgauge.verify.judging import compared
+from torchgauge.verify.sides import Bench, Side
 
 CPU = torch.device("cpu")
 
@@ -74,7 +76,7 @@ def row(rule: str, quantity: str = "time_s", module: str | None = "", **evidence
 def rule_with(name: str, code: str, **settings: Any) -> Iterator[None]:
     """A transformation that applies `code`, for as long as the block lasts."""
 
-    def apply(trial: Trial) -> AppliedType:
+    def apply(trial: Trial) -> Applied:
         return Applied(code)
 
     load_transformations()
@@ -83,3 +85,47 @@ def rule_with(name: str, code: str, **settings: Any) -> Iterator[None]:
         yield
     finally:
         del TRANSFORMATIONS[name]
+
+
+def advised(model: nn.Module, rule: str, *args: Any, **settings: Any) -> dict[str, Any]:
+    """The advice of a rule on this model."""
+    found = analyze(model, inputs=args, progress=False, advice=False, **settings)
+    return next(a.member() for a in advise(Evidence(found.capture, found)) if a.rule == rule)
+
+
+def applied(place: Bench, advice: dict[str, Any]) -> Applied:
+    load_transformations()
+    return TRANSFORMATIONS[advice["rule"]].apply(place.trial(advice))
+
+
+def changed(place: Bench, advice: dict[str, Any]) -> Side:
+    return place.changed([applied(place, advice)])
+
+
+def apart(place: Bench, side: Side) -> float:
+    error, _ = compared(place.original(), side, 0.0)
+    assert error.relative is not None, error.reason
+    return error.relative
+
+
+def not_applicable(place: Bench, advice: dict[str, Any]) -> str:
+    with pytest.raises(NotApplicableError) as caught:
+        changed(place, advice)
+    return str(caught.value)
+
+
+def kinds(side: Side) -> list[str]:
+    return [type(module).__name__ for module in side.subject.model.modules()]
+
+
+def lively(model: nn.Module) -> nn.Module:
+    """Running statistics and affine parameters that show whether they were used."""
+    generator = torch.Generator().manual_seed(1)
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point() and tensor.dim() == 1:
+            tensor.data = torch.rand(tensor.shape, generator=generator) + 0.5
+    return model.eval()
+
+
+def x(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))

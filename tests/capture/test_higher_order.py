@@ -102,3 +102,63 @@ def test_torch_compile_is_itself_again_afterwards() -> None:
     before = torch.compile
     tg.analyze(Branches(), inputs=torch.ones(2, 4))
     assert torch.compile is before
+
+
+class Writes(nn.Module):
+    """The branch for true, which costs less, writes to what both are given and to buffers."""
+
+    seen: Tensor
+    sums: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("sums", torch.zeros(2, 4))
+
+    def forward(self, x: Tensor, inner: Tensor | None = None) -> Tensor:
+        h = x * 2
+
+        def write(h: Tensor) -> Tensor:
+            self.seen.add_(1)
+            self.sums.add_(h)
+            if inner is not None:
+                torch.cond(inner.sum() > 0, lambda h: h.add_(1), lambda h: h.mul_(2), (h,))
+            return h.mul_(3)
+
+        taken = torch.cond(x.sum() > 0, write, lambda h: self.fc(h), (h,))
+        for _ in range(int(self.seen)):
+            taken = taken.relu()
+        return taken + (h + self.sums)
+
+
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_what_a_branch_writes_that_is_only_tried_is_undone(inputs: int) -> None:
+    found = tg.analyze(Writes(), inputs=(torch.ones(2, 4),) * inputs)
+    ops = {op.op: op for op in found.capture.ops}
+    # `int(self.seen)` is still 0: no relu.
+    assert list(ops) == ["aten::mul", "aten::sum", "aten::gt", "aten::t", "aten::addmm", *list(ops)[5:]]
+    assert "aten::relu" not in ops
+    product, linear, (inner, outer) = ops["aten::mul"], ops["aten::addmm"], found.capture.ops[-2:]
+    assert linear.producers == (None, product.index, None)
+    assert inner.producers == (product.index, None)
+    assert outer.producers == (linear.index, inner.index)
+
+
+def test_what_is_known_is_known_after_a_branch_that_was_only_tried() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            steps = torch.tensor([2])
+            view = steps.view(1)
+            branch = torch.cond(x.sum() > 0, lambda h: h + steps.add_(x.sum().long()), lambda h: self.fc(h), (x,))
+            for _ in range(int(view)):
+                branch = branch.relu()
+            return branch
+
+    found = tg.analyze(Counts(), inputs=torch.ones(2, 4))
+    assert [op.op for op in found.capture.ops].count("aten::relu") == 2
+    assert found.capture.run.mode == "fake"

@@ -193,3 +193,17 @@ def test_the_text_report_tells_device_time_and_idle_time() -> None:
     assert "Measured on cuda:0" in text
     assert "Device idle" in text
     assert "Time: of the device's work in profiled runs" in text
+
+
+def test_the_hosts_time_is_told_and_is_not_that_of_the_kernels() -> None:
+    def latency(width: int) -> dict[str, Any]:
+        model = nn.Linear(width, width, device="cuda")
+        x = torch.ones(width, width, device="cuda")
+        found = tg.analyze(model, inputs=(x,), device="cuda", inference=True, budget_s=0.5, progress=False)
+        assert found.measurements is not None
+        return dict(found.measurements["latency"])
+
+    small, large = latency(16), latency(8192)
+
+    assert 0.5 * small["median_s"] < small["host_s"] <= 1.5 * small["median_s"]
+    assert large["host_s"] < 0.1 * large["median_s"]

@@ -60,7 +60,7 @@ def x(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(CUDA, dtype)
 
 
-@pytest.mark.parametrize("rule", ["autocast-bf16", "memory-bound-layers", "tf32-off"])
+@pytest.mark.parametrize("rule", ["autocast-bf16", "bfloat16-weights", "tf32-off"])
 def test_narrow_arithmetic_is_measured_with_its_error(rule: str) -> None:
     before = Switches.now()
     found = tried(bench(net(width=1024), x(1024, 1024)), row(rule))

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from tests.page.large_sample import large_view
+from tests.report.deep_sample import deep_capture
 from tests.report.energy_sample import estimated_energy
-from tests.report.graph_sample import looping_view, residual_view
+from tests.report.graph_sample import Line, graph_view, looping_view, module, residual_view, shrinking_view
 from tests.report.sample import HOSTILE, sample_view
 from tests.report.stored_sample import stored_view
 from torchgauge.report import Options
-from torchgauge.report.graph.opening import READABLE_NODES
+from torchgauge.report.graph.opening import READABLE_LEVELS, READABLE_NODES
 from torchgauge.report.graph.palette import CATEGORY_COLORS, DARK, LIGHT
 from torchgauge.report.page.parts.graph import graph as graph_part
 from torchgauge.view import View
@@ -159,6 +160,27 @@ def test_a_loop_goes_back_with_a_dashed_line(open_page: Open) -> None:
     section = opened(open_page, looping_view(20))
     assert section.locator(".graph-wire.is-back").count() > 0
     assert "20 calls" in " ".join(boxes(section))
+
+
+def test_every_input_is_a_box_of_its_own(open_page: Open) -> None:
+    lines: list[Line] = [("relu", "", ("a",)), ("add", "", ("b", 0)), ("add", "", ("c", 1))]
+    section = opened(open_page, graph_view([], lines, inputs=("a", "b", "c")))
+    assert boxes(section) == ["a, input", "b, input", "c, input", "relu", "add", "add", "output"]
+
+
+def test_a_single_op_has_a_flow_too(open_page: Open) -> None:
+    section = opened(open_page, graph_view([module("act", "ReLU")], [("relu", "act", ("x",))]))
+    assert "not recorded" not in section.inner_text()
+
+
+def test_a_module_that_is_called_again_shows_what_it_makes_there(open_page: Open) -> None:
+    section = opened(open_page, shrinking_view())
+    assert section.locator(".graph-shape").all_text_contents() == ["2×8", "2×8", "2×8", "1×4"]
+
+
+def test_modules_nested_thousands_deep_are_drawn(open_page: Open) -> None:
+    section = opened(open_page, View(deep_capture()))
+    assert section.locator(".graph-frame").count() == READABLE_LEVELS - 1
 
 
 def test_without_flow_or_without_code_it_says_so(open_page: Open) -> None:

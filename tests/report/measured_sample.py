@@ -48,7 +48,7 @@ def figures(capture: Capture) -> dict[str, Any]:
         "device": "cpu",
         "threads": {"intra_op": 2, "inter_op": 1},
         "surroundings": {"other_processes_share": 0.25, "own_share": 0.5, "load_average": 1.5, "governor": "powersave"},
-        "notes": ["random weights", "other processes used 25% of the machine while it was measured"],
+        "notes": ["random weights", "other processes used 25 % of the machine while it was measured"],
         "failure": None,
         "memory": {
             "allocated_peak_bytes": 55_424,

@@ -25,7 +25,7 @@ SHOWN = shorten(visible(HOSTILE), NAME_WIDTH)
 
 
 def hostile_view() -> View:
-    return graph_view([module(HOSTILE, HOSTILE)], [("relu", HOSTILE, (None,)), ("relu", HOSTILE, (0,))])
+    return graph_view([module(HOSTILE, HOSTILE)], [("relu", HOSTILE, ("x",)), ("relu", HOSTILE, (0,))])
 
 
 def labels(text: str) -> list[str]:

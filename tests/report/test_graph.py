@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.report.graph_sample import FLAT, WEIGHT, X, graph_view, looping_view, module, residual_view
+from tests.report.graph_sample import Line, X, graph_view, looping_view, module, residual_view, shrinking_view
 from tests.report.sample import sample_view
 from tests.report.stored_sample import stored_view
-from torchgauge.records import TensorSpec
 from torchgauge.report.graph.flow import Link, trace_flow
 from torchgauge.report.graph.opening import READABLE_NODES, Opening, opening, readable, to_depth
 from torchgauge.report.graph.places import MOST_CALLS, Graph, build_graph
@@ -29,62 +28,76 @@ def connections(view: View, depth: int | None = None) -> list[str]:
 
 
 def test_a_view_is_part_of_the_way_between_two_ops() -> None:
-    view = graph_view([], [("relu", "", (None,)), ("view", "", (0,)), ("view", "", (1,)), ("relu", "", (2,))])
+    view = graph_view([], [("relu", "", ("x",)), ("view", "", (0,)), ("view", "", (1,)), ("relu", "", (2,))])
     flow = trace_flow(view.capture)
     assert [op.op for op in flow.steps] == ["aten::relu", "aten::relu"]
     assert flow.links == [Link(0, 1, X)]
 
 
-def test_a_parameter_is_no_input_of_the_model_though_no_op_made_it() -> None:
-    capture = graph_view([module("fc", "Linear")], [("addmm", "fc", (None,))]).capture
-    # An input as large as the weight: only one of the two tensors that no op made is it.
-    spec, op = capture.params[0].spec, capture.ops[0]
-    given = dataclasses.replace(capture.inputs[0], spec=spec)
-    reading = dataclasses.replace(op, signature=dataclasses.replace(op.signature, inputs=(spec, spec)))
-    flow = trace_flow(dataclasses.replace(capture, inputs=(given,), ops=(reading,)))
-    assert flow.inputs[0].readers == (0,)
+def inputs_of(view: View) -> list[tuple[str, tuple[int, ...]]]:
+    return [(given.name, given.readers) for given in trace_flow(view.capture).inputs]
+
+
+def test_a_parameter_or_a_constant_is_no_input_of_the_model_though_no_op_made_it() -> None:
+    view = graph_view([module("fc", "Linear")], [("addmm", "fc", ("x",)), ("add", "", (0, None))])
+    assert inputs_of(view) == [("x", (0,))]
 
 
 def test_what_an_input_shows_through_a_view_comes_from_the_input() -> None:
-    view = graph_view([], [("view", "", (None,)), ("relu", "", (0,))])
-    assert trace_flow(view.capture).inputs[0].readers == (0,)
+    """Some views count as the writers of what they show, as `_unsafe_view`."""
+    assert inputs_of(graph_view([], [("view", "", ("x",)), ("relu", "", (0,))])) == [("x", (0,))]
 
 
 def test_an_op_that_reads_a_view_of_an_input_reads_the_input() -> None:
     """Records name the op that wrote a tensor: of a view of an input that is none."""
-    capture = graph_view([module("fc", "Linear")], [("view", "", (None,)), ("addmm", "fc", (None,))]).capture
-    reading = capture.ops[1]
-    flat = dataclasses.replace(reading, signature=dataclasses.replace(reading.signature, inputs=(FLAT, WEIGHT)))
-    flow = trace_flow(dataclasses.replace(capture, ops=(capture.ops[0], flat)))
-    assert [(given.name, given.readers) for given in flow.inputs] == [("x", (0,))]
+    assert inputs_of(graph_view([], [("view", "", ("x",)), ("relu", "", ("x",))])) == [("x", (0,))]
 
 
-def test_a_transposed_parameter_is_no_input() -> None:
-    capture = graph_view([module("fc", "Linear")], [("addmm", "fc", (None,))]).capture
-    flipped = dataclasses.replace(capture.params[0], spec=TensorSpec((4, 16)))
-    flow = trace_flow(dataclasses.replace(capture, params=(flipped,)))
-    assert flow.inputs[0].readers == (0,)
+def test_inputs_that_are_alike_are_told_apart() -> None:
+    lines: list[Line] = [("relu", "", ("a",)), ("add", "", ("b", 0)), ("add", "", ("b", 1))]
+    assert inputs_of(graph_view([], lines, inputs=("a", "b"))) == [("a", (0,)), ("b", (1, 2))]
+    assert connections(graph_view([], lines, inputs=("a", "b"))) == [
+        "relu -> add", "add -> add", "a -> relu", "b -> add", "b -> add", "add -> output",
+    ]  # fmt: skip
 
 
-def test_inputs_that_are_alike_are_one() -> None:
-    flow = trace_flow(graph_view([], [("add", "", (None, None))], inputs=("a", "b")).capture)
-    assert [(given.name, given.readers) for given in flow.inputs] == [("a, b", (0, 0))]
+def test_a_tensor_that_is_given_twice_is_one_input_with_both_names() -> None:
+    capture = graph_view([], [("add", "", ("a", "a"))], inputs=("a",)).capture
+    again = dataclasses.replace(capture.inputs[0], name="b")
+    view = View(dataclasses.replace(capture, inputs=(*capture.inputs, again)))
+    assert inputs_of(view) == [("a, b", (0, 0))]
+
+
+def test_what_reads_an_input_and_gives_the_result_has_a_flow_without_links() -> None:
+    flow = trace_flow(graph_view([], [("relu", "", ("x",))]).capture)
+    assert (flow.links, flow.is_known) == ([], True)
+
+
+def test_an_input_that_nothing_reads_is_not_drawn() -> None:
+    assert inputs_of(graph_view([], [("relu", "", ("a",))], inputs=("a", "b"))) == [("a", (0,))]
+
+
+def test_of_files_that_do_not_tell_who_reads_the_inputs_none_is_drawn() -> None:
+    capture = residual_view().capture
+    older = dataclasses.replace(capture, inputs=(dataclasses.replace(capture.inputs[0], readers=None),))
+    assert inputs_of(View(older)) == []
+    assert trace_flow(older).links == trace_flow(capture).links
 
 
 def test_the_model_returns_what_nobody_reads_and_is_as_large() -> None:
-    view = graph_view([], [("relu", "", (None,)), ("relu", "", (0,)), ("relu", "", (0,))])
+    view = graph_view([], [("relu", "", ("x",)), ("relu", "", (0,)), ("relu", "", (0,))])
     assert [step for step, _ in trace_flow(view.capture).outputs] == [1, 2]
 
 
 def test_the_model_returns_what_was_recorded_as_its_result() -> None:
-    capture = graph_view([], [("relu", "", (None,)), ("relu", "", (0,)), ("view", "", (0,))]).capture
+    capture = graph_view([], [("relu", "", ("x",)), ("relu", "", (0,)), ("view", "", (0,))]).capture
     # What another op reads may be returned too, also through a view; what nobody reads need not be.
     flow = trace_flow(dataclasses.replace(capture, run=dataclasses.replace(capture.run, results=(2,))))
     assert flow.outputs == [(0, X)]
 
 
 def test_memory_that_nobody_reads_is_not_drawn() -> None:
-    view = graph_view([], [("empty", "", ()), ("empty", "", ()), ("add", "", (None, 1))])
+    view = graph_view([], [("empty", "", ()), ("empty", "", ()), ("add", "", ("x", 1))])
     assert [op.index for op in trace_flow(view.capture).steps] == [1, 2]
 
 
@@ -96,7 +109,7 @@ def test_only_the_forward_pass_is_drawn() -> None:
 
 
 def test_a_module_called_twice_in_a_block_has_two_places_in_it() -> None:
-    lines = [("relu", "act", (None,)), ("addmm", "fc", (0,)), ("relu", "act", (1,))]
+    lines: list[Line] = [("relu", "act", ("x",)), ("addmm", "fc", (0,)), ("relu", "act", (1,))]
     view = graph_view([module("act", "ReLU", calls=2), module("fc", "Linear")], lines)
     assert connections(view) == ["act -> fc", "fc -> act", "x -> act", "act -> output"]
     _, words, scene = scene_of(view)
@@ -105,6 +118,11 @@ def test_a_module_called_twice_in_a_block_has_two_places_in_it() -> None:
         "1.02 k MACs",
         "call 2 of 2",
     ]
+
+
+def test_a_module_that_is_called_again_shows_what_it_makes_there() -> None:
+    _, words, scene = scene_of(shrinking_view())
+    assert [words.made(item) for item in scene.root.inside] == ["2×8", "2×8", "2×8", "1×4", ""]
 
 
 def test_a_list_of_modules_is_never_called_and_has_no_place() -> None:
@@ -143,13 +161,13 @@ def test_inside_a_run_one_block_is_drawn_with_its_residual_connection() -> None:
 
 
 def test_an_op_between_two_equal_blocks_parts_them() -> None:
-    lines = [("addmm", "0", (None,)), ("relu", "", (0,)), ("addmm", "1", (1,))]
+    lines: list[Line] = [("addmm", "0", ("x",)), ("relu", "", (0,)), ("addmm", "1", (1,))]
     view = graph_view([module("0", "Linear"), module("1", "Linear")], lines)
     assert Runs(build_graph(view)).members == {}
 
 
 def test_blocks_with_other_ops_are_no_run() -> None:
-    lines = [("addmm", "0", (None,)), ("addmm", "1", (0,)), ("relu", "2", (1,))]
+    lines: list[Line] = [("addmm", "0", ("x",)), ("addmm", "1", (0,)), ("relu", "2", (1,))]
     view = graph_view([module("0", "Linear"), module("1", "Linear"), module("2", "Linear")], lines)
     assert Runs(build_graph(view)).members == {1: [1, 2]}
 
@@ -164,7 +182,7 @@ def test_a_loop_is_drawn_once_and_its_data_go_back() -> None:
 
 
 def test_bytes_of_an_edge_count_a_tensor_once_however_often_it_is_read() -> None:
-    view = graph_view([module("a", "A"), module("b", "B")], [("relu", "a", (None,)), ("add", "b", (0, 0))])
+    view = graph_view([module("a", "A"), module("b", "B")], [("relu", "a", ("x",)), ("add", "b", (0, 0))])
     _, _, scene = scene_of(view)
     assert [edge.nbytes for edge in scene.edges] == [X.nbytes] * 3
 
@@ -172,6 +190,7 @@ def test_bytes_of_an_edge_count_a_tensor_once_however_often_it_is_read() -> None
 def test_without_producers_there_are_steps_but_no_flow() -> None:
     _, words, scene = scene_of(sample_view())
     assert scene.edges == []
+    assert not trace_flow(sample_view().capture).is_known
     titles = [words.label(item).title for item in scene.root.inside]
     assert titles[:3] == ["stem", "blocks.0–11 ×12", "shared"]
     assert {item.kind for item in scene.root.inside}.isdisjoint({INPUT, OUTPUT})
@@ -187,7 +206,7 @@ def test_what_is_open_at_first_is_readable() -> None:
     graph = build_graph(residual_view())
     assert readable(graph, Runs(graph)).places == {0, 2}
     many = [module(f"m{'ab'[n % 2]}{n}", "Linear") for n in range(200)]
-    flat = graph_view(many, [("addmm", record.path, (None,)) for record in many])
+    flat = graph_view(many, [("addmm", record.path, ("x",)) for record in many])
     _, _, scene = scene_of(flat)
     more = scene.root.inside[-2]
     assert (len(scene.root.inside), more.kind, more.count) == (READABLE_NODES + 3, MORE, 200 - READABLE_NODES)

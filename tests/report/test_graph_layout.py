@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.graph_sample import graph_view, looping_view, module, residual_view
+from tests.report.graph_sample import Line, graph_view, looping_view, module, residual_view
 from tests.report.sample import sample_view
 from torchgauge.report.graph.coordinates import settle, stand, weighted_median
-from torchgauge.report.graph.layers import Arc, crossings, lay_in_rows
+from torchgauge.report.graph.layers import Arc, Layers, crossings, lay_in_rows
 from torchgauge.report.graph.opening import Opening, opening
 from torchgauge.report.graph.placement import Area, Box, place_scene
 from torchgauge.report.graph.places import build_graph
 from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import Item, build_scene
+from torchgauge.report.graph.scene import INPUT, Item, build_scene
 from torchgauge.view import View
 
 
@@ -39,7 +39,7 @@ def overlap(a: Box, b: Box) -> bool:
 
 
 def views() -> list[View]:
-    branches = [("relu", f"m{n}", (None,)) for n in range(5)]
+    branches = [("relu", f"m{n}", ("x",)) for n in range(5)]
     joined = [("add", "", (0, 3)), ("add", "", (1, 2)), ("add", "", (4, 5, 6))]
     wide = graph_view([module(f"m{n}", f"T{n}") for n in range(5)], [*branches, *joined])
     return [residual_view(), looping_view(20), sample_view(), wide]
@@ -126,6 +126,40 @@ def test_crossings_are_counted() -> None:
     assert crossings(lay_in_rows(4, 0, 0, arcs)) == 1
 
 
+def test_a_frame_that_is_entered_at_its_right_is_right_of_what_enters_it_at_its_left() -> None:
+    # Both enter the one vertex below them: only where they do tells which of them belongs to the left.
+    arcs = [Arc(0, 2, "a", head_x=30.0), Arc(1, 2, "b", head_x=-30.0)]
+    layers = lay_in_rows(3, 2, 0, arcs)
+    assert (layers.rows[0], crossings(layers)) == ([1, 0], 0)
+
+
+def skipping(pairs: int) -> tuple[Layers, list[float]]:
+    """A chain of vertices of many widths; the first of them is read by the last, the second by the last but one, …"""
+    count = 4 * pairs
+    line = [Arc(n, n + 1, n) for n in range(count - 1)]
+    skips = [Arc(n, count - 1 - n, n) for n in range(pairs)]
+    widths = [60.0 + 37 * (n % 5) for n in range(count)]
+    return lay_in_rows(count, 0, 0, [*line, *skips]), widths
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 6])
+def test_long_ways_beside_each_other_are_all_straight(pairs: int) -> None:
+    layers, widths = skipping(pairs)
+    x = stand(layers, widths, 26.0)
+    columns = {x[bend] for row in layers.rows for bend in row if bend >= layers.count}
+    assert len(columns) == pairs
+    assert all(b - a >= 26.0 for a, b in pairwise(sorted(columns)))
+
+
+def test_an_input_stands_right_above_what_reads_it_beside_a_tall_module() -> None:
+    modules = [module("tall", "Tall"), *(module(f"tall.{n}", f"T{n}") for n in range(4))]
+    lines: list[Line] = [("relu", "tall.0", ("a",)), *(("relu", f"tall.{n}", (n - 1,)) for n in range(1, 4))]
+    area = drawn(graph_view(modules, [*lines, ("add", "", (3, "b"))], inputs=("a", "b")))
+    inputs = [box for box in area.boxes if box.item.kind == INPUT]
+    tall = next(box for box in area.boxes if box.item.inside and box.item.around is not None)
+    assert inputs[1].y + inputs[1].height == tall.y + tall.height
+
+
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [([(1.0, 1.0), (5.0, 3.0)], 5.0), ([(1.0, 1.0), (5.0, 1.0)], 3.0), ([(1.0, 2.0), (2.0, 1.0), (9.0, 2.0)], 2.0)],
@@ -167,7 +201,7 @@ def test_no_vertices_of_a_row_overlap(data: st.DataObject) -> None:
 
 def test_a_module_left_out_of_a_long_list_is_one_box() -> None:
     many = [module(f"m{'ab'[n % 2]}{n}", "Linear") for n in range(500)]
-    graph = build_graph(graph_view(many, [("addmm", record.path, (None,)) for record in many]))
+    graph = build_graph(graph_view(many, [("addmm", record.path, ("x",)) for record in many]))
     scene = build_scene(graph, Runs(graph), Opening(frozenset({0}), 300))
     area = place_scene(scene, lambda item: (80.0, 40.0))
     assert len(area.boxes) == 1 + 300 + 3

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchgauge.report.layout import (
+    MIN_TEXT_WIDTH,
     Heading,
     Line,
     Span,
@@ -74,3 +75,11 @@ def test_wide_characters_keep_columns_aligned() -> None:
 def test_a_long_remark_wraps_behind_its_lead() -> None:
     lines = wrap("one two three four", 13, lead=(Span("- "),))
     assert plain(lines) == "- one two\n  three four\n"
+
+
+def test_a_figure_stays_with_its_unit() -> None:
+    text = "the median is known to ±12.5 % only, of 43 ms and 1.20 GB"
+    for width in range(MIN_TEXT_WIDTH, len(text)):
+        lines = plain(wrap(text, width)).splitlines()
+        assert " ".join(lines) == text
+        assert not any(line.startswith(("%", "ms", "GB")) for line in lines)

@@ -65,6 +65,11 @@ def test_ops_that_take_longer_under_the_profiler_are_not_explained_away() -> Non
     assert "In no op     -5.00 ms  under the profiler the ops take longer" in text
 
 
+def test_the_hosts_time_of_a_call_is_told_beside_the_median() -> None:
+    text = render(measured_view(latency=latency(0.008) | {"host_s": 0.006}))
+    assert "Host        6.00 ms  until the call returns, 75.0 % of the median" in text
+
+
 def test_an_idle_device_has_its_own_line() -> None:
     profile = figures(sample_capture())["profile"] | {"device_s": 0.05, "device_idle_s": 0.03, "kernels": 3}
     text = render(measured_view(profile=profile, device="cuda:0"))

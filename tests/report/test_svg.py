@@ -37,6 +37,13 @@ def test_boxes_frames_and_ways_are_drawn() -> None:
     assert {"fc", "Linear · 1.02 k MACs", "2×8", "blocks.0–2 ×3Block", "1.02 k MACs each"} <= set(texts(root))
 
 
+def test_a_shape_is_written_on_the_side_where_no_wire_passes() -> None:
+    root = picture(residual_view(), 3)
+    # Beside `act` passes what enters the block, to its sum, on the right.
+    sides = {float(text.get("y", "")): text.get("text-anchor") for text in of_class(root, "shape")}
+    assert [anchor for _, anchor in sorted(sides.items())] == [None, None, None, "end", None, None]
+
+
 def test_everything_lies_on_the_paper() -> None:
     root = picture(residual_view(), 3)
     width, height = float(root.get("width", 0)), float(root.get("height", 0))

@@ -13,10 +13,13 @@ from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Gain
 from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.records import FREE, Capture, ModuleRecord, OpRecord, ParamRecord
+from torchgauge.units import format_whole_percent
 from torchgauge.view import Row, View
 
 # Of the undisturbed time that the device must be idle for the host to be what a model waits for.
 WAITING = 0.3
+# So many launches fit into the queue of a CUDA device: with more, the host waits for it.
+QUEUED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,9 @@ class Share:
         """One kernel in place of several; `spared` of the bytes they move need not be."""
         # In cache, or where a function like tanh takes the time, passes cost little: on a CPU 9 to 76 % were saved.
         least = 0.1 if self.quantity == "time_s" else 0.5
-        how = (
-            f"one pass over memory in place of {passes} spares {spared:.0%} of their bytes; {least:.0%} to all of that"
-        )
-        return self.gain(least * spared, spared, f"{how} is expected, by judgement", is_judged=False)
+        how = f"one pass over memory in place of {passes} spares {format_whole_percent(spared)} of their bytes"
+        judged = f"{_span(least, 1.0)} of that is expected, by judgement"
+        return self.gain(least * spared, spared, f"{how}; {judged}", is_judged=False)
 
     def gain(self, low: float, high: float, how: str, *, is_judged: bool = True) -> Gain:
         """What is saved where `low` to `high` of this part can be; `is_judged`: nobody computed these two."""
@@ -43,7 +45,9 @@ class Share:
 
 
 def _span(low: float, high: float) -> str:
-    return f"{low:.0%} to {'all' if high == 1 else f'{high:.0%}'}"
+    least = "none" if low == 0 else format_whole_percent(low)
+    most = "all" if high == 1 else format_whole_percent(high)
+    return f"{least} to {most}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +158,24 @@ class Evidence:
     def waits_for_host(self) -> bool:
         return self.idle_share >= WAITING
 
+    def most_gain(self, launches: float = 1.0) -> float:
+        """Of the time, what kernels of no length at all would save: a run takes as long as the host does for `launches`
+        times those it makes. All where nobody has measured that."""
+        host = (self.figures.get("latency") or {}).get("host_s")
+        is_waiting = sum(op.status != FREE for op in self.forward) >= QUEUED
+        if not self.is_cuda or host is None or not self.time_s or is_waiting:
+            return 1.0
+        return max(0.0, 1 - launches * float(host) / self.time_s)
+
     def kernel_gain(self, low: float, high: float, how: str) -> Gain:
         """The time that shorter kernels save: perhaps none where the device waits for the host between them."""
         if not self.waits_for_host:
-            return Gain("time_s", low, high, how)
-        waiting = f"the device waits for the host for {self.idle_share:.0%} of a run: nothing until that is mended"
+            most = self.most_gain()
+            if high > most:
+                how = f"{how}; no more than {format_whole_percent(most)}: the rest is the host's, for its launches"
+            return Gain("time_s", min(low, most), min(high, most), how)
+        idle = format_whole_percent(self.idle_share)
+        waiting = f"the device waits for the host for {idle} of a run: nothing until that is mended"
         return Gain("time_s", 0.0, high * (1 - self.idle_share), f"{how}; {waiting}")
 
     @property

@@ -111,7 +111,7 @@ def analyze(
         place = (device or (home_of(source.model) if asked or verify else None)) if source.model is not None else None
         asked_device = chosen_device(place)
         request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}
-        pretended, remarks = pretended_device(asked_device, is_measured=is_measured)
+        pretended, remarks = pretended_device(asked_device, is_run=is_measured or verify)
         source = replace(source, warnings=(*source.warnings, *remarks))
         found, seen = static_run(source, given, {**request, "device": pretended})
     measured_energy: EnergyFacts | None = None

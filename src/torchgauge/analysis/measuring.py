@@ -57,8 +57,7 @@ def add_measurements(
 
     watch = EnergyWatch(asked.settings.budget_s)
     if seen is None:
-        reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"
-        measured = refused(f"{reason}: give it with code= (--as TARGET)", asked)
+        measured = refused(nothing_to_run(source), asked)
     else:
         wanted = Request(**request, build_real=source.build_real)
         stages = (("energy", watch.measure),) if asked.profile else ()
@@ -67,6 +66,12 @@ def add_measurements(
             measured = measure_target(source, seen, wanted, given, asked, tell)
     found.capture = replace(found.capture, measured=with_efficient_points(measured))
     return watch.facts
+
+
+def nothing_to_run(source: Source) -> str:
+    """Why, where nothing was seen to run."""
+    reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"
+    return f"{reason}: give it with code= (--as TARGET)"
 
 
 def asked_footprint(

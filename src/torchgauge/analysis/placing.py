@@ -28,7 +28,7 @@ def chosen_device(device: torch.device | str | None) -> torch.device:
     return torch.device("cuda", 0) if chosen.type == "cuda" and chosen.index is None else chosen
 
 
-def pretended_device(device: torch.device, *, is_measured: bool) -> tuple[torch.device, tuple[str, ...]]:
+def pretended_device(device: torch.device, *, is_run: bool) -> tuple[torch.device, tuple[str, ...]]:
     """Where the tensors of the static pass pretend to be, and what is to be said of it. A build of torch that does not
     know the device cannot pretend: where runs were asked for too, the static figures are still worth having."""
     import torch
@@ -36,7 +36,7 @@ def pretended_device(device: torch.device, *, is_measured: bool) -> tuple[torch.
     if device.type != "cuda" or torch.version.cuda is not None or torch.version.hip is not None:
         return device, ()
     unknown = f"this build of torch knows no '{device}' device, so tensors cannot pretend to be there"
-    if not is_measured:
+    if not is_run:
         raise InputError(f"{unknown}; leave it out: parameters and MACs are the same on the CPU")
     return torch.device("cpu"), (f"{unknown}: the static figures are those of the CPU",)
 

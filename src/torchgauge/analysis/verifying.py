@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchgauge.analysis.measuring import nothing_to_run
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import UsageError
 from torchgauge.progress import Tell, steps
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from torchgauge.measure.settings import Settings
     from torchgauge.source import Source
 
-NO_CODE = "there is no code to run"
+Verified = tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
 def check_verify(advice: bool) -> None:
@@ -35,15 +36,16 @@ def add_verification(
     settings: Mapping[str, Any],
     progress: bool | None,
 ) -> None:
-    """What fails as a whole is the reason of every row; the analysis stands."""
+    """What fails as a whole is the reason of every row and of there being no plan; the analysis stands."""
     from torchgauge.capture import Request
+    from torchgauge.measure.measuring import INTERRUPTED
     from torchgauge.measure.settings import read_settings
-    from torchgauge.verify.verifying import unverified
 
-    rows = [dict(row) for row in found.advice]
-    plan: Mapping[str, Any] | None = None
+    rows, measured = [dict(row) for row in found.advice], found.capture.measured
     if seen is None:
-        verified = [unverified(row, NO_CODE) for row in rows]
+        verified, plan = _failed(rows, nothing_to_run(source))
+    elif measured is not None and measured.figures["failure"] == INTERRUPTED:
+        verified, plan = _failed(rows, INTERRUPTED)
     else:
         wanted = Request(**request, build_real=source.build_real)
         with steps("verifying", shown=progress) as tell:
@@ -61,16 +63,18 @@ def _verified(
     settings: Settings,
     rows: list[dict[str, Any]],
     tell: Tell,
-) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]:
+) -> Verified:
     from torchgauge.measure.measuring import failure_text, let_go
     from torchgauge.measure.settings import applied
     from torchgauge.measure.subject import ready, require_device
     from torchgauge.source.real_model import real_model
     from torchgauge.verify.sides import Bench
-    from torchgauge.verify.verifying import read_budget, unverified, verify
+    from torchgauge.verify.verifying import read_budget, verify
 
     try:
         require_device(request.device)
+        if not rows:
+            return [], None
         real = real_model(source, seen.candidate)
         how: dict[str, Any] = {"device": request.device, "dtype": request.dtype, "train": request.train}
         with (
@@ -82,4 +86,11 @@ def _verified(
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         reason = failure_text(error)
         let_go(error)
-        return [unverified(row, reason) for row in rows], None
+        return _failed(rows, reason)
+
+
+def _failed(rows: list[dict[str, Any]], reason: str) -> Verified:
+    from torchgauge.verify.planning import no_plan
+    from torchgauge.verify.verifying import unverified
+
+    return [unverified(row, reason) for row in rows], no_plan(reason)

@@ -81,6 +81,12 @@ class FakeRun(TorchDispatchMode):
         self._adopted[id(tensor)] = (tensor, ghost)
         return ghost
 
+    def mark(self, tensor: Any, origin: int) -> int:
+        """Let `origin` stand for an input among the producers of what reads it; one that it has already is kept."""
+        if tensor.storage_.writer is None:
+            tensor.storage_.writer = origin
+        return int(tensor.storage_.writer)
+
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The op that last wrote the memory of a tensor."""
         return tensor.storage_.writer if isinstance(tensor, Ghost) else None
@@ -143,11 +149,9 @@ class FakeRun(TorchDispatchMode):
     def _replay(self, plan: Plan, tensors: list[Ghost]) -> Any:
         result, recorder = plan.result, self.recorder
         producers = tuple([tensors[position].storage_.writer for position in plan.reads])
-        if type(result) is Output:
-            built: Any = self._build(result, tensors)
-        else:
-            built = self._build_all(result, tensors)
+        built = self._build(result, tensors) if type(result) is Output else self._build_all(result, tensors)
         for position in plan.writes:
+            recorder.note_write(tensors[position])
             tensors[position].storage_.writer = len(recorder.ops)
         recorder.record(plan.signature, _names(tensors), producers)
         return built

@@ -64,7 +64,7 @@ class Storage:
 
     `known` turns False when something unknown was written into it: the values its ghosts carry are void then.
     `assumed` marks values that were made up (balanced routing), not computed. `writer` is the index of the last op that
-    wrote to it.
+    wrote to it; of an input of the model a number below 0, until an op writes to it.
     """
 
     __slots__ = ("assumed", "known", "ledger", "name", "nbytes", "writer")
@@ -126,6 +126,26 @@ class Ghost(torch.Tensor):
         if self.value is None or not self.storage_.known:
             raise DataDependent(asked_by)
         return self.value
+
+
+class Content:
+    """What is known of the content of a ghost's memory at one moment."""
+
+    __slots__ = ("_assumed", "_ghost", "_known", "_value", "_writer")
+
+    def __init__(self, ghost: Ghost) -> None:
+        storage = ghost.storage_
+        self._ghost = ghost
+        self._writer, self._known, self._assumed = storage.writer, storage.known, storage.assumed
+        self._value = None if ghost.value is None else ghost.value.clone()
+
+    def restore(self) -> None:
+        storage, value = self._ghost.storage_, self._ghost.value
+        storage.writer, storage.known, storage.assumed = self._writer, self._known, self._assumed
+        if value is not None and self._value is not None:
+            # Other ghosts may show the same value: it is written to, not replaced.
+            with torch._C._DisableTorchDispatch():
+                value.copy_(self._value)
 
 
 def make_ghost(spec: Spec, storage: Storage, value: torch.Tensor | None = None) -> Ghost:

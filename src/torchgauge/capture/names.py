@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
-from torchgauge.capture.recorder import describe_value
-from torchgauge.records import InputRecord, TensorSpec
 from torchgauge.source.signature import forward_signature
 
 
-def input_records(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], inferred: str | None
-) -> tuple[InputRecord, ...]:
-    """One record per tensor given; tensors in containers are named `images[0]`, `batch.mask`."""
+def named_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor given; those in containers are named `images[0]`, `batch.mask`."""
     names = _positional_names(model)
     named = {names[i] if i < len(names) else f"input{i}": value for i, value in enumerate(args)} | kwargs
-    return tuple(
-        InputRecord(name, spec, inferred)
-        for argument, value in named.items()
-        for name, spec in _named_specs(argument, describe_value(value))
-    )
+    for argument, value in named.items():
+        yield from _named_tensors(argument, value)
 
 
-def _named_specs(name: str, value: Any) -> list[tuple[str, TensorSpec]]:
-    if isinstance(value, TensorSpec):
-        return [(name, value)]
-    if isinstance(value, dict):
-        return [pair for key, item in value.items() for pair in _named_specs(f"{name}.{key}", item)]
-    if isinstance(value, list):
-        return [pair for i, item in enumerate(value) for pair in _named_specs(f"{name}[{i}]", item)]
-    return []
+def _named_tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _named_tensors(f"{name}.{key}", item)
+    elif isinstance(value, list | tuple | set):
+        for place, item in enumerate(value):
+            yield from _named_tensors(f"{name}[{place}]", item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _named_tensors(f"{name}.{field.name}", getattr(value, field.name, None))
 
 
 def _positional_names(model: nn.Module) -> list[str]:

@@ -29,15 +29,17 @@ class RealRun(TorchDispatchMode):
         self._names = {storage_key(owned.tensor): owned.name for owned in paths.owned}
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._writers: dict[int, int] = {}
-        # What the model writes to its own tensors is put back: first content by storage. Parameters are copied when an
-        # op is about to write to them, buffers at once: batch norm writes to its statistics and does not say so.
+        # What the model writes to its own tensors and to its inputs is put back: first content by storage. They are
+        # copied when an op is about to write to them, buffers at once: batch norm writes to its statistics and does not
+        # say so.
+        self._lent = set(self._names)
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         for owned in paths.owned:
             if owned.is_buffer:
                 self._remember(owned.tensor)
 
     def undo(self) -> None:
-        """Put back what the model wrote to its parameters and buffers."""
+        """Put back what the model wrote to its parameters, buffers and inputs."""
         for storage, content in self._before.values():
             storage.copy_(content, non_blocking=False)
 
@@ -45,6 +47,11 @@ class RealRun(TorchDispatchMode):
         """Count an input as live memory."""
         self._track(tensor)
         return tensor
+
+    def mark(self, tensor: torch.Tensor, origin: int) -> int:
+        """As in a run on ghosts: memory that is given twice keeps the first origin."""
+        self._lent.add(storage_key(tensor))
+        return self._writers.setdefault(storage_key(tensor), origin)
 
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The op that last wrote the memory of a tensor."""
@@ -57,7 +64,7 @@ class RealRun(TorchDispatchMode):
             return False  # padding is counted in full, as in a run on ghosts
         written = call.written
         for tensor in written:
-            if storage_key(tensor) in self._names:
+            if storage_key(tensor) in self._lent:
                 self._remember(tensor)
         # An op may change the shape of its own argument: describe the arguments first.
         distinct = [spec_of_real(tensor) for tensor in call.distinct]

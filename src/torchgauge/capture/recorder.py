@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost, Ledger, dtype_name
+from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.records import OpRecord, Signature, TensorSpec
 from torchgauge.strides import is_contiguous
@@ -44,6 +44,8 @@ class Recorder:
         self.phase = "forward"
         self._paths = paths
         self._train = train
+        # What was written to in a rehearsal, as it was before.
+        self._written: list[Content] | None = None
         # Autograd numbers its nodes; the number tells in which module a backward op's forward ran.
         self._path_of_node: dict[int, str] = {}
 
@@ -55,13 +57,22 @@ class Recorder:
 
     @contextmanager
     def rehearsal(self) -> Iterator[Callable[[], list[OpRecord]]]:
-        """Run something to see what it does: gives a way to its ops, and forgets them and the calls at the end."""
+        """Run something to see what it does: gives a way to its ops; forgets them, the calls and all that was written
+        to ghosts at the end."""
         ops, calls, source = len(self.ops), {path: replace(calls) for path, calls in self.calls.items()}, self.source
+        around, self._written = self._written, []
         try:
             yield lambda: self.ops[ops:]
         finally:
+            for content in reversed(self._written):
+                content.restore()
             del self.ops[ops:]
-            self.calls, self.source = calls, source
+            self.calls, self.source, self._written = calls, source, around
+
+    def note_write(self, ghost: Ghost) -> None:
+        """To be told before an op writes to a ghost."""
+        if self._written is not None:
+            self._written.append(Content(ghost))
 
     def note_line(self, source: str | None) -> None:
         """The line of code, `file:line`, that the ops to come are made from."""

@@ -16,14 +16,14 @@ from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.failures import call_model
 from torchgauge.capture.fake import FakeRun
 from torchgauge.capture.ghost import Storage, make_ghost
+from torchgauge.capture.given import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
-from torchgauge.capture.names import input_records
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
-from torchgauge.capture.surroundings import no_collections, prepared
+from torchgauge.capture.surroundings import deep_calls, no_collections, prepared
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import OPTIMIZER, train_step
 from torchgauge.capture.untouched import gradients_kept
@@ -64,18 +64,21 @@ class Request:
 
 def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
     """Run the model on the first candidate that works. The model is left as it was, whatever happens."""
+    with _one_at_a_time, no_collections(), deep_calls(model):
+        return _first_that_runs(unwrap(model), candidates, request)
+
+
+def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
     first: ForwardError | None = None
     tried = 0
-    with _one_at_a_time, no_collections():
-        subject = unwrap(model)
-        for candidate in candidates:
-            tried += 1
-            try:
-                return _see(subject, candidate, request)
-            except ForwardError as error:
-                first = first or error
-                if isinstance(error.__cause__, Endless):
-                    break
+    for candidate in candidates:
+        tried += 1
+        try:
+            return _see(model, candidate, request)
+        except ForwardError as error:
+            first = first or error
+            if isinstance(error.__cause__, Endless | RecursionError):
+                break
     if first is None:
         raise InputError("no inputs were given and none could be inferred; pass input_size=, inputs= or --input")
     if tried == 1:
@@ -146,6 +149,7 @@ def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: b
         args, kwargs = map_tensors(
             (candidate.args, candidate.kwargs), lambda tensor: run.admit(tensor, dtype=request.dtype)
         )
+        given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
         with watch_modules(recorder, run.adopt), run:
             output = call_model(model, args, kwargs, recorder)
@@ -154,7 +158,7 @@ def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: b
             parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
             train_step(run, recorder, output, parameters, lambda root: _ghost_like(run, root))
     record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, request), results)
-    return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
+    return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 
 
 def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Seen:
@@ -169,6 +173,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
             (candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, request.device, request.dtype)
         )
         map_tensors((args, kwargs), run.admit)
+        given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
         try:
             with watch_modules(recorder, lambda tensor: tensor), run:
@@ -180,33 +185,32 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         finally:
             run.undo()
     record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, request), results)
-    return _seen(record, model, paths, params, recorder, candidate, (args, kwargs), input_bytes)
+    return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 
 
 def _seen(
     record: RunRecord,
-    model: nn.Module,
     paths: ModulePaths,
     params: tuple[ParamRecord, ...],
     recorder: Recorder,
     candidate: Candidate,
-    call: tuple[Any, Any],
+    given: Given,
     input_bytes: int,
 ) -> Seen:
+    inputs, ops = given.told_apart(recorder.ops)
     return Seen(
         run=record,
-        inputs=input_records(model, *call, candidate.reason),
+        inputs=inputs,
         modules=module_records(paths, params, recorder),
         params=params,
-        ops=tuple(recorder.ops),
+        ops=ops,
         input_bytes=input_bytes,
         candidate=candidate,
     )
 
 
 def _results(output: Any, run: FakeRun | RealRun) -> tuple[int, ...]:
-    writers = {run.writer_of(tensor) for tensor in tensors_within(output)}
-    return tuple(sorted(writer for writer in writers if writer is not None))
+    return written_by_ops(run.writer_of(tensor) for tensor in tensors_within(output))
 
 
 def _warnings(recorder: Recorder, request: Request) -> tuple[str, ...]:

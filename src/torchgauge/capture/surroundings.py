@@ -12,6 +12,10 @@ import torch
 from torch import nn
 
 from torchgauge.capture.untouched import untouched
+from torchgauge.errors import ForwardError, InputError
+
+# Frames of torch and ours, at most, for one module in another.
+_FRAMES_OF_A_LEVEL = 6
 
 
 @contextmanager
@@ -38,6 +42,37 @@ def no_collections() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def deep_calls(model: nn.Module) -> Iterator[None]:
+    """Twice the recursion limit: an analysis has frames of its own between those of torch, and must not fail where the
+    model alone would run. What is nested deeper still is told as that."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(2 * limit)
+    try:
+        yield
+    except (RecursionError, ForwardError) as error:
+        levels = nesting(model)
+        if not isinstance(error.__cause__ or error, RecursionError) or _FRAMES_OF_A_LEVEL * levels < limit:
+            raise
+        raise InputError(
+            f"the modules of the model are nested {levels} deep, and torch calls itself several times for each: that "
+            f"is more than Python's recursion limit of {limit}; raise it before the analysis, for example with "
+            f"sys.setrecursionlimit({limit + _FRAMES_OF_A_LEVEL * levels})"
+        ) from error
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def nesting(model: nn.Module) -> int:
+    """How many modules the longest path goes through, the model included; a module that holds itself ends it."""
+    level, seen, depth = {model}, set[nn.Module](), 0
+    while level and depth <= len(seen):
+        seen |= level
+        depth += 1
+        level = {child for module in level for child in module._modules.values() if child is not None}
+    return depth
 
 
 def _uncompiled(model: Any = None, **_: Any) -> Any:

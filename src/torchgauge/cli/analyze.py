@@ -24,7 +24,7 @@ from torchgauge.cli.target_options import (
     target_arguments,
 )
 from torchgauge.cli.weights import add_depth_options, depth_arguments
-from torchgauge.errors import UsageError
+from torchgauge.errors import TorchgaugeError, UsageError
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis
@@ -94,15 +94,23 @@ def run(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):
         found = analyze_target(args)
     deliver(found, args, options)
-    return max(tell_failures(found), tell_measuring_failures(found), tell_unfinished_verification(found))
+    if args.verify and not (found.advice or found.plan or args.quiet):
+        print("torchgauge: there is no advice, so there was nothing to verify", file=sys.stderr)
+    return max(tell_failures(found), tell_measuring_failures(found), tell_verifying_failure(found))
 
 
-def tell_unfinished_verification(found: Analysis) -> int:
-    reasons = [row.get("unverified") for row in found.advice] + [found.plan and found.plan["reason"]]
-    if INTERRUPTED not in reasons:
+def tell_verifying_failure(found: Analysis) -> int:
+    """What kept the verification as a whole from its end, on stderr; the exit status."""
+    from torchgauge.report.escape import visible
+
+    failure = found.plan["reason"] if found.plan else None
+    if failure is None:
         return 0
-    print("torchgauge: interrupted: the report has what was verified until then", file=sys.stderr)
-    return INTERRUPTED_STATUS
+    if failure == INTERRUPTED:
+        print("torchgauge: interrupted: the report has what was verified until then", file=sys.stderr)
+        return INTERRUPTED_STATUS
+    print(f"torchgauge: error: verifying failed: {visible(failure)}", file=sys.stderr)
+    return TorchgaugeError.exit_status
 
 
 def check_trace(args: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchgauge.errors import TorchgaugeError
+from torchgauge.measure.host import HostWatch
 from torchgauge.measure.latency import Timed, time_runs
 from torchgauge.measure.machine import watch_machine
 from torchgauge.measure.module_rows import module_paths, module_rows
@@ -21,6 +22,7 @@ from torchgauge.measure.threads import measure_scaling
 from torchgauge.measure.training import TrainingStep
 from torchgauge.measured import blank
 from torchgauge.records import Measured, OpRecord
+from torchgauge.units import format_whole_percent
 
 __all__ = ["INTERRUPTED", "Order", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
 
@@ -72,11 +74,14 @@ def _measure_phases(work: Work) -> None:
 
 
 def measure_latency(work: Work) -> None:
+    host = HostWatch(work.subject) if work.on_device and not work.order.train else None
     begin, used = perf_counter(), process_time()
     with surroundings_noted() as noted:
-        timed = time_runs(work.run, work.order.budget, beside=_watching(work))
+        timed = time_runs(work.run, work.order.budget, beside=host.run if host else _watching(work))
     elapsed, used = perf_counter() - begin, process_time() - used
     work.figures |= _headline(work.subject, timed, noted)
+    if host is not None and work.figures["latency"]:
+        work.figures["latency"]["host_s"] = host.median_s
     threads = work.figures["threads"]
     threads["utilisation"] = used / elapsed / threads["intra_op"] if elapsed > 0 else None
     if timed.failure is not None:
@@ -107,13 +112,15 @@ def _doubts(timed: Timed, noted: Surroundings) -> list[str]:
     if timed.is_warmup_only:
         doubts.append("it ended while it warmed up: the latency is that of the runs until then")
     if precision is not None and precision > 0.02:
-        doubts.append(f"the median is known to ±{precision:.0%} only: the machine is too noisy, or the time was short")
+        known = format_whole_percent(precision)
+        doubts.append(f"the median is known to ±{known} only: the machine is too noisy, or the time was short")
     drift = timed.drift
     if drift is not None and abs(drift) > _DRIFT:
-        change = f"{abs(drift):.0%} {'more' if drift > 0 else 'less'} time than the first"
+        change = f"{format_whole_percent(abs(drift))} {'more' if drift > 0 else 'less'} time than the first"
         doubts.append(f"the machine's speed changed: the second half of the runs took {change}")
     if noted.is_loud:
-        doubts.append(f"other processes used {noted.others_share:.0%} of the machine while it was measured")
+        used = format_whole_percent(noted.others_share)
+        doubts.append(f"other processes used {used} of the machine while it was measured")
     return doubts
 
 

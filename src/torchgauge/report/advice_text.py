@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchgauge.report.escape import visible
@@ -11,7 +11,16 @@ from torchgauge.report.options import Options
 from torchgauge.report.sections import heading
 from torchgauge.report.verified_text import is_withdrawn, measured_text, plan_lines, withdrawn_lines
 from torchgauge.report.weight_sections import more_lines
-from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_value
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_decibels,
+    format_exact,
+    format_percent,
+    format_seconds,
+    format_shape,
+    format_value,
+)
 from torchgauge.view import View
 
 SHOWN = 8
@@ -82,23 +91,46 @@ def gain_text(gain: Mapping[str, Any]) -> str:
 
 def figure_text(name: str, value: Any) -> str | None:
     """A figure in its unit; None for what is not known or too long for a line."""
-    words = name.removesuffix("_bytes").removesuffix("_per_s").removesuffix("_s").replace("_", " ")
     if value is None or isinstance(value, Mapping):
         return None
     if isinstance(value, list | tuple):
-        return f"{words} {', '.join(map(str, value))}" if 0 < len(value) <= 4 else f"{words}: {len(value)}"
+        return _list_text(name, value)
     if isinstance(value, bool | str):
-        return f"{words} {value}"
-    return f"{words} {_number(name, value)}"
+        return f"{_words(name)} {value}"
+    if _SHARES & set(name.split("_")):
+        return f"{_words(name)} {format_percent(value)}"
+    ending = next((ending for ending in _UNITS if name.endswith(ending)), None)
+    return f"{_words(name)} {_number(name, value)}" if ending is None else _with_unit(name, value, ending)
+
+
+_SHARES = {"share", "efficiency"}
+# By the end of a name, whose place the unit takes.
+_UNITS: Mapping[str, Callable[[float], str]] = {
+    "_flops_per_s": lambda value: f"{format_count(value)}FLOP/s",
+    "_bytes_per_s": lambda value: f"{format_count(value)}B/s",
+    "_per_s": lambda value: f"{format_count(value)}/s",
+    "_s": format_seconds,
+    "_db": format_decibels,
+    "_bytes": format_bytes,
+}
+
+
+def _with_unit(name: str, value: float, ending: str) -> str:
+    return f"{_words(name.removesuffix(ending))} {_UNITS[ending](value)}"
+
+
+def _words(name: str) -> str:
+    """Variables of the environment are called what they are called."""
+    return name if name.isupper() else name.replace("_", " ")
+
+
+def _list_text(name: str, values: Sequence[Any]) -> str:
+    if name.split("_")[-1] == "shape":
+        return f"{_words(name)} {format_shape(list(values))}"
+    return f"{_words(name)} {', '.join(map(str, values))}" if 0 < len(values) <= 4 else f"{_words(name)}: {len(values)}"
 
 
 def _number(name: str, value: float) -> str:
-    if name.endswith("_per_s"):
-        return f"{format_count(value)}/s"
-    if name.endswith("_s"):
-        return format_seconds(value)
-    if "share" in name.split("_"):
-        return format_percent(value)
-    if "bytes" in name:
+    if "bytes" in name.split("_"):
         return format_bytes(value)
     return format_exact(value) if isinstance(value, int) else format_value(value)

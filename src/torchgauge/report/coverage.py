@@ -51,7 +51,17 @@ def coverage(view: View) -> Coverage:
 
 def unused_modules(view: View) -> list[Node]:
     """The topmost modules with parameters that took no part: never called, and no op used what is in them."""
-    return _unused(view.tree, _used_owners(view)) if view.capture.ops else []
+    if not view.capture.ops:
+        return []
+    idle = _idle_paths(view)
+    found, waiting = [], [view.tree]
+    while waiting:
+        node = waiting.pop()
+        if node.record.params and node.path in idle:
+            found.append(node)
+        elif node.record.params:
+            waiting.extend(reversed(node.children))
+    return found
 
 
 def _used_owners(view: View) -> set[str]:
@@ -61,13 +71,11 @@ def _used_owners(view: View) -> set[str]:
     return {name.rpartition(".")[0] for name in names | aliases}
 
 
-def _unused(node: Node, used: set[str]) -> list[Node]:
-    if not node.record.params:
-        return []
-    if all(_is_idle(below, used) for below in node.walk()):
-        return [node]
-    return [unused for child in node.children for unused in _unused(child, used)]
-
-
-def _is_idle(node: Node, used: set[str]) -> bool:
-    return not (node.record.calls or node.own.ops or node.path in used)
+def _idle_paths(view: View) -> set[str]:
+    """Modules that took no part, and none below them."""
+    used, idle = _used_owners(view), set()
+    for node in reversed(list(view.tree.walk())):
+        took_part = node.record.calls or node.own.ops or node.path in used
+        if not took_part and all(child.path in idle for child in node.children):
+            idle.add(node.path)
+    return idle

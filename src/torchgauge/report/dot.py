@@ -9,7 +9,7 @@ from torchgauge.report.graph.opening import opening
 from torchgauge.report.graph.palette import LIGHT, color_of
 from torchgauge.report.graph.places import build_graph
 from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Edge, Item, Scene, build_scene
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Edge, Item, Scene, build_scene, walk
 from torchgauge.report.graph.width import wire_width
 from torchgauge.report.graph.words import Words
 from torchgauge.report.headline import model_kind
@@ -35,31 +35,30 @@ def render_dot(view: View, options: Options) -> str:
 
 
 def _document(scene: Scene, words: Words, name: str) -> Iterator[str]:
-    ids = {item: f"n{number}" for number, item in enumerate(_walk(scene.root))}
+    ids = {item: f"n{number}" for number, item in enumerate(walk(scene.root))}
     yield f"digraph {quoted(name)} {{"
     yield _DEFAULTS
-    yield from _inside(scene.root, ids, words, "  ") if scene.root.inside else [_node(scene.root, ids, words, "  ")]
+    yield from _inside(scene.root, ids, words) if scene.root.inside else [_node(scene.root, ids, words, "  ")]
     yield from (_edge(edge, ids, words) for edge in scene.edges)
     yield "}"
 
 
-def _walk(item: Item) -> Iterator[Item]:
-    yield item
-    for child in item.inside:
-        yield from _walk(child)
-
-
-def _inside(item: Item, ids: dict[Item, str], words: Words, indent: str) -> Iterator[str]:
-    for child in item.inside:
-        if not child.inside:
-            yield _node(child, ids, words, indent)
-            continue
-        label = words.label(child)
-        title = "  ".join(text for text in (label.title, label.detail) if text)
-        yield f"{indent}subgraph cluster_{ids[child]} {{"
-        yield f"{indent}  label={quoted(title)}; tooltip={quoted(label.path)}"
-        yield from _inside(child, ids, words, indent + "  ")
-        yield f"{indent}}}"
+def _inside(root: Item, ids: dict[Item, str], words: Words) -> Iterator[str]:
+    """What stands in the model, line by line; the lines that end a cluster wait until all inside it is written."""
+    waiting: list[tuple[Item | None, str]] = [(child, "  ") for child in reversed(root.inside)]
+    while waiting:
+        item, indent = waiting.pop()
+        if item is None:
+            yield f"{indent}}}"
+        elif not item.inside:
+            yield _node(item, ids, words, indent)
+        else:
+            label = words.label(item)
+            title = "  ".join(text for text in (label.title, label.detail) if text)
+            yield f"{indent}subgraph cluster_{ids[item]} {{"
+            yield f"{indent}  label={quoted(title)}; tooltip={quoted(label.path)}"
+            waiting.append((None, indent))
+            waiting += [(child, indent + "  ") for child in reversed(item.inside)]
 
 
 def _node(item: Item, ids: dict[Item, str], words: Words, indent: str) -> str:
@@ -68,7 +67,7 @@ def _node(item: Item, ids: dict[Item, str], words: Words, indent: str) -> str:
     if shares := words.shares(item):
         attributes["color"] = quoted(LIGHT[color_of(shares[0][0])])
     if item.kind in (INPUT, OUTPUT):
-        attributes["shape"] = "ellipse"
+        attributes |= {"shape": "ellipse", "margin": '"0,0"'}
     if item.kind == MORE:
         attributes["style"] = "dashed"
     return f"{indent}{ids[item]} [{', '.join(f'{key}={value}' for key, value in attributes.items())}]"

@@ -35,14 +35,27 @@ class Block:
     children: tuple[Block, ...]
 
     def walk(self) -> Iterator[Block]:
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        waiting = [self]
+        while waiting:
+            block = waiting.pop()
+            yield block
+            waiting.extend(reversed(block.children))
 
 
 def fold(view: View) -> Block:
     """The tree of the view with equal neighbouring blocks as one."""
-    return _Folding(view).fold([[view.tree]], parent_path=None)
+    return _Folding(view).fold(view.tree)
+
+
+class _Run:
+    """Sibling positions that become one block; each holds the nodes at that position in all the blocks folded above."""
+
+    def __init__(self, positions: Sequence[Sequence[Node]], around: _Run | None) -> None:
+        self.name = run_name([position[0].name for position in positions])
+        self.path: str = f"{around.path}.{self.name}" if around is not None and around.path else self.name
+        self.count = len(positions)
+        self.members = tuple(node for position in positions for node in position)
+        self.inside: list[_Run] = []
 
 
 class _Folding:
@@ -53,23 +66,27 @@ class _Folding:
         self.params = _params_by_module(view.capture)
         self.numbers: dict[tuple[object, ...], int] = {}
         self.kind: dict[str, int] = {}
-        self._number(view.tree)
+        # Children before their parents.
+        for node in reversed(list(view.tree.walk())):
+            self._number(node)
 
-    def _number(self, node: Node) -> int:
+    def _number(self, node: Node) -> None:
         """Equal subtrees get equal numbers; a number stands for the whole subtree, so each node is looked at once."""
-        children = tuple((child.name, self._number(child)) for child in node.children)
+        children = tuple((child.name, self.kind[child.path]) for child in node.children)
         key = (_appearance(node), children)
         self.kind[node.path] = self.numbers.setdefault(key, len(self.numbers))
-        return self.kind[node.path]
 
-    def fold(self, positions: Sequence[Sequence[Node]], parent_path: str | None) -> Block:
-        """One block from sibling positions; each holds the nodes at that position in all the blocks folded above."""
-        name = run_name([position[0].name for position in positions])
-        path = name if not parent_path else f"{parent_path}.{name}"
-        members = tuple(node for position in positions for node in position)
-        rows = [list(position) for position in zip(*(node.children for node in members), strict=True)]
-        children = tuple(self.fold(run, path) for run in self._runs(rows))
-        return Block(name, len(positions), members, self._row(members, path), children)
+    def fold(self, root: Node) -> Block:
+        runs = [_Run([[root]], None)]
+        for run in runs:
+            positions = [list(position) for position in zip(*(node.children for node in run.members), strict=True)]
+            run.inside = [_Run(found, run) for found in self._runs(positions)]
+            runs += run.inside
+        blocks: dict[_Run, Block] = {}
+        for run in reversed(runs):
+            children = tuple(blocks.pop(inner) for inner in run.inside)
+            blocks[run] = Block(run.name, run.count, run.members, self._row(run.members, run.path), children)
+        return blocks[runs[0]]
 
     def _runs(self, positions: list[list[Node]]) -> Iterator[list[list[Node]]]:
         def likeness(indexed: tuple[int, list[Node]]) -> tuple[object, ...]:

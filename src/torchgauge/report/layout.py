@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from typing import NamedTuple
 GAP = "  "
 # Below this a name says nothing; a table that needs more than the width is wider than it.
 MIN_TEXT_WIDTH = 12
+# A blank that no line is broken at, and that no text to be shown contains.
+_GLUE = "\0"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGTPmµn]?(?:i?B|s|W|J|Hz|FLOPs?|MACs?)\b))")
 
 
 class Span(NamedTuple):
@@ -99,9 +103,15 @@ def wrap(text: str, width: int, *, lead: Line = (), style: str = "") -> list[Lin
     room = max(width - indent, MIN_TEXT_WIDTH)
     # Most texts fit, and textwrap takes its time to find that out.
     fits = len(text) <= room and text.isprintable() and text == text.strip()
-    pieces = [text] if fits else textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    pieces = [text] if fits else _broken(text, room) or [""]
     first, *rest = [Span(piece, style) for piece in pieces]
     return [(*lead, first), *((Span(" " * indent), span) for span in rest)]
+
+
+def _broken(text: str, room: int) -> list[str]:
+    """Lines of the text: a figure stays with its unit."""
+    pieces = textwrap.wrap(_BEFORE_UNIT.sub(_GLUE, text), room, break_on_hyphens=False)
+    return [piece.replace(_GLUE, " ") for piece in pieces]
 
 
 def plain(lines: Sequence[Line]) -> str:

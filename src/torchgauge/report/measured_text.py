@@ -10,7 +10,7 @@ from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
-from torchgauge.report.ranking import THE_MODEL
+from torchgauge.report.ranking import THE_MODEL, share_of
 from torchgauge.report.residue import Residue, find_residue
 from torchgauge.report.sections import RANKED, figure, heading, shapes_text, text_cell
 from torchgauge.report.sweep_points import interval_share
@@ -24,7 +24,8 @@ def latency(view: View, options: Options) -> list[Line]:
     if figures is None:
         return []
     facts = [*_latency_facts(figures), *_circumstances(figures)]
-    lines = [heading(f"Measured on {visible(str(figures.get('device', view.capture.run.device)))}")]
+    device = figures.get("device")  # none where it did not come to a run
+    lines = [heading("Not measured" if device is None else f"Measured on {visible(str(device))}")]
     lines += fact_lines(facts, options.width) if facts else []
     for note in figures.get("notes") or ():
         lines += wrap(visible(str(note)), options.width, lead=(Span("- "),), style="warning")
@@ -41,6 +42,8 @@ def _latency_facts(figures: Mapping[str, Any]) -> list[Fact]:
     facts: list[Fact] = [("Latency", format_seconds(found["median_s"]), _median_note(found))]
     if found["runs"] > 1:
         facts.append(("Spread", "", _spread_text(found)))
+    if found.get("host_s") is not None:
+        facts.append(("Host", format_seconds(found["host_s"]), _host_note(found)))
     if found.get("throughput_per_s") is not None:
         facts.append(("Throughput", f"{format_count(found['throughput_per_s'])}/s", "samples, at the median"))
     if found.get("cold_s") is not None:
@@ -57,6 +60,10 @@ def _median_note(found: Mapping[str, Any]) -> str:
     low, high = found["ci95_s"]
     interval = f"±{format_percent(precision)} (95 %: {format_seconds(low)} to {format_seconds(high)})"
     return f"median of {format_exact(found['runs'])} undisturbed runs, {interval}"
+
+
+def _host_note(found: Mapping[str, Any]) -> str:
+    return f"until the call returns, {format_percent(share_of(found['host_s'], found['median_s']))} of the median"
 
 
 def _spread_text(found: Mapping[str, Any]) -> str:

@@ -32,14 +32,16 @@ def outline(view: View, options: Options) -> list[OutlineLine]:
     if options.sort:
         block = sort_blocks(block, options.sort)
     depth = fitting_depth(block) if options.depth is None else options.depth
-    return list(_lines(block, depth, "", ""))
+    return list(_lines(block, depth))
 
 
 def sort_blocks(block: Block, key: str) -> Block:
     """The same tree with siblings ordered by a column: figures from the largest, text from A."""
-    children = [sort_blocks(child, key) for child in block.children]
-    children.sort(key=lambda child: _rank(child.row[key]))
-    return replace(block, children=tuple(children))
+    done: dict[int, Block] = {}
+    for each in reversed(list(block.walk())):
+        children = sorted((done[id(child)] for child in each.children), key=lambda child: _rank(child.row[key]))
+        done[id(each)] = replace(each, children=tuple(children))
+    return done[id(block)]
 
 
 def fitting_depth(block: Block, limit: int = PAGE_LINES) -> int:
@@ -58,14 +60,16 @@ def _rank(value: Any) -> tuple[bool, float, str]:
     return (value is None, 0.0, str(value))
 
 
-def _lines(block: Block, depth: int, guide: str, below: str) -> Iterator[OutlineLine]:
-    record = block.members[0].record
-    yield OutlineLine(guide, block.name, block.count, record.type, _remark(record), block.row)
-    if depth < 1:
-        return
-    for child in block.children:
-        last = child is block.children[-1]
-        yield from _lines(child, depth - 1, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+def _lines(root: Block, deepest: int) -> Iterator[OutlineLine]:
+    waiting = [(root, 0, "", "")]
+    while waiting:
+        block, depth, guide, below = waiting.pop()
+        record = block.members[0].record
+        yield OutlineLine(guide, block.name, block.count, record.type, _remark(record), block.row)
+        if depth < deepest:
+            inside = [(child, depth + 1, f"{below}├─ ", f"{below}│  ") for child in block.children[:-1]]
+            inside += [(child, depth + 1, f"{below}└─ ", f"{below}   ") for child in block.children[-1:]]
+            waiting.extend(reversed(inside))
 
 
 def _remark(record: ModuleRecord) -> str:

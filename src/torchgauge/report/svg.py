@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 
 from torchgauge.report.escape import visible
@@ -23,6 +23,8 @@ from torchgauge.view import View
 
 _TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
 _STRIP, _ARROW = 4.0, 7.0
+# A wire that turns by less leaves room for a text beside it.
+_ASIDE = 12.0
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 
 
@@ -33,7 +35,7 @@ def render_svg(view: View, options: Options) -> str:
     scene = build_scene(graph, runs, opening(graph, runs, options.depth))
     words = Words(graph, runs)
     area = place_scene(scene, lambda item: _size(words, item))
-    return "\n".join(_document(view, area, words, has_flow=bool(graph.flow.links)))
+    return "\n".join(_document(view, area, words, has_flow=graph.flow.is_known))
 
 
 def _size(words: Words, item: Item) -> tuple[float, float]:
@@ -134,13 +136,30 @@ def _wire(wire: Wire, words: Words) -> Iterator[str]:
         yield f'<path class="head" d="M{x - 4.5:.1f},{base:.1f}H{x + 4.5:.1f}L{x:.1f},{y:.1f}Z"/>'
 
 
-def _shapes(wires: Iterable[Wire], words: Words) -> Iterator[str]:
+def _shapes(wires: list[Wire], words: Words) -> Iterator[str]:
     """What something makes is written once, where it first leaves."""
-    leaving = {wire.edges[0].source: wire for wire in reversed(list(wires)) if wire.leaves and not wire.goes_back}
-    for source, wire in leaving.items():
-        x, y = wire.points[0]
-        if shape := words.made(source):
-            yield f'<text class="shape" x="{x + 7:.1f}" y="{y + 14:.1f}">{_text(shape)}</text>'
+    leaving: dict[Item, list[Wire]] = {}
+    arriving: dict[tuple[float, float], list[float]] = {}
+    for wire in wires:
+        arriving.setdefault(wire.points[-1], []).append(wire.points[0][0])
+        if wire.leaves and not wire.goes_back:
+            leaving.setdefault(wire.edges[0].source, []).append(wire)
+    written: dict[float, float] = {}  # by height, up to where
+    places = [(*own[0].points[0], words.made(source), own) for source, own in leaving.items()]
+    for x, y, shape, own in sorted(places, key=lambda place: place[:2]):
+        width = cell_width(shape) * _DETAIL_CHAR
+        is_left = _turn_right(x, own, arriving) and x - 7 - width > written.get(y, 0.0)
+        written[y] = x if is_left else x + 7 + width
+        at = f'x="{x - 7:.1f}" y="{y + 14:.1f}" text-anchor="end"' if is_left else f'x="{x + 7:.1f}" y="{y + 14:.1f}"'
+        if shape:
+            yield f'<text class="shape" {at}>{_text(shape)}</text>'
+
+
+def _turn_right(x: float, leaving: list[Wire], arriving: dict[tuple[float, float], list[float]]) -> bool:
+    """Whether the wires from here, or others to where they end, pass on the right only: the text stands on the left."""
+    ends = {wire.points[-1] for wire in leaving}
+    aside = [other - x for end in ends for other in (end[0], *arriving[end])]
+    return max(aside) > 0.5 and min(aside) > -_ASIDE
 
 
 def _way(wire: Wire) -> str:

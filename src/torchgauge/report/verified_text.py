@@ -11,9 +11,10 @@ from torchgauge.report.options import Options
 from torchgauge.report.sections import heading
 from torchgauge.units import format_percent, format_value
 
-_SAVED = {
-    "time_s": "of the time", "peak_activation_bytes": "of the peak memory of a run",
-    "param_bytes": "of the bytes it holds", "stored_bytes": "of the bytes to store",
+# What is saved, and what more of it is taken.
+_WORDS = {
+    "time_s": ("of the time", "time"), "peak_activation_bytes": ("of the peak memory of a run", "peak memory"),
+    "param_bytes": ("of the bytes it holds", "bytes"), "stored_bytes": ("of the bytes to store", "bytes to store"),
 }  # fmt: skip
 
 
@@ -33,22 +34,30 @@ def measured_text(row: Mapping[str, Any]) -> str | None:
 
 
 def gained_text(figures: Mapping[str, Any]) -> str:
-    """`saves 12.3 % of the time (11.0 % to 13.4 %)`."""
+    """`saves 12.3 % of the time (95 % interval: 11.0 % to 13.4 %)`."""
     gain, interval = figures["gain"], figures["ci95"]
     if gain is None:
         return "no result"
-    what = _SAVED[figures.get("quantity") or "time_s"] + (" of a sample" if figures.get("samples", 1) > 1 else "")
-    amount = f"saves {format_percent(gain)}" if gain >= 0 else f"costs {format_percent(-gain)}"
-    if interval is None or interval[0] == interval[1]:
-        return f"{amount} {what}"
-    low, high = sorted(interval if gain >= 0 else (-interval[0], -interval[1]))
-    return f"{amount} {what} (95 % interval: {format_percent(low)} to {format_percent(high)})"
+    saved, more = _WORDS[figures.get("quantity") or "time_s"]
+    amount = f"saves {format_percent(gain)} {saved}" if gain >= 0 else f"takes {format_percent(-gain)} more {more}"
+    sample = " of a sample" if figures.get("samples", 1) > 1 else ""
+    known = "" if interval is None else _interval_text(interval if gain >= 0 else [-end for end in interval])
+    return f"{amount}{sample}{known}"
+
+
+def _interval_text(interval: Sequence[float]) -> str:
+    low, high = sorted(interval)
+    return "" if low == high else f" (95 % interval: {format_percent(low)} to {format_percent(high)})"
 
 
 def _time_text(verified: Mapping[str, Any]) -> str:
     """Of what was advised for memory: its price."""
     time = verified.get("time")
-    return f"; {gained_text(time)}" if time and verified["quantity"] != "time_s" and time["gain"] is not None else ""
+    if not time or verified["quantity"] == "time_s" or time["gain"] is None:
+        return ""
+    if time["ci95"] is not None and time["ci95"][0] <= 0 <= time["ci95"][1]:
+        return f"; no difference in time can be told from the noise{_interval_text(time['ci95'])}"
+    return f"; {gained_text(time)}"
 
 
 def error_text(error: Mapping[str, Any]) -> str:
@@ -56,16 +65,29 @@ def error_text(error: Mapping[str, Any]) -> str:
         return "outputs not compared"
     if error["relative"] == 0:
         return "outputs the same"
-    top1 = "" if error["top1"] is None else f", the same first choice for {format_percent(error['top1'])}"
+    top1 = "" if error["top1"] is None else f", the same top-1 in {format_percent(error['top1'])} of the rows"
     return f"outputs differ by {format_value(error['relative'])} of their norm{top1}"
 
 
 def withdrawn_text(row: Mapping[str, Any]) -> str:
-    """`conv-bn-fusion (norm): no gain in time can be told from the noise; costs …`."""
+    """`conv-bn-fusion (norm): no gain in time can be told from the noise (95 % interval: -1.2 % to 0.8 %)`."""
     verified = row["verified"]
-    measured = "" if verified["gain"] is None else f"; {gained_text(verified)}"
     place = row["where"]["weight"] or row["where"]["module"] or "the model"
-    return f"{row['rule']} ({place}): {verified['reason']}{measured}"
+    note = f", {verified['note']}" if verified.get("note") else ""
+    return f"{row['rule']} ({place}{note}): {withdrawn_reason(verified)}"
+
+
+def withdrawn_reason(verified: Mapping[str, Any]) -> str:
+    """With the figures that it does not tell itself."""
+    reason, gain, interval = verified["reason"], verified["gain"], verified["ci95"]
+    if gain is None:
+        return str(reason)
+    relative, tolerance = verified["output_error"]["relative"], verified.get("tolerance")
+    if relative is None or (tolerance is not None and relative > tolerance):
+        return f"{reason}; {gained_text(verified)}"
+    if interval is None:
+        return str(reason)
+    return f"{reason}{_interval_text([-end for end in interval] if interval[1] < 0 else interval)}"
 
 
 def withdrawn_lines(found: Sequence[Mapping[str, Any]], options: Options) -> list[Line]:
@@ -76,8 +98,8 @@ def withdrawn_lines(found: Sequence[Mapping[str, Any]], options: Options) -> lis
 
 
 def plan_text(found: Mapping[str, Any]) -> str:
-    together = f"{', '.join(found['rules'])}: {gained_text(found)}; {error_text(found['output_error'])}"
-    return f"measured together, {together}"
+    together = "measured together" if len(found["rules"]) > 1 else "measured"
+    return f"{', '.join(found['rules'])}, {together}: {gained_text(found)}; {error_text(found['output_error'])}"
 
 
 def plan_lines(found: Mapping[str, Any] | None, options: Options) -> list[Line]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from torchgauge.capture.structure import tensors_within
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -25,8 +27,10 @@ class Difference:
 
 
 def output_tensors(value: Any) -> list[tuple[str, torch.Tensor]]:
-    """The tensors of a nested output with their names, detached and kept from being written to by a later run."""
-    return [(name, tensor.detach().clone()) for name, tensor in _tensors(value, "")]
+    """The tensors of a nested output with their names, detached and kept from being written to by a later run. Objects
+    are looked into only where there are no others: a cache of keys and values would hide what became of the logits."""
+    found = list(_tensors(value, "")) or [("", tensor) for tensor in tensors_within(value)]
+    return [(name, tensor.detach().clone()) for name, tensor in found]
 
 
 def _tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
@@ -58,23 +62,33 @@ def difference(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, to
 
 
 def _measured(pairs: list[tuple[torch.Tensor, torch.Tensor]], top1: float | None) -> Difference:
-    apart = whole = other = product = 0.0
-    for a, b in pairs:
-        # MPS has no float64; nor does it matter where the tensors are.
-        a, b = (_real(tensor) for tensor in (a, b))
-        apart += float((a - b).square().sum())
-        whole += float(a.square().sum())
-        other += float(b.square().sum())
-        product += float((a * b).sum())
-    if not all(map(math.isfinite, (apart, whole, other))):
-        return Difference(None, reason="the outputs are not finite, so they cannot be compared")
+    sums = [_sums(_real(before), _real(after)) for before, after in pairs]
+    known = [each for each in sums if each is not None]
+    if len(known) < len(sums):
+        return Difference(None, reason="its outputs are not finite where the model's are, or the other way round")
+    elements, finite, apart, whole, other, product = map(sum, zip(*known, strict=True))
+    if elements and not finite:
+        return Difference(None, reason="the model's outputs are not finite, so they cannot be compared")
     if whole == 0:
         return Difference(0.0 if apart == 0 else 1.0, None, top1)
     cosine = product / math.sqrt(whole * other) if other else None
     return Difference(math.sqrt(apart / whole), cosine, top1)
 
 
+def _sums(a: torch.Tensor, b: torch.Tensor) -> tuple[float, ...] | None:
+    """How many there are, how many of them finite, and of these the sums that tell how far they are apart. What is
+    infinite in both is a mask; None where it is in one alone."""
+    elements, finite = a.numel(), a.isfinite() & b.isfinite()
+    if not finite.all():
+        if not (finite | (a == b) | (a.isnan() & b.isnan())).all():
+            return None
+        a, b = a[finite], b[finite]
+    sums = ((a - b).square(), a.square(), b.square(), a * b)
+    return (elements, a.numel(), *(float(each.sum()) for each in sums))
+
+
 def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """In float64, which MPS does not have; it does not matter where the tensors are."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return tensor.cpu().double() if tensor.device.type == "mps" else tensor.double()
 

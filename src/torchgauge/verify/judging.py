@@ -25,8 +25,8 @@ _ROUND = 1 / LEAST_ROUNDS
 # A model that differs from itself by so much (random numbers, atomics) is allowed as much again.
 _SELF = 2.0
 _RANDOM = "the model's outputs are random in part and it draws other random numbers, so they cannot be compared"
-
 _TOO_LONG = "its runs take too long for the time it is given: raise TORCHGAUGE_VERIFY_BUDGET"
+_TOO_NOISY = "the machine is too noisy to tell a gain: raise TORCHGAUGE_VERIFY_BUDGET, or try again when it is quiet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,15 @@ class Verdict:
     @property
     def reason(self) -> str | None:
         """Why the advice does not hold; None where it does."""
+        return self._change() or self._loss()
+
+    def _change(self) -> str | None:
         if self.error.reason is not None:
             return self.error.reason
         if self.error.relative is not None and self.error.relative > self.tolerance:
             apart, limit = format_value(self.error.relative), format_value(self.tolerance)
             return f"its outputs differ by {apart} of their norm, which is more than {limit}"
-        return self._loss()
+        return None
 
     def _loss(self) -> str | None:
         if self.ci95 is None:
@@ -63,16 +66,24 @@ class Verdict:
         what = "time" if self.quantity == TIME else "memory"
         if high < 0:
             return f"it takes {format_percent(-(self.gain or 0.0))} more {what}"
-        return f"no gain in {what} can be told from the noise" if self.quantity == TIME else f"it saves no {what}"
+        if self.quantity != TIME:
+            return f"it saves no {what}"
+        is_noisy = self.time is not None and self.time.is_noisy
+        return _TOO_NOISY if is_noisy else "no gain in time can be told from the noise"
 
     @property
     def is_unknown(self) -> bool:
         """Whether there were too few runs to tell."""
-        return self.ci95 is None and self.reason == _TOO_LONG
+        return self.reason == _TOO_LONG
 
     @property
     def is_kept(self) -> bool:
         return self.reason is None
+
+    @property
+    def is_kept_or_slow(self) -> bool:
+        """Whether its outputs are right and nothing but its time speaks against it."""
+        return self._change() is None and not self.is_unknown
 
     @property
     def is_settled(self) -> bool:
@@ -96,8 +107,21 @@ class Verdict:
         }
 
 
+def measured(quantity: str) -> str:
+    """What is measured of a quantity that advice is given for: bytes by themselves, the rest by the time it takes."""
+    return quantity if quantity in (*_HELD, PEAK) else TIME
+
+
+def failed(quantity: str, reason: str) -> dict[str, Any]:
+    """The document's `verified` of what could not be run when it was applied."""
+    nothing = Verdict(quantity, None, None, Difference(None), 0.0).member()
+    return nothing | {"tolerance": None, "kept": False, "reason": reason}
+
+
 def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: float) -> Verdict:
     """Outputs first: training changes what they come from."""
+    if quantity == TIME and bench.is_slow:
+        return Verdict(TIME, None, None, Difference(None), tolerance)
     original, changed = bench.original(), bench.changed(applied)
     error, allowed = compared(original, changed, tolerance)
     if quantity in _HELD:

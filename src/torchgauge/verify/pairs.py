@@ -23,6 +23,8 @@ LEAST_ROUNDS, MOST_ROUNDS = 2, 4
 _PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
 # And so many until there are pairs enough of what takes long.
 _LAST_PATIENCE = 10.0
+# A round whose ratio is known to no more than a tenth either way tells nothing of most gains.
+_NOISY = 0.2
 # Shorter ones are dominated by the clock and by what runs in between.
 _SAMPLE_S, _MOST_REPEATS = 5e-3, 1000
 _WARMUP_RUNS = 3
@@ -84,6 +86,10 @@ class Paired:
         return max(lows) <= min(highs)
 
     @property
+    def is_noisy(self) -> bool:
+        return any(high - low > _NOISY for low, high in (median_interval(logs) for logs in self.rounds if logs))
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         """Of the gain, the floor included."""
         spread = self.spread
@@ -112,7 +118,7 @@ def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_co
 
 def _is_enough(paired: Paired, spent: float, seconds: float) -> bool:
     """By how well it is known, never by what it is: stopping at the first interval above 0 would find one anywhere."""
-    if spent < seconds:
+    if not paired.logs or spent < seconds:
         return False
     if len(paired.logs) < LEAST_PAIRS:
         return spent >= _LAST_PATIENCE * seconds

@@ -1,4 +1,8 @@
-"""The combination that verifies best: from the largest gain on, what gains further is added."""
+"""The combination that verifies best: from the largest gain on, what gains further is added.
+
+A CUDA graph changes what gains: kernels are launched at once then, so shorter ones are worth more, and more of them
+cost nothing. Hence beside it also advice is tried that by itself only took more time.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,36 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchgauge.verify.code import function_text
-from torchgauge.verify.difference import Difference
 from torchgauge.verify.failures import attempted
-from torchgauge.verify.judging import TIME, Verdict, compared, confirmed, judge
+from torchgauge.verify.judging import TIME, Verdict, compared, confirmed, failed, judge
 from torchgauge.verify.registry import STAGES
 from torchgauge.verify.sides import Bench, cleaned_up
 from torchgauge.verify.trial import Applied
 
 # Several ways to compile are the same way twice.
-_ONCE = ("compile", "graph")
+_GRAPH = "graph"
+_ONCE = ("compile", _GRAPH)
+_FIGURES = ("gain", "ci95", "output_error")
 
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Advice that holds by itself; several rules may say the same."""
+    """Advice whose outputs are right, with what its time is by itself; several rules may say the same."""
 
     rules: tuple[str, ...]
     applied: Applied
     stage: str
-    tolerance: float
-    gain: float
+    verdict: Verdict
+
+    @property
+    def gain(self) -> float:
+        return self.verdict.gain or 0.0
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict.is_kept
 
 
 def ordered(chosen: Sequence[Candidate]) -> list[Candidate]:
@@ -37,58 +49,59 @@ def ordered(chosen: Sequence[Candidate]) -> list[Candidate]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A combination, what it gained in all, and what else was tried on the way."""
+    """A combination that holds, what it gained in all, and what else was tried on the way. Of a single piece of advice
+    that is known already: what was measured of it."""
 
     chosen: tuple[Candidate, ...]
-    total: Verdict | str
+    total: Verdict
     tried: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def holds(self) -> bool:
-        return isinstance(self.total, Verdict) and self.total.is_kept
-
-    @property
-    def is_settled(self) -> bool:
-        return isinstance(self.total, str) or self.total.is_settled
 
 
 def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | None:
-    """None where there is nothing to combine. `note` is called before each measurement."""
-    if not candidates:
+    """None where nothing holds. `note` is called before each measurement."""
+    ranked = sorted(candidates, key=lambda candidate: (not candidate.holds, -candidate.gain))
+    if not ranked or not ranked[0].holds:
         return None
-    best, *others = sorted(candidates, key=lambda candidate: -candidate.gain)
+    best, *others = ranked
     chosen, tried = [best], []
     for candidate in others:
-        if candidate.stage in _ONCE and any(each.stage == candidate.stage for each in chosen):
+        stages = {each.stage for each in chosen}
+        if (candidate.stage in _ONCE and candidate.stage in stages) or not (candidate.holds or _GRAPH in stages):
             continue
         note("plan")
         row = _added(bench, chosen, candidate)
         tried.append(row)
         if row["kept"]:
             chosen.append(candidate)
+    plan = Plan(tuple(chosen), best.verdict, tuple(tried))
+    if len(chosen) == 1:
+        return plan
     note("plan")
-    return _or_best_alone(bench, Plan(tuple(chosen), _total(bench, chosen), tuple(tried)))
+    return _with_total(plan, _total(bench, chosen))
 
 
-def measured_again(bench: Bench, plan: Plan) -> Plan:
-    """With another round of the whole, at another time."""
-    if isinstance(plan.total, str):
-        return plan
-    again = _or_best_alone(bench, replace(plan, total=confirmed(plan.total, _total(bench, plan.chosen))))
-    return again if again.chosen == plan.chosen else measured_again(bench, again)
+def again(bench: Bench, plan: Plan, candidates: Sequence[Candidate], note: Note) -> Plan | None:
+    """With another round of the whole, at another time; a new plan where a part of it did not hold again."""
+    standing = {each.applied.code: each for each in candidates}
+    chosen = tuple(standing[each.applied.code] for each in plan.chosen if each.applied.code in standing)
+    is_as_before = [each.holds for each in chosen] == [each.holds for each in plan.chosen]
+    known = replace(plan, chosen=chosen) if is_as_before else draft(bench, candidates, note)
+    if known is None:
+        return None
+    if len(known.chosen) == 1:
+        return replace(known, total=known.chosen[0].verdict)
+    if known.total.is_settled:
+        return known
+    note("plan")
+    return _with_total(known, confirmed(known.total, _total(bench, known.chosen)))
 
 
-def _or_best_alone(bench: Bench, plan: Plan) -> Plan:
-    """What a combination falls back to where it does not hold as a whole."""
-    if plan.holds or len(plan.chosen) == 1:
-        return plan
+def _with_total(plan: Plan, total: Verdict | str) -> Plan:
+    """Its best alone where a combination does not hold as a whole."""
+    if isinstance(total, Verdict) and total.is_kept:
+        return replace(plan, total=total)
     best = max(plan.chosen, key=lambda candidate: candidate.gain)
-    return Plan((best,), _total(bench, [best]), (*plan.tried, _row(plan.chosen, plan.total)))
-
-
-def no_plan(reason: str) -> dict[str, Any]:
-    """Where it did not come to one."""
-    return {"rules": [], "gain": None, "ci95": None, "output_error": None, "reason": reason, "code": None, "tried": []}
+    return Plan((best,), best.verdict, (*plan.tried, _row(plan.chosen, total)))
 
 
 def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> dict[str, Any]:
@@ -98,7 +111,7 @@ def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> d
 
     def measure() -> Verdict:
         without, changed = bench.changed(before), bench.changed(after)
-        error, allowed = compared(bench.original(), changed, max(each.tolerance for each in together))
+        error, allowed = compared(bench.original(), changed, _tolerance(together))
         time = bench.timed(without, changed)
         return Verdict(TIME, time.gain, time.interval, error, allowed, time)
 
@@ -109,24 +122,27 @@ def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> d
 def _total(bench: Bench, chosen: Sequence[Candidate]) -> Verdict | str:
     applied = [each.applied for each in ordered(chosen)]
     with cleaned_up(bench, [each.code for each in applied]):
-        return attempted(lambda: judge(bench, applied, TIME, max(each.tolerance for each in chosen)))
+        return attempted(lambda: judge(bench, applied, TIME, _tolerance(chosen)))
 
 
-def _rules(chosen: Sequence[Candidate]) -> list[str]:
-    return [rule for each in chosen for rule in each.rules]
+def _tolerance(chosen: Sequence[Candidate]) -> float:
+    return max(each.verdict.tolerance for each in chosen)
 
 
 def _row(chosen: Sequence[Candidate], outcome: Verdict | str) -> dict[str, Any]:
-    figures = outcome if isinstance(outcome, Verdict) else Verdict(TIME, None, None, Difference(None), 0.0)
-    member = figures.member()
-    reason = outcome if isinstance(outcome, str) else figures.reason
-    kept = {name: member[name] for name in ("gain", "ci95", "output_error")}
-    return {"rules": _rules(chosen), **kept, "kept": reason is None, "reason": reason}
+    rules = [rule for each in ordered(chosen) for rule in each.rules]
+    figures = failed(TIME, outcome) if isinstance(outcome, str) else outcome.member()
+    return {"rules": rules, **{name: figures[name] for name in (*_FIGURES, "kept", "reason")}}
 
 
-def member(plan: Plan) -> dict[str, Any]:
-    """The document's `plan`; without rules where not even the best held in every round."""
-    row = _row(ordered(plan.chosen), plan.total)
-    is_kept = row.pop("kept")
-    code = function_text([each.applied.code for each in ordered(plan.chosen)]) if is_kept else None
-    return row | {"rules": row["rules"] if is_kept else [], "code": code, "tried": list(plan.tried)}
+def member(plan: Plan, *, train: bool) -> dict[str, Any]:
+    """The document's `plan`."""
+    row = _row(plan.chosen, plan.total)
+    del row["kept"]
+    code = function_text([each.applied.code for each in ordered(plan.chosen)], train=train)
+    return {**row, "code": code, "tried": list(plan.tried)}
+
+
+def no_plan(reason: str) -> dict[str, Any]:
+    """Where verification as a whole failed, or did not come to its end."""
+    return {"rules": [], **dict.fromkeys(_FIGURES), "reason": reason, "code": None, "tried": []}

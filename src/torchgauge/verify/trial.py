@@ -56,8 +56,8 @@ class Applied:
 
     `inputs` is what it is called with then, None for what the model was; `samples` of these are as much work as one of
     the model's. `held_bytes` tells the bytes of the changed model where its parameters and buffers do not.
-    `in_plan`: it belongs into a function that makes the model faster. `note`: what was measured, where that is not the
-    code that the advice shows.
+    `in_plan`: it belongs into a function that makes the model faster. `places`: at how many of those that the advice
+    names, None for all. `note`: what was measured, where that is not the code that the advice shows.
     """
 
     code: str
@@ -65,4 +65,10 @@ class Applied:
     samples: int = 1
     held_bytes: Callable[[nn.Module], int] | None = None
     in_plan: bool = True
+    places: int | None = None
     note: str | None = None
+
+    def told(self, places: int) -> str | None:
+        """What is to be known of the figures, of advice that names so many places."""
+        part = f"applied at {self.places} of {places} places" if (self.places or places) < places else None
+        return ", ".join(text for text in (part, self.note) if text) or None

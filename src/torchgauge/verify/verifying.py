@@ -12,11 +12,11 @@ from torch.jit import ScriptModule
 from torchgauge.errors import UsageError
 from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
 from torchgauge.verify.code import function_text
-from torchgauge.verify.difference import Difference
+from torchgauge.verify.difference import difference
 from torchgauge.verify.failures import attempted, silenced
-from torchgauge.verify.judging import TIME, Verdict, confirmed, judge
+from torchgauge.verify.judging import TIME, Verdict, confirmed, failed, judge, measured
 from torchgauge.verify.pairs import MOST_ROUNDS
-from torchgauge.verify.planning import Candidate, Note, Plan, draft, measured_again, member, no_plan
+from torchgauge.verify.planning import Candidate, Note, again, draft, member, no_plan
 from torchgauge.verify.reasons import REASONS, UNKNOWN
 from torchgauge.verify.registry import TRANSFORMATIONS, Transformation, load_transformations
 from torchgauge.verify.sides import Bench, cleaned_up
@@ -45,26 +45,25 @@ def read_budget(environ: Mapping[str, str] | None = None) -> float:
 
 
 def verify(bench: Bench, advice: Sequence[Row], tell: Tell | None = None) -> tuple[list[Row], Row | None]:
-    """The advice with what was found, and the plan. An interruption leaves what was verified until then."""
+    """The advice with what was found, and the plan: None where nothing holds, without rules where it failed as a whole
+    or was interrupted, which leaves what was verified until then."""
     load_transformations()
     work = _Verification(bench, list(advice))
     note = _Progress(tell, 2 * len(advice) + 1)
-    plan: Plan | None = None
     try:
         failure = _own_failure(work) if any(row["rule"] in TRANSFORMATIONS for row in advice) else None
         if failure is not None:
-            return [unverified(row, failure) for row in advice], None
+            return [unverified(row, failure) for row in advice], no_plan(failure)
         work.try_all(note)
         plan = draft(work.bench, work.candidates(), note)
         for _ in range(MOST_ROUNDS - 1):
             work.try_again(note)
-            plan = _again(work, plan, note)
-        return work.rows, None if plan is None else member(plan)
+            plan = None if plan is None else again(work.bench, plan, work.candidates(), note)
+        return work.rows, None if plan is None else member(plan, train=bench.train)
     except KeyboardInterrupt:
         work.tell_again()
-        is_planning = all("unverified" in row for row in work.rows)
         left = [row if "unverified" in row else unverified(row, INTERRUPTED) for row in work.rows]
-        return left, no_plan(INTERRUPTED) if is_planning else None
+        return left, no_plan(INTERRUPTED)
 
 
 @dataclass(slots=True)
@@ -82,19 +81,6 @@ class _Progress:
         self.done += 1
 
 
-def _again(work: _Verification, plan: Plan | None, note: Note) -> Plan | None:
-    """Another round of the plan as it is, or of a new one where a part of it did not hold again."""
-    if plan is None:
-        return None
-    standing = work.candidates()
-    if not {each.applied.code for each in plan.chosen} <= {each.applied.code for each in standing}:
-        plan = draft(work.bench, standing, note)
-    if plan is None or plan.is_settled:
-        return plan
-    note("plan")
-    return measured_again(work.bench, plan)
-
-
 def unverified(row: Row, reason: str) -> Row:
     return {**row, "verified": None, "unverified": reason}
 
@@ -103,7 +89,9 @@ def _own_failure(work: _Verification) -> str | None:
     """Of the model as it is: no fault of what is tried on it. Where it runs, what a copy of it takes is the floor."""
     try:
         with silenced(), cleaned_up(work.bench, []):
+            outputs = work.bench.original().outputs()
             work.bench = work.bench.with_floor()
+        return difference(outputs, outputs).reason
     except NotApplicableError as error:
         return str(error)
     # The model's own code may raise anything.
@@ -111,7 +99,6 @@ def _own_failure(work: _Verification) -> str | None:
         text = f"the model itself fails: {failure_text(error)}"
         let_go(error)
         return text
-    return None
 
 
 @dataclass(slots=True)
@@ -121,21 +108,30 @@ class _Outcome:
     entry: Transformation
     applied: Applied
     quantity: str
-    verdict: Verdict | str
+    verdict: Verdict | str  # in words where it failed
     rules: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
         return isinstance(self.verdict, Verdict) and self.verdict.is_kept
 
-    def row(self, advice: Row) -> Row:
+    def row(self, advice: Row, *, train: bool) -> Row:
         if isinstance(self.verdict, str):
-            return {**advice, "verified": _failed(self.verdict), "unverified": None}
+            return _refuted(advice, self.quantity, self.verdict)
         if self.verdict.is_unknown:
             return unverified(advice, str(self.verdict.reason))
-        code = function_text([self.applied.code]) if self.applied.code else None
-        shown = {"code": code, "note": self.applied.note}
+        code = function_text([self.applied.code], train=train) if self.applied.code else None
+        shown = {"code": code, "note": self.applied.told(advice["evidence"].get("count", 1))}
         return {**advice, "verified": self.verdict.member() | shown, "unverified": None}
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """For the plan, which is about time."""
+        if isinstance(self.verdict, str) or not (self.applied.in_plan and self.quantity == TIME):
+            return None
+        if not self.verdict.is_kept_or_slow:
+            return None
+        return Candidate(self.rules, self.applied, self.entry.stage, self.verdict)
 
 
 @dataclass(slots=True)
@@ -157,16 +153,17 @@ class _Verification:
         for outcome in self.outcomes.values():
             if isinstance(outcome.verdict, Verdict) and outcome.holds and not outcome.verdict.is_settled:
                 note(f"{outcome.entry.rule} again")
-                outcome.verdict = confirmed(outcome.verdict, self._judged(outcome))
+                once_more = self._judged(outcome.entry, outcome.applied, outcome.quantity)
+                outcome.verdict = confirmed(outcome.verdict, once_more)
         self.tell_again()
 
     def tell_again(self) -> None:
         """Rows as they are known now."""
         for number, outcome in self.tried.items():
-            self.rows[number] = outcome.row(self.rows[number])
+            self.rows[number] = outcome.row(self.rows[number], train=self.bench.train)
 
     def candidates(self) -> list[Candidate]:
-        return [found for outcome in self.outcomes.values() if (found := _candidate(outcome)) is not None]
+        return [found for outcome in self.outcomes.values() if (found := outcome.candidate) is not None]
 
     def _verified(self, number: int, row: Row) -> Row:
         rule = str(row["rule"])
@@ -179,38 +176,24 @@ class _Verification:
             return unverified(row, str(error))
 
     def _tried(self, number: int, row: Row, entry: Transformation) -> Row:
+        quantity = measured(str(row["expected_gain"]["quantity"]))
         applied = attempted(lambda: entry.apply(self.bench.trial(row)))
         if isinstance(applied, str):
-            return {**row, "verified": _failed(applied), "unverified": None}
+            return _refuted(row, quantity, applied)
         if applied.code and entry.stage != "switches" and isinstance(self.bench.subject.model, ScriptModule):
             raise NotApplicableError(SCRIPT)
-        quantity = str(row["expected_gain"]["quantity"])
-        outcome = self.outcomes.get((applied.code, applied.samples, quantity))
-        if outcome is None:
-            outcome = _Outcome(entry, applied, quantity, "")
-            outcome.verdict = self._judged(outcome)
-            self.outcomes[applied.code, applied.samples, quantity] = outcome
+        key = (applied.code, applied.samples, quantity)
+        if key not in self.outcomes:
+            self.outcomes[key] = _Outcome(entry, applied, quantity, self._judged(entry, applied, quantity))
+        outcome = self.tried[number] = self.outcomes[key]
         outcome.rules = tuple(dict.fromkeys((*outcome.rules, entry.rule)))
-        self.tried[number] = outcome
-        return outcome.row(row)
+        return outcome.row(row, train=self.bench.train)
 
-    def _judged(self, outcome: _Outcome) -> Verdict | str:
-        applied, tolerance = outcome.applied, outcome.entry.tolerance
+    def _judged(self, entry: Transformation, applied: Applied, quantity: str) -> Verdict | str:
         with cleaned_up(self.bench, [applied.code]):
-            return attempted(lambda: judge(self.bench, [applied], outcome.quantity, tolerance))
+            return attempted(lambda: judge(self.bench, [applied], quantity, entry.tolerance))
 
 
-def _candidate(outcome: _Outcome) -> Candidate | None:
-    verdict, applied = outcome.verdict, outcome.applied
-    if isinstance(verdict, str) or not (outcome.holds and applied.in_plan and verdict.quantity == TIME):
-        return None
-    return (
-        None
-        if verdict.gain is None
-        else Candidate(outcome.rules, applied, outcome.entry.stage, verdict.tolerance, verdict.gain)
-    )
-
-
-def _failed(reason: str) -> dict[str, Any]:
-    empty = Verdict(TIME, None, None, Difference(None), 0.0).member()
-    return empty | {"tolerance": None, "reason": reason, "code": None, "note": None}
+def _refuted(row: Row, quantity: str, failure: str) -> Row:
+    """Of what could not be run when it was applied."""
+    return {**row, "verified": failed(quantity, failure) | {"code": None, "note": None}, "unverified": None}

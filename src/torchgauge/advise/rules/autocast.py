@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from typing import Any
 
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.least_time import LeastTime
@@ -16,30 +18,72 @@ LEAST_GAIN = 0.2
 LEAST_REACHED = 1 / 3
 # Layers that reach half of the bandwidth wait for memory, and for nothing else.
 NEAR_ROOF, MEMORY_SHARE = 0.5, 0.5
+_WHOLE = (
+    "model = model.to(torch.bfloat16); inputs = [x.to(torch.bfloat16) if x.is_floating_point() else x for x in inputs]"
+)
+_WHOLE_RISK = "unlike autocast this also runs norms and sums in 16 bits: compare the outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrowable:
+    """What 16 bits would shorten, by the roofline: `saved` of the time at least and at most. Autocast makes `launches`
+    times as many as there are, casting what it is given at each call."""
+
+    ops: list[OpRecord]
+    peaks: Peaks
+    saved: tuple[float, float]
+    launches: float
+
+    def gain(self, evidence: Evidence) -> Gain:
+        low, high = self.saved
+        return evidence.kernel_gain(
+            LEAST_REACHED * low,
+            high,
+            "roofline: these ops and what follows their type in float32, with TF32 if it may be on, and in bfloat16; "
+            "a third of it at least, by judgement: few models reach the roof",
+        )
+
+    def evidence(self, evidence: Evidence) -> dict[str, Any]:
+        return {
+            "float32_ops": len(self.ops),
+            "float32_macs_share": sum(op.cost.macs for op in self.ops) / max(evidence.totals.macs, 1),
+            "device": self.peaks.name,
+            "float32_flops_per_s": self.peaks.rate("float32"),
+            "bfloat16_flops_per_s": self.peaks.rate("bfloat16"),
+        }
 
 
 @rule("autocast-bf16", family="precision")
 def autocast_bf16(evidence: Evidence) -> Iterator[Advice]:
-    peaks, machine = evidence.peaks, evidence.machine
-    if not evidence.is_cuda or peaks is None or not peaks.rate("bfloat16"):
+    found = _narrowable(evidence)
+    if found is not None and not _casts_take_longer(evidence, found):
+        yield _autocast(evidence, found)
+
+
+@rule("bfloat16-weights", family="precision")
+def bfloat16_weights(evidence: Evidence) -> Iterator[Advice]:
+    """Measured: the casts of autocast would take the host longer than the kernels gain, so there must be none."""
+    found = _narrowable(evidence)
+    if found is None or not _casts_take_longer(evidence, found) or _near_bandwidth(evidence):
         return
-    ops = [op for op in evidence.capture.ops if op.phase != "optimizer" and _is_castable(op)]
-    # With TF32 there is less to gain; where nobody knows whether it is on, that is the range.
-    known = machine.matmul_tf32
-    assumed = (True, False) if known is None else (known,)
-    limits = [LeastTime(peaks, tf32, machine.convolution_tf32 is not False) for tf32 in assumed]
-    gaining = [*ops, *_following(evidence, ops)]
-    savings = [_saving(gaining, evidence.capture.ops, least) for least in limits]
-    if max(savings) >= LEAST_GAIN:
-        yield _autocast(evidence, ops, peaks, (LEAST_REACHED * min(savings), max(savings)))
+    if evidence.waits_for_host or evidence.most_gain() >= LEAST_GAIN:
+        yield _without_casts(evidence, found)
 
 
 @rule("memory-bound-layers", family="precision")
 def memory_bound_layers(evidence: Evidence) -> Iterator[Advice]:
     """Measured: ops that reach the bandwidth, in float32."""
+    waiting = _near_bandwidth(evidence)
+    if waiting:
+        share = evidence.share(waiting)
+        yield _halve(waiting, share.value, share.gain(0.25, 0.5, "half of the bytes at the same bandwidth"))
+
+
+def _near_bandwidth(evidence: Evidence) -> list[OpRecord]:
+    """The ops that reach it, where they take a good part of the time; else none."""
     rows = evidence.capture.measured.ops if evidence.capture.measured else {}
     if not evidence.is_cuda or not rows:
-        return
+        return []
     waiting = [
         op
         for op in evidence.forward
@@ -48,8 +92,36 @@ def memory_bound_layers(evidence: Evidence) -> Iterator[Advice]:
         and (row.get("roof_share") or 0.0) >= NEAR_ROOF
     ]
     share = evidence.share(waiting)
-    if share.quantity == "time_s" and share.value >= MEMORY_SHARE:
-        yield _halve(waiting, share.value, share.gain(0.25, 0.5, "half of the bytes at the same bandwidth"))
+    return waiting if share.quantity == "time_s" and share.value >= MEMORY_SHARE else []
+
+
+def _narrowable(evidence: Evidence) -> _Narrowable | None:
+    """None where 16 bits gain little."""
+    peaks, machine = evidence.peaks, evidence.machine
+    if not evidence.is_cuda or peaks is None or not peaks.rate("bfloat16"):
+        return None
+    ops = [op for op in evidence.capture.ops if op.phase != "optimizer" and _is_castable(op)]
+    following = _following(evidence, ops)
+    # With TF32 there is less to gain; where nobody knows whether it is on, that is the range.
+    known = machine.matmul_tf32
+    assumed = (True, False) if known is None else (known,)
+    limits = [LeastTime(peaks, tf32, machine.convolution_tf32 is not False) for tf32 in assumed]
+    savings = [_saving([*ops, *following], evidence.capture.ops, least) for least in limits]
+    if max(savings) < LEAST_GAIN:
+        return None
+    casts = _casts(ops, {op.index for op in (*ops, *following)})
+    return _Narrowable(ops, peaks, (min(savings), max(savings)), 1 + casts / max(len(evidence.capture.ops), 1))
+
+
+def _casts(ops: Iterable[OpRecord], narrow: Set[int]) -> int:
+    """Tensors that these ops are given in 32 bits: parameters are cast at each call."""
+    return sum(source not in narrow for op in ops for source in op.producers)
+
+
+def _casts_take_longer(evidence: Evidence, found: _Narrowable) -> bool:
+    """Where the host is measured to have no time for them. A training keeps its weights in 32 bits all the same."""
+    is_held_up = evidence.waits_for_host or evidence.most_gain(found.launches) < LEAST_GAIN
+    return is_held_up and not evidence.is_train
 
 
 def _is_castable(op: OpRecord) -> bool:
@@ -76,25 +148,31 @@ def _saving(ops: Iterable[OpRecord], every: Iterable[OpRecord], least: LeastTime
     return min(saved / whole, 1.0) if whole else 0.0
 
 
-def _autocast(evidence: Evidence, ops: list[OpRecord], peaks: Peaks, gain: tuple[float, float]) -> Advice:
+def _autocast(evidence: Evidence, found: _Narrowable) -> Advice:
     return Advice(
         rule="autocast-bf16",
-        where=Where("", tuple(op.index for op in ops)),
-        evidence={
-            "float32_ops": len(ops),
-            "float32_macs_share": sum(op.cost.macs for op in ops) / max(evidence.totals.macs, 1),
-            "device": peaks.name,
-            "float32_flops_per_s": peaks.rate("float32"),
-            "bfloat16_flops_per_s": peaks.rate("bfloat16"),
-        },
-        recommendation="Run matrix products and convolutions in bfloat16: this device's tensor cores are faster there.",
+        where=Where("", tuple(op.index for op in found.ops)),
+        evidence=found.evidence(evidence),
+        recommendation="run matrix products and convolutions in bfloat16: this device's tensor cores are faster there",
         code='with torch.autocast("cuda", dtype=torch.bfloat16): output = model(*inputs)',
-        expected_gain=evidence.kernel_gain(
-            *gain,
-            "roofline: these ops and what follows their type in float32, with TF32 if it may be on, and in bfloat16; "
-            "a third of it at least, by judgement: few models reach the roof",
-        ),
-        risk="Eight bits of mantissa: compare the outputs. Models bound by launches gain nothing.",
+        expected_gain=found.gain(evidence),
+        risk="8 bits of mantissa: compare the outputs; models bound by launches gain nothing",
+        confidence="low" if evidence.waits_for_host else "medium",
+    )
+
+
+def _without_casts(evidence: Evidence, found: _Narrowable) -> Advice:
+    host_s = (evidence.figures.get("latency") or {}).get("host_s")
+    told = {"host_s": host_s, "time_s": evidence.time_s, "autocast_launches": found.launches}
+    return Advice(
+        rule="bfloat16-weights",
+        where=Where("", tuple(op.index for op in found.ops)),
+        evidence=found.evidence(evidence) | told,
+        recommendation="hold weights and activations in bfloat16: the tensor cores are faster there, "
+        "and the host has no time for the casts of autocast",
+        code=_WHOLE,
+        expected_gain=found.gain(evidence),
+        risk=_WHOLE_RISK,
         confidence="low" if evidence.waits_for_host else "medium",
     )
 
@@ -104,10 +182,9 @@ def _halve(ops: list[OpRecord], share: float, gain: Gain) -> Advice:
         rule="memory-bound-layers",
         where=Where(ops[0].module, tuple(op.index for op in ops)),
         evidence={"ops": len(ops), "share_of_op_time": share, "bytes_moved": sum(map(moved, ops))},
-        recommendation="Hold activations and weights in 16 bits: these ops run at the bandwidth of the memory.",
-        code="model = model.to(torch.bfloat16); "
-        "inputs = [x.to(torch.bfloat16) if x.is_floating_point() else x for x in inputs]",
+        recommendation="hold activations and weights in 16 bits: these ops run at the bandwidth of the memory",
+        code=_WHOLE,
         expected_gain=gain,
-        risk="Unlike autocast this also runs norms and sums in 16 bits: compare the outputs.",
+        risk=_WHOLE_RISK,
         confidence="medium",
     )

@@ -80,7 +80,7 @@ def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float)
             "peak_activation_bytes_there": totals.peak_activation_bytes * factor,
             "device": peaks.name if peaks else None,
         },
-        recommendation="Run larger batches up to the knee: weights are read for each batch, whatever its size.",
+        recommendation="run larger batches up to the knee: weights are read for each batch, whatever its size",
         code=None,
         expected_gain=Gain(
             "time_s",
@@ -88,6 +88,6 @@ def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float)
             gain,
             "roofline: time per sample at the knee, and now; half of it at least, by judgement",
         ),
-        risk="Each batch takes longer, and activations grow with it: throughput, not latency, is what gains.",
+        risk="each batch takes longer, and activations grow with it: throughput, not latency, is what gains",
         confidence="medium",
     )

@@ -90,7 +90,7 @@ def _advice(evidence: Evidence, blocks: Sequence[Block], share: float) -> Advice
             "param_bytes": evidence.totals.param_bytes,
             "recomputed_flops_share": sum(block.flops for block in blocks) / max(evidence.totals.flops, 1),
         },
-        recommendation="Checkpoint these blocks: keep their outputs alone and compute the rest again when needed.",
+        recommendation="checkpoint these blocks: keep their outputs alone and compute the rest again when needed",
         code="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
         expected_gain=Gain(
             "peak_activation_bytes",
@@ -98,6 +98,6 @@ def _advice(evidence: Evidence, blocks: Sequence[Block], share: float) -> Advice
             share,
             "all but the outputs and one block's inside; half of it at least, by judgement",
         ),
-        risk="The forward of these blocks runs twice: that much time more. Larger batches may win it back.",
+        risk="the forward of these blocks runs twice: that much time more; larger batches may win it back",
         confidence="high",
     )

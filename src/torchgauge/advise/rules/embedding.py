@@ -38,10 +38,10 @@ def _advice(table: ParamRecord, ops: list[OpRecord], share: float) -> Advice:
         rule="embedding-dominated",
         where=Where(table.module, tuple(op.index for op in ops), table.name),
         evidence={"share_of_params": share, "rows": spec.shape[0], "width": spec.shape[-1], "looked_up": looked_up},
-        recommendation="Shrink the table first: keep its rows in 8 or 16 bits, or make it a narrow table and a linear.",
+        recommendation="shrink the table first: keep its rows in 8 or 16 bits, or make it a narrow table and a linear",
         code=_narrow_code(table),
-        expected_gain=Gain("param_bytes", min(low, high), high, "rows in 16 bits (low), in 8 with a scale each (high)"),
-        risk="Rare rows suffer first: evaluate on rare tokens. A narrow table has to be trained.",
+        expected_gain=Gain("param_bytes", min(low, high), high, "rows in 16 bits to rows in 8 bits with a scale each"),
+        risk="rare rows suffer first: evaluate on rare tokens; a narrow table has to be trained",
         confidence="medium",
     )
 

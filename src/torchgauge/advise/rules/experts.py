@@ -82,15 +82,15 @@ def _dense(evidence: Evidence, mixture: Mixture) -> Advice:
             "products_computed": round(mixture.computed),
             "products_needed": mixture.tokens * routing.chosen,
         },
-        recommendation="Compute for each token only the experts it chose: all are computed, and most thrown away.",
+        recommendation="compute for each token only the experts it chose: all are computed, and most thrown away",
         code="rows = (chosen == n).any(-1); out[rows] += gates[rows, n, None] * experts[n](x[rows])",
         expected_gain=Gain(
             "flops",
             0.5 * share,
             min(share, 1.0),
-            "the products of experts not chosen; half of it to all, by judgement: gathering takes some back",
+            "the products of experts not chosen; half of it at least, by judgement: gathering takes some back",
         ),
-        risk="Gathering tokens by expert makes shapes depend on data: small batches may be faster dense.",
+        risk="gathering tokens by expert makes shapes depend on data: small batches may be faster dense",
         confidence="high",
     )
 
@@ -108,7 +108,7 @@ def _idle(evidence: Evidence, found: list[Mixture], idle: float) -> Advice:
             "layers": len(found),
             "idle_share_of_bytes": idle,
         },
-        recommendation="Hold the experts in fewer bits, or on several devices: they cost memory, not arithmetic.",
+        recommendation="hold the experts in fewer bits, or on several devices: they cost memory, not arithmetic",
         code=None,
         expected_gain=Gain(
             "param_bytes",
@@ -116,6 +116,6 @@ def _idle(evidence: Evidence, found: list[Mixture], idle: float) -> Advice:
             min(idle, 1.0),
             "half of the idle experts' bytes (8 bits for 16) to all of them (elsewhere)",
         ),
-        risk="Routing is assumed to be balanced. Experts fetched on demand add latency whenever the choice changes.",
+        risk="routing is assumed to be balanced; experts fetched on demand add latency whenever the choice changes",
         confidence="low",
     )

@@ -38,10 +38,10 @@ def stored_optimizer_state(evidence: Evidence) -> Iterator[Advice]:
             rule="stored-optimizer-state",
             where=Where(weight=largest.name),
             evidence={"tensors": len(state), "bytes": nbytes, "stored_bytes": whole},
-            recommendation="For inference, save the model's parameters alone: the optimizer's state is for training.",
+            recommendation="for inference, save the model's parameters alone: the optimizer's state is for training",
             code="torch.save(model.state_dict(), path)",
             expected_gain=Gain("stored_bytes", nbytes / whole, nbytes / whole, "the bytes of the state"),
-            risk="Training cannot go on from such a file: keep this one if it should.",
+            risk="training cannot go on from such a file: keep this one if it should",
             confidence="high",
         )
 
@@ -63,10 +63,10 @@ def _narrower(rows: list[Row], gain: Gain) -> Advice:
             "bytes": sum(row.bytes for row in rows),
             "names": [row.name for row in rows[:10]],
         },
-        recommendation=f"Store these tensors as {largest.fits}: every one of their values is one, nothing is lost.",
+        recommendation=f"store these tensors as {largest.fits}: every one of their values is one, nothing is lost",
         code=f"fits = lambda t: t.is_floating_point() and torch.equal(t, t.to(torch.{largest.fits}).to(t.dtype)); "
         f"state = {{name: t.to(torch.{largest.fits}) if fits(t) else t for name, t in state.items()}}",
         expected_gain=gain,
-        risk="None for the values. Loaded so, the arithmetic runs in that type too: convert back if it should not.",
+        risk="none for the values; loaded so, the arithmetic runs in that type too: convert back if it should not",
         confidence="high",
     )

@@ -17,8 +17,21 @@ _NORM_WITH_ACTIVATION = "BatchNormAct2d"
 _LEAST_SHARE = 0.005
 _ROLES = {"conv-bn-fusion": "convolution", "linear-bn-fusion": "linear", "norm-linear-fusion": "layer"}
 _PAIR = "    layer, bn = model.get_submodule(first), model.get_submodule(second)\n"
-# The body of a loop over pairs; verification runs the same lines.
-UNSCALE = f"""\
+_REPLACE = """\
+    model.set_submodule(first, fused)
+    model.set_submodule(second, getattr(bn, 'act', torch.nn.Identity()))
+"""
+# Bodies of a loop over pairs; verification runs the same lines.
+INTO_CONVOLUTION = f"""\
+{_PAIR}\
+    transposed = 'Transpose' in type(layer).__name__
+    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(layer, bn, transposed)
+{_REPLACE}"""
+INTO_LINEAR = f"""\
+{_PAIR}\
+    fused = torch.nn.utils.fusion.fuse_linear_bn_eval(layer, bn)
+{_REPLACE}"""
+INTO_LAYER_BEHIND = f"""\
 {_PAIR}\
     scale = bn.weight / (bn.running_var + bn.eps).sqrt()
     shift = bn.bias - bn.running_mean * scale
@@ -29,16 +42,7 @@ UNSCALE = f"""\
     layer.weight = torch.nn.Parameter(scaled.detach().contiguous())
     model.set_submodule(second, torch.nn.Identity())
 """
-_TRANSPOSED = "    transposed = 'Transpose' in type(model.get_submodule(first)).__name__\n"
 _RISK = "for inference only: the layer cannot be trained on as before; rounding differs in the last digits"
-
-
-def _fold_code(fused: str) -> str:
-    return (
-        f"{_PAIR}    fused = torch.nn.utils.fusion.{fused}\n"
-        "    model.set_submodule(first, fused)\n"
-        "    model.set_submodule(second, getattr(bn, 'act', torch.nn.Identity()))\n"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def conv_bn(evidence: Evidence) -> Iterator[Advice]:
         _layer_before(evidence, _is_convolution),
         "fold the batch norm into the convolution before it: inference needs no pass for it",
         lambda pair: _is_plain(evidence, pair, "Conv") and _fuses(pair),
-        _TRANSPOSED + _fold_code("fuse_conv_bn_eval(layer, bn, transposed)"),
+        INTO_CONVOLUTION,
     )
 
 
@@ -69,7 +73,7 @@ def linear_bn(evidence: Evidence) -> Iterator[Advice]:
         _layer_before(evidence, _is_linear_by_channel),
         "fold the batch norm into the linear layer before it: inference needs no pass for it",
         lambda pair: _is_plain(evidence, pair, "Linear"),
-        _fold_code("fuse_linear_bn_eval(layer, bn)"),
+        INTO_LINEAR,
     )
 
 
@@ -86,7 +90,7 @@ def norm_linear(evidence: Evidence) -> Iterator[Advice]:
         [Pair(reader, norm) for norm, reader in readers if reader is not None and _takes_norm(evidence, norm, reader)],
         "fold the batch norm into the layer behind it: inference needs no pass for it",
         lambda pair: _is_affine(evidence, pair),
-        UNSCALE,
+        INTO_LAYER_BEHIND,
     )
 
 
@@ -103,7 +107,7 @@ def _advice(
         return
     plain = [(pair.layer.module, pair.norm.module) for pair in pairs if is_plain(pair)]
     # The names last: what it does is read first, however many there are.
-    code = f"def fold(first, second):\n{statements}\nfor pair in {plain!r}: fold(*pair)"
+    code = f"def fold(first, second):\n{statements}\nmodel.eval()\nfor pair in {plain!r}: fold(*pair)"
     for pair in pairs:
         yield Advice(
             rule=rule_name,

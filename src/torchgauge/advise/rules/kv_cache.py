@@ -64,7 +64,7 @@ def _advice(evidence: Evidence, known: Mapping[str, Any], cache: int) -> Advice:
             "tokens": tokens,
             **{name: known[name] for name in _NEEDED},
         },
-        recommendation="Keep keys and values in fewer bits; in a model yet to be trained, let heads share them.",
+        recommendation="keep keys and values in fewer bits; in a model yet to be trained, let heads share them",
         code='model.generate(**inputs, cache_implementation="quantized")',
         expected_gain=Gain(
             "peak_activation_bytes",
@@ -72,6 +72,6 @@ def _advice(evidence: Evidence, known: Mapping[str, Any], cache: int) -> Advice:
             0.75 * share,
             "half to three quarters of the cache (a half or a quarter of its bits), beside this run's peak",
         ),
-        risk="Long contexts lose precision first. A quantized cache is unpacked at every step, which takes time.",
+        risk="long contexts lose precision first; a quantized cache is unpacked at every step, which takes time",
         confidence="medium",
     )

@@ -54,7 +54,12 @@ def dispatch_bound(evidence: Evidence) -> Iterator[Advice]:
     yield Advice(
         rule="dispatch-bound",
         where=Where(""),
-        evidence={"time_s": whole, "small_ops": len(small), "small_ops_s": spent, "ops": len(evidence.capture.ops)},
+        evidence={
+            "time_s": whole,
+            "small_ops": len(small),
+            "small_ops_time_s": spent,
+            "ops": len(evidence.capture.ops),
+        },
         recommendation="compile the model or give it larger batches: most ops are over as soon as they are dispatched",
         code="model = torch.compile(model)",
         expected_gain=Gain(

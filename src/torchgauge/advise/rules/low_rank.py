@@ -42,12 +42,12 @@ def _advice(evidence: Evidence, matrix: Matrix, found: Mapping[str, Any]) -> Adv
             "params_saved": found["params_saved"],
             "params": matrix.row.elements,
         },
-        recommendation="Replace this layer by two: its weight is close to the product of two thin matrices.",
+        recommendation="replace this layer by two: its weight is close to the product of two thin matrices",
         code=_code(evidence, matrix, rank),
         expected_gain=whole_gain(
             evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
         ),
-        risk="One kernel more: small layers may get slower. The error of the outputs is not measured: evaluate.",
+        risk="one kernel more: small layers may get slower; the error of the outputs is not measured: evaluate",
         confidence="high" if rank * 4 <= min(rows, columns) else "medium",
     )
 

@@ -98,10 +98,10 @@ def _unstructured(evidence: Evidence, matrix: Matrix, share: float, after: int) 
             "bytes": matrix.nbytes,
             "bytes_sparse": after,
         },
-        recommendation="Set the smallest weights to zero and store them sparse. Dense kernels are no faster for it.",
+        recommendation="set the smallest weights to zero and store them sparse; dense kernels are no faster for it",
         code=f"from torch.nn.utils import prune; prune.l1_unstructured({_place(matrix)}, {share:.3f})",
         expected_gain=whole_gain(evidence, saved, saved, "values and indices in compressed rows (CSR)"),
-        risk="Memory only: sparse products of this density are slower than dense ones on CPUs and GPUs.",
+        risk="memory only: sparse products of this density are slower than dense ones on CPUs and GPUs",
         confidence="medium",
     )
 
@@ -110,18 +110,18 @@ def _two_four(evidence: Evidence, matrix: Matrix, energy: float) -> Advice:
     # Half of the values, and two bits of index for each that stays.
     bits = 8 * TensorSpec((), matrix.row.dtype).itemsize
     saved = matrix.nbytes * (0.5 - 0.5 * 2 / bits)
-    speed = "Sparse tensor cores (NVIDIA, from Ampere on) run it up to twice as fast in 16 bits and less."
-    slow = "This device gains no time."
+    speed = "sparse tensor cores (NVIDIA, from Ampere on) run it up to twice as fast in 16 bits and less"
+    slow = "it saves memory; this device gains no time"
     return Advice(
         rule="two-four-sparsity",
         where=matrix.where,
-        evidence={"energy_kept": energy, "bytes": matrix.nbytes, "device": evidence.device},
-        recommendation=f"Keep two of each four weights (2:4). {speed if evidence.is_cuda else slow}",
+        evidence={"kept_energy_share": energy, "bytes": matrix.nbytes, "device": evidence.device},
+        recommendation=f"keep two of each four weights (2:4): {speed if evidence.is_cuda else slow}",
         code=_two_four_code(matrix),
         expected_gain=whole_gain(
             evidence, 0.0, saved, "half of the values and two bits of index; nothing if kept dense"
         ),
-        risk="The error of the weights is measured, that of the outputs is not: evaluate, or train on with the mask.",
+        risk="the error of the weights is measured, that of the outputs is not: evaluate, or train on with the mask",
         confidence="medium" if evidence.is_cuda else "low",
     )
 
@@ -141,13 +141,13 @@ def _structured(evidence: Evidence, matrix: Matrix, side: str, share: float) -> 
         rule="structured-pruning",
         where=matrix.where,
         evidence={"side": side, "removable_share": share, "relative_error": float(ERROR), "bytes": matrix.nbytes},
-        recommendation=f"Remove the {_SIDES[side]} of smallest norm, and what makes or reads them beside.",
+        recommendation=f"remove the {_SIDES[side]} of smallest norm, and what makes or reads them beside",
         code=None
         if side == "heads"
         else f"from torch.nn.utils import prune; "
         f"prune.ln_structured({_place(matrix)}, {share:.3f}, 2, dim={0 if side == 'rows' else 1})",
         expected_gain=whole_gain(evidence, saved, 2 * saved, "this matrix, at most as much again in the layer beside"),
-        risk="Smaller dense matrices are faster everywhere; evaluate, and keep sizes multiples of 8 for tensor cores.",
+        risk="smaller dense matrices are faster everywhere; evaluate, and keep sizes multiples of 8 for tensor cores",
         confidence="medium",
     )
 
@@ -160,9 +160,9 @@ def _dead(evidence: Evidence, matrix: Matrix, dead: int) -> Advice:
         rule="dead-rows",
         where=matrix.where,
         evidence={"dead_rows": dead, "rows": rows, "examples": list(examples)[:10], "bytes": matrix.nbytes},
-        recommendation="Remove the outputs whose weights are all zero: each is a constant, its bias.",
+        recommendation="remove the outputs whose weights are all zero: each is a constant, its bias",
         code=f"alive = model.get_parameter({matrix.name!r}).flatten(1).any(dim=1)",
         expected_gain=whole_gain(evidence, saved, 2 * saved, "these rows, at most as much again in the layer after"),
-        risk="None for the outputs, if the biases of these rows are added to those of the next layer.",
+        risk="none for the outputs, if the biases of these rows are added to those of the next layer",
         confidence="high",
     )

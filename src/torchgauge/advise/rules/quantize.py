@@ -29,8 +29,8 @@ _WORDS = {
 }  # fmt: skip
 _CONFIGS = {"int8": "Int8WeightOnlyConfig", "int4": "Int4WeightOnlyConfig", "fp8_e4m3": "Float8WeightOnlyConfig"}
 _RISK = (
-    "The error of the weights is measured, that of the outputs is not: evaluate. Weights are unpacked before they are "
-    "multiplied, so where arithmetic is the limit (large batches) time and energy may rise."
+    "the error of the weights is measured, that of the outputs is not: evaluate; weights are unpacked before they are "
+    "multiplied, so where arithmetic is the limit (large batches) time and energy may rise"
 )
 
 
@@ -140,7 +140,7 @@ def _advice(evidence: Evidence, choice: Choice, traffic: float | None) -> Advice
         rule="quantize-weights",
         where=matrix.where,
         evidence={**_figures(choice), **known},
-        recommendation=f"Store these weights as {choice.format}, {_WORDS[choice.granularity]}.",
+        recommendation=f"store these weights as {choice.format}, {_WORDS[choice.granularity]}",
         code=code if config else None,
         expected_gain=whole_gain(evidence, choice.saved, choice.saved, "bytes of the codes and their scales"),
         risk=_RISK,
@@ -181,7 +181,7 @@ def _plan_advice(evidence: Evidence, chosen: Sequence[Choice], plain: int) -> Ad
             "bytes_after": sum(choice.nbytes for choice in chosen),
             "bytes_after_without_plan": plain,
         },
-        recommendation="Spend one error budget over all matrices: fewer bits where they cost least (`formats`).",
+        recommendation="spend one error budget over all matrices: fewer bits where they cost least (`formats`)",
         code=None,
         expected_gain=whole_gain(evidence, saved, saved, "bytes of the codes and their scales"),
         risk=_RISK,

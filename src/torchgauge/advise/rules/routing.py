@@ -149,7 +149,7 @@ def _starvation(evidence: Evidence, mixture: Mixture, starved: int) -> Advice:
     return Advice(
         rule="starved-experts",
         where=Where(mixture.routing.module),
-        evidence={"experts": mixture.routing.experts, "starved": starved, "starved_bytes": nbytes},
+        evidence={"experts": mixture.routing.experts, "starved": starved, "bytes": nbytes},
         recommendation="remove the experts that the router does not use: their weights, or their rows of the router, "
         "are next to nothing",
         code=None,

@@ -10,11 +10,14 @@ from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.hardware import Peaks
 from torchgauge.records import OpRecord
+from torchgauge.units import format_factor, format_whole_percent
 
 _HALF = ("float16", "bfloat16")
 # NVIDIA's guide "Matrix multiplication background": 16 bytes, 8 half-precision elements; 128 bytes on the A100 is best.
 _MULTIPLE, _BEST = 8, 64
 _LEAST_SHARE = 0.02
+# Of the time that TF32 could save by the roofline, what it saves at least.
+LEAST_REACHED = 0.3
 
 
 @rule("odd-dimensions", family="tensor cores")
@@ -99,10 +102,10 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
         recommendation="let float32 matmuls use TF32: the device has tensor cores for it, and they are switched off",
         code="torch.set_float32_matmul_precision('high')",
         expected_gain=evidence.kernel_gain(
-            0.3 * saved,
+            LEAST_REACHED * saved,
             saved,
-            f"the matmuls at {fast / plain:.1f} times the rate as far as memory lets them; 30% of it at least, by "
-            "judgement",
+            f"the matmuls at {format_factor(fast / plain)} the rate as far as memory lets them; "
+            f"{format_whole_percent(LEAST_REACHED)} of it at least, by judgement",
         ),
         risk="products keep 10 bits of mantissa: about 3 decimal digits",
         confidence="low" if evidence.waits_for_host else "high" if evidence.op_times else "medium",

@@ -47,10 +47,10 @@ def _tie(evidence: Evidence, matrix: Matrix, original: str) -> Advice:
         rule="tied-weights",
         where=matrix.where,
         evidence={"same_values_as": original, "bytes": matrix.nbytes},
-        recommendation="Share one parameter: these hold the same values, bit for bit.",
+        recommendation="share one parameter: these hold the same values, bit for bit",
         code=f"setattr(model.get_submodule({module!r}), {name!r}, model.get_parameter({original!r}))",
         expected_gain=Gain("param_bytes", share, share, "the bytes of the copy"),
-        risk="None for inference. Trained on, they stay equal, which they did not have to before.",
+        risk="none for inference; trained on, they stay equal, which they did not have to before",
         confidence="high",
     )
 
@@ -61,9 +61,9 @@ def _store_once(evidence: Evidence, matrix: Matrix, original: str) -> Advice:
         rule="duplicate-tensors",
         where=matrix.where,
         evidence={"same_values_as": original, "bytes": matrix.nbytes, "file": matrix.row.file},
-        recommendation="Store these values once: tie the parameters before saving (safetensors: leave one name out).",
+        recommendation="store these values once: tie the parameters before saving (safetensors: leave one name out)",
         code=f"state[{matrix.row.name!r}] = state[{original!r}]; torch.save(state, path)",
         expected_gain=Gain("stored_bytes", min(share, 1.0), min(share, 1.0), "the bytes of the copy"),
-        risk="Whoever loads the file must know both names.",
+        risk="whoever loads the file must know both names",
         confidence="high",
     )

@@ -22,15 +22,15 @@ def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
             rule="optimizer-state",
             where=Where(module="", ops=tuple(op.index for op in _allocations(evidence))[:10]),
             evidence={"state_bytes": state, "peak_bytes": evidence.totals.peak_activation_bytes, "share": share},
-            recommendation="Keep the optimizer's state in 8 bits, or factored: it is most of what training holds.",
+            recommendation="keep the optimizer's state in 8 bits, or factored: it is most of what training holds",
             code="from torchao.optim import AdamW8bit; optimizer = AdamW8bit(model.parameters())",
             expected_gain=Gain(
                 "peak_activation_bytes",
                 min(0.5 * share, 1.0),
                 min(0.75 * share, 1.0),
-                "state in 16 bits (low), 8 (high)",
+                "the state in 16 bits to the state in 8 bits",
             ),
-            risk="The analysis takes an AdamW step; another optimizer keeps less. Watch the loss over the first steps.",
+            risk="the analysis takes an AdamW step, another optimizer keeps less; watch the loss over the first steps",
             confidence="medium",
         )
 
@@ -45,7 +45,7 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
             rule="gradient-memory",
             where=Where(module=""),
             evidence={"gradient_bytes": sum(gradients), "largest_bytes": max(gradients), "peak_bytes": peak},
-            recommendation="Step the optimizer for each parameter as its gradient arrives, and free that at once.",
+            recommendation="step the optimizer for each parameter as its gradient arrives, and free that at once",
             code="optimizers = {p: torch.optim.AdamW([p]) for p in model.parameters()}\n"
             "def step(p): optimizers[p].step(); optimizers[p].zero_grad()\n"
             "handles = [p.register_post_accumulate_grad_hook(step) for p in optimizers]",
@@ -55,7 +55,7 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
                 saved,
                 "all gradients but the largest; half of it at least, by judgement",
             ),
-            risk="Gradients cannot be clipped by their common norm, nor accumulated over several batches.",
+            risk="gradients cannot be clipped by their common norm, nor accumulated over several batches",
             confidence="medium",
         )
 

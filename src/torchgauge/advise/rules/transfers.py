@@ -8,6 +8,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.records import OpRecord
+from torchgauge.units import format_count, format_seconds
 
 # A transfer makes host and device wait for each other; PCIe 4 moves about 25 GB/s.
 _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
@@ -65,5 +66,6 @@ def _waiting(evidence: Evidence, op: OpRecord) -> Gain:
         return evidence.share([op]).gain(0.0, 1.0, "the op goes away, and with it a wait that was not measured")
     seconds = _LATENCY_S + moved(op) / _LINK_BYTES_PER_S
     share = seconds / (seconds + least.whole(evidence.capture.ops))
-    how = "one wait of 10 µs and the bytes at 25 GB/s, by judgement, beside the least time by the roofline"
+    wait, rate = format_seconds(_LATENCY_S), f"{format_count(_LINK_BYTES_PER_S)}B/s"
+    how = f"one wait of {wait} and the bytes at {rate}, by judgement, beside the least time by the roofline"
     return Gain("time_s", 0.0, share, how)

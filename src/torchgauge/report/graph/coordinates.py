@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+from torchgauge.report.graph.columns import straighten
 from torchgauge.report.graph.layers import Layers, Segment, neighbours
 
 _ROUNDS = 6
@@ -28,8 +29,7 @@ def stand(layers: Layers, widths: Sequence[float], gap: float) -> dict[int, floa
                 ways = [(both if v >= layers.count else sides).get(v, []) for v in row]
                 wishes = [_wish(v, x, way, layers.count) for v, way in zip(row, ways, strict=True)]
                 x.update(zip(row, settle(wishes, _room(row, widths, gap)), strict=True))
-    for way in _long_ways(layers):
-        _straighten(way, layers, x, widths, gap)
+    straighten(layers, x, widths, gap)
     left = min((at - _width(v, widths) / 2 for v, at in x.items()), default=0.0)
     return {vertex: at - left for vertex, at in x.items()}
 
@@ -64,34 +64,6 @@ def weighted_median(wishes: Sequence[Wish]) -> float:
         if seen == half:
             return (value + ordered[place + 1][0]) / 2
     raise ValueError("a median needs weights above 0")
-
-
-def _long_ways(layers: Layers) -> list[list[int]]:
-    """The bends of each long way, from above; the first entry is where the way begins."""
-    onward = {s.upper: s.lower for s in layers.segments if min(s.upper, s.lower) >= layers.count}
-    ways = []
-    for segment in layers.segments:
-        if segment.upper < layers.count <= segment.lower:
-            way = [segment.upper, segment.lower]
-            while way[-1] in onward:
-                way.append(onward[way[-1]])
-            ways.append(way)
-    return ways
-
-
-def _straighten(way: list[int], layers: Layers, x: dict[int, float], widths: Sequence[float], gap: float) -> None:
-    """One column for the whole way, where between its neighbours in all rows there is one."""
-    source, *bends = way
-    low, high = float("-inf"), float("inf")
-    for bend in bends:
-        row = layers.rows[layers.rank_of[bend]]
-        place = row.index(bend)
-        if place > 0:
-            low = max(low, x[row[place - 1]] + _width(row[place - 1], widths) / 2 + gap)
-        if place + 1 < len(row):
-            high = min(high, x[row[place + 1]] - _width(row[place + 1], widths) / 2 - gap)
-    if low <= high:
-        x.update(dict.fromkeys(bends, min(max(x[source], low), high)))
 
 
 def _wish(vertex: int, x: dict[int, float], sides: list[tuple[int, Segment]], count: int) -> Wish:

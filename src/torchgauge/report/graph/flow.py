@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchgauge.records import FREE, Capture, OpRecord, TensorSpec, tensor_specs
+from torchgauge.records import FREE, Capture, InputRecord, OpRecord, TensorSpec, tensor_specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """Inputs that are alike in shape and type cannot be told apart by the ops that read them: they are one."""
+    """One tensor that the model is given, maybe under several names."""
 
     name: str
     spec: TensorSpec
@@ -38,9 +37,14 @@ class Flow:
     inputs: list[ModelInput] = field(default_factory=list)
     outputs: list[tuple[int, TensorSpec]] = field(default_factory=list)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the file tells who reads what."""
+        return bool(self.links or self.inputs or self.outputs)
+
 
 def trace_flow(capture: Capture) -> Flow:
-    """Without recorded producers (old files) the steps alone: who reads what is not guessed."""
+    """Who reads what is not guessed: of files that do not tell, the steps alone or a graph without inputs."""
     forward = [op for op in capture.ops if op.phase == "forward"]
     read = {producer for op in forward for producer in op.producers}
     flow = Flow([op for op in forward if op.category != "view" and (op.status != FREE or op.index in read)])
@@ -49,21 +53,26 @@ def trace_flow(capture: Capture) -> Flow:
     return flow
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a tensor comes from: the step that made it, or the number of the input; neither for all else."""
+
+    step: int | None = None
+    given: int | None = None
+
+
 class _Tracing:
-    """The state of one walk over the ops: for a view, which step made what it shows, or which tensor came in."""
+    """The state of one walk over the ops. `behind` tells where what a view shows comes from, for views that count as
+    the writers of memory of their own."""
 
     def __init__(self, capture: Capture, flow: Flow) -> None:
         self.flow = flow
         self.step_of = {op.index: step for step, op in enumerate(flow.steps)}
-        self.behind: dict[int, tuple[int | None, TensorSpec | None]] = {}
-        self.names: dict[TensorSpec, list[str]] = {}
-        for record in capture.inputs:
-            self.names.setdefault(_plain(record.spec), []).append(record.name)
-        self.readers: dict[TensorSpec, list[int]] = {spec: [] for spec in self.names}
-        # What an input looks like through views: records name the op that wrote a tensor, and no op wrote an input.
-        self.shown = {spec: spec for spec in self.names}
+        self.behind: dict[int, _Origin] = {}
+        self.tensors = _distinct(capture.inputs)
+        self.given = {reader: n for n, names in enumerate(self.tensors) for reader in names[0].readers or ()}
+        self.readers: list[list[int]] = [[] for _ in self.tensors]
         self.results = capture.run.results
-        self.params = {name: param.spec for param in capture.params for name in (param.name, *param.aliases)}
         self.returned = list(tensor_specs(next(r for r in capture.modules if r.path == "").outputs))
 
     def trace(self, ops: Iterable[OpRecord]) -> None:
@@ -71,48 +80,27 @@ class _Tracing:
             if op.index in self.step_of:
                 self._read(op)
             elif op.category == "view":
-                self._look_through(op)
-        for spec, names in self.names.items():
-            self.flow.inputs.append(ModelInput(", ".join(names), spec, tuple(self.readers[spec])))
+                self.behind[op.index] = self._origin(op, 0)
+        for names, readers in zip(self.tensors, self.readers, strict=True):
+            name = ", ".join(record.name for record in names)
+            self.flow.inputs.append(ModelInput(name, names[0].spec, tuple(readers)))
         self.flow.outputs = self._outputs()
 
-    def _look_through(self, op: OpRecord) -> None:
-        source, unmade = self.behind[op.index] = next(iter(self._origins(op)), (None, None))
-        given = self._given(unmade) if source is None else None
-        if given is not None:
-            self.shown |= {_plain(spec): given for spec in op.signature.outputs if _plain(spec) not in self.shown}
-
-    def _given(self, spec: TensorSpec | None) -> TensorSpec | None:
-        return None if spec is None else self.shown.get(_plain(spec))
-
-    def _origins(self, op: OpRecord) -> list[tuple[int | None, TensorSpec | None]]:
-        """By input: the step that made it and, of a tensor that no op made, what it is; a parameter is neither."""
-        weights = [spec for name in op.weights if (spec := self.params.get(name))]
-        held = Counter((spec.shape, spec.dtype) for spec in weights)
-        sizes = Counter((spec.numel, spec.dtype) for spec in weights)
-        origins: list[tuple[int | None, TensorSpec | None]] = []
-        for producer, spec in zip(op.producers, op.signature.inputs, strict=False):
-            if producer is not None:
-                origins.append(self.behind.get(producer, (self.step_of.get(producer), None)))
-            elif held[spec.shape, spec.dtype]:
-                held[spec.shape, spec.dtype] -= 1
-                sizes[spec.numel, spec.dtype] -= 1
-                origins.append((None, None))
-            elif self._given(spec) is None and sizes[spec.numel, spec.dtype] > 0:
-                # A parameter seen through a view, as a transposed one.
-                sizes[spec.numel, spec.dtype] -= 1
-                origins.append((None, None))
-            else:
-                origins.append((None, spec))
-        return origins
+    def _origin(self, op: OpRecord, place: int) -> _Origin:
+        """Where one of the inputs of an op comes from."""
+        producer = op.producers[place] if place < len(op.producers) else None
+        if producer is None:
+            return _Origin(given=self.given.get((op.index, place)))
+        return self.behind.get(producer) or _Origin(self.step_of.get(producer))
 
     def _read(self, op: OpRecord) -> None:
         step = self.step_of[op.index]
-        for (source, unmade), spec in zip(self._origins(op), op.signature.inputs, strict=False):
-            if source is not None:
-                self.flow.links.append(Link(source, step, spec))
-            elif (given := self._given(unmade)) is not None:
-                self.readers[given].append(step)
+        for place, spec in enumerate(op.signature.inputs):
+            origin = self._origin(op, place)
+            if origin.step is not None:
+                self.flow.links.append(Link(origin.step, step, spec))
+            elif origin.given is not None:
+                self.readers[origin.given].append(step)
 
     def _outputs(self) -> list[tuple[int, TensorSpec]]:
         return self._recorded_outputs() or self._likely_outputs()
@@ -121,7 +109,7 @@ class _Tracing:
         """As what the op wrote last is seen: a result may be written in place or shown through a view."""
         found = []
         for index in self.results:
-            step = self.step_of.get(index, self.behind.get(index, (None, None))[0])
+            step = self.step_of.get(index, self.behind.get(index, _Origin()).step)
             if step is not None and (made := self.flow.steps[step].signature.outputs):
                 found.append((step, made[0]))
         return found
@@ -139,5 +127,10 @@ class _Tracing:
         ]
 
 
-def _plain(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(spec.shape, spec.dtype)
+def _distinct(inputs: Iterable[InputRecord]) -> list[list[InputRecord]]:
+    """The inputs that anything reads; those with the same readers are one tensor."""
+    tensors: dict[tuple[tuple[int, int], ...], list[InputRecord]] = {}
+    for record in inputs:
+        if record.readers:
+            tensors.setdefault(record.readers, []).append(record)
+    return list(tensors.values())

@@ -5,7 +5,7 @@ Vertices are numbered in the order of the run: an arc to a smaller number goes b
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_right, insort
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +15,7 @@ from math import ceil, sqrt
 _SWEEPS = 8
 # So many beside each other, and no wider, still fit a page.
 _GRID, _PAGE = 6, 660.0
+_WIDEST = 1e6
 
 
 @dataclass(eq=False, slots=True)
@@ -137,7 +138,7 @@ def _uncross(layers: Layers) -> None:
         rows, sides = (layers.rows[1:], above) if sweep % 2 == 0 else (layers.rows[-2::-1], below)
         places = _places(layers.rows)
         for row in rows:
-            means = {v: _mean([places[n] for n, _ in sides.get(v, ())], places[v]) for v in row}
+            means = {v: _mean([places[n] + _port(n, s) for n, s in sides.get(v, ())], places[v]) for v in row}
             row.sort(key=means.__getitem__)
             places.update((vertex, place) for place, vertex in enumerate(row))
         if (found := crossings(layers)) < best:
@@ -157,14 +158,15 @@ def neighbours(layers: Layers, side: str) -> dict[int, list[tuple[int, Segment]]
 def crossings(layers: Layers) -> int:
     """Pairs of segments that cross: for each, those before it in the order of the upper row that end further right."""
     places = _places(layers.rows)
-    ends: dict[int, list[tuple[int, int]]] = {}
+    ends: dict[int, list[tuple[float, float]]] = {}
     for segment in layers.segments:
-        ends.setdefault(layers.rank_of[segment.upper], []).append((places[segment.upper], places[segment.lower]))
+        upper, lower = (places[vertex] + _port(vertex, segment) for vertex in (segment.upper, segment.lower))
+        ends.setdefault(layers.rank_of[segment.upper], []).append((upper, lower))
     total = 0
     for pairs in ends.values():
-        seen: list[int] = []
+        seen: list[float] = []
         for _, low in sorted(pairs):
-            total += len(seen) - bisect_left(seen, low + 1)
+            total += len(seen) - bisect_right(seen, low)
             insort(seen, low)
     return total
 
@@ -173,5 +175,10 @@ def _places(rows: list[list[int]]) -> dict[int, int]:
     return {vertex: place for row in rows for place, vertex in enumerate(row)}
 
 
-def _mean(values: list[int], otherwise: float) -> float:
+def _port(vertex: int, segment: Segment) -> float:
+    """Where on a vertex a segment ends, as a part of a place: below one half for whatever fits a page."""
+    return (segment.upper_x if vertex == segment.upper else segment.lower_x) / _WIDEST
+
+
+def _mean(values: list[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise

@@ -9,6 +9,8 @@ from torchgauge.report.graph.places import Graph
 from torchgauge.report.graph.runs import Runs
 
 READABLE_NODES = 30
+# Frames in frames: modules that hold nothing but one other would be opened without end.
+READABLE_LEVELS = 12
 # Of what stands directly in one module so many are shown, then how many more there are.
 MOST_INSIDE = 300
 # A cut that leaves out less than this says less than what it leaves out.
@@ -38,13 +40,14 @@ def readable(graph: Graph, runs: Runs) -> Opening:
     """The model itself, then level by level while all that is seen stays readable."""
     inside = folded_items(graph, runs, 0)
     opened, seen = {0}, len(inside)
-    level = _containers(graph, inside)
-    while level:
+    level, depth = _containers(graph, inside), 1
+    while level and depth < READABLE_LEVELS:
         contents = [folded_items(graph, runs, place) for place in level]
         seen += sum(len(items) - 1 for items in contents)
         if seen > READABLE_NODES:
             break
         opened.update(level)
+        depth += 1
         level = [place for items in contents for place in _containers(graph, items)]
     return Opening(frozenset(opened), MOST_INSIDE if seen_is_whole(len(inside)) else READABLE_NODES)
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 from torchgauge.report.graph.room import Area, Box, Room, Size, Traffic, Wire
-from torchgauge.report.graph.scene import Item, Scene
+from torchgauge.report.graph.scene import Item, Scene, walk
 
 __all__ = ["Area", "Box", "Wire", "place_scene"]
 
 
 def place_scene(scene: Scene, size: Size) -> Area:
     """`size` gives width and height of a closed item, and the room that the heading of an open one needs."""
-    return _lay_out(scene.root, _traffic(scene), size)
+    traffic, areas = _traffic(scene), dict[Item, Area]()
+    for item in reversed(list(walk(scene.root))):  # what is inside before what is around it
+        inner = [areas.pop(child) for child in item.inside]
+        areas[item] = Room(item, inner, traffic.get(item, Traffic()), size).area() if inner else _closed(item, size)
+    return areas[scene.root]
 
 
-def _lay_out(item: Item, traffic: dict[Item, Traffic], size: Size) -> Area:
-    if not item.inside:
-        width, height = size(item)
-        return Area(width, height, [Box(item, 0, 0, width, height)])
-    inner = [_lay_out(child, traffic, size) for child in item.inside]
-    return Room(item, inner, traffic.get(item, Traffic()), size).area()
+def _closed(item: Item, size: Size) -> Area:
+    width, height = size(item)
+    return Area(width, height, [Box(item, 0, 0, width, height)])
 
 
 def _traffic(scene: Scene) -> dict[Item, Traffic]:
@@ -29,7 +29,7 @@ def _traffic(scene: Scene) -> dict[Item, Traffic]:
 
     What goes back leaves and arrives at the frames: inside it would have to come from the wrong side."""
     traffic: dict[Item, Traffic] = {}
-    order = {item: number for number, item in enumerate(_walk(scene.root))}
+    order = {item: number for number, item in enumerate(walk(scene.root))}
     for edge in scene.edges:
         up, down = _outwards(edge.source), _outwards(edge.target)
         while up[-2] is down[-2]:
@@ -50,9 +50,3 @@ def _outwards(item: Item) -> list[Item]:
     while (around := chain[-1].around) is not None:
         chain.append(around)
     return chain
-
-
-def _walk(item: Item) -> Iterator[Item]:
-    yield item
-    for child in item.inside:
-        yield from _walk(child)

@@ -6,7 +6,7 @@ what they hold stands in the module around them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torchgauge.report.graph.flow import Flow, trace_flow
@@ -20,9 +20,9 @@ MOST_CALLS = 8
 
 @dataclass(slots=True)
 class Place:
-    """`row` is that of the module; `call` of `calls` tells places of the same module apart. `first` is the first step
-    at or below the place, `name` the path below the place around it. A place in a loop is passed `turns` times: of its
-    steps the first `period` are drawn, each for those that repeat it."""
+    """`row` is that of the module; `call` of `calls` tells places of the same module apart. `first` and `last` are the
+    steps at or below the place that these are, `name` the path below the place around it. A place in a loop is passed
+    `turns` times: of its steps the first `period` are drawn, each for those that repeat it."""
 
     row: int
     name: str
@@ -30,6 +30,7 @@ class Place:
     call: int = 0
     calls: int = 1
     first: int = 0
+    last: int = 0
     turns: int = 1
     period: int = 0
     steps: list[int] = field(default_factory=list)
@@ -56,19 +57,25 @@ def build_graph(view: View) -> Graph:
     nodes, flow = list(view.tree.walk()), trace_flow(view.capture)
     growing = _Growing(nodes, flow)
     if flow.steps:
-        growing.grow([0], list(range(len(flow.steps))))
+        growing.grow(list(range(len(flow.steps))))
     else:
-        growing.grow_from_names(0, -1)
+        growing.grow_from_names()
     return Graph(nodes, flow, growing.places, growing.place_of)
 
 
+# What is to grow next: the row, its steps, the place around it, which call of how many, how many modules are around it.
+_Seed = tuple[int, list[int], int, int, int, int]
+
+
 class _Growing:
-    """`chains` are, by row, the rows of the modules around it, from the root on, without lists of modules."""
+    """`homes` are, by row, the row itself, of a list of modules the row of the module that holds it; `around` are the
+    homes of what is around them, -1 for the model itself."""
 
     def __init__(self, nodes: list[Node], flow: Flow) -> None:
         self.nodes = nodes
         self.rows = {node.path: row for row, node in enumerate(nodes)}
-        self.chains = _chains(nodes, self.rows)
+        self.homes, self.around = _hierarchy(nodes, self.rows)
+        self.chains: dict[int, list[int]] = {}
         self.owners = [self._owner(op.module) for op in flow.steps]
         self.ops = [op.op for op in flow.steps]
         self.places: list[Place] = []
@@ -78,18 +85,37 @@ class _Growing:
         """The row at the path, or the closest above it: a wrapper that was stripped leaves no node."""
         while path not in self.rows:
             path = path.rpartition(".")[0]
-        return self.rows[path]
+        return self.homes[self.rows[path]]
 
-    def grow(self, chain: Sequence[int], steps: list[int], parent: int = -1, call: int = 0, calls: int = 1) -> int:
-        number, place = len(self.places), Place(chain[-1], self._name(chain), parent, call, calls, steps[0])
+    def _chain(self, row: int) -> list[int]:
+        """The rows of the modules around a row and its own, from the root on."""
+        if row not in self.chains:
+            chain = [row]
+            while (above := self.around[chain[-1]]) >= 0:
+                chain.append(above)
+            self.chains[row] = chain[::-1]
+        return self.chains[row]
+
+    def grow(self, steps: list[int]) -> None:
+        waiting: list[_Seed] = [(0, steps, -1, 0, 1, 0)]
+        while waiting:
+            row, steps, parent, call, calls, depth = waiting.pop()
+            number = self._add(Place(row, self._name(row, parent), parent, call, calls, steps[0], steps[-1]))
+            place = self.places[number]
+            visits = self._visits(place, depth + 1, steps)
+            place.turns = self._turns(place)
+            place.period = self._period(place)
+            for step in place.steps:
+                self.place_of[step] = number
+            parts = sorted(self._parts(place, visits), key=lambda part: part[3], reverse=True)
+            waiting += [(below, inside, number, turn, every, depth + 1) for below, turn, every, inside in parts]
+
+    def _add(self, place: Place) -> int:
+        """Places come in preorder: each is added to the one around it in the order of the run."""
+        number = len(self.places)
         self.places.append(place)
-        visits = self._visits(place, len(chain), steps)
-        place.turns = self._turns(place)
-        place.period = self._period(place)
-        for step in place.steps:
-            self.place_of[step] = number
-        for row, turn, every, inside in sorted(self._parts(place, visits), key=lambda part: part[3]):
-            place.children.append(self.grow((*chain, row), inside, number, turn, every))
+        if place.parent >= 0:
+            self.places[place.parent].children.append(number)
         return number
 
     def _parts(self, place: Place, visits: dict[int, list[list[int]]]) -> Iterator[tuple[int, int, int, list[int]]]:
@@ -105,7 +131,7 @@ class _Growing:
         visits: dict[int, list[list[int]]] = {}
         last: int | None = None
         for step in steps:
-            chain = self.chains[self.owners[step]]
+            chain = self._chain(self.owners[step])
             row = chain[depth] if len(chain) > depth else None
             if row is None:
                 place.steps.append(step)
@@ -134,37 +160,36 @@ class _Growing:
         ops = [self.ops[step] for step in place.steps]
         return period if not rest and ops == ops[:period] * place.turns else count
 
-    def grow_from_names(self, row: int, parent: int) -> int:
+    def grow_from_names(self) -> None:
         """Without ops: the hierarchy of the modules that hold something."""
-        number, place = len(self.places), Place(row, self._name(self.chains[row]), parent)
-        self.places.append(place)
-        place.children = [self.grow_from_names(child, number) for child in self._below(self.nodes[row])]
-        return number
+        waiting = [(0, -1)]
+        while waiting:
+            row, parent = waiting.pop()
+            number = self._add(Place(row, self._name(row, parent), parent))
+            waiting += [(below, number) for below in reversed(self._below(self.nodes[row]))]
 
     def _below(self, node: Node) -> list[int]:
         found: list[int] = []
-        for child in node.children:
+        waiting = node.children[::-1]
+        while waiting:
+            child = waiting.pop()
             if child.record.type in _UNCALLED:
-                found += self._below(child)
+                waiting += reversed(child.children)
             elif child.record.params or child.children:
                 found.append(self.rows[child.path])
         return found
 
-    def _name(self, chain: Sequence[int]) -> str:
-        path = self.nodes[chain[-1]].path
-        around = self.nodes[chain[-2]].path if len(chain) > 1 else ""
+    def _name(self, row: int, parent: int) -> str:
+        path = self.nodes[row].path
+        around = self.nodes[self.places[parent].row].path if parent >= 0 else ""
         return path[len(around) + 1 :] if around else path
 
 
-def _chains(nodes: list[Node], rows: dict[str, int]) -> list[tuple[int, ...]]:
-    chains: list[tuple[int, ...]] = [()] * len(nodes)
-
-    def descend(node: Node, around: tuple[int, ...]) -> None:
-        row = rows[node.path]
-        is_list = node.record.type in _UNCALLED and not node.record.calls and around
-        chains[row] = around if is_list else (*around, row)
+def _hierarchy(nodes: list[Node], rows: dict[str, int]) -> tuple[list[int], list[int]]:
+    homes, around = list(range(len(nodes))), [-1] * len(nodes)
+    for row, node in enumerate(nodes):  # preorder: what is around a module comes first
+        if row > 0 and node.record.type in _UNCALLED and not node.record.calls:
+            homes[row] = around[row]
         for child in node.children:
-            descend(child, chains[row])
-
-    descend(nodes[0], ())
-    return chains
+            around[rows[child.path]] = homes[row]
+    return homes, around

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from torchgauge.report.graph.coordinates import stand
 from torchgauge.report.graph.layers import Arc, lay_in_rows
-from torchgauge.report.graph.scene import Edge, Item
+from torchgauge.report.graph.scene import INPUT, Edge, Item
 
 ROW_GAP, COLUMN_GAP, PADDING, HEADER = 34.0, 26.0, 16.0, 24.0
 # What goes back up stands beside what comes down.
@@ -155,11 +155,16 @@ class Room:
     def _top(self, vertex: int) -> float:
         upper, lower = self.bands[self.rank_of[vertex]]
         height = self.extents[vertex][1] if vertex < len(self.extents) else lower - upper
-        return upper + (lower - upper - height) / 2
+        # An input stands near what reads it, also beside a module that takes a whole page.
+        return lower - height if self._is_input(vertex) else upper + (lower - upper - height) / 2
 
     def _bottom(self, vertex: int) -> float:
         upper, lower = self.bands[self.rank_of[vertex]]
-        return lower + upper - self._top(vertex)
+        return lower if self._is_input(vertex) else lower + upper - self._top(vertex)
+
+    def _is_input(self, vertex: int) -> bool:
+        place = vertex - len(self.entering)
+        return 0 <= place < len(self.item.inside) and self.item.inside[place].kind == INPUT
 
     def _wires(self) -> list[Wire]:
         """Arcs that share a piece of their way share its wire."""

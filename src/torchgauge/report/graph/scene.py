@@ -6,6 +6,7 @@ Of a run of equal blocks the first one stands for all: data that go from one blo
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torchgauge.records import TensorSpec
@@ -45,6 +46,15 @@ class Edge:
         return sum(largest.values())
 
 
+def walk(root: Item) -> Iterator[Item]:
+    """An item and all inside it, preorder."""
+    waiting = [root]
+    while waiting:
+        item = waiting.pop()
+        yield item
+        waiting.extend(reversed(item.inside))
+
+
 @dataclass(slots=True)
 class Scene:
     root: Item
@@ -53,7 +63,7 @@ class Scene:
 
 def build_scene(graph: Graph, runs: Runs, opening: Opening) -> Scene:
     staging = _Staging(graph, runs, opening)
-    staging.fill(staging.root)
+    staging.fill()
     edges = staging.edges()
     return Scene(staging.root, edges)
 
@@ -68,15 +78,19 @@ class _Staging:
         self.levels = _levels(graph)
         self.found: dict[tuple[Item, Item], Edge] = {}
 
-    def fill(self, item: Item) -> None:
-        if item.number not in self.opening.places:
-            return
+    def fill(self) -> None:
+        """Everything that is open, from the model inwards."""
+        waiting = [self.root]
+        for item in waiting:
+            if item.number in self.opening.places:
+                self._fill(item)
+                waiting += [child for child in item.inside if child.kind == PLACE]
+
+    def _fill(self, item: Item) -> None:
         items = folded_items(self.graph, self.runs, item.number)
         for number, is_place in items[: self.opening.most]:
             kind, count = (PLACE, self.runs.count(number)) if is_place else (STEP, 1)
-            child = self._add(item, Item(kind, number, count, around=item))
-            if is_place:
-                self.fill(child)
+            self._add(item, Item(kind, number, count, around=item))
         if rest := items[self.opening.most :]:
             more = Item(MORE, item.number, len(rest), around=item)
             item.inside.append(more)

@@ -84,7 +84,23 @@ class Words:
             return [self.graph.flow.inputs[item.number].spec]
         if item.kind in (OUTPUT, MORE):
             return []
-        return list(tensor_specs(self.graph.nodes[self.graph.places[item.number].row].record.outputs))
+        return self._returned(item.number)
+
+    def _returned(self, place: int) -> list[TensorSpec]:
+        """What is recorded of a module is its first call: elsewhere it may be given, and return, other shapes."""
+        at = self.graph.places[place]
+        if self.graph.flow.steps:
+            made, first = (self._last_made(number) for number in (place, self._first_places[at.row]))
+            if made != first:
+                return made
+        return list(tensor_specs(self.graph.nodes[at.row].record.outputs))
+
+    def _last_made(self, place: int) -> list[TensorSpec]:
+        return list(self.graph.flow.steps[self.graph.places[place].last].signature.outputs[:1])
+
+    @cached_property
+    def _first_places(self) -> dict[int, int]:
+        return {place.row: number for number, place in reversed(list(enumerate(self.graph.places)))}
 
     def shape(self, edge: Edge) -> str:
         """The shape in which the first reader sees what flows."""

@@ -31,10 +31,10 @@ from torchgauge.view import View
 
 # The files in assets/sections that draw the page, in order.
 SECTIONS = (
-    "overview", "advice", "icicle", "modules", "graph_places", "graph_scene", "graph_layers", "graph_columns",
-    "graph_layout", "graph_words", "graph_picture", "graph_details", "graph_search", "graph", "distribution",
-    "memory", "system", "time", "sweeps", "surroundings", "energy", "roofline", "ops", "weight_map", "weight_tensor",
-    "weight_curves", "weights", "method", "environment",
+    "overview", "advice", "icicle", "modules", "graph_places", "graph_scene", "graph_layers", "graph_ways",
+    "graph_columns", "graph_layout", "graph_words", "graph_picture", "graph_details", "graph_search", "graph",
+    "distribution", "memory", "system", "time", "sweeps", "surroundings", "energy", "roofline", "ops", "weight_map",
+    "weight_tensor", "weight_curves", "weights", "method", "environment",
 )  # fmt: skip
 
 __all__ = [

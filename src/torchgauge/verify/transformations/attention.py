@@ -12,21 +12,25 @@ from torchgauge.verify.trial import Applied, NotApplicableError, Trial
 @transformation("attention-by-hand")
 def fused_attention(trial: Trial) -> Applied:
     """Only what the model offers itself: `need_weights`, transformers' and timm's switches."""
-    code = _need_no_weights(trial) or _transformers_switch(trial) or _timm_switch(trial)
+    layers = _attention_layers(trial)
+    if layers:
+        return Applied(_need_no_weights(layers), places=len(layers))
+    code = _transformers_switch(trial) or _timm_switch(trial)
     if code is None:
         raise NotApplicableError("it is written out in a forward, whose code only its author can change")
     return Applied(code)
 
 
-def _need_no_weights(trial: Trial) -> str | None:
-    paths = [str(place["module"] or "") for place in trial.places]
-    layers = [path for path in dict.fromkeys(paths) if isinstance(trial.module(path), nn.MultiheadAttention)]
-    if not layers:
-        return None
+def _attention_layers(trial: Trial) -> list[str]:
+    paths = (str(place["module"] or "") for place in trial.places)
+    return [path for path in paths if isinstance(trial.module(path), nn.MultiheadAttention)]
+
+
+def _need_no_weights(layers: list[str]) -> str:
     return (
         "def without_weights(module, args, kwargs):\n"
         "    return args, {**kwargs, 'need_weights': False}\n\n"
-        f"for path in {literal(layers)}:\n"
+        f"for path in {literal(list(dict.fromkeys(layers)))}:\n"
         "    model.get_submodule(path).register_forward_pre_hook(without_weights, with_kwargs=True)\n"
     )
 

@@ -33,20 +33,21 @@ def compile_for_dispatch(trial: Trial) -> Applied:
 @transformation("conv-bn-activation", stage="compile")
 def compile_frozen(trial: Trial) -> Applied:
     require_compiler(trial.device)
-    return Applied("model = torch.compile(model.eval(), options={'freezing': True})\n")
+    return Applied("model = torch.compile(model, options={'freezing': True})  # to be run under torch.no_grad()\n")
 
 
 @transformation("pointwise-chain", stage="compile")
 def compile_chains(trial: Trial) -> Applied:
     """The modules that hold the chains, each by itself, as the advice says."""
     require_compiler(trial.device)
-    paths = list(dict.fromkeys(str(place["module"] or "") for place in trial.places))
+    paths = [str(place["module"] or "") for place in trial.places]
     if "" in paths:
         return Applied(_WHOLE)
     known = [path for path in paths if trial.module(path) is not None]
     if not known:
         raise NotApplicableError("the model that runs has no modules of these names")
-    return Applied(f"for path in {literal(known)}:\n    model.get_submodule(path).compile()\n")
+    modules = literal(list(dict.fromkeys(known)))
+    return Applied(f"for path in {modules}:\n    model.get_submodule(path).compile()\n", places=len(known))
 
 
 @transformation("launch-bound", stage="graph")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from torchgauge.advise.rules.folding import UNSCALE
+from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import transformation
 from torchgauge.verify.trial import Applied, NotApplicableError, Trial
@@ -19,21 +19,19 @@ _NO_PAIR = "its norms and layers are no modules of their own here, or such that 
 @transformation("conv-bn-fusion")
 def into_convolutions(trial: Trial) -> Applied:
     pairs = [pair for pair in _pairs(trial, "convolution") if _is_convolution(trial.module(pair[0]))]
-    return Applied(_fold_code(pairs, "fuse_conv_bn_eval(layer, norm, 'Transpose' in type(layer).__name__)"))
+    return _folded(pairs, INTO_CONVOLUTION)
 
 
 @transformation("linear-bn-fusion")
 def into_linears(trial: Trial) -> Applied:
     pairs = [pair for pair in _pairs(trial, "linear") if type(trial.module(pair[0])) is nn.Linear]
-    return Applied(_fold_code(pairs, "fuse_linear_bn_eval(layer, norm)"))
+    return _folded(pairs, INTO_LINEAR)
 
 
 @transformation("norm-linear-fusion")
 def into_layers_behind(trial: Trial) -> Applied:
     pairs = [pair for pair in _pairs(trial, "layer") if _takes_norm(trial, pair)]
-    if not pairs:
-        raise NotApplicableError(_NO_PAIR)
-    return Applied(f"for first, second in {literal(pairs)}:\n{UNSCALE}")
+    return _folded(pairs, INTO_LAYER_BEHIND)
 
 
 def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
@@ -59,12 +57,7 @@ def _takes_norm(trial: Trial, pair: tuple[str, str]) -> bool:
     return is_plain and type(norm).__name__ in _NORMS and getattr(norm, "weight", None) is not None
 
 
-def _fold_code(pairs: list[tuple[str, str]], fused: str) -> str:
+def _folded(pairs: list[tuple[str, str]], statements: str) -> Applied:
     if not pairs:
         raise NotApplicableError(_NO_PAIR)
-    return (
-        f"for first, second in {literal(pairs)}:\n"
-        "    layer, norm = model.get_submodule(first), model.get_submodule(second)\n"
-        f"    model.set_submodule(first, torch.nn.utils.fusion.{fused})\n"
-        "    model.set_submodule(second, norm.act if hasattr(norm, 'act') else torch.nn.Identity())\n"
-    )
+    return Applied(f"for first, second in {literal(pairs)}:\n{statements}", places=len(pairs))

@@ -39,13 +39,11 @@ _KINDS = ((_LINEAR, (nn.Linear,)), (_CONVOLUTION, (nn.Conv1d, nn.Conv2d, nn.Conv
 @transformation("low-rank", stage="weights", tolerance=LOSSY)
 def factorised(trial: Trial) -> Applied:
     found = [(str(place["module"] or ""), int(place["evidence"]["rank"])) for place in trial.places]
-    code = ""
-    for text, kinds in _KINDS:
-        layers = [(path, rank) for path, rank in found if _is_plain(trial.module(path), kinds)]
-        code += text.format(layers=literal(layers)) if layers else ""
+    groups = [(text, [each for each in found if _is_plain(trial.module(each[0]), kinds)]) for text, kinds in _KINDS]
+    code = "".join(text.format(layers=literal(layers)) for text, layers in groups if layers)
     if not code:
         raise NotApplicableError("its weight is not that of a plain linear or convolution layer")
-    return Applied(code)
+    return Applied(code, places=sum(len(layers) for _, layers in groups))
 
 
 def _is_plain(module: nn.Module | None, kinds: tuple[type[nn.Module], ...]) -> bool:

@@ -30,8 +30,8 @@ for path in {layers}:
 
 @transformation("odd-dimensions")
 def padded(trial: Trial) -> Applied:
-    paths = dict.fromkeys(str(place["module"] or "") for place in trial.places)
+    paths = (str(place["module"] or "") for place in trial.places)
     layers = [path for path in paths if type(trial.module(path)) is nn.Linear]
     if not layers:
         raise NotApplicableError("its weight is not that of a plain linear layer")
-    return Applied(_LAYER.replace("{layers}", literal(layers)))
+    return Applied(_LAYER.replace("{layers}", literal(list(dict.fromkeys(layers)))), places=len(layers))

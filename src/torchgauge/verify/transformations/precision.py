@@ -22,6 +22,7 @@ def autocast(trial: Trial) -> Applied:
     )
 
 
+@transformation("bfloat16-weights", stage="precision", tolerance=BFLOAT16)
 @transformation("memory-bound-layers", stage="precision", tolerance=BFLOAT16)
 def all_bfloat16(trial: Trial) -> Applied:
     require_bfloat16(trial.device)
@@ -43,11 +44,11 @@ def tf32(trial: Trial) -> Applied:
 def cast_weights(trial: Trial) -> Applied:
     """Parameters are kept in the type that they are cast to at every call."""
     known = dict([*trial.model.named_parameters(), *trial.model.named_buffers()])
-    kinds = {str(place["weight"]): str(place["evidence"]["to"]) for place in trial.places}
-    lines = "".join(_cast_line(name, kind, known[name]) for name, kind in kinds.items() if name in known)
-    if not lines:
+    found = [(str(place["weight"]), str(place["evidence"]["to"])) for place in trial.places if place["weight"] in known]
+    if not found:
         raise NotApplicableError("the model that runs has no parameters of these names")
-    return Applied(lines)
+    lines = (_cast_line(name, kind, known[name]) for name, kind in dict(found).items())
+    return Applied("".join(lines), places=len(found))
 
 
 def _cast_line(name: str, kind: str, tensor: torch.Tensor) -> str:

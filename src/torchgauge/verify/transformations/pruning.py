@@ -38,6 +38,7 @@ def smallest_removed(trial: Trial) -> Applied:
         "    prune.remove(model.get_submodule(path), name)\n",
         held_bytes=lambda model: _stored_sparse(model, names),
         in_plan=False,
+        places=len(known),
     )
 
 
@@ -59,7 +60,7 @@ def two_of_four(trial: Trial) -> Applied:
     layers = [path for path in paths if _is_half_linear(trial.module(path))]
     if not layers:
         raise NotApplicableError("sparse tensor cores take linear layers in 16 bits, and these are not")
-    return Applied(_TWO_FOUR.format(layers=literal(layers)))
+    return Applied(_TWO_FOUR.format(layers=literal(layers)), places=len(layers))
 
 
 def _is_half_linear(module: nn.Module | None) -> bool:

@@ -41,4 +41,4 @@ def eight_bits(trial: Trial) -> Applied:
     if not layers:
         raise NotApplicableError("torch itself has no layer for this: it takes linear layers in 8 bits")
     code = _LAYER.replace("{layers}", literal([(path, *_FORMATS[kind]) for path, kind in layers]))
-    return Applied(code, note=_NOTE)
+    return Applied(code, places=len(layers), note=_NOTE)

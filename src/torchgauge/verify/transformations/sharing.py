@@ -13,10 +13,10 @@ from torchgauge.verify.trial import Applied, NotApplicableError, Trial
 def tie(trial: Trial) -> Applied:
     pairs = [(str(place["weight"]), str(place["evidence"]["same_values_as"])) for place in trial.places]
     known = dict(trial.model.named_parameters(remove_duplicate=False))
-    lines = "".join(_tie_line(copy, original) for copy, original in pairs if copy in known and original in known)
+    lines = [_tie_line(copy, original) for copy, original in pairs if copy in known and original in known]
     if not lines:
         raise NotApplicableError("the model that runs has no parameters of these names")
-    return Applied(lines)
+    return Applied("".join(lines), places=len(lines))
 
 
 def _tie_line(copy: str, original: str) -> str:
@@ -30,7 +30,8 @@ def take_out(trial: Trial) -> Applied:
     known = [path for path in modules if trial.module(path) is not None]
     if not known:
         raise NotApplicableError("a single parameter is taken out where the model makes it: its code may ask for it")
-    return Applied(f"for path in {literal(known)}:\n    model.set_submodule(path, torch.nn.Identity())\n")
+    code = f"for path in {literal(known)}:\n    model.set_submodule(path, torch.nn.Identity())\n"
+    return Applied(code, places=len(known))
 
 
 @transformation("recomputed-weight", stage="weights")
@@ -41,7 +42,8 @@ def compute_once(trial: Trial) -> Applied:
         raise NotApplicableError("it is computed in a forward, whose code only its author can change")
     return Applied(
         f"for path, name in {literal(list(dict.fromkeys(found)))}:\n"
-        "    torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule(path), name)\n"
+        "    torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule(path), name)\n",
+        places=len(found),
     )
 
 

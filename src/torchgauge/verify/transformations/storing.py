@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from torchgauge.advise.matrices import model_name
@@ -11,7 +12,7 @@ from torchgauge.verify.trial import Applied, NotApplicableError, Trial
 from torchgauge.view import View
 
 
-@transformation("narrower-type", stage="weights", tolerance=0.0)
+@transformation("narrower-type", stage="weights")
 def narrower(trial: Trial) -> Applied:
     """There and back again: what is stored is narrow, what is loaded and computed with is as before."""
     rows = [row for row in View(trial.capture).weights if row.get("fits") and row.shared_with is None]
@@ -29,7 +30,5 @@ def narrower(trial: Trial) -> Applied:
 
 
 def _stored(model: nn.Module, kinds: dict[str, str]) -> int:
-    import torch
-
     state = model.state_dict().items()
     return sum((t.to(getattr(torch, kinds[name])) if name in kinds else t).nbytes for name, t in state)

@@ -12,31 +12,41 @@ from torchgauge.verify.code import literal
 from torchgauge.verify.registry import transformation
 from torchgauge.verify.trial import Applied, NotApplicableError, Trial
 
+Place = Mapping[str, Any]
+Groups = dict[str, list[Place]]
+
 _SHIFTS = {"bias", "beta", "shift", "b"}
 _AMID = "it stands amid other work in a forward, whose code only its author can change"
 
 
 @transformation("gelu-by-hand")
 def torch_gelu(trial: Trial) -> Applied:
-    paths = _whole_modules(trial)
-    if any(next(trial.model.get_submodule(path).parameters(), None) is not None for path in paths):
+    found = _whole_modules(trial)
+    if any(next(trial.model.get_submodule(path).parameters(), None) is not None for path in found):
         raise NotApplicableError(_AMID)
-    form = "tanh" if "tanh" in str(trial.row["code"]) else "none"
+    forms = [(path, _gelu_form(places)) for path, places in found.items()]
     return Applied(
-        f"for path in {literal(paths)}:\n    model.set_submodule(path, torch.nn.GELU(approximate={form!r}))\n"
+        f"for path, form in {literal(forms)}:\n    model.set_submodule(path, torch.nn.GELU(approximate=form))\n",
+        places=_count(found),
     )
+
+
+def _gelu_form(places: Iterable[Place]) -> str:
+    return "none" if any("aten::erf" in place["evidence"]["passes"] for place in places) else "tanh"
 
 
 @transformation("norm-by-hand")
 def torch_norm(trial: Trial) -> Applied:
     is_layer_norm = "layer_norm" in str(trial.row["code"])
-    lines = [_norm_line(trial, path, is_layer_norm) for path in _whole_modules(trial)]
+    found = _whole_modules(trial)
+    lines = [_norm_line(trial, path, is_layer_norm) for path in found]
     function = "layer_norm" if is_layer_norm else "rms_norm"
     return Applied(
         "def normalised(weight, bias, eps):\n"
         f"    shift = {'(bias,)' if is_layer_norm else '()'}\n"
         f"    return lambda x: torch.nn.functional.{function}(x, x.shape[-1:], weight, *shift, eps=eps)\n\n"
-        + "\n".join(lines)
+        + "\n".join(lines),
+        places=_count(found),
     )
 
 
@@ -65,15 +75,15 @@ def _eps(trial: Trial, path: str) -> float:
     return known[0]
 
 
-def _whole_modules(trial: Trial) -> list[str]:
-    """The modules that do nothing but this; others cannot be replaced."""
-    found = []
+def _whole_modules(trial: Trial) -> Groups:
+    """The modules that do nothing but this, with their places; others cannot be replaced."""
+    found: Groups = {}
     for path, places in _by_module(trial.places).items():
         module = trial.module(path)
         covered = {index for place in places for index in place["ops"]}
         work = {op.index for op in _forward_ops(trial, path)}
         if path and module is not None and not list(module.children()) and len(work - covered) <= _scaling(module):
-            found.append(path)
+            found[path] = places
     if not found:
         raise NotApplicableError(_AMID)
     return found
@@ -88,8 +98,12 @@ def _forward_ops(trial: Trial, path: str) -> Iterable[Any]:
     return (op for op in trial.capture.ops if op.module == path and op.phase == "forward" and op.status != FREE)
 
 
-def _by_module(places: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+def _count(groups: Groups) -> int:
+    return sum(map(len, groups.values()))
+
+
+def _by_module(places: Iterable[Place]) -> Groups:
+    groups: Groups = {}
     for place in places:
         groups.setdefault(str(place["module"] or ""), []).append(place)
     return groups

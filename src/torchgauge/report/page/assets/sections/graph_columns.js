@@ -24,35 +24,12 @@
         }
       }
     }
-    for (const way of longWays(layers)) straighten(way, layers, x, width, gap);
+    tg.graph.straighten(layers, x, width, gap);
     let left = Infinity;
     for (const [vertex, at] of x) left = Math.min(left, at - width(vertex) / 2);
     for (const [vertex, at] of x) x.set(vertex, at - left);
     return x;
   };
-
-  // The bends of each long way, from above; the first entry is where the way begins.
-  function longWays({ segments, count }) {
-    const onward = new Map(segments.filter(({ upper, lower }) => Math.min(upper, lower) >= count).map(({ upper, lower }) => [upper, lower]));
-    return segments.filter(({ upper, lower }) => upper < count && lower >= count).map(({ upper, lower }) => {
-      const way = [upper, lower];
-      while (onward.has(way[way.length - 1])) way.push(onward.get(way[way.length - 1]));
-      return way;
-    });
-  }
-
-  // One column for the whole way, where between its neighbours in all rows there is one.
-  function straighten([source, ...bends], { rows, rankOf }, x, width, gap) {
-    let [low, high] = [-Infinity, Infinity];
-    for (const bend of bends) {
-      const row = rows[rankOf.get(bend)];
-      const place = row.indexOf(bend);
-      const [left, right] = [row[place - 1], row[place + 1]];
-      if (left !== undefined) low = Math.max(low, x.get(left) + width(left) / 2 + gap);
-      if (right !== undefined) high = Math.min(high, x.get(right) - width(right) / 2 - gap);
-    }
-    if (low <= high) for (const bend of bends) x.set(bend, Math.min(Math.max(x.get(source), low), high));
-  }
 
   // Positions in this order, with the least weighted sum of distances from the wishes: less the room they need,
   // positions only have to ascend, and blocks that want to stand the wrong way round merge at their weighted median.

@@ -3,6 +3,7 @@
 (() => {
   const SWEEPS = 8;
   const [GRID, PAGE] = [6, 660]; // so many beside each other, and no wider, still fit a page
+  const WIDEST = 1e6;
 
   // arcs: [{tail, head, strand, tailX, headX}]; they get `way` and `goesBack`. Numbers from `count` on are bends.
   tg.graph.layers = (count, entries, exits, arcs, widths) => {
@@ -116,15 +117,20 @@
 
   function mean(sides, places, otherwise) {
     if (!sides) return otherwise;
-    return sides.reduce((sum, { vertex }) => sum + places.get(vertex), 0) / sides.length;
+    return sides.reduce((sum, { vertex, segment }) => sum + places.get(vertex) + port(vertex, segment), 0) / sides.length;
   }
+
+  // Where on a vertex a segment ends, as a part of a place: below one half for whatever fits a page.
+  const port = (vertex, { upper, upperX, lowerX }) => (vertex === upper ? upperX : lowerX) / WIDEST;
 
   const placesOf = (rows) => new Map(rows.flatMap((row) => row.map((vertex, place) => [vertex, place])));
 
   function crossings({ rows, segments, rankOf }) {
     const places = placesOf(rows);
     const ends = rows.map(() => []);
-    for (const { upper, lower } of segments) ends[rankOf.get(upper)].push([places.get(upper), places.get(lower)]);
+    for (const segment of segments) {
+      ends[rankOf.get(segment.upper)].push([segment.upper, segment.lower].map((vertex) => places.get(vertex) + port(vertex, segment)));
+    }
     let total = 0;
     for (const pairs of ends) {
       pairs.sort((a, b) => a[0] - b[0] || a[1] - b[1]);

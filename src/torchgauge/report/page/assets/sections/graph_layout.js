@@ -114,13 +114,17 @@
     function topOf(vertex) {
       const [upper, lower] = bands[rankOf.get(vertex)];
       if (vertex >= count) return upper;
-      return upper + (lower - upper - (innerOf(vertex)?.height ?? 0)) / 2;
+      const free = lower - upper - (innerOf(vertex)?.height ?? 0);
+      return isInput(vertex) ? upper + free : upper + free / 2;
     }
 
     function bottomOf(vertex) {
       const [upper, lower] = bands[rankOf.get(vertex)];
-      return upper + lower - topOf(vertex);
+      return isInput(vertex) ? lower : upper + lower - topOf(vertex);
     }
+
+    // An input stands near what reads it, also beside a module that takes a whole page.
+    function isInput(vertex) { return item.inside[vertex - entering.size]?.kind === "input"; }
 
     // Arcs that share a piece of their way share its wire.
     function wires() {

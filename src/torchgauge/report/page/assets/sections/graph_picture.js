@@ -1,6 +1,7 @@
 // The scene as SVG. Everything that can be chosen is a button; arrow keys go to the nearest one in their direction.
 (() => {
   const [STRIP, ARROW, HEADER] = [4, 7, 24];
+  const ASIDE = 12; // a wire that turns by less leaves room for a text beside it
   const FONTS = { title: "12px", detail: "10.5px" };
   const pen = document.createElement("canvas").getContext("2d");
   const known = new Map();
@@ -74,12 +75,27 @@
 
     // What something makes is written once, where it first leaves.
     function shapes() {
-      const written = new Set();
-      return area.wires.filter(({ leaves, goesBack }) => leaves && !goesBack).map(({ points: [[x, y]], edges: [{ source }] }) => {
-        const text = written.has(source) ? "" : options.words.made(source);
-        written.add(source);
-        return text ? tg.svg("text", { class: "graph-shape", x: x + 7, y: y + 14 }, text) : null;
+      const [leaving, arriving, written] = [new Map(), new Map(), new Map()];
+      const add = (map, key, value) => (map.has(key) ? map.get(key).push(value) : map.set(key, [value]));
+      for (const { points, leaves, goesBack, edges: [{ source }] } of area.wires) {
+        const end = points[points.length - 1];
+        add(arriving, end.join(), points[0][0]);
+        if (leaves && !goesBack) add(leaving, source, { start: points[0], end });
+      }
+      const places = [...leaving].map(([source, own]) => ({ start: own[0].start, ends: own.map(({ end }) => end), text: options.words.made(source) }));
+      places.sort((a, b) => a.start[0] - b.start[0] || a.start[1] - b.start[1]);
+      return places.map(({ start: [x, y], ends, text }) => {
+        const width = textWidth(text, "detail");
+        const isLeft = turnRight(x, ends, arriving) && x - 7 - width > (written.get(y) ?? 0);
+        written.set(y, isLeft ? x : x + 7 + width);
+        return text ? tg.svg("text", { class: "graph-shape", x: isLeft ? x - 7 : x + 7, y: y + 14, "text-anchor": isLeft ? "end" : null }, text) : null;
       });
+    }
+
+    // Whether the wires from here, or others to where they end, pass on the right only: the text stands on the left.
+    function turnRight(x, ends, arriving) {
+      const aside = ends.flatMap((end) => [end[0], ...arriving.get(end.join())]).map((other) => other - x);
+      return Math.max(...aside) > 0.5 && Math.min(...aside) > -ASIDE;
     }
 
     function node(box) {

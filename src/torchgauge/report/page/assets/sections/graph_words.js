@@ -79,12 +79,24 @@
       return value ? `${tg.format.count(value)} ${noun}${item.count > 1 ? " each" : ""}` : "";
     }
 
+    // What is recorded of a module is its first call: elsewhere it may be given, and return, other shapes.
+    function returned(place) {
+      const row = graph.row[place];
+      const [made, first] = [place, graph.row.indexOf(row)].map(lastMade);
+      return (made === first ? tg.modules.get(row, "output_shapes") : made) ?? "";
+    }
+
+    function lastMade(place) {
+      const last = stepsIn(place).reduce((most, step) => Math.max(most, step), -1);
+      return last < 0 ? undefined : (opOf(last, "output_shapes") ?? "").split(", ")[0];
+    }
+
     // The shape of what an item gives.
     function made(item) {
       if (item.kind === "step") return (opOf(item.number, "output_shapes") ?? "").split(", ")[0];
       if (item.kind === "input") return graph.data.tensors[graph.data.inputs[item.number][1]][0];
       if (item.kind !== "place") return "";
-      const shapes = (tg.modules.get(graph.row[item.number], "output_shapes") ?? "").split(", ");
+      const shapes = returned(item.number).split(", ");
       return shapes.length > 1 ? `${shapes[0]} +${shapes.length - 1}` : shapes[0];
     }
 

@@ -27,6 +27,7 @@
     return [
       ["Latency", tg.format.seconds(latency.median_s), `${interval}, on ${device}`],
       latency.runs > 1 ? ["Spread", "", spread] : null,
+      tg.isKnown(latency.host_s) ? ["Host", tg.format.seconds(latency.host_s), `until the call returns, ${tg.format.percent(latency.host_s / latency.median_s)} of the median`] : null,
       tg.isKnown(latency.throughput_per_s) ? ["Throughput", tg.format.rate(latency.throughput_per_s), "samples, at the median"] : null,
       tg.isKnown(latency.cold_s) ? ["First run", tg.format.seconds(latency.cold_s), `cold; then ${tg.plural(latency.warmup_runs ?? 0, "run")} to warm up`] : null,
       tg.isKnown(threads.intra_op) ? ["Threads", tg.format.exact(threads.intra_op), `intra-op, ${tg.format.exact(threads.inter_op)} inter-op${tg.isKnown(threads.utilisation) ? `; busy ${tg.format.percent(threads.utilisation)} of their time` : ""}`] : null,

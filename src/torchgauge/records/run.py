@@ -1,0 +1,49 @@
+"""What was analysed, where and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    """`metadata` is what an archive says of itself: versions, byte order, identity."""
+
+    name: str
+    kind: str = "module"
+    format: str | None = None
+    files: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where the analysis ran. `device` is the name of the accelerator the model was on, None for the processor;
+    `settings` are the switches and variables that decide how fast it runs there."""
+
+    python: str
+    torch: str
+    platform: str
+    cpu: str
+    cpu_cores: int | None
+    memory_bytes: int | None
+    threads: int
+    packages: Mapping[str, str] = field(default_factory=dict)
+    device: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run.
+
+    `results` are the ops that wrote what the model gives back."""
+
+    mode: str | None
+    reason: str | None
+    device: str
+    train: bool
+    warnings: tuple[str, ...] = ()
+    results: tuple[int, ...] = ()

@@ -1,0 +1,75 @@
+"""What is known of a tensor without its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+ITEM_BITS: Mapping[str, int] = {
+    "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "complex128": 128, "complex64": 64, "complex32": 32,
+    "float8_e4m3fn": 8, "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
+    "float4_e2m1fn_x2": 8, "int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint64": 64, "uint32": 32,
+    "uint16": 16, "uint8": 8, "bool": 8, "qint8": 8, "quint8": 8, "qint32": 32, "quint4x2": 8, "quint2x4": 8,
+    "bits8": 8, "bits16": 16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What is known of a tensor without its values; `stride` is None for a contiguous one."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    stride: tuple[int, ...] | None = None
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        # Types of later torch releases that the table lacks carry their width in their name.
+        bits = ITEM_BITS.get(self.dtype) or int("".join(c for c in self.dtype.split("_")[0] if c.isdigit()) or 8)
+        return max(bits // 8, 1)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.itemsize
+
+    @property
+    def distinct_numel(self) -> int:
+        """Elements that exist in memory: a dimension expanded with stride 0 counts once."""
+        if self.stride is None:
+            return self.numel
+        return prod(size if step else min(size, 1) for size, step in zip(self.shape, self.stride, strict=True))
+
+    @property
+    def distinct_bytes(self) -> int:
+        return self.distinct_numel * self.itemsize
+
+    @property
+    def is_floating(self) -> bool:
+        return self.dtype.startswith(("float", "bfloat"))
+
+    @property
+    def is_complex(self) -> bool:
+        return self.dtype.startswith("complex")
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Floating or complex: work on it counts as flops."""
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+def tensor_specs(value: Any) -> Iterator[TensorSpec]:
+    """The tensor specs in a nested structure, in order."""
+    if isinstance(value, TensorSpec):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensor_specs(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensor_specs(item)

@@ -1,0 +1,62 @@
+"""Modules in modules, as deep as torch itself can call them; what is deeper is said clearly."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchgauge as tg
+from torchgauge.capture import Request
+from torchgauge.capture.run import see
+from torchgauge.capture.surroundings import nesting
+from torchgauge.source import Candidate
+
+CPU = torch.device("cpu")
+
+
+def nested(levels: int) -> nn.Module:
+    model: nn.Module = nn.Linear(4, 4)
+    for _ in range(levels):
+        model = nn.Sequential(model)
+    return model
+
+
+def test_what_torch_can_call_an_analysis_can() -> None:
+    model, x = nested(205), torch.ones(1, 4)
+    model(x)
+    assert tg.analyze(model, inputs=x).totals.macs == 16
+    assert tg.analyze(model).totals.macs == 16
+
+
+@pytest.mark.parametrize("levels", [600, 3000])
+def test_what_is_nested_deeper_is_told_with_what_to_do(levels: int) -> None:
+    limit, model = sys.getrecursionlimit(), nested(levels)
+    with pytest.raises(tg.InputError, match=rf"nested {levels + 1} deep.*sys\.setrecursionlimit"):
+        see(model, [Candidate((torch.ones(1, 4),), {}, None)], Request(CPU))
+    assert sys.getrecursionlimit() == limit
+
+
+def test_it_is_told_too_where_inputs_are_to_be_inferred() -> None:
+    with pytest.raises(tg.InputError, match="nested 3001 deep"):
+        tg.analyze(nested(3000))
+
+
+def test_a_forward_that_calls_itself_without_end_is_the_models_own_failure() -> None:
+    class Endless(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.forward(x)
+
+    with pytest.raises(tg.ForwardError, match="recursion"):
+        tg.analyze(Endless(), inputs=torch.ones(1))
+
+
+def test_the_nesting_is_that_of_the_longest_path() -> None:
+    shared = nn.Sequential(nn.ReLU())
+    model = nn.Sequential(shared, nn.Sequential(nn.Sequential(shared)))
+    assert nesting(model) == 5
+    holds_itself = nn.Module()
+    holds_itself.inner = holds_itself
+    assert nesting(holds_itself) == 2
