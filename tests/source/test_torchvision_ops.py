@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from torchgauge.source import torchvision_ops
 from torchgauge.source.torchvision_ops import _suppress_non_maxima
 
 # A torchvision without its extension, whose import asks for what the real one's import asks for.
@@ -81,3 +82,18 @@ def test_it_agrees_with_torchvisions_own_kernel_where_that_loads() -> None:
     boxes = torch.cat([corners, corners + torch.rand(200, 2, generator=generator) * 5], dim=1)
     scores = torch.rand(200, generator=generator)
     assert _suppress_non_maxima(boxes, scores, 0.4).tolist() == ops.nms(boxes, scores, 0.4).tolist()
+
+
+@pytest.mark.parametrize("name", ["_C.so", "_C_stable.so", "_C.cpython-311-x86_64-linux-gnu.so"])
+def test_the_extension_is_found_by_each_of_its_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(torch.ops, "load_library", loaded.append)
+    monkeypatch.setattr(torchvision_ops, "_is_defined", lambda: bool(loaded))
+    (tmp_path / "image.so").touch()
+    assert not torchvision_ops._extension_loads(tmp_path)
+
+    (tmp_path / name).touch()
+    assert torchvision_ops._extension_loads(tmp_path)
+    assert loaded == [str(tmp_path / name)]

@@ -30,6 +30,8 @@ _WARNING = (
     "others (deformable convolution, RoI pooling) cannot run. Install the torchvision build that matches torch."
 )
 
+_SUFFIXES = (*EXTENSION_SUFFIXES, ".so", ".dylib", ".pyd", ".dll")
+
 _BLOCK = 512  # boxes compared with all others at a time: bounds the memory
 
 # A torch.library.Library takes its definitions back when it is collected.
@@ -96,17 +98,19 @@ def _is_defined() -> bool:
 
 
 def _extension_loads(folder: Path) -> bool:
-    library = next((path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_C{suffix}").exists()), None)
-    if library is None:
-        return False
+    """Its name changed (`_C`, `_C_stable`): where one loads that was taken for missing, two definitions of an operator
+    would end the process."""
     # Windows looks for the libraries that the extension links to in listed folders only.
     add_folder = getattr(os, "add_dll_directory", nullcontext)
-    try:
-        with add_folder(str(folder)):
-            torch.ops.load_library(str(library))
-    except OSError:
-        return False
-    return _is_defined()
+    for library in sorted(path for path in folder.glob("_C*") if path.name.endswith(_SUFFIXES)):
+        try:
+            with add_folder(str(folder)):
+                torch.ops.load_library(str(library))
+        except OSError:
+            continue
+        if _is_defined():
+            return True
+    return False
 
 
 def _admit_nms() -> None:
