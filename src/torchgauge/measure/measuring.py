@@ -80,8 +80,8 @@ def measure_latency(work: Work) -> None:
         timed = time_runs(work.run, work.order.budget, beside=host.run if host else _watching(work))
     elapsed, used = perf_counter() - begin, process_time() - used
     work.figures |= _headline(work.subject, timed, noted)
-    if host is not None and work.figures["latency"]:
-        work.figures["latency"]["host_s"] = host.median_s
+    if work.figures["latency"]:
+        work.figures["latency"]["host_s"] = host.median_s if host else None
     threads = work.figures["threads"]
     threads["utilisation"] = used / elapsed / threads["intra_op"] if elapsed > 0 else None
     if timed.failure is not None:

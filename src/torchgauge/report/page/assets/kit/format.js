@@ -93,7 +93,7 @@
     joules: known(prefixed("J")),
     watts: known(prefixed("W")),
     grams: known(prefixed("g")),
-    percent: known((share) => `${fixed(share * 100, 1)} %`),
+    percent: known((share) => `${fixed(share * 100, 1).replace(/^-(?=0\.0$)/, "")} %`),  // no minus before zero
     value: known((value) => general(value, 3)),
     decibels: known((value) => `${fixed(value, 1)} dB`),
     shape: known((sizes) => (sizes.length ? sizes.join("×") : "scalar")),
