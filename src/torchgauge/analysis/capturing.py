@@ -50,15 +50,15 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
 
 
 def _architecture(source: Source, seen: Seen) -> ArchitectureRecord:
-    from torchgauge.source.architecture import describe_run, describe_shapes, stated_hyperparameters
-    from torchgauge.source.state_names import model_shapes
+    from torchgauge.source.architecture import describe_run, stated_hyperparameters
 
     stated = stated_hyperparameters(source.runnable)
     found = describe_run(seen.modules, seen.params, seen.ops, stated)
     if not source.assumed:
         return found
-    # The model states what was assumed when it was built: only the file knows better.
-    return replace(found, hyperparameters=describe_shapes(model_shapes(source.stored)).hyperparameters)
+    # The model states them as if it knew.
+    assumed = {**source.assumed, "assumed": list(source.assumed)}
+    return replace(found, hyperparameters=found.hyperparameters | assumed)
 
 
 def stored_capture(source: Source) -> Capture:

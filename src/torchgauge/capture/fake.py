@@ -46,7 +46,9 @@ class FakeRun(TorchDispatchMode):
         if device.type == "cuda" and not torch.cuda.is_available():
             # As torch's own fake mode does: else making a tensor there starts the driver before any mode is asked.
             self._mode_key = torch._C._TorchDispatchModeKey.FAKE
-            torch._C._ensureCUDADeviceGuardSet()
+            ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+            if ensure is not None:  # torch 2.6 does without
+                ensure()
         self.recorder = recorder
         self.device = device
         self.assume = assume

@@ -31,6 +31,8 @@ def train_step(
     if not roots:
         raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
     gradients = [gradient_of(root) for root in roots]
+    # What torch imports at its first step runs ops of its own, so this is not the first.
+    torch.optim.AdamW([torch.nn.Parameter(torch.empty(0))]).step()
     recorder.phase = "backward"
     with run, torch.autograd.set_multithreading_enabled(False):  # other threads would not be seen
         torch.autograd.backward(roots, gradients)
