@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.trying import advised, apart, bench, changed, not_applicable, row, x
-from torchgauge.measure.absence import Absent
 from torchgauge.verify import NotApplicableError
 from torchgauge.verify.transformations.precision import require_bfloat16
 
@@ -57,7 +56,7 @@ def test_a_weight_is_kept_in_the_type_it_is_used_in() -> None:
 
 
 def test_a_cpu_without_bfloat16_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.measure.supported._probe", lambda name: Absent(f"{name} cannot run"))
+    monkeypatch.setattr("torchgauge.capture.supported._probe", lambda name: f"{name} cannot run")
 
     with pytest.raises(NotApplicableError, match="bfloat16 cannot run"):
         require_bfloat16(torch.device("cpu"))
@@ -67,7 +66,7 @@ def test_a_cpu_without_bfloat16_is_the_reason(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("rule", ["autocast-bf16", "memory-bound-layers"])
 def test_narrow_arithmetic_is_what_the_code_asks_for(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a sum alone: it needs no instruction that a CPU may lack."""
-    monkeypatch.setattr("torchgauge.measure.supported._probe", lambda name: None)
+    monkeypatch.setattr("torchgauge.capture.supported._probe", lambda name: None)
 
     class Sum(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, bool]:

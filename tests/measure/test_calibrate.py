@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from torchgauge.capture.supported import death_text
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware import peaks_of
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.calibrate import DTYPES, ProbeDiedError, calibrate, death_text, doubts, rates
+from torchgauge.measure.calibrate import DTYPES, ProbeDiedError, calibrate, doubts, rates
 from torchgauge.measure.rates import COPY, buffer_bytes, last_cache_bytes, matmul, outcome
 
 CPU = torch.device("cpu")
@@ -123,10 +124,3 @@ def test_other_work_on_the_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> 
     assert doubts("cuda:0") == []
     monkeypatch.setattr("psutil.getloadavg", lambda: (0.1, 0.0, 0.0))
     assert doubts("cpu") == []
-
-
-@pytest.mark.parametrize(
-    ("code", "said"), [(-signal.SIGILL, "lacks an instruction"), (-signal.SIGSEGV, "SIGSEGV"), (3, "status 3")]
-)
-def test_an_exit_status_is_put_into_words(code: int, said: str) -> None:
-    assert said in death_text(code)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from torchgauge.capture import supported
 from torchgauge.errors import InputError
-from torchgauge.measure import ready, supported
-from torchgauge.measure.absence import Absent
+from torchgauge.measure import ready
 from torchgauge.measure.subject import require_device
 from torchgauge.source import Candidate, resolve
 from torchgauge.source.opened import Source
@@ -122,7 +122,7 @@ def test_a_device_that_nothing_is_measured_on_is_named() -> None:
 
 def test_a_type_whose_instructions_the_processor_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(2, 2).to(torch.bfloat16)
-    lacking = Absent("bfloat16 cannot run on this processor: SIGILL")
+    lacking = "bfloat16 cannot run on this processor: SIGILL"
     monkeypatch.setattr(supported, "_probe", {"bfloat16": lacking}.get)
     with pytest.raises(InputError, match="SIGILL"), ready(model, Candidate((torch.ones(1, 2),), {}, None), device=CPU):
         pass

@@ -58,7 +58,7 @@ def _architecture(source: Source, seen: Seen) -> ArchitectureRecord:
         return found
     # The model states them as if it knew.
     assumed = {**source.assumed, "assumed": list(source.assumed)}
-    return replace(found, hyperparameters=found.hyperparameters | assumed)
+    return replace(found, hyperparameters={**found.hyperparameters, **assumed})
 
 
 def stored_capture(source: Source) -> Capture:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from torchgauge.capture.supported import death_text
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware import remember
 from torchgauge.measure.absence import Absent
@@ -117,14 +117,3 @@ def _watch(probe: subprocess.Popen[str]) -> Timer:
     watch.daemon = True
     watch.start()
     return watch
-
-
-def death_text(code: int) -> str:
-    """What an exit status means."""
-    if code == -signal.SIGILL:
-        return "the processor lacks an instruction that torch uses for it (SIGILL)"
-    if sys.platform != "win32" and code == -signal.SIGKILL:
-        return f"it was stopped: no answer within {_PATIENCE_S:.0f} s, or out of memory"
-    if code < 0:
-        return f"the process was ended by {signal.Signals(-code).name}"
-    return f"the process ended with status {code}"

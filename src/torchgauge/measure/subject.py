@@ -13,9 +13,9 @@ from torch import nn
 
 from torchgauge.capture.lazy import is_lazy
 from torchgauge.capture.structure import map_tensors, materialise
+from torchgauge.capture.supported import missing_arithmetic
 from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import InputError
-from torchgauge.measure.supported import missing_arithmetic
 from torchgauge.source import Candidate
 from torchgauge.source.building import rng_untouched
 
@@ -97,7 +97,7 @@ def _require_arithmetic(model: nn.Module, device: torch.device) -> None:
     for dtype in {parameter.dtype for parameter in model.parameters()}:
         missing = missing_arithmetic(dtype, device)
         if missing is not None:
-            raise InputError(f"{missing.reason}: choose another with dtype= (--dtype)")
+            raise InputError(f"{missing}: choose another with dtype= (--dtype)")
 
 
 def _initialised(model: nn.Module, candidate: Candidate) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from torchgauge.measure.supported import missing_arithmetic
+from torchgauge.capture.supported import missing_arithmetic
 from torchgauge.verify.registry import BFLOAT16, TF32, transformation
 from torchgauge.verify.trial import Applied, NotApplicableError, Trial
 
@@ -78,4 +78,4 @@ def channels_last(trial: Trial) -> Applied:
 def require_bfloat16(device: torch.device) -> None:
     missing = missing_arithmetic(torch.bfloat16, device)
     if missing is not None:
-        raise NotApplicableError(missing.reason)
+        raise NotApplicableError(missing)

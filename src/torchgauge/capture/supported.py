@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -9,8 +10,6 @@ from functools import cache
 import torch
 
 from torchgauge.capture.ghost import dtype_name
-from torchgauge.measure.absence import Absent
-from torchgauge.measure.calibrate import death_text
 
 # Torch has kernels of its own for the others on every processor; these use instructions that some processors lack.
 _DOUBTFUL = frozenset((torch.bfloat16, torch.float16))
@@ -25,16 +24,27 @@ with torch.no_grad():
 """
 
 
-def missing_arithmetic(dtype: torch.dtype | None, device: torch.device) -> Absent | None:
+def missing_arithmetic(dtype: torch.dtype | None, device: torch.device) -> str | None:
     """Why matrix products in this type cannot run here; None where they can."""
     return _probe(dtype_name(dtype)) if device.type == "cpu" and dtype in _DOUBTFUL else None
 
 
 @cache
-def _probe(name: str) -> Absent | None:
+def _probe(name: str) -> str | None:
     command = [sys.executable, "-c", _PROBE.format(name=name)]
     try:
         code = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False).returncode
     except subprocess.TimeoutExpired:
-        return Absent(f"{name} gave no answer within {_PATIENCE_S:.0f} s")
-    return Absent(f"{name} cannot run on this processor: {death_text(code)}") if code else None
+        return f"{name} gave no answer within {_PATIENCE_S:.0f} s"
+    return f"{name} cannot run on this processor: {death_text(code)}" if code else None
+
+
+def death_text(code: int) -> str:
+    """What the exit status of a process means."""
+    if code == -signal.SIGILL:
+        return "the processor lacks an instruction that torch uses for it (SIGILL)"
+    if sys.platform != "win32" and code == -signal.SIGKILL:
+        return "it was stopped: it took too long, or was out of memory"
+    if code < 0:
+        return f"the process was ended by {signal.Signals(-code).name}"
+    return f"the process ended with status {code}"

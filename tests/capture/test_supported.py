@@ -1,0 +1,66 @@
+"""Types that a processor may lack instructions for."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchgauge as tg
+from torchgauge.capture import supported
+from torchgauge.capture.supported import _probe, death_text, missing_arithmetic
+
+CPU = torch.device("cpu")
+
+
+def test_types_that_every_processor_has_are_not_probed() -> None:
+    _probe.cache_clear()
+    assert missing_arithmetic(torch.float32, CPU) is None
+    assert missing_arithmetic(None, CPU) is None
+    assert missing_arithmetic(torch.bfloat16, torch.device("cuda", 0)) is None
+    assert _probe.cache_info().misses == 0
+
+
+def test_a_process_that_fails_is_told_and_asked_once() -> None:
+    _probe.cache_clear()
+    found = _probe("no_such_type")
+    assert found is not None
+    assert "no_such_type cannot run on this processor" in found
+    assert _probe("no_such_type") is found
+    assert _probe.cache_info().misses == 1
+
+
+def test_a_type_that_runs_is_not_missing() -> None:
+    assert _probe("float32") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(-signal.SIGILL, "lacks an instruction"), (-signal.SIGSEGV, "SIGSEGV"), (3, "status 3")]
+)
+def test_an_exit_status_is_put_into_words(code: int, said: str) -> None:
+    assert said in death_text(code)
+
+
+class Branching(nn.Module):
+    """What it does next depends on its data; the linear layer is only safe to run where its type is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4, dtype=torch.bfloat16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y if bool(y.sum() > 0) else y + 1
+
+
+def test_a_model_that_looks_at_its_data_is_not_run_in_a_type_the_processor_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supported, "_probe", lambda name: f"{name} cannot run on this processor")
+    x = torch.ones(1, 4, dtype=torch.bfloat16)
+
+    with pytest.raises(tg.ForwardError, match=r"looks at the values of its data.*bfloat16 cannot run"):
+        tg.analyze(Branching(), inputs=x)
+    assert tg.analyze(Branching(), inputs=x.float(), dtype="float32").capture.run.mode == "real"
