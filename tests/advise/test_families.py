@@ -26,7 +26,7 @@ FAMILIES = {
     "autocast, bf16": ("autocast-bf16", "bfloat16-weights"),
     "TF32": ("tf32-off",),
     "torch.compile": ("dispatch-bound", "pointwise-chain", "linear-activation", "conv-bn-activation"),
-    "CUDA graphs": ("launch-bound",),
+    "CUDA graphs": ("launch-bound", "launch-limit"),
     "dimensions for tensor cores": ("odd-dimensions",),
     "batch at the knee": ("batch-at-knee",),
     "promotions and casts": ("type-promotion", "cast-round-trip", "weight-cast"),

@@ -9,6 +9,7 @@ from torch import nn
 
 from tests.advise.trying import applied, bench, changed, row, rule_with, timed_bench
 from torchgauge.verify.code import function_text
+from torchgauge.verify.pairs import ROUNDS
 from torchgauge.verify.verifying import verify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -45,13 +46,13 @@ def test_what_was_luck_does_not_hold_twice_and_leaves_the_plan(monkeypatch: pyte
     assert verdicts["lucky"]["ci95"] == pytest.approx([0.0, 0.5])
     assert verdicts["lucky"]["reason"] == "no gain in time can be told from the noise"
     assert verdicts["sound"]["kept"] is True
-    assert verdicts["sound"]["time"]["rounds"] == 2
+    assert verdicts["sound"]["time"]["rounds"] == 4
     assert plan is not None
     assert plan["rules"] == ["sound"]
     assert plan["gain"] == pytest.approx(0.25)
 
 
-def test_rounds_that_do_not_agree_are_followed_by_two_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interval_spans_four_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "costs", iter([0.5, 0.8, 0.6, 0.7]), raising=False)
     with rule_with("changing", "model.cost = next(torch.costs)"):
         rows, _ = verify(timed_bench(), [row("changing")])
@@ -62,7 +63,7 @@ def test_rounds_that_do_not_agree_are_followed_by_two_more(monkeypatch: pytest.M
     assert found["time"]["rounds"] == 4
 
 
-def test_rounds_of_a_combination_that_do_not_agree_are_followed_by_two_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interval_of_a_combination_spans_four_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     # Together: when it is added, then in the rounds of the total.
     monkeypatch.setattr(torch, "costs", iter([0.3, 0.25, 0.4, 0.3, 0.35]), raising=False)
     half, more = "model.cost *= 0.5", "model.cost = next(torch.costs) if model.cost == 0.5 else 0.75"
@@ -74,7 +75,7 @@ def test_rounds_of_a_combination_that_do_not_agree_are_followed_by_two_more(monk
 
 
 def test_a_plan_of_one_is_what_was_measured_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "costs", iter([0.5, 0.5]), raising=False)  # no run more than those of the advice
+    monkeypatch.setattr(torch, "costs", iter([0.5] * ROUNDS), raising=False)  # no run more than those of the advice
     with rule_with("alone", "model.cost = next(torch.costs)"):
         rows, plan = verify(timed_bench(), [row("alone")])
 

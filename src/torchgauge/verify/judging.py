@@ -11,7 +11,7 @@ import torch
 from torchgauge.units import format_percent, format_value
 from torchgauge.verify.difference import Difference, difference
 from torchgauge.verify.meters import held_bytes, peak_bytes
-from torchgauge.verify.pairs import LEAST_ROUNDS, Paired
+from torchgauge.verify.pairs import ROUNDS, Paired
 from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE
 from torchgauge.verify.sides import SEED, Bench, Side
 from torchgauge.verify.trial import Applied
@@ -21,7 +21,7 @@ _HELD = ("param_bytes", "stored_bytes")
 # The time of what is advised for memory is told besides, less exactly.
 _BESIDES = 0.5
 # What is advised for time is measured in rounds, at times apart.
-_ROUND = 1 / LEAST_ROUNDS
+_ROUND = 1 / ROUNDS
 # A model that differs from itself by so much (random numbers, atomics) is allowed as much again.
 _SELF = 2.0
 _RANDOM = "the model's outputs are random in part and it draws other random numbers, so they cannot be compared"

@@ -17,12 +17,12 @@ from torchgauge.verify.switches import Switches
 
 # With fewer the whole range is no interval of 95 %.
 LEAST_PAIRS = 6
-# Rounds of a comparison, at times apart; the last two where the first two do not agree.
-LEAST_ROUNDS, MOST_ROUNDS = 2, 4
+# Rounds of a comparison, at times apart. By two alone, a third pace of the machine is outside as often as not.
+ROUNDS = 4
 # On a noisy machine so many budgets may pass until the ratio is known this well; the share of one that warms up.
 _PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
 # And so many until there are pairs enough of what takes long.
-_LAST_PATIENCE = 10.0
+_LAST_PATIENCE = 20.0
 # A round whose ratio is known to no more than a tenth either way tells nothing of most gains.
 _NOISY = 0.2
 # Shorter ones are dominated by the clock and by what runs in between.
@@ -75,15 +75,8 @@ class Paired:
 
     @property
     def is_settled(self) -> bool:
-        """Whether another round would be of no use: they agree, or there are as many as there will be. By whether they
-        agree, never by what they say."""
-        rounds = self.rounds
-        if len(rounds) < LEAST_ROUNDS:
-            return False
-        if len(rounds) >= MOST_ROUNDS or self.spread is None:
-            return True
-        lows, highs = zip(*map(median_interval, rounds), strict=True)
-        return max(lows) <= min(highs)
+        """Whether there are as many rounds as there will be."""
+        return len(self.rounds) >= ROUNDS or self.spread is None
 
     @property
     def is_noisy(self) -> bool:

@@ -15,7 +15,7 @@ from torchgauge.verify.code import function_text
 from torchgauge.verify.difference import difference
 from torchgauge.verify.failures import attempted, silenced
 from torchgauge.verify.judging import TIME, Verdict, confirmed, failed, judge, measured
-from torchgauge.verify.pairs import MOST_ROUNDS
+from torchgauge.verify.pairs import ROUNDS
 from torchgauge.verify.planning import Candidate, Note, again, draft, member, no_plan
 from torchgauge.verify.reasons import REASONS, UNKNOWN
 from torchgauge.verify.registry import TRANSFORMATIONS, Transformation, load_transformations
@@ -49,14 +49,14 @@ def verify(bench: Bench, advice: Sequence[Row], tell: Tell | None = None) -> tup
     or was interrupted, which leaves what was verified until then."""
     load_transformations()
     work = _Verification(bench, list(advice))
-    note = _Progress(tell, 2 * len(advice) + 1)
+    note = _Progress(tell, ROUNDS * len(advice) + 1)
     try:
         failure = _own_failure(work) if any(row["rule"] in TRANSFORMATIONS for row in advice) else None
         if failure is not None:
             return [unverified(row, failure) for row in advice], no_plan(failure)
         work.try_all(note)
         plan = draft(work.bench, work.candidates(), note)
-        for _ in range(MOST_ROUNDS - 1):
+        for _ in range(ROUNDS - 1):
             work.try_again(note)
             plan = None if plan is None else again(work.bench, plan, work.candidates(), note)
         return work.rows, None if plan is None else member(plan, train=bench.train)

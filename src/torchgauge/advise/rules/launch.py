@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.units import format_whole_percent
 
 # Of the undisturbed time that the CPU must spend on ops that do next to nothing.
 _LEAST_LAUNCHED = 0.3
+# Of a run, what the host may take for its launches before it holds up kernels in narrower types.
+_HELD_UP = 0.5
+_NARROWER = ("matmul", "convolution", "attention", "recurrent")
+_GRAPH = "graphed = torch.cuda.make_graphed_callables(model, inputs)"
+_GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
 
 
 @rule("launch-bound", family="launch")
@@ -25,17 +31,39 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
         where=Where(""),
         evidence={"time_s": whole, "kernels_s": busy, "idle_share": idle, "ops": len(evidence.capture.ops)},
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
-        code="model = torch.compile(model, mode='reduce-overhead')"
-        if trains
-        else "graphed = torch.cuda.make_graphed_callables(model, inputs)",
+        code="model = torch.compile(model, mode='reduce-overhead')" if trains else _GRAPH,
         expected_gain=Gain(
             "time_s",
             idle / 2,
             idle,
             "the device's idle share of the undisturbed time; half of it at least, by judgement",
         ),
-        risk="shapes and addresses are fixed; no branches on data, no transfers inside",
+        risk=_GRAPH_RISK,
         confidence="high",
+    )
+
+
+@rule("launch-limit", family="launch")
+def launch_limit(evidence: Evidence) -> Iterator[Advice]:
+    """The device is kept busy, but by float32: with the kernels of narrower types it would wait for the host."""
+    most = evidence.most_gain()
+    if evidence.waits_for_host or evidence.is_train or not evidence.time_s or most > 1 - _HELD_UP:
+        return
+    products = [op for op in evidence.forward if op.category in _NARROWER and op.signature.dtype == "float32"]
+    if evidence.time_share(products).value < _HELD_UP:
+        return
+    yield Advice(
+        rule="launch-limit",
+        where=Where(""),
+        evidence={"time_s": evidence.time_s, "host_s": (1 - most) * evidence.time_s, "float32_ops": len(products)},
+        recommendation="replay the run as a CUDA graph before its types are made narrower: launches take the host "
+        f"{format_whole_percent(1 - most)} of a run, and faster kernels would wait for them",
+        code=_GRAPH,
+        expected_gain=Gain(
+            "time_s", 0.0, evidence.idle_share, "the device's idle share now; it grows as the kernels get faster"
+        ),
+        risk=_GRAPH_RISK,
+        confidence="low",
     )
 
 

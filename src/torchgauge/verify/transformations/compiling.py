@@ -50,6 +50,7 @@ def compile_chains(trial: Trial) -> Applied:
     return Applied(f"for path in {modules}:\n    model.get_submodule(path).compile()\n", places=len(known))
 
 
+@transformation("launch-limit", stage="graph")
 @transformation("launch-bound", stage="graph")
 def cuda_graph(trial: Trial) -> Applied:
     if trial.device.type != "cuda":

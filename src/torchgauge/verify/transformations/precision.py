@@ -26,12 +26,9 @@ def autocast(trial: Trial) -> Applied:
 @transformation("memory-bound-layers", stage="precision", tolerance=BFLOAT16)
 def all_bfloat16(trial: Trial) -> Applied:
     require_bfloat16(trial.device)
-    return Applied(
-        "def in_bfloat16(module, args, kwargs):\n"
-        "    cast = lambda x: x.to(torch.bfloat16) if torch.is_tensor(x) and x.is_floating_point() else x\n"
-        "    return tuple(map(cast, args)), {name: cast(x) for name, x in kwargs.items()}\n\n"
-        "model = model.to(torch.bfloat16)\n"
-        "model.register_forward_pre_hook(in_bfloat16, with_kwargs=True)\n"
+    return _with_inputs(
+        "model = model.to(torch.bfloat16)",
+        "cast = lambda x: x.to(torch.bfloat16) if torch.is_tensor(x) and x.is_floating_point() else x",
     )
 
 
@@ -65,13 +62,20 @@ def in_order(trial: Trial) -> Applied:
 
 @transformation("channels-last", stage="layout")
 def channels_last(trial: Trial) -> Applied:
+    return _with_inputs(
+        "model = model.to(memory_format=torch.channels_last)",
+        "is_image = lambda x: torch.is_tensor(x) and x.dim() == 4\n"
+        "cast = lambda x: x.to(memory_format=torch.channels_last) if is_image(x) else x",
+    )
+
+
+def _with_inputs(change: str, cast: str) -> Applied:
+    """The model changed, and its inputs by `cast` at every call. No hook: a CUDA graph allows none."""
     return Applied(
-        "def in_channels_last(module, args, kwargs):\n"
-        "    is_image = lambda x: torch.is_tensor(x) and x.dim() == 4\n"
-        "    turn = lambda x: x.to(memory_format=torch.channels_last) if is_image(x) else x\n"
-        "    return tuple(map(turn, args)), {name: turn(x) for name, x in kwargs.items()}\n\n"
-        "model = model.to(memory_format=torch.channels_last)\n"
-        "model.register_forward_pre_hook(in_channels_last, with_kwargs=True)\n"
+        f"{change}\n{cast}\nunchanged_forward = model.forward\n\n"
+        "def forward_with_cast_inputs(*args, **kwargs):\n"
+        "    return unchanged_forward(*map(cast, args), **{name: cast(x) for name, x in kwargs.items()})\n\n"
+        "model.forward = forward_with_cast_inputs\n"
     )
 
 
