@@ -152,6 +152,16 @@ def test_what_costs_time_by_itself_is_tried_beside_a_graph() -> None:
     ]
 
 
+def test_a_graph_that_gains_nothing_by_itself_is_tried_beside_shorter_kernels() -> None:
+    short = "model.cost *= 0.8; model.is_short = True"
+    graph = "model.cost *= 0.4 if hasattr(model, 'is_short') else 1.05"
+    plan = planned({"slow": "model.cost *= 1.5", "graph": graph, "short": short}, graph="graph")
+
+    assert plan["rules"] == ["short", "graph"]
+    assert plan["gain"] == pytest.approx(1 - 0.8 * 0.4)
+    assert [tried["kept"] for tried in plan["tried"]] == [True, False]
+
+
 def test_what_costs_time_by_itself_is_not_tried_without_a_graph() -> None:
     plan = planned({"slow": "model.cost *= 1.1", "fast": "model.cost *= 0.5"})
 

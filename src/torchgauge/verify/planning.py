@@ -1,7 +1,8 @@
 """The combination that verifies best: from the largest gain on, what gains further is added.
 
 A CUDA graph changes what gains: kernels are launched at once then, so shorter ones are worth more, and more of them
-cost nothing. Hence beside it also advice is tried that by itself only took more time.
+cost nothing. Hence beside it also advice is tried that by itself only took more time, and the graph itself beside what
+makes kernels shorter.
 """
 
 from __future__ import annotations
@@ -59,14 +60,15 @@ class Plan:
 
 def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | None:
     """None where nothing holds. `note` is called before each measurement."""
-    ranked = sorted(candidates, key=lambda candidate: (not candidate.holds, -candidate.gain))
+    ranked = sorted(candidates, key=_rank)
     if not ranked or not ranked[0].holds:
         return None
     best, *others = ranked
     chosen, tried = [best], []
     for candidate in others:
         stages = {each.stage for each in chosen}
-        if (candidate.stage in _ONCE and candidate.stage in stages) or not (candidate.holds or _GRAPH in stages):
+        is_repeated = candidate.stage in _ONCE and candidate.stage in stages
+        if is_repeated or not (candidate.holds or _GRAPH in (candidate.stage, *stages)):
             continue
         note("plan")
         row = _added(bench, chosen, candidate)
@@ -78,6 +80,11 @@ def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | N
         return plan
     note("plan")
     return _with_total(plan, _total(bench, chosen))
+
+
+def _rank(candidate: Candidate) -> tuple[bool, bool, float]:
+    """What holds by its gain, then a graph that does not by itself, then the rest, which may beside it."""
+    return not candidate.holds, not (candidate.holds or candidate.stage == _GRAPH), -candidate.gain
 
 
 def again(bench: Bench, plan: Plan, candidates: Sequence[Candidate], note: Note) -> Plan | None:
