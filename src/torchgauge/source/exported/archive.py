@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 
+from torchgauge.checkpoint.byte_source import opened
+from torchgauge.checkpoint.json_text import parse_json
+from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign
 from torchgauge.source.archive_records import record_size
@@ -19,7 +22,7 @@ from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.stored_tensors import StoredTensors, Values
 
 DOCUMENT_LIMIT = 512 << 20
-_LEGACY = "serialized_exported_program.json"
+_OLD_DOCUMENT = "serialized_exported_program.json"
 
 
 def load_exported(path: str | Path, *, values: Values | None = None) -> ExportedModel:
@@ -28,17 +31,8 @@ def load_exported(path: str | Path, *, values: Values | None = None) -> Exported
     `values` gives the tensors of the model by name; without, they have none.
     """
     name = str(path)
-    reader = _reader(name)
-    records: list[str] = reader.get_all_records()
-    record = _document_record(records, name)
-    document = _json(reader, record, name)
-    model = record.removeprefix("models/").removesuffix(".json")
+    document, tensors = _parts(name, values)
     try:
-        tensors = StoredTensors(
-            reader,
-            *(_config(reader, records, f"data/{kind}/{model}_{kind}_config.json", name) for kind in _KINDS),
-            values=values,
-        )
         exported = ExportedModel(read_program(document, tensors, f"'{name}'"))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, RecursionError) as error:
         raise FormatError(f"'{name}' is no complete exported program: {type(error).__name__} at {error}") from error
@@ -47,6 +41,33 @@ def load_exported(path: str | Path, *, values: Values | None = None) -> Exported
 
 
 _KINDS = ("weights", "constants")
+
+
+def _parts(name: str, values: Values | None) -> tuple[dict[str, Any], StoredTensors]:
+    try:
+        reader = _reader(name)
+    except FormatError:
+        document = _old_document(name)
+        if document is None:
+            raise
+        return document, StoredTensors(None, {}, {}, values=values)
+    records: list[str] = reader.get_all_records()
+    record = _document_record(records, name)
+    model = record.removeprefix("models/").removesuffix(".json")
+    configs = (_config(reader, records, f"data/{kind}/{model}_{kind}_config.json", name) for kind in _KINDS)
+    return _json(reader, record, name), StoredTensors(reader, *configs, values=values)
+
+
+def _old_document(name: str) -> dict[str, Any] | None:
+    """Before PyTorch 2.8 an archive had no folder, which torch's own reader asks for; weights were pickled."""
+    with opened(name) as source:
+        archive = ZipArchive(source)
+        record = archive.find(_OLD_DOCUMENT)
+        if record is None:
+            return None
+        if record.size > DOCUMENT_LIMIT:
+            raise FormatError(f"'{name}': {_OLD_DOCUMENT} is larger than {DOCUMENT_LIMIT >> 20} MiB")
+        return parse_json(archive.read(record), f"'{name}': {_OLD_DOCUMENT}")
 
 
 def _reader(name: str) -> Any:
@@ -61,8 +82,6 @@ def _reader(name: str) -> Any:
 
 def _document_record(records: list[str], name: str) -> str:
     models = [record for record in records if record.startswith("models/") and record.endswith(".json")]
-    if not models and _LEGACY in records:
-        return _LEGACY
     if len(models) != 1:
         raise FormatError(f"'{name}' holds {len(models)} exported programs; one is needed")
     return models[0]

@@ -73,12 +73,33 @@ def _call(node: dict[str, Any], where: str) -> Call | None:
     if function is None:
         return None
     arguments = [(entry, _argument(entry["arg"], where)) for entry in node["inputs"]]
-    args = tuple(value for entry, value in arguments if not _is_keyword(entry))
-    kwargs = {entry["name"]: value for entry, value in arguments if _is_keyword(entry)}
+    count = _positional(function, node["inputs"])
+    args = tuple(value for _, value in arguments[:count])
+    kwargs = {entry["name"]: value for entry, value in arguments[count:]}
     outputs = [_taken_apart(output) for output in node["outputs"]]
-    is_whole = len(outputs) == 1 and (".higher_order." not in node["target"] or node.get("is_hop_single_tensor_return"))
+    is_whole = len(outputs) == 1 and _is_whole(node, outputs[0])
     source = last_line(node["metadata"].get("stack_trace"))
     return Call(function, args, kwargs, outputs[0] if is_whole else outputs, _places(node), source)
+
+
+def _is_whole(node: dict[str, Any], output: Any) -> bool:
+    """Whether the one output is the result itself, not the first of several. Before PyTorch 2.7, what a higher-order op
+    gives was a list."""
+    is_higher_order = ".higher_order." in node["target"]
+    return not is_higher_order or isinstance(output, list) or bool(node.get("is_hop_single_tensor_return"))
+
+
+def _positional(function: Any, entries: list[dict[str, Any]]) -> int:
+    """How many of the arguments stand at their places; the rest have names. Before PyTorch 2.7 only the op itself
+    tells."""
+    if all("kind" in entry for entry in entries):
+        return next((at for at, entry in enumerate(entries) if _is_keyword(entry)), len(entries))
+    schema = getattr(function, "_schema", None)
+    if schema is None:
+        return len(entries)
+    places = [argument.name for argument in schema.arguments if not argument.kwarg_only]
+    named = (at for at, entry in enumerate(entries) if at >= len(places) or entry["name"] != places[at])
+    return next(named, len(entries))
 
 
 def _is_keyword(entry: dict[str, Any]) -> bool:

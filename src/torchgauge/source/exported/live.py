@@ -17,7 +17,7 @@ from torchgauge.source.exported.program import Call, Graph, Input, Place, Progra
 from torchgauge.source.exported.stack_trace import last_line
 
 _AGAIN = re.compile(r"@\d+")
-_STRICT = re.compile(r"^L\['self'\]\.?")
+_STRICT = re.compile(r"^L\['\w+'\]\.?")
 _KEY = re.compile(r"\[['\"]?([^\]'\"]+)['\"]?\]")
 
 
