@@ -19,19 +19,34 @@ import torch
 import torchgauge.source.identify as identification
 from torchgauge.errors import TargetError
 from torchgauge.source import huggingface
-from torchgauge.source.identify.spellings import pattern_sum, spellings, tied_names
+from torchgauge.source.identify.configuring import configure
+from torchgauge.source.identify.sketch import Sketch
+from torchgauge.source.identify.spellings import pattern_sum, patterns_of, spellings, tied_names
 from torchgauge.source.packages import import_optional
 
 TABLE = Path(identification.__file__).with_name("name_patterns.tsv")
 # Deep enough for the first block of every kind, where kinds take turns.
-LAYERS = 6
+LAYERS = 12
 # Flags of a config that may add tensors or take them away.
 FLAG = re.compile(r"bias|norm|gated|architecture|parallel_attn|multi_query|pool|glu")
-OTHERS: tuple[dict[str, Any], ...] = (
-    {"feed_forward_proj": "gated-gelu"},
-    {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True},
-    {"feat_extract_norm": "layer", "do_stable_layer_norm": True},
-    {"q_lora_rank": None},
+# For numbers that some configs leave open and their models need.
+OPEN = {"num_key_value_heads": 4, "head_dim": 64, "vocab_size": 1000}
+RELATIVE = {
+    "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0,
+}  # fmt: skip
+BUCKETS = RELATIVE | {"norm_rel_ebd": "layer_norm", "share_att_key": True, "position_buckets": 256}
+# What no flag tells, with the entry of the configs that have it.
+OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("feed_forward_proj", {"feed_forward_proj": "gated-gelu"}),
+    ("feat_extract_norm", {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True}),
+    ("feat_extract_norm", {"feat_extract_norm": "layer", "do_stable_layer_norm": True}),
+    ("q_lora_rank", {"q_lora_rank": None}),
+    ("first_k_dense_replace", {"first_k_dense_replace": 1}),
+    ("first_k_dense_replace", {"first_k_dense_replace": 1, "q_lora_rank": None}),
+    ("ffn_config", {"attn_config": {"kv_n_heads": 8, "rope_theta": 500000.0}}),
+    ("pos_att_type", RELATIVE),
+    ("pos_att_type", BUCKETS),
+    ("pos_att_type", BUCKETS | {"conv_kernel_size": 3, "conv_act": "gelu"}),
 )
 
 
@@ -58,17 +73,24 @@ def taken_from() -> Counter[str]:
 def lines() -> Iterator[str]:
     for name, model_type in class_names().items():
         model_class = huggingface.model_class(name)
-        if model_class is None:
-            continue
-        seen: set[frozenset[str]] = set()
-        for options in variants(model_class):
-            for tied, spelt in names_of(name, model_class, options).items():
-                new = [names for names in spelt if names not in seen]
-                seen.update(new)
-                settings = options | ({} if tied is None else {"tie_word_embeddings": tied})
-                if new:
-                    sums = dict.fromkeys(f"{pattern_sum(names):016x}" for names in new)
-                    yield "\t".join((name, model_type, " ".join(sums), json.dumps(settings) if settings else ""))
+        if model_class is not None:
+            yield from lines_of(name, model_type, model_class)
+
+
+def lines_of(name: str, model_type: str, model_class: Any) -> Iterator[str]:
+    seen: set[frozenset[str]] = set()
+    for options in variants(model_class):
+        # A flag is found by turning it over: only what it does not tell needs a sketch of its own.
+        has_sketch = not options or not all(isinstance(value, bool) for value in options.values())
+        for tied, spelt in names_of(name, model_class, options).items():
+            new = [names for names in spelt if names not in seen]
+            seen.update(new)
+            settings = options | ({} if tied is None else {"tie_word_embeddings": tied})
+            if new:
+                sums = dict.fromkeys(f"{pattern_sum(names):012x}" for names in new)
+                sketch = Sketch.of(patterns_of(new[0])).to_text() if has_sketch else ""
+                yield "\t".join((name, model_type, " ".join(sums), json.dumps(settings) if settings else "", sketch))
+                has_sketch = False
 
 
 def variants(model_class: Any) -> Iterator[dict[str, Any]]:
@@ -78,35 +100,42 @@ def variants(model_class: Any) -> Iterator[dict[str, Any]]:
     for key, value in flags.items():
         if isinstance(value, bool) and not key.startswith("_") and FLAG.search(key):
             yield {key: not value}
-    for options in OTHERS:
-        if options.keys() <= flags.keys():
-            yield options
+    yield from (options for key, options in OTHERS if key in flags)
 
 
 def configured(model_class: Any, options: dict[str, Any]) -> Any:
-    try:
-        default = model_class.config_class(**options)
-        depth = getattr(default, "num_hidden_layers", 0)
-        shallow = {"num_hidden_layers": LAYERS} if isinstance(depth, int) and depth > LAYERS else {}
-        return model_class.config_class(**options, **shallow)
-    # Each config checks its own values, with errors of any kind.
-    except Exception:
+    """With few layers, where the config takes them."""
+    config = configure(model_class.config_class, options)
+    depth = getattr(config, "num_hidden_layers", 0)
+    if config is None or not isinstance(depth, int) or depth <= LAYERS:
+        return config
+    return configure(model_class.config_class, options | {"num_hidden_layers": LAYERS}) or config
+
+
+def built(name: str, model_class: Any, options: dict[str, Any]) -> Any:
+    """The model; None where there is none, neither with few layers nor with all, nor with numbers for what is open."""
+    default = configure(model_class.config_class, options)
+    if default is None:
         return None
+    missing = {key: value for key, value in OPEN.items() if vars(default).get(key, value) is None}
+    full = [configure(model_class.config_class, options | more) for more in ({}, missing)]
+    for config in (configured(model_class, options), *full):
+        try:
+            return huggingface.recipe_of(name, model_class._from_config, config).build()
+        except TargetError as error:
+            reason = error
+    sys.stderr.write(f"left out: {str(reason).splitlines()[0]}\n")
+    return None
 
 
 def names_of(name: str, model_class: Any, options: dict[str, Any]) -> dict[bool | None, list[frozenset[str]]]:
     """By whether words and outputs are tied; None where the class has nothing to tie."""
-    config = configured(model_class, options)
-    if config is None:
-        return {}
-    try:
-        model = huggingface.recipe_of(name, model_class._from_config, config).build()
-    except TargetError as error:
-        sys.stderr.write(f"left out: {str(error).splitlines()[0]}\n")
+    model = built(name, model_class, options)
+    if model is None:
         return {}
     found: dict[bool | None, list[frozenset[str]]] = {}
-    for shapes in spellings(model):
-        names = frozenset(shapes)
+    for spelling in spellings(model):
+        names = frozenset(spelling.shapes)
         tied = tied_names(model, names)
         found.setdefault(False if tied else None, []).append(names)
         if tied:

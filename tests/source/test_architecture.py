@@ -175,6 +175,46 @@ def test_head_norms_settle_the_size_of_heads() -> None:
     assert "assumed" not in found
 
 
+def test_one_norm_of_all_heads_leaves_them_open() -> None:
+    olmo = from_config("Olmo2ForCausalLM", hidden_size=64, num_hidden_layers=1, num_attention_heads=4,
+                       num_key_value_heads=2, intermediate_size=96, vocab_size=512)  # fmt: skip
+    assert described(olmo).hyperparameters["assumed"] == ["heads", "head_size", "kv_heads"]
+
+
+def test_a_number_for_each_head_settles_them() -> None:
+    sinks = from_config("GptOssForCausalLM", hidden_size=64, num_hidden_layers=1, num_attention_heads=8, head_dim=24,
+                        num_key_value_heads=2, intermediate_size=96, vocab_size=512, num_local_experts=2)  # fmt: skip
+    found = described(sinks).hyperparameters
+    assert (found["heads"], found["head_size"], "assumed" in found) == (8, 24, False)
+
+
+@pytest.mark.parametrize("rank", [None, 40])
+def test_latent_attention_settles_all_sizes_of_its_heads(rank: int | None) -> None:
+    deepseek = from_config("DeepseekV3ForCausalLM", hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                           num_key_value_heads=4, kv_lora_rank=24, q_lora_rank=rank, qk_nope_head_dim=16, v_head_dim=20,
+                           qk_rope_head_dim=8, intermediate_size=96, vocab_size=512, n_routed_experts=8)  # fmt: skip
+    found = described(deepseek).hyperparameters
+    expected = {"heads": 4, "head_size": 24, "rope_size": 8, "nope_size": 16, "value_head_size": 20, "kv_rank": 24}
+    assert {name: found.get(name) for name in expected} == expected
+    assert (found.get("query_rank"), "assumed" in found) == (rank, False)
+
+
+def test_states_by_group_show_their_product_only() -> None:
+    mamba = from_config("Mamba2ForCausalLM", hidden_size=64, num_hidden_layers=2, num_heads=8, head_dim=16,
+                        state_size=128, n_groups=2, vocab_size=500)  # fmt: skip
+    found = described(mamba).hyperparameters
+    expected = {"width": 64, "inner_size": 128, "state_heads": 8, "state_head_size": 16}
+    assert {name: found[name] for name in expected} == expected
+    assert (found["state_size"], found["state_groups"]) == (128, 2)
+    assert found["assumed"] == ["state_size", "state_groups"]
+
+
+def test_heads_are_those_of_the_layers_that_have_them() -> None:
+    """The last layer of a hybrid may have none."""
+    found = described(JAMBA).hyperparameters
+    assert (found["heads"], found["kv_heads"], found["head_size"]) == (2, 1, 32)
+
+
 @pytest.mark.parametrize(("layer", "kind"), [(nn.LSTM, "LSTM"), (nn.GRU, "GRU"), (nn.RNN, "RNN")])
 def test_recurrent_layers_are_told_apart_by_their_gates(layer: type[nn.Module], kind: str) -> None:
     assert described(lambda: nn.ModuleDict({"rnn": layer(4, 8)})).layer_counts == {kind: 1}

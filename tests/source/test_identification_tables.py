@@ -11,7 +11,7 @@ import torchvision
 from torchgauge.source import timm_models
 from torchgauge.source.identify.cores import cores
 from torchgauge.source.identify.fingerprint import Known, Sums
-from torchgauge.source.identify.named import named_classes
+from torchgauge.source.identify.named import known_names
 from torchgauge.source.identify.table import FINGERPRINTS, NAME_PATTERNS, candidates, is_current, read_table
 from torchgauge.source.matching import state_shapes
 
@@ -63,9 +63,11 @@ def test_all_models_of_the_installed_torchvision_are_listed() -> None:
 
 def test_the_names_of_many_transformers_classes_are_listed() -> None:
     needs("transformers")
-    names = {entry.name for group in named_classes().values() for entry in group}
+    names = {entry.name for group in known_names().exact.values() for entry in group}
     assert len(names) > 1000
     assert {"LlamaForCausalLM", "BertModel", "MixtralForCausalLM", "WhisperForConditionalGeneration"} <= names
+    assert {"GPTNeoForCausalLM", "DeepseekV3ForCausalLM", "NemotronForCausalLM", "EsmForMaskedLM"} <= names
+    assert names == {named.name for _, named in known_names().sketched}
 
 
 def test_the_tables_stay_small() -> None:

@@ -7,91 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import save_file
-from torch import nn
 
 import torchgauge as tg
-from torchgauge.checkpoint import open_checkpoint
+from tests.source.transformers_zoo import FAMILIES, GROUPED, HARD_FAMILIES, LATENT, MORE_FAMILIES, TEXT, build, stored
 from torchgauge.source.identify import Match, identify
-from torchgauge.source.identify.config_solver import sizes_of
-from torchgauge.source.identify.settings import fit_tokens, numbers, with_number, with_width
-from torchgauge.source.identify.spellings import modern, pattern_sum, spellings
-from torchgauge.source.state_names import Shape, model_shapes
-
-TEXT = {
-    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 333,
-}  # fmt: skip
-GROUPED = TEXT | {"num_key_value_heads": 2}
-IMAGE = {
-    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 32,
-    "patch_size": 8,
-}  # fmt: skip
-BOTH_SIDES = {
-    "d_model": 64, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 96, "decoder_ffn_dim": 80, "vocab_size": 333,
-}  # fmt: skip
-T5 = {"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4, "vocab_size": 333}
-SPEECH = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
-LISTENING = BOTH_SIDES | {
-    "num_mel_bins": 16, "max_source_positions": 50, "max_target_positions": 40, "pad_token_id": 0, "bos_token_id": 1,
-    "eos_token_id": 2, "decoder_start_token_id": 1,
-}  # fmt: skip
-
-FAMILIES: dict[str, dict[str, Any]] = {
-    "LlamaForCausalLM": GROUPED,
-    "MixtralForCausalLM": GROUPED | {"num_local_experts": 4},
-    "Qwen2ForCausalLM": GROUPED,
-    "Qwen3ForCausalLM": GROUPED | {"head_dim": 16},
-    "GemmaForCausalLM": GROUPED | {"head_dim": 16},
-    "GPTNeoXForCausalLM": TEXT,
-    "OPTForCausalLM": {k: v for k, v in TEXT.items() if k != "intermediate_size"}
-    | {"ffn_dim": 96, "word_embed_proj_dim": 64},
-    "BloomForCausalLM": {"hidden_size": 64, "n_layer": 2, "n_head": 4, "vocab_size": 333},
-    "FalconForCausalLM": {k: v for k, v in TEXT.items() if k != "intermediate_size"},
-    "BertForMaskedLM": TEXT,
-    "DistilBertModel": {"dim": 64, "hidden_dim": 96, "n_layers": 2, "n_heads": 4, "vocab_size": 333},
-    "AlbertModel": TEXT | {"embedding_size": 32},
-    "T5ForConditionalGeneration": T5,
-    "ViTForImageClassification": IMAGE,
-    "WhisperForConditionalGeneration": LISTENING,
-    "MambaForCausalLM": {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 333, "state_size": 8},
-}
-MORE_FAMILIES: dict[str, dict[str, Any]] = {
-    "BartForConditionalGeneration": BOTH_SIDES,
-    "BertForSequenceClassification": TEXT | {"num_labels": 5},
-    "CLIPModel": {"text_config": TEXT, "vision_config": IMAGE, "projection_dim": 48},
-    "CLIPVisionModel": IMAGE,
-    "ConvNextModel": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]},
-    "DeiTModel": IMAGE,
-    "Dinov2Model": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 28},
-    "ElectraModel": TEXT | {"embedding_size": 32},
-    "GPT2LMHeadModel": {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 321, "n_positions": 77},
-    "Phi3ForCausalLM": GROUPED | {"pad_token_id": 0},
-    "PhiForCausalLM": TEXT,
-    "Qwen3MoeForCausalLM": GROUPED | {"head_dim": 16, "num_experts": 4, "moe_intermediate_size": 48},
-    "RobertaForMaskedLM": TEXT,
-    "Wav2Vec2ForCTC": SPEECH
-    | {"vocab_size": 32, "feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True},
-    "Wav2Vec2Model": SPEECH,
-}
-
-
-def build(name: str, settings: dict[str, Any]) -> Any:
-    model_class = getattr(transformers, name)
-    return model_class(model_class.config_class(**settings)).eval()
-
-
-def stored(model: Any, folder: Path) -> dict[str, Shape]:
-    """The tensors as transformers writes them."""
-    model.save_pretrained(folder)
-    return model_shapes(open_checkpoint(folder / "model.safetensors"))
+from torchgauge.source.identify.spellings import modern
+from torchgauge.source.state_names import Shape
 
 
 def found(shapes: dict[str, Shape], file: str = "") -> Match:
     match = identify(shapes, file)
     assert match is not None
     return match
+
+
+def config_of(match: Match) -> Any:
+    return match.model.config
 
 
 def check(name: str, settings: dict[str, Any], folder: Path) -> None:
@@ -102,9 +34,9 @@ def check(name: str, settings: dict[str, Any], folder: Path) -> None:
     assert built == wanted
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *HARD_FAMILIES])
 def test_a_family_is_found_with_its_sizes(name: str, tmp_path: Path) -> None:
-    check(name, FAMILIES[name], tmp_path)
+    check(name, (FAMILIES | HARD_FAMILIES)[name], tmp_path)
 
 
 @pytest.mark.slow
@@ -144,8 +76,79 @@ def test_tied_words_count_once_however_they_are_stored(tmp_path: Path) -> None:
 
 def test_heads_that_shapes_leave_open_are_told(tmp_path: Path) -> None:
     match = found(stored(build("BertModel", TEXT), tmp_path))
-    assert match.assumed == ("heads", "head_size")
-    assert "usual value" in match.describe()
+    assert match.assumed == {"heads": 2, "head_size": 32}
+    assert "a usual value for what shapes leave open (heads 2, head_size 32)" in match.describe()
+
+
+def test_heads_that_shapes_show_are_no_assumption(tmp_path: Path) -> None:
+    match = found(stored(build("DeepseekV3ForCausalLM", HARD_FAMILIES["DeepseekV3ForCausalLM"]), tmp_path))
+    assert match.assumed == {"experts_per_token": 8}
+    assert config_of(match).num_attention_heads == LATENT["num_attention_heads"]
+
+
+def test_one_norm_over_all_heads_says_nothing_about_them(tmp_path: Path) -> None:
+    match = found(stored(build("Olmo2ForCausalLM", GROUPED), tmp_path))
+    assert list(match.assumed) == ["heads", "head_size", "kv_heads"]
+
+
+def test_what_no_tensor_shows_is_told_as_the_default_it_is(tmp_path: Path) -> None:
+    described = found(stored(build("LlamaForCausalLM", GROUPED), tmp_path)).describe()
+    config, names = found(stored(build("LlamaForCausalLM", GROUPED), tmp_path)).defaults
+    assert (config, set(names)) == (
+        "LlamaConfig", {"max_position_embeddings", "hidden_act", "rms_norm_eps", "rope_parameters"},
+    )  # fmt: skip
+    assert "no tensor shows max_position_embeddings" in described
+
+
+def test_layers_that_share_their_tensors_are_as_many_as_by_default(tmp_path: Path) -> None:
+    match = found(stored(build("AlbertModel", FAMILIES["AlbertModel"]), tmp_path))
+    assert match.assumed["depth"] == config_of(match).num_hidden_layers == 12
+
+
+def test_the_states_of_groups_that_shapes_leave_open_are_told(tmp_path: Path) -> None:
+    match = found(stored(build("Mamba2ForCausalLM", HARD_FAMILIES["Mamba2ForCausalLM"]), tmp_path))
+    assert match.assumed == {"state_size": 48, "state_groups": 1}
+
+
+@pytest.mark.parametrize("name", ["GPTNeoForCausalLM", "Mamba2ForCausalLM", "DeepseekV2ForCausalLM"])
+def test_bare_weights_of_a_hard_family_cost_what_the_model_does(name: str, tmp_path: Path) -> None:
+    chosen = {"num_experts_per_tok": 6, "n_groups": 1}
+    settings = HARD_FAMILIES[name]
+    model = build(name, settings | {key: value for key, value in chosen.items() if key in settings})
+    stored(model, tmp_path)
+    bare, live = tg.analyze(str(tmp_path / "model.safetensors"), seq=8, weights=False), tg.analyze(model, seq=8)
+    assert bare.capture.target.format == f"safetensors, inferred: hf:{name}"
+    assert (bare.totals.macs, bare.totals.active_params) == (live.totals.macs, live.totals.active_params)
+
+
+def test_tensors_that_a_class_leaves_unused_are_told(tmp_path: Path) -> None:
+    shapes = stored(build("DeepseekV3ForCausalLM", HARD_FAMILIES["DeepseekV3ForCausalLM"]), tmp_path)
+    more = {"model.layers.61.eh_proj.weight": (64, 128), "model.layers.61.enorm.weight": (64,)}
+    match = found(shapes | more)
+    assert (match.target, match.unused) == ("hf:DeepseekV3ForCausalLM", tuple(more))
+    assert "all tensors but 2, which it does not use (as 'model.layers.61.eh_proj.weight')" in match.describe()
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("MixtralForCausalLM", "gate.weight"),
+        pytest.param("MixtralForCausalLM", "w1.weight", marks=pytest.mark.slow),
+        pytest.param("BertForMaskedLM", "position_embeddings.weight", marks=pytest.mark.slow),
+    ],
+)
+def test_sizes_without_measure_are_not_built(name: str, ending: str, tmp_path: Path) -> None:
+    shapes = stored(build(name, FAMILIES[name]), tmp_path)
+    assert any(key.endswith(ending) for key in shapes)
+    claimed = {key: (10**12, *shape[1:]) if key.endswith(ending) else shape for key, shape in shapes.items()}
+    assert identify(claimed) is None
+
+
+def test_as_many_experts_as_a_fused_tensor_claims_are_not_taken_apart() -> None:
+    with torch.device("meta"):
+        shapes = {key: tuple(value.shape) for key, value in build("MixtralForCausalLM", GROUPED).state_dict().items()}
+    claimed = {key: (10**9, *x[1:]) if "experts" in key or "gate" in key else x for key, x in shapes.items()}
+    assert identify(claimed) is None
 
 
 def test_old_spellings_are_read(tmp_path: Path) -> None:
@@ -159,49 +162,18 @@ def test_old_spellings_are_read(tmp_path: Path) -> None:
     assert found(old).target == "hf:BertForMaskedLM"
 
 
-def test_one_tensor_more_or_of_another_shape_is_no_match(tmp_path: Path) -> None:
+CHANGES: dict[str, Any] = {
+    "one more": lambda shapes: shapes | {"model.layers.0.mlp.extra.weight": (3, 3)},
+    "another shape": lambda shapes: shapes | {"model.layers.1.mlp.up_proj.weight": (97, 64)},
+    "one less": lambda shapes: {name: shape for name, shape in shapes.items() if name != "model.norm.weight"},
+    "another width": lambda shapes: shapes | {"model.norm.weight": (63,)},
+}
+
+
+@pytest.mark.parametrize(
+    "change", ["one more", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CHANGES)[1:])]
+)
+def test_one_tensor_more_or_less_or_of_another_shape_is_no_match(change: str, tmp_path: Path) -> None:
     shapes = stored(build("LlamaForCausalLM", GROUPED), tmp_path)
-    assert identify(shapes | {"model.layers.0.mlp.extra.weight": (3, 3)}) is None
-    assert identify(shapes | {"model.norm.weight": (63,)}) is None
-    assert identify(shapes | {"model.layers.1.mlp.up_proj.weight": (97, 64)}) is None
-    assert identify({name: shape for name, shape in shapes.items() if name != "model.norm.weight"}) is None
-
-
-def test_the_sum_of_names_is_the_same_for_any_depth_and_for_no_others() -> None:
-    one, three = ([f"layers.{i}.{part}.weight" for i in range(n) for part in ("up", "down")] for n in (1, 3))
-    assert pattern_sum(one) == pattern_sum(three)
-    assert pattern_sum(one) != pattern_sum([*one, "norm.weight"])
-    assert pattern_sum(["h.0.fc1.weight"]) != pattern_sum(["h.0.fc2.weight"])
-
-
-def test_experts_have_two_spellings() -> None:
-    with torch.device("meta"):
-        model: nn.Module = build("MixtralForCausalLM", GROUPED | {"num_local_experts": 4})
-    in_files, in_memory = spellings(model)
-    assert sizes_of(in_files)["model.layers.0.block_sparse_moe.experts", -1] == 4
-    assert in_memory["model.layers.0.mlp.experts.gate_up_proj"] == (4, 2 * 96, 64)
-
-
-def test_numbers_of_a_config_are_found_and_changed_wherever_they_are() -> None:
-    config = transformers.CLIPConfig()
-    paths = dict(numbers(config))
-    assert paths["vision_config", "hidden_size"] == 768
-    assert not any("token" in str(path[-1]) for path in paths)
-    changed = with_number({"projection_dim": 7}, config, ("vision_config", "image_size"), 32)
-    built = transformers.CLIPConfig(**changed)
-    assert (built.projection_dim, built.vision_config.image_size, built.vision_config.hidden_size) == (7, 32, 768)
-    stages = transformers.ConvNextConfig()
-    assert with_number({}, stages, ("depths", 2), 5) == {"depths": [3, 3, 5, 3]}
-
-
-def test_a_width_keeps_the_size_of_its_heads() -> None:
-    config = transformers.BertConfig(hidden_size=768, num_attention_heads=12)
-    assert with_width({}, config, ("hidden_size",), 1024) == {"hidden_size": 1024, "num_attention_heads": 16}
-    assert with_width({}, config, ("hidden_size",), 48) == {"hidden_size": 48, "num_attention_heads": 3}
-    assert with_width({}, config, ("vocab_size",), 9) == {"vocab_size": 9}
-
-
-def test_special_tokens_stay_in_the_vocabulary() -> None:
-    config = transformers.BertConfig(vocab_size=10, pad_token_id=11, bos_token_id=3)
-    fit_tokens(config)
-    assert (config.pad_token_id, config.bos_token_id) == (9, 3)
+    assert identify(shapes) is not None
+    assert identify(CHANGES[change](shapes)) is None

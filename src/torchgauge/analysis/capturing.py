@@ -57,8 +57,8 @@ def _architecture(source: Source, seen: Seen) -> ArchitectureRecord:
     if not source.assumed:
         return found
     # The model states them as if it knew.
-    assumed = {**source.assumed, "assumed": list(source.assumed)}
-    return replace(found, hyperparameters={**found.hyperparameters, **assumed})
+    names = list(dict.fromkeys((*source.assumed, *found.hyperparameters.get("assumed", ()))))
+    return replace(found, hyperparameters={**found.hyperparameters, **source.assumed, "assumed": names})
 
 
 def stored_capture(source: Source) -> Capture:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from torchgauge.checkpoint.byte_source import ByteSource, opened
+from torchgauge.checkpoint.cut_archive import is_cut_archive, open_cut_archive
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import ARCHIVES, FILES, Progress, find_format
 from torchgauge.checkpoint.signatures import describe
@@ -25,7 +26,7 @@ def open_file(path: str, progress: Progress) -> Index:
 
 def _open(source: ByteSource, progress: Progress) -> Index:
     if source.head(4) == _ZIP_HEAD:
-        return _open_archive(ZipArchive(source), progress)
+        return open_cut_archive(source) if is_cut_archive(source) else _open_archive(ZipArchive(source), progress)
     found = find_format(FILES, source)
     if found is not None:
         return found.opens(source, progress)
@@ -65,5 +66,7 @@ def _sniff(source: ByteSource) -> str | None:
         found = find_format(FILES, source)
         if found is not None or not has_directory(source):
             return None if found is None else found.name
+    if is_cut_archive(source):
+        return "torch"
     archive = find_format(ARCHIVES, ZipArchive(source))
     return None if archive is None else archive.name

@@ -113,11 +113,11 @@ def _parse(source: ByteSource, data: bytes, at: int) -> tuple[Record, int]:
     if end > len(data):
         raise FormatError(f"{source.label}: the zip directory is damaged")
     name = data[at + _ENTRY.size : name_end].decode("utf-8" if flags & 0x800 else "cp437", "backslashreplace")
-    size, packed, offset = _large_sizes(source, data[name_end:extra_end], (size, packed, fields[16]))
+    size, packed, offset = large_sizes(source, data[name_end:extra_end], (size, packed, fields[16]))
     return Record(name, flags, method, crc, packed, size, offset), end
 
 
-def _large_sizes(source: ByteSource, extra: bytes, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
+def large_sizes(source: ByteSource, extra: bytes, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
     """Those that do not fit in 32 bits stand in an extra field, in this order."""
     if _MAX32 not in sizes:
         return sizes

@@ -17,6 +17,7 @@ from torchgauge.source import huggingface
 from torchgauge.source.exported import load_exported
 from torchgauge.source.identify import identify
 from torchgauge.source.joining import join, with_roles_of
+from torchgauge.source.logical_shapes import logical_shapes
 from torchgauge.source.opened import Source, stored_target
 from torchgauge.source.state_names import model_entries, model_shapes
 from torchgauge.source.torchscript import load_torchscript
@@ -25,6 +26,7 @@ from torchgauge.source.unpickling import can_unpickle, unpickle
 Progress = Callable[[int, int, str], None]
 _LOADERS: dict[str, Callable[[str], nn.Module]] = {"torchscript": load_torchscript, "exported": load_exported}
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
+_UNPACKED = "the weights are stored in packed form: the figures of the model are those with unpacked ones"
 # Tied and rounded sizes differ a little; code of another size differs a lot.
 _SAME_SIZE = 0.02
 
@@ -94,7 +96,7 @@ def _open_archive(index: Index, opening: Opening) -> Source:
 
 
 def _identify(index: Index, opening: Opening) -> Source:
-    shapes = model_shapes(index)
+    shapes = logical_shapes(index)
     # A tensor that is another's storage is tied: without it the names tell so.
     shared = {name for name, entry in model_entries(index).items() if entry.shared_with is not None}
     own = {name: shape for name, shape in shapes.items() if name not in shared}
@@ -103,7 +105,8 @@ def _identify(index: Index, opening: Opening) -> Source:
         return Source(None, _record(index, opening), index=index)
     record = _record(index, opening, f"inferred: {match.target}")
     model = in_stored_dtype(match.model, index)
-    warnings = (match.describe(),)
+    packed = () if shapes.keys() == model_shapes(index).keys() else (_UNPACKED,)
+    warnings = (match.describe(), *packed)
     return Source(model, record, match.recipe.build_real, index, warnings, is_inferred=True, assumed=match.assumed)
 
 

@@ -58,14 +58,17 @@ def layer_rule(*names: str, kind: str, attribute: str, says: str) -> Callable[[S
     return register
 
 
-def entries(module: nn.Module, path: str = "") -> Iterator[Entry]:
+def entries(model: nn.Module) -> Iterator[Entry]:
     """The layers with a rule, in the order of registration, which most often is that of the calls."""
-    rule = _rule(module)
-    if rule is not None:
-        yield Entry(path, module, rule)
-        return
-    for name, child in module.named_children():
-        yield from entries(child, f"{path}.{name}" if path else name)
+    waiting: list[tuple[str, nn.Module]] = [("", model)]
+    while waiting:
+        path, module = waiting.pop()
+        rule = _rule(module)
+        if rule is not None:
+            yield Entry(path, module, rule)
+            continue
+        children = list(module.named_children())
+        waiting += [(f"{path}.{name}" if path else name, child) for name, child in reversed(children)]
 
 
 def class_names(module: nn.Module) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.checkpoint import Index
 from torchgauge.errors import TargetError
@@ -34,7 +34,7 @@ class Source:
     parameters on the meta device; `build_real` then builds it once more with real ones. None where the parameters are
     what the user's own code made. `is_unpickled`: a file's own
     code made the model. `is_inferred`: the model is a conclusion from the names and shapes of the weights,
-    which leave the hyperparameters in `assumed` open.
+    which leave the hyperparameters in `assumed` open: their values are those it was built with.
     """
 
     model: nn.Module | None
@@ -44,7 +44,7 @@ class Source:
     warnings: tuple[str, ...] = ()
     is_unpickled: bool = False
     is_inferred: bool = False
-    assumed: tuple[str, ...] = ()
+    assumed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def runnable(self) -> nn.Module:

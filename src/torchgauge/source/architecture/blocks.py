@@ -56,10 +56,19 @@ class _Branch:
 
 def find_blocks(shapes: Shapes) -> list[Blocks]:
     """The topmost repetitions: the experts within a repeated layer are part of it."""
-    return list(_blocks(_Branch(list(shapes), 0), "", shapes))
+    found: list[Blocks] = []
+    waiting: list[Blocks | tuple[_Branch, str]] = [(_Branch(list(shapes), 0), "")]
+    while waiting:
+        next_one = waiting.pop()
+        if isinstance(next_one, Blocks):
+            found.append(next_one)
+        else:
+            waiting += reversed(list(_inside(*next_one, shapes)))
+    return found
 
 
-def _blocks(branch: _Branch, prefix: str, shapes: Shapes) -> Iterator[Blocks]:
+def _inside(branch: _Branch, prefix: str, shapes: Shapes) -> Iterator[Blocks | tuple[_Branch, str]]:
+    """The repetitions directly in a branch, and the branches below it that are none, with their prefixes."""
     children = branch.children()
     series: dict[str, list[str]] = {}
     for name in children:
@@ -68,9 +77,8 @@ def _blocks(branch: _Branch, prefix: str, shapes: Shapes) -> Iterator[Blocks]:
     for stem, names in series.items():
         if _is_numbered(stem) and _are_repetitions({name: children[name] for name in names}, shapes):
             yield Blocks((prefix + stem).rstrip("."), len(names), children[names[-1]].flat(shapes))
-            continue
-        for name in names:
-            yield from _blocks(children[name], f"{prefix}{name}.", shapes)
+        else:
+            yield from ((children[name], f"{prefix}{name}.") for name in names)
 
 
 def _is_numbered(stem: str) -> bool:

@@ -21,10 +21,12 @@ _HEAD = re.compile(r"(^|\.)(fc|head|classifier|score|linear_head|heads\.head|out
 def hyperparameters(evidence: Evidence) -> dict[str, Any]:
     """By name, without those that do not apply; `assumed` lists the names of those that are a convention, no fact."""
     found: dict[str, Any] = {}
+    assumed: list[str] = []
     for part in (_blocks, _transformer, _tokens, _images, _mixture, _recurrent, _state_space, _output):
         found |= part(evidence)
+        assumed += found.pop("assumed", ())
     found |= {name: value for name, value in evidence.stated.items() if value is not None}
-    assumed = [name for name in found.pop("assumed", ()) if name not in evidence.stated]
+    assumed = [name for name in assumed if name not in evidence.stated]
     return found | ({"assumed": assumed} if assumed else {})
 
 
@@ -54,7 +56,8 @@ def _transformer(evidence: Evidence) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {"width": width}
     if evidence.has_attention:
-        found |= attention_shape(evidence, layers, width)
+        # The last of the blocks may be one without attention.
+        found |= attention_shape(evidence, layers if any(x.is_query for x in layers) else evidence.layers, width)
         intermediate = _intermediate(layers, width, is_block=bool(blocks))
         found |= {"intermediate_size": intermediate} if intermediate else {}
     return found
@@ -62,8 +65,10 @@ def _transformer(evidence: Evidence) -> dict[str, Any]:
 
 def _width(evidence: Evidence, layers: list[Layer]) -> int | None:
     """The size of most norms of a block; of a convolutional network the most channels."""
-    norms = Counter(layer.weight[0] for layer in of_kind(layers, "LayerNorm", "RMSNorm") if "_norm" not in layer.name)
-    norms = norms or Counter(layer.weight[0] for layer in of_kind(layers, "LayerNorm", "RMSNorm"))
+    inner = tuple(f"{layer.path}." for layer in of_kind(layers, "StateSpace"))
+    outer = [layer for layer in of_kind(layers, "LayerNorm", "RMSNorm") if not layer.path.startswith(inner)]
+    norms = Counter(layer.weight[0] for layer in outer if "_norm" not in layer.name)
+    norms = norms or Counter(layer.weight[0] for layer in outer)
     is_residual = evidence.has_attention or any(of_kind(evidence.layers, "StateSpace"))
     if norms and (is_residual or not any(layer.is_spatial for layer in evidence.layers)):
         return max(norms, key=lambda size: (norms[size], size))
@@ -148,7 +153,25 @@ def _state_space(evidence: Evidence) -> dict[str, Any]:
     if layer is None:
         return {}
     decay = layer.tensors["A_log"]
-    return {"inner_size": decay[0], "state_size": decay[1]} if len(decay) == 2 else {"state_heads": decay[0]}
+    if len(decay) == 2:
+        return {"inner_size": decay[0], "state_size": decay[1]}
+    weights = {other.path: other.weight for other in evidence.layers}
+    out, convolved = (weights.get(f"{layer.path}.{name}", ()) for name in ("out_proj", "conv1d"))
+    return {"state_heads": decay[0]} | (_grouped_states(decay[0], out[1], convolved[0]) if out and convolved else {})
+
+
+_USUAL_STATES = (128, 64)
+
+
+def _grouped_states(heads: int, inner: int, convolved: int) -> dict[str, Any]:
+    """A convolution goes over the inner channels and two sets of states per group (Mamba 2): it shows how many states
+    all groups have, and not how many groups there are."""
+    states = (convolved - inner) // 2
+    if states <= 0 or heads <= 0:
+        return {}
+    size = next((size for size in _USUAL_STATES if states % size == 0), states)
+    found = {"inner_size": inner, "state_head_size": inner // heads, "state_size": size, "state_groups": states // size}
+    return found | {"assumed": ["state_size", "state_groups"]}
 
 
 def _output(evidence: Evidence) -> dict[str, Any]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 _CONFIG = {
     "heads": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"),
     "kv_heads": ("num_key_value_heads",),
-    "head_size": ("head_dim", "d_kv"),
+    "head_size": ("qk_head_dim", "head_dim", "d_kv"),
     "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
     "experts_per_token": ("num_experts_per_tok",),
 }
@@ -31,7 +31,9 @@ def stated_hyperparameters(model: nn.Module) -> dict[str, Any]:
 
 
 def _first(config: Any, names: tuple[str, ...]) -> Any:
-    return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+    """Of a list by stage that of the last, whose blocks are described."""
+    value = next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+    return value[-1] if isinstance(value, list | tuple) and value else value
 
 
 def _heads(module: nn.Module) -> int | None:

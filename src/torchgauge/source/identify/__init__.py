@@ -8,14 +8,14 @@ from torchgauge.source.identify.cores import cores
 from torchgauge.source.identify.features import Features
 from torchgauge.source.identify.listed import match_listed
 from torchgauge.source.identify.match import Match
-from torchgauge.source.identify.named import match_named
+from torchgauge.source.identify.named import match_alike, match_named
 from torchgauge.source.identify.unlisted import match_unlisted
 from torchgauge.source.state_names import Shape
 
 __all__ = ["Match", "identify"]
 
 # Registries hold no model of so many tensors; comparing them would take long.
-_MOST_TENSORS = 60_000
+_MOST_TENSORS = 100_000
 # A plain sequence of layers has no words: nothing in a registry is called `0.weight`.
 _FEWEST_TENSORS, _FEWEST_WORDS = 8, 2
 
@@ -27,8 +27,12 @@ def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     """
     if not _FEWEST_TENSORS <= len(shapes) <= _MOST_TENSORS or len(Features(shapes).words) < _FEWEST_WORDS:
         return None
-    for core in cores(shapes):
-        found = match_listed(core, file) or match_named(core, file)
+    for match in (_match_exactly, match_alike):
+        found = next((found for core in cores(shapes) if (found := match(core, file)) is not None), None)
         if found is not None:
             return found
     return match_unlisted(shapes)
+
+
+def _match_exactly(shapes: Mapping[str, Shape], file: str) -> Match | None:
+    return match_listed(shapes, file) or match_named(shapes, file)

@@ -1,141 +1,186 @@
 """The config of a transformers class from the shapes of a file.
 
 Which numbers of a config a size follows is found by trying: one number is changed, the model is built on meta, and the
-sizes that moved say by how much. Where the file has another size, that gives the number it was made with.
+sizes that moved say by how much. Where the file has another size, that gives the number it was made with. Flags are
+turned over where the file has other names.
 """
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import isqrt
+from fractions import Fraction
 from typing import Any
 
-from torch import nn
+from torchgauge.source.identify.interpolation import Probe, answers, curved_answers
+from torchgauge.source.identify.layer_kinds import Changes, layer_lists, spacings, stage_lists
+from torchgauge.source.identify.outline import MEMBERS, Key
+from torchgauge.source.identify.settings import (
+    Number,
+    Path,
+    Settings,
+    numbers,
+    switches,
+    unset_numbers,
+    value_at,
+    with_value,
+    with_width,
+)
+from torchgauge.source.identify.trials import Built, Trials
 
-from torchgauge.errors import TargetError
-from torchgauge.source import huggingface
-from torchgauge.source.building import Recipe
-from torchgauge.source.identify.settings import Path, Settings, fit_tokens, numbers, with_number, with_width
-from torchgauge.source.identify.spellings import patterns_of, spellings
-from torchgauge.source.matching import Differences, compare, tied_twins
-from torchgauge.source.state_names import Shape
-
-# A size of a tensor, or how many parts a list of modules has.
-Sizes = dict[tuple[str, int], int]
-_COUNT = -1
-_ROUNDS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    settings: Settings
-    config: Any
-    recipe: Recipe
-    model: nn.Module
-    shapes: Mapping[str, Shape]
-    differences: Differences
-    wrong: Mapping[tuple[str, int], tuple[int, int]]
-
-    @property
-    def sizes(self) -> Sizes:
-        return sizes_of(self.shapes)
+_ROUNDS = 24
+_MOST_SIZES = 3
 
 
 class Solver:
-    """`ends` is in seconds of this thread's time: what others do on the machine must not change the answer."""
+    def __init__(self, trials: Trials) -> None:
+        self.trials = trials
+        counts = trials.file.counts
+        self._longest = max((count for (_, kind), count in counts.items() if kind == MEMBERS), default=0)
+        # The sizes that followed a number when it was tried, and the flags that nothing followed.
+        self._moved: dict[Path, frozenset[Key]] = {}
+        self._idle: set[Path] = set()
 
-    def __init__(self, name: str, model_class: Any, shapes: Mapping[str, Shape], ends: float) -> None:
-        self._name, self._class, self._shapes, self._ends = name, model_class, shapes, ends
-        self._sizes, self._patterns = sizes_of(shapes), patterns_of(shapes)
+    def is_followed(self, path: Path) -> bool:
+        """Whether sizes are known to follow a number."""
+        return bool(self._moved.get(path))
 
-    def solve(self, *starts: Settings) -> Built | None:
-        """From the first of the settings that build."""
-        current = next((built for start in starts if (built := self.build(start)) is not None), None)
+    def solve(self, start: Built) -> Built:
+        """As near to the file as it comes; `Trials.fits` tells whether that is all the way."""
+        current = start
         for _ in range(_ROUNDS):
-            if current is None or not current.differences:
-                return current
-            current = self._improve(current)
-        return None
+            better = self.trials.with_all_tensors(current) if not current.wrong else self._improved(current)
+            if better is current:
+                break
+            current = better
+        return current
 
-    def build(self, settings: Settings) -> Built | None:
-        try:
-            config = self._class.config_class(**settings)
-            fit_tokens(config)
-        # Each config checks its own values, with errors of any kind.
-        except Exception:
-            return None
-        recipe = huggingface.recipe_of(self._name, self._class._from_config, config)
-        try:
-            model = recipe.build()
-        except TargetError:  # sizes that do not go together
-            return None
-        # The spelling of the file, whatever its sizes.
-        shapes = min(spellings(model), key=lambda names: len(patterns_of(names) ^ self._patterns))
-        differences = compare(shapes, self._shapes, tied_twins(model))
-        return Built(settings, config, recipe, model, shapes, differences, self._wrong(shapes))
+    def _improved(self, current: Built) -> Built:
+        """By the first way that makes it better."""
+        ways = (
+            self._by_switches, self._by_layers, self._by_stages, self._by_numbers, self._by_unset_numbers,
+            self._by_spacing, self._by_exchange,
+        )  # fmt: skip
+        return next((better for way in ways if (better := way(current)) is not current), current)
 
-    def _wrong(self, shapes: Mapping[str, Shape]) -> dict[tuple[str, int], tuple[int, int]]:
-        """Sizes of the model and the file where they differ."""
-        both = ((key, size, self._sizes.get(key, size)) for key, size in sizes_of(shapes).items())
-        return {key: (size, wanted) for key, size, wanted in both if size != wanted}
-
-    def _improve(self, current: Built) -> Built | None:
-        """The first change of one number after which fewer sizes are wrong."""
-        for path, value in self._likely(current) if current.wrong else ():
-            if time.thread_time() > self._ends:
-                return None
-            for solution in self._solutions(current, path, value):
-                better = self._changed(current, path, solution)
-                if better is not None and len(better.wrong) < len(current.wrong):
-                    return better
-        return None
-
-    def _changed(self, current: Built, path: Path, value: int) -> Built | None:
-        for change in (with_width, with_number):
-            built = self.build(change(current.settings, current.config, path, value))
-            if built is not None:
+    def _best(self, current: Built, settings: Iterator[Settings]) -> Built:
+        """The first that is better, else the current one."""
+        for changed in settings:
+            built = self.trials.build(changed)
+            if built is not None and len(built.wrong) < len(current.wrong):
+                if built.outline.patterns != current.outline.patterns:
+                    self._moved.clear()
                 return built
-        return None
+        return current
 
-    def _likely(self, current: Built) -> Iterator[tuple[Path, int]]:
-        """First the numbers that are themselves among the wrong sizes."""
-        wrong = {size for size, _ in current.wrong.values()}
-        return iter(sorted(numbers(current.config), key=lambda pair: (pair[1] not in wrong, -pair[1])))
+    def _by_switches(self, current: Built) -> Built:
+        for path, value in list(switches(current.config)) if current.has_other_names else ():
+            if path not in self._idle:
+                better = self._best(current, iter((with_value(current.settings, current.config, path, value),)))
+                self._idle |= {path} if better is current else set()
+                current = better
+        return current
 
-    def _solutions(self, current: Built, path: Path, value: int) -> Iterator[int]:
-        """The numbers that the wrong sizes ask for; none where they do not follow it."""
-        for tried in (2 * value, value + 1):
-            probe = self._changed(current, path, tried)
-            if probe is not None:
-                yield from _asked_for(current, probe.sizes, value, tried)
-                return
+    def _by_numbers(self, current: Built) -> Built:
+        """Number after number, first those that are themselves among the wrong sizes, until lists of layers have other
+        lengths: which kinds the new ones are, comes first."""
+        wrong, lengths = {has for has, _ in current.wrong.values()}, current.lengths
+        # Numbers in lists are many, and rarely the ones. Ratios of widths can be told where those are right.
+        ranks = {
+            path: (isinstance(value, float), value not in wrong, isinstance(path[-1], int), -value)
+            for path, value in numbers(current.config)
+        }
+        for path in sorted(ranks, key=lambda path: ranks[path]):
+            if not current.wrong or current.lengths != lengths:
+                break
+            if path not in self._moved or not self._moved[path].isdisjoint(current.wrong):
+                current = self._with_number(current, path)
+        return current
+
+    def _with_number(self, current: Built, path: Path) -> Built:
+        value = value_at(current.config, path)
+        if type(value) not in (int, float):
+            return current
+        first = self._probe(current, path, 2 * value or 1) or self._probe(current, path, value + 1)
+        if first is None:
+            return current
+        self._moved[path] = frozenset(key for key, size in first.sizes.items() if size != current.outline.size(key))
+        better = self._best(current, self._changes(current, path, answers(current.wrong, value, first)))
+        if better is current and any(dim >= 0 for _, dim in self._moved[path] & current.wrong.keys()):
+            second = self._probe(current, path, first.number + max(value, 1))
+            found = curved_answers(current.wrong, value, first, second) if second is not None else iter(())
+            better = self._best(current, self._changes(current, path, found))
+        return better
+
+    def _by_exchange(self, current: Built) -> Built:
+        """Of two numbers the product may be right and the factors not, as of heads and their size: one gets what the
+        wrong sizes ask for, and those that the right sizes follow make up for it."""
+        for path, value in list(numbers(current.config)):
+            if self._moved.get(path, frozenset()).isdisjoint(current.wrong):
+                continue
+            probe = self._probe(current, path, 2 * value or 1)
+            found = list(answers(current.wrong, value, probe)) if probe is not None else []
+            better = self._best(current, (x for answer in found for x in self._exchanged(current, path, answer)))
+            if better is not current:
+                return better
+        return current
+
+    def _exchanged(self, current: Built, path: Path, value: Number) -> Iterator[Settings]:
+        for settings in self._changes(current, path, iter((value,))):
+            built = self.trials.build(settings)
+            worse = built.wrong.keys() - current.wrong.keys() if built is not None else frozenset()
+            partners = [other for other, moved in self._moved.items() if moved and moved <= worse and other != path]
+            share = Fraction(value_at(current.config, path)) / Fraction(value or 1)
+            for other in partners:
+                made_up = int(value_at(current.config, other) * share)
+                settings = with_value(settings, current.config, other, made_up)
+            if partners:
+                yield settings
+
+    def _changes(self, current: Built, path: Path, values: Iterator[Number]) -> Iterator[Settings]:
+        """No list has more members than the longest of the file."""
+        is_length = any(kind == MEMBERS for _, kind in self._moved.get(path, ()))
+        for value in values:
+            if not is_length or value <= self._longest:
+                yield from _with_number(current, path, value)
+
+    def _probe(self, current: Built, path: Path, value: Number) -> Probe | None:
+        built = self.trials.start(*_with_number(current, path, value))
+        if built is None:
+            return None
+        keys = dict.fromkeys((*self.trials.file.keys, *current.wrong))
+        return Probe(value, {key: built.outline.size(key) for key in keys})
+
+    def _by_unset_numbers(self, current: Built) -> Built:
+        """A number that others stand for may have been set to one of the wrong sizes itself."""
+        wanted = list(dict.fromkeys(wants for (_, dim), (_, wants) in current.wrong.items() if dim >= 0))[:_MOST_SIZES]
+        for path in list(unset_numbers(current.config)) if wanted else ():
+            tries = (with_value(current.settings, current.config, path, size) for size in wanted)
+            current = self._best(current, tries)
+        return current
+
+    def _by_layers(self, current: Built) -> Built:
+        return self._by_changes(current, layer_lists)
+
+    def _by_stages(self, current: Built) -> Built:
+        lengths = {has: wants for (_, kind), (has, wants) in current.wrong.items() if kind == MEMBERS and has}
+        return self._best(current, (self._with_all(current, lists) for lists in stage_lists(current.config, lengths)))
+
+    def _with_all(self, current: Built, values: Mapping[Path, Any]) -> Settings:
+        settings = current.settings
+        for path, value in values.items():
+            settings = with_value(settings, current.config, path, value)
+        return settings
+
+    def _by_spacing(self, current: Built) -> Built:
+        return self._by_changes(current, spacings)
+
+    def _by_changes(self, current: Built, changes: Changes) -> Built:
+        found = changes(current.config, current.outline.shapes, self.trials.file.shapes)
+        return self._best(current, (with_value(current.settings, current.config, *change) for change in found))
 
 
-def _asked_for(current: Built, moved: Sizes, value: int, tried: int) -> Iterator[int]:
-    """The commonest answer first: a size is a multiple of the number and something, or a table of its square."""
-    straight, squared = Counter[int](), Counter[int]()
-    for key, (size, wanted) in current.wrong.items():
-        step = moved.get(key, size) - size
-        if step:
-            answer, rest = divmod((wanted - size) * (tried - value), step)
-            straight[value + answer] += not rest
-            # size = a·value² + b; both points give a, and b cancels.
-            square, rest = divmod((wanted - size) * (tried**2 - value**2), step)
-            root = isqrt(max(value**2 + square, 0))
-            squared[root] += not rest and root**2 == value**2 + square
-    for answers in (straight, squared):
-        yield from (answer for answer, votes in answers.most_common(1) if votes and answer > 0 and answer != value)
-
-
-def sizes_of(shapes: Mapping[str, Shape]) -> Sizes:
-    found: Sizes = {(name, dim): size for name, shape in shapes.items() for dim, size in enumerate(shape)}
-    members: dict[str, set[str]] = {}
-    for name in shapes:
-        parts = name.split(".")
-        for index, part in enumerate(parts):
-            if part.isdigit():
-                members.setdefault(".".join(parts[:index]), set()).add(part)
-    return found | {(path, _COUNT): len(indices) for path, indices in members.items()}
+def _with_number(current: Built, path: Path, value: Number) -> tuple[Settings, ...]:
+    """A width with heads that go with it, then alone."""
+    wide = with_width(current.settings, current.config, path, value)
+    plain = with_value(current.settings, current.config, path, value)
+    return (wide,) if wide == plain else (wide, plain)

@@ -56,7 +56,7 @@ def _try(known: Known, shapes: Mapping[str, Shape], twins: tuple[str, ...]) -> M
             return None
         changed = Recipe(recipe.name, partial(changes.build, recipe.factory), recipe.looks_at_values)
         remarks, is_headless = tuple(changes.describe()), bool(changes.removed)
-        return Match(known.target, changed, changed.build(), (), twins, remarks, is_headless)
+        return Match(known.target, changed, changed.build(), twins=twins, remarks=remarks, is_headless=is_headless)
     # Not installed, not in the installed version, or it takes other arguments: that says nothing about the others.
     except (MissingDependencyError, TargetError):
         return None

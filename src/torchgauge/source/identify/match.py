@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
@@ -14,25 +16,39 @@ from torchgauge.source.matching import LISTED
 class Match:
     """A model of a registry with the same names and shapes.
 
-    `assumed` names hyperparameters that these leave open, `twins` other models that have them too. `remarks` say what
-    had to be changed to make it fit. `is_headless`: it is without the head, of which the file has its own.
+    `assumed` are hyperparameters that these leave open, with the values it was built with; `defaults` the class of its
+    config and what no tensor shows of it. `twins` are other models that have these names and shapes too. `remarks` say
+    what had to be changed to make it fit. `is_headless`: it is without the head, of which the file has its own.
+    `unused` are tensors of the file that it does not use.
     """
 
     target: str
     recipe: Recipe
     model: nn.Module
-    assumed: tuple[str, ...] = ()
+    assumed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: tuple[str, tuple[str, ...]] = ("", ())
     twins: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     is_headless: bool = False
+    unused: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """What a report must say about a model that is a conclusion."""
         which = "all tensors but the head's" if self.is_headless else "all tensors"
+        if self.unused:
+            which = f"all tensors but {len(self.unused)}, which it does not use (as '{self.unused[0]}'),"
         parts = [f"the code is inferred: names and shapes of {which} are those of {self.target}", *self.remarks]
         if self.twins:
-            more = f" and {len(self.twins) - LISTED} more" if len(self.twins) > LISTED else ""
-            parts.append(f"also those of {', '.join(self.twins[:LISTED])}{more}, which may compute otherwise")
+            parts.append(f"also those of {_listed(self.twins)}, which may compute otherwise")
         if self.assumed:
-            parts.append(f"with a usual value for what shapes leave open ({', '.join(self.assumed)})")
+            values = ", ".join(f"{name} {value}" for name, value in self.assumed.items())
+            parts.append(f"with a usual value for what shapes leave open ({values})")
+        config, names = self.defaults
+        if names:
+            parts.append(f"no tensor shows {_listed(names)}: those are the defaults of {config}")
         return "; ".join(parts)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more

@@ -1,4 +1,4 @@
-"""The numbers of a transformers config, wherever it nests them, and how to write them back."""
+"""The numbers and flags of a transformers config, wherever it nests them, and how to write them back."""
 
 from __future__ import annotations
 
@@ -10,33 +10,80 @@ from typing import Any
 # A name in a config, through nested configs and into lists.
 Path = tuple[str | int, ...]
 Settings = dict[str, Any]
+Number = int | float
 
 # Numbers that no tensor follows.
 _NO_SIZE = re.compile(
     r"token|_id$|_ids$|eps|dropout|_p$|range|cache|beam|seed|theta|top_k|num_return|(^|_)(min|max)_length"
 )
+# Fractions that sizes follow: a width times one of them.
+_RATIO = re.compile(r"(^|_)(ratio|expand|multiplier|mult)$")
+# Flags of how a model is used.
+_NO_FLAG = re.compile(r"^_|^output_|^return_|cache|is_encoder_decoder|^is_decoder|gradient|kernels|mem_eff")
 
 
-def numbers(config: Any, lead: Path = ()) -> Iterator[tuple[Path, int]]:
+def numbers(config: Any, lead: Path = ()) -> Iterator[tuple[Path, Number]]:
     """Sizes by their names. The number of labels is that of a table, under a name of its own."""
     if not lead and _is_size(getattr(config, "num_labels", None)):
         yield ("num_labels",), config.num_labels
-    for name, value in vars(config).items():
-        if name.startswith("_") or _NO_SIZE.search(name):
+    for path, value in entries(config, lead):
+        name = str(path[-1])
+        if _NO_SIZE.search(name):
             continue
-        if hasattr(value, "to_diff_dict"):
-            yield from numbers(value, (*lead, name))
-        elif _is_size(value):
-            yield (*lead, name), value
+        if _is_size(value) or (isinstance(value, float) and _RATIO.search(name)):
+            yield path, value
         elif isinstance(value, list | tuple) and value and all(map(_is_size, value)):
-            yield from (((*lead, name, index), item) for index, item in enumerate(value))
+            yield from (((*path, index), item) for index, item in enumerate(value))
+
+
+def entries(config: Any, lead: Path = ()) -> Iterator[tuple[Path, Any]]:
+    for name, value in vars(config).items():
+        if hasattr(value, "to_diff_dict"):
+            yield from entries(value, (*lead, name))
+        elif not name.startswith("_"):
+            yield (*lead, name), value
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and value >= 0
 
 
-def with_number(settings: Settings, config: Any, path: Path, value: int) -> Settings:
+def switches(config: Any) -> Iterator[tuple[Path, Any]]:
+    """Each flag turned over, and each number that need not be set unset: they may add tensors or take them away."""
+    for path, value in entries(config):
+        if isinstance(value, bool) and not _NO_FLAG.search(str(path[-1])):
+            yield path, not value
+        elif _is_size(value) and "None" in annotation(config, path):
+            yield path, None
+
+
+def unset_numbers(config: Any) -> Iterator[Path]:
+    """Numbers that a config may hold and does not: others stand for them."""
+    for path, value in entries(config):
+        if value is None and not _NO_SIZE.search(str(path[-1])) and "int" in annotation(config, path):
+            yield path
+
+
+def annotation(config: Any, path: Path) -> str:
+    for name in path[:-1]:
+        config = getattr(config, str(name))
+    field = getattr(type(config), "__dataclass_fields__", {}).get(path[-1])
+    return str(field.type) if field is not None else ""
+
+
+def is_declared(config: Any, path: Path) -> bool:
+    """Whether it is an entry of the config, and not only follows from its entries."""
+    *lead, name = (part for part in path if isinstance(part, str))
+    return bool(annotation(config, (*lead, name)))
+
+
+def value_at(config: Any, path: Path) -> Any:
+    for name in path:
+        config = config[name] if isinstance(name, int) else getattr(config, name, None)
+    return config
+
+
+def with_value(settings: Settings, config: Any, path: Path, value: Any) -> Settings:
     """The settings with one more; a nested config keeps its type, a list its other numbers."""
     changed: Settings = deepcopy(settings)
     place: Any = changed
@@ -50,31 +97,53 @@ def with_number(settings: Settings, config: Any, path: Path, value: int) -> Sett
     return changed
 
 
-def with_width(settings: Settings, config: Any, path: Path, value: int) -> Settings:
-    """A width with as many heads as keep their size, or else with heads of a usual size."""
-    changed = with_number(settings, config, path, value)
-    if not _WIDTH.fullmatch(str(path[-1])):
-        return changed
-    own = dict(numbers(config))
-    for heads in [other for other in own if other[:-1] == path[:-1] and _HEADS.fullmatch(str(other[-1]))]:
-        sizes = (own[path] // own[heads], 64, 32, 16, 8)
-        size = next((size for size in sizes if size and value % size == 0), value)
-        changed = with_number(changed, config, heads, value // size)
+def is_set(settings: Settings, path: Path) -> bool:
+    place: Any = settings
+    for name in path:
+        if not isinstance(place, dict):
+            return True  # a list is set as a whole
+        if name not in place:
+            return False
+        place = place[name]
+    return True
+
+
+def without(settings: Settings, path: Path) -> Settings:
+    """The settings without one: what stands there by default holds again."""
+    changed = deepcopy(settings)
+    place: Any = changed
+    for name in path[:-1]:
+        place = place.get(name) if isinstance(place, dict) else None
+    if isinstance(place, dict):
+        place.pop(path[-1], None)
     return changed
 
 
-_WIDTH = re.compile(r"hidden_size|d_model|n_embd|embed_dim|dim")
+def with_width(settings: Settings, config: Any, path: Path, value: Number) -> Settings:
+    """A width with as many heads as keep their size, or else with heads of a usual size."""
+    changed = with_value(settings, config, path, value)
+    if not _WIDTH.fullmatch(_word(path)):
+        return changed
+    own = dict(numbers(config))
+    for heads in [other for other in own if _is_beside(other, path) and _HEADS.fullmatch(_word(other))]:
+        sizes = (own[path] // max(own[heads], 1), 64, 32, 16, 8)
+        size = next((size for size in sizes if size and value % size == 0), value)
+        changed = with_value(changed, config, heads, int(value // size))
+    return changed
+
+
+def _word(path: Path) -> str:
+    return next(str(name) for name in reversed(path) if isinstance(name, str))
+
+
+def _is_beside(one: Path, other: Path) -> bool:
+    """Of the same config and, in lists, of the same place."""
+    depth = [index for index, name in enumerate(other) if isinstance(name, str)][-1]
+    return one[:depth] == other[:depth] and one[depth + 1 :] == other[depth + 1 :]
+
+
+_WIDTH = re.compile(r"hidden_sizes?|d_model|n_embd|embed_dim|dim")
 _HEADS = re.compile(r"(num_|n_)?(\w+_)?(?<!key_value_)(?<!kv_)heads?")
-
-
-def fit_tokens(config: Any) -> None:
-    """Special tokens beyond a smaller vocabulary would keep the model from being built; no shape follows them."""
-    words = getattr(config, "vocab_size", None)
-    for name, value in list(vars(config).items()):
-        if hasattr(value, "to_diff_dict"):
-            fit_tokens(value)
-        elif type(words) is int and name.endswith("_token_id") and type(value) is int and value >= words:
-            setattr(config, name, words - 1)
 
 
 def guess(config_class: Any, known: Mapping[str, Any], options: Settings) -> Settings:
@@ -83,12 +152,39 @@ def guess(config_class: Any, known: Mapping[str, Any], options: Settings) -> Set
     # Several names may stand for one setting: the first that applies holds.
     aliases = getattr(default, "attribute_map", {})
     settings: Settings = {}
-    for key, name in _NAMES.items():
+    known = _with_usual_heads(config_class, known)
+    if "rope_size" in known:  # with four sizes of heads, configs mean others by theirs
+        known = {name: value for name, value in known.items() if name != "head_size"}
+    if known.get("experts", 0) > _MOST_EXPERTS:  # a file may claim any number
+        known = {name: value for name, value in known.items() if name != "experts"}
+    for key, name in _NAMES:
         if name in known and hasattr(default, key) and not _is_derived(config_class, key):
             settings.setdefault(aliases.get(key, key), known[name])
     if hasattr(default, "num_key_value_heads") and "heads" in known:
         settings["num_key_value_heads"] = known.get("kv_heads", known["heads"])
+    # Some configs have no word for it, and models that ask for it.
+    if "head_size" in known and known["heads"] * known["head_size"] != known["width"]:
+        settings.setdefault("head_dim", known["head_size"])
+    if getattr(default, "num_experts_per_tok", 0) is None and "experts" in known:
+        settings["num_experts_per_tok"] = min(_USUAL_EXPERTS, known["experts"])
     return settings | options
+
+
+_MOST_EXPERTS = 4096
+# What both sizes of the only published family whose config leaves it open have.
+_USUAL_EXPERTS = 6
+
+
+def _with_usual_heads(config_class: Any, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where shapes leave the heads open, those of the size that the config itself gives."""
+    field = getattr(config_class, "__dataclass_fields__", {}).get("head_dim")
+    size, usual = known.get("head_size", 0), getattr(field, "default", None)
+    if "head_size" not in known.get("assumed", ()) or type(usual) is not int:
+        return known
+    rows = {name: known[name] * size for name in ("heads", "kv_heads") if name in known}
+    if any(count % usual for count in rows.values()):
+        return known
+    return {**known, "head_size": usual, **{name: count // usual for name, count in rows.items()}}
 
 
 def _is_derived(config_class: Any, key: str) -> bool:
@@ -97,27 +193,42 @@ def _is_derived(config_class: Any, key: str) -> bool:
     return isinstance(found, property) and found.fset is None
 
 
-# Config names -> hyperparameters; a config has some of them.
-_NAMES = {
-    "hidden_size": "width",
-    "num_attention_heads": "heads",
-    "head_dim": "head_size",
-    "d_kv": "head_size",
-    "intermediate_size": "intermediate_size",
-    "vocab_size": "vocabulary",
-    "max_position_embeddings": "positions",
-    "num_labels": "classes",
-    "patch_size": "patch_size",
-    "num_channels": "image_channels",
-    "state_size": "state_size",
-    "encoder_layers": "encoder_layers",
-    "decoder_layers": "decoder_layers",
-    "num_layers": "encoder_layers",
-    "num_decoder_layers": "decoder_layers",
-    "num_hidden_layers": "depth",
-    "d_ff": "intermediate_size",
-    "encoder_ffn_dim": "intermediate_size",
-    "decoder_ffn_dim": "intermediate_size",
-    "encoder_attention_heads": "heads",
-    "decoder_attention_heads": "heads",
-}
+# Names of configs and the hyperparameters they stand for; a config has some of them.
+_NAMES = (
+    ("hidden_size", "width"),
+    ("num_attention_heads", "heads"),
+    ("head_dim", "head_size"),
+    ("d_kv", "head_size"),
+    ("intermediate_size", "intermediate_size"),
+    ("vocab_size", "vocabulary"),
+    ("max_position_embeddings", "positions"),
+    ("num_labels", "classes"),
+    ("patch_size", "patch_size"),
+    ("num_channels", "image_channels"),
+    ("state_size", "state_size"),
+    ("encoder_layers", "encoder_layers"),
+    ("decoder_layers", "decoder_layers"),
+    ("num_layers", "encoder_layers"),
+    ("num_decoder_layers", "decoder_layers"),
+    ("num_hidden_layers", "depth"),
+    ("d_ff", "intermediate_size"),
+    ("encoder_ffn_dim", "intermediate_size"),
+    ("decoder_ffn_dim", "intermediate_size"),
+    ("encoder_attention_heads", "heads"),
+    ("decoder_attention_heads", "heads"),
+    ("num_local_experts", "experts"),
+    ("num_experts", "experts"),
+    ("n_routed_experts", "experts"),
+    ("mamba_n_heads", "state_heads"),
+    ("mamba_d_head", "state_head_size"),
+    ("mamba_d_state", "state_size"),
+    ("mamba_n_groups", "state_groups"),
+    ("n_groups", "state_groups"),
+    ("qk_rope_head_dim", "rope_size"),
+    ("qk_nope_head_dim", "nope_size"),
+    ("v_head_dim", "value_head_size"),
+    ("kv_lora_rank", "kv_rank"),
+    ("q_lora_rank", "query_rank"),
+    ("num_heads", "state_heads"),
+    ("head_dim", "state_head_size"),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 
 import torch
@@ -13,7 +14,9 @@ from torchgauge.source.identify.fingerprint import hash_text
 from torchgauge.source.matching import is_optional
 from torchgauge.source.state_names import Shape
 
-_MODULUS = 1 << 64
+_MODULUS = 1 << 48  # enough to tell some thousand sets of names apart
+_MOST_EXPERTS = 4096
+INDEX = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
 # Spellings of old files that transformers still reads.
 _RENAMED = (
     (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
@@ -39,19 +42,42 @@ def pattern_sum(names: Iterable[str]) -> int:
 
 
 def patterns_of(names: Iterable[str]) -> set[str]:
-    parts = (name.split(".") for name in names if not is_optional(name))
-    return {".".join("#" if part.isdigit() else part for part in path) for path in parts}
+    return {pattern_of(name) for name in names if not is_optional(name)}
 
 
-def spellings(model: nn.Module) -> list[dict[str, Shape]]:
+def pattern_of(name: str) -> str:
+    return INDEX.sub("#", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """`twins` are the other names of tied tensors: one of them in a file is enough."""
+
+    shapes: dict[str, Shape]
+    twins: Mapping[str, frozenset[str]]
+
+
+def spellings(model: nn.Module) -> list[Spelling]:
     """As files have it and, where that differs, as the model has it: fused experts are stored one by one, and tables
     that can be computed are not stored."""
-    state = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+    # As they are: tied tensors can be told only by being the same.
+    state = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)}
     unsaved = re.compile("|".join(getattr(model, "_keys_to_ignore_on_save", None) or ("^$",)))
-    stored, own = _shapes(_as_stored(model, state)), _shapes(state)
-    saved = {name: shape for name, shape in stored.items() if not unsaved.search(name)}
-    distinct = [saved]
-    return distinct + [names for names in (stored, own) if names not in distinct]
+    stored = _as_stored(model, state)
+    saved = {name: value for name, value in stored.items() if not unsaved.search(name)}
+    distinct: list[Spelling] = []
+    for tensors in (saved, stored, state):
+        spelling = Spelling({name: tuple(value.shape) for name, value in tensors.items()}, _twins(tensors))
+        distinct += [spelling] if all(spelling.shapes != other.shapes for other in distinct) else []
+    return distinct
+
+
+def _twins(tensors: Mapping[str, torch.Tensor]) -> dict[str, frozenset[str]]:
+    names: dict[int, list[str]] = {}
+    for name, value in tensors.items():
+        names.setdefault(id(value), []).append(name)
+    groups = [frozenset(group) for group in names.values() if len(group) > 1]
+    return {name: group - {name} for group in groups for name in group}
 
 
 def tied_names(model: nn.Module, names: Iterable[str]) -> frozenset[str]:
@@ -61,18 +87,17 @@ def tied_names(model: nn.Module, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if tied.search(name))
 
 
-def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, Shape]:
-    return {name: tuple(value.shape) for name, value in state.items()}
-
-
 def _as_stored(model: nn.Module, state: dict[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
     try:
         loading = import_module("transformers.core_model_loading")
     except ModuleNotFoundError:  # before version 5 files and models had the same names
         return state
+    if any("experts" in name and value.dim() == 3 and value.shape[0] > _MOST_EXPERTS for name, value in state.items()):
+        return state  # a file may claim any size: these would become tensors one by one
     # Conversions are someone else's code, given sizes that may not go together.
     try:
-        reverted: Mapping[str, torch.Tensor] = loading.revert_weight_conversion(model, state)
+        with torch.no_grad():
+            reverted: Mapping[str, torch.Tensor] = loading.revert_weight_conversion(model, state)
     except Exception:
         return state
     return reverted

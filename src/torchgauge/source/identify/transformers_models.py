@@ -13,8 +13,8 @@ from typing import Any
 from torchgauge.errors import MissingDependencyError, TargetError
 from torchgauge.source.identify.entrypoints import read_text
 from torchgauge.source.identify.features import Features, rank_vocabularies, vocabulary
+from torchgauge.source.identify.fitting import NamedClass, fit_classes, quiet
 from torchgauge.source.identify.match import Match
-from torchgauge.source.identify.named import NamedClass, fit_classes, quiet
 from torchgauge.source.packages import import_optional
 from torchgauge.source.state_names import Shape
 

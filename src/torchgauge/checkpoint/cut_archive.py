@@ -1,0 +1,158 @@
+"""What `torch.save` wrote, with its end missing and with it the directory of the archive.
+
+A header stands before each record. The pickle is the first of them, and it says how long the storages are that follow,
+which most writers leave to a note after the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.checkpoint import limits
+from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.dtypes import item_bytes
+from torchgauge.checkpoint.entries import Listing, Place, list_entries, unpack_packed
+from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.index import Entry, Index
+from torchgauge.checkpoint.pickle_values import Storage
+from torchgauge.checkpoint.pickles import PickleMachine, scan_followers
+from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.walking import walk
+from torchgauge.checkpoint.zip_directory import has_directory
+from torchgauge.checkpoint.zip_local import LocalHeader, noted_size, read_local, record_end
+from torchgauge.errors import FormatError
+
+_PICKLE, _STORAGES = "data.pkl", "data/"
+_NAMED = 5
+
+
+def is_cut_archive(source: ByteSource) -> bool:
+    """TorchScript and exported programs begin with other records."""
+    header = read_local(source, 0)
+    return header is not None and header.is_plain and _is_pickle(header.name) and not has_directory(source)
+
+
+def _is_pickle(name: str) -> bool:
+    return name.count("/") == 1 and name.endswith(f"/{_PICKLE}")
+
+
+def open_cut_archive(source: ByteSource) -> Index:
+    with ImportLog() as log:
+        return _read(source, log)
+
+
+def _read(source: ByteSource, log: ImportLog) -> Index:
+    pickle = _read_pickle(source, log)
+    records = dict(_records(source, pickle))
+    found = walk(pickle.value)
+    is_big = _content(source, records.get("byteorder")) == b"big"
+    locate = _Places(source, records, pickle.sizes).locate
+    listing = list_entries(found.tensors, locate, source.path, big_endian=is_big, is_module=found.is_module)
+    return Index(
+        path=source.path,
+        format="torch",
+        files=(source.path,),
+        entries=unpack_packed(listing.entries),
+        imports=log.imports,
+        modules=tuple(found.modules),
+        metadata={
+            "model_prefix": listing.model_prefix,
+            "archive_version": None,
+            "format_version": None,
+            "byteorder": "big" if is_big else "little",
+            "top_level_keys": top_level_keys(pickle.value),
+        },
+        warnings=(_what_is_lost(source, listing), *pickle.warnings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pickle:
+    """`sizes` are those of the storages by their keys; `end` is where the next record begins, if one does."""
+
+    value: Any
+    root: str
+    sizes: Mapping[str, int]
+    end: int | None
+    warnings: list[str]
+
+
+def _read_pickle(source: ByteSource, log: ImportLog) -> _Pickle:
+    header = read_local(source, 0)
+    if header is None or not header.is_plain:
+        raise FormatError(f"{source.label}: a zip archive without its directory; is it cut off?")
+    sizes: dict[str, int] = {}
+    body = source.part(header.start, source.size - header.start, f"{source.label}:{printable(header.name)}")
+    machine = PickleMachine(body, log, persistent=lambda identifier: _noting(storage_of(identifier), sizes))
+    try:
+        value = machine.run()
+    except FormatError as error:
+        message = f"{source.label}: its end is missing: is it cut off? Its pickle cannot be read: {error}"
+        raise FormatError(message) from error
+    size = noted_size(source, header, machine.position) if header.size is None else header.size
+    record = body.part(0, min(size or body.size, body.size), body.label)
+    warnings = scan_followers(record, log, machine.position)
+    end = None if size is None else record_end(source, header, size)
+    return _Pickle(value, header.name.removesuffix(_PICKLE), sizes, end, warnings)
+
+
+def _noting(value: Any, sizes: dict[str, int]) -> Any:
+    if isinstance(value, Storage):
+        sizes.setdefault(value.key, value.numel * (1 if value.dtype is None else item_bytes(value.dtype)))
+    return value
+
+
+def _records(source: ByteSource, pickle: _Pickle) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Where the records after the pickle begin and how long they are, by their names; the last may be cut."""
+    at = pickle.end
+    for _ in range(limits.ZIP_ENTRIES):
+        header = None if at is None else read_local(source, at)
+        if header is None or not header.is_plain:
+            return
+        name = header.name.removeprefix(pickle.root)
+        size = _size(source, header, name, pickle.sizes)
+        if size is None:
+            return
+        yield name, (header.start, size)
+        at = record_end(source, header, size)
+
+
+def _size(source: ByteSource, header: LocalHeader, name: str, sizes: Mapping[str, int]) -> int | None:
+    if header.size is not None:
+        return header.size
+    key = name.removeprefix(_STORAGES)
+    return sizes.get(key) if key != name else noted_size(source, header)
+
+
+def _content(source: ByteSource, record: tuple[int, int] | None) -> bytes:
+    start, size = record or (0, 0)
+    return source.read(start, size) if 0 < size <= 2**10 and start + size <= source.size else b""
+
+
+class _Places:
+    def __init__(self, source: ByteSource, records: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> None:
+        self._source, self._records, self._sizes = source, records, sizes
+
+    def locate(self, storage: Storage) -> Place:
+        """A storage whose record is not there has its place after the end: whoever reads it will say so by name."""
+        start, size = self._records.get(_STORAGES + storage.key, (self._source.size, self._sizes.get(storage.key, 0)))
+        return Place(self._source.path, self._source.position(start), size)
+
+
+def _what_is_lost(source: ByteSource, listing: Listing) -> str:
+    end = source.start + source.size
+    lost = [entry.name for entry in listing.entries if not _is_whole(entry, end)]
+    if lost and len(lost) == len(listing.entries):
+        raise FormatError(f"{source.label}: the data of all tensors is missing at its end; is the download complete?")
+    more = f" and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
+    names = f" ({', '.join(map(printable, lost[:_NAMED]))}{more})" if lost else ""
+    return (
+        f"{source.label}: its directory is missing at its end, and with it {len(lost):,} of {len(listing.entries):,} "
+        f"tensors{names}; is the download complete?"
+    )
+
+
+def _is_whole(entry: Entry, end: int) -> bool:
+    return entry.offset is None or not entry.nbytes or entry.offset + entry.nbytes <= end
