@@ -22,8 +22,8 @@ def kv_cache(evidence: Evidence) -> Iterator[Advice]:
         return
     architecture = evidence.view.architecture
     known = architecture.hyperparameters
-    # An assumed head size still has the right product with the heads; an assumed depth does not exist.
-    if architecture.family != "decoder" or not all(name in known for name in _NEEDED):
+    # An assumed head size still has the right product with the heads. Latent attention caches the latents alone.
+    if architecture.family != "decoder" or "kv_rank" in known or not all(name in known for name in _NEEDED):
         return
     cache = _cache_bytes(evidence, known)
     shares_keys = known.get("kv_heads", known["heads"]) < known["heads"]
