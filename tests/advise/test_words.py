@@ -12,7 +12,7 @@ from torchgauge.report.advice_text import figure_text, gain_text
 
 # Percent and units stand apart from their number, a factor's sign does not.
 _CROWDED = re.compile(r"\d(%|[kMGT]?i?B\b|[mµn]?s\b|dB|x\b| ×(?! ))")
-_APART = ("places", "count")
+_APART = ("places", "count", "file")
 
 
 @pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule} {case.name}")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,10 @@ def test_a_malformed_request_is_refused_as_such(
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way there")
 def test_an_interruption_prints_what_was_measured_until_then(code: Path) -> None:
     words = [sys.executable, "-m", "torchgauge", "net.py:Slow", "--inference", "--budget", "600", "--threads", "1"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # What runs in the background of a shell ignores Ctrl-C, and so does what it starts.
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(words, **pipes, preexec_fn=heeding) as process:
         assert process.stderr is not None
         for _ in range(20):
             assert process.stderr.readline() == "running\n"
