@@ -31,7 +31,9 @@ def test_attention_has_the_same_macs_with_every_kernel(backend: SDPBackend) -> N
         try:
             nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
         except RuntimeError as error:
-            pytest.skip(f"not with this torch: {error}")
+            if "No available kernel" not in str(error):
+                raise
+            pytest.skip("this torch has no such kernel for grouped queries")
     assert recorder.total.macs == 2 * 4 * 6 * 10 * 16
 
 

@@ -18,6 +18,8 @@ from torchgauge.view import Row, View
 
 # Of the undisturbed time that the device must be idle for the host to be what a model waits for.
 WAITING = 0.3
+# What tensor cores run, and autocast casts for.
+TENSOR_CORES = ("matmul", "convolution", "attention", "recurrent")
 # So many launches fit into the queue of a CUDA device: with more, the host waits for it.
 QUEUED = 1000
 
@@ -154,6 +156,14 @@ class Evidence:
             return 0.0
         return max(0.0, 1 - sum(self.op_times.values()) / self.time_s)
 
+    @cached_property
+    def host_s(self) -> float | None:
+        """Until a call returns that a CUDA device still works on; None where nobody has measured it, or where the queue
+        of launches may have been full, so that the host waited too."""
+        is_full = sum(op.status != FREE for op in self.forward) >= QUEUED
+        host: float | None = (self.figures.get("latency") or {}).get("host_s")
+        return host if self.is_cuda and not is_full else None
+
     @property
     def waits_for_host(self) -> bool:
         return self.idle_share >= WAITING
@@ -161,11 +171,9 @@ class Evidence:
     def most_gain(self, launches: float = 1.0) -> float:
         """Of the time, what kernels of no length at all would save: a run takes as long as the host does for `launches`
         times those it makes. All where nobody has measured that."""
-        host = (self.figures.get("latency") or {}).get("host_s")
-        is_waiting = sum(op.status != FREE for op in self.forward) >= QUEUED
-        if not self.is_cuda or host is None or not self.time_s or is_waiting:
+        if self.host_s is None or not self.time_s:
             return 1.0
-        return max(0.0, 1 - launches * float(host) / self.time_s)
+        return max(0.0, 1 - launches * self.host_s / self.time_s)
 
     def kernel_gain(self, low: float, high: float, how: str) -> Gain:
         """The time that shorter kernels save: perhaps none where the device waits for the host between them."""

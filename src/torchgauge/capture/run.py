@@ -23,7 +23,7 @@ from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
-from torchgauge.capture.supported import missing_arithmetic
+from torchgauge.capture.supported import unsupported
 from torchgauge.capture.surroundings import deep_calls, no_collections, prepared
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import OPTIMIZER, train_step
@@ -103,7 +103,7 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
     reason = f"the model looks at the values of its data ({signal.op}{where})"
     failure: ForwardError | None = None
     real = _with_real_parameters(model, request)
-    missing = None if real is None else _missing_arithmetic(real, request)
+    missing = None if real is None else unsupported(real, request.device, request.dtype)
     if missing is not None:
         failure = ForwardError(f"{reason}, and {missing}", module=signal.module)
     elif real is not None:
@@ -117,14 +117,6 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
         raise failure or ForwardError(
             f"{reason}, and {_why_not_real(model, candidate)}", module=signal.module
         ) from signal
-
-
-def _missing_arithmetic(model: nn.Module, request: Request) -> str | None:
-    """An instruction that the processor lacks would end the user's program, not raise."""
-    kinds = dict.fromkeys(p.dtype for p in model.parameters() if p.is_floating_point())
-    if request.dtype is not None and kinds:
-        kinds = {request.dtype: None}
-    return next(filter(None, (missing_arithmetic(dtype, request.device) for dtype in kinds)), None)
 
 
 def _why_not_real(model: nn.Module, candidate: Candidate) -> str:

@@ -8,6 +8,7 @@ import sys
 from functools import cache
 
 import torch
+from torch import nn
 
 from torchgauge.capture.ghost import dtype_name
 
@@ -27,6 +28,13 @@ with torch.no_grad():
 def missing_arithmetic(dtype: torch.dtype | None, device: torch.device) -> str | None:
     """Why matrix products in this type cannot run here; None where they can."""
     return _probe(dtype_name(dtype)) if device.type == "cpu" and dtype in _DOUBTFUL else None
+
+
+def unsupported(model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> str | None:
+    """The same of a model's parameters, were they of `dtype`: an instruction that the processor lacks would end the
+    user's program, not raise."""
+    kinds = dict.fromkeys(dtype or parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    return next(filter(None, (missing_arithmetic(kind, device) for kind in kinds)), None)
 
 
 @cache

@@ -7,7 +7,6 @@ astray; here they are read as PyTorch would, with a warning. Nothing is ever ext
 
 from __future__ import annotations
 
-import struct
 import zlib
 from dataclasses import dataclass
 
@@ -15,9 +14,9 @@ from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource, in_memory
 from torchgauge.checkpoint.import_log import printable
 from torchgauge.checkpoint.zip_directory import Record, read_directory
+from torchgauge.checkpoint.zip_local import LOCAL, MARK
 from torchgauge.errors import FormatError
 
-_LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 0x1
 _WINDOW_BYTES = 2**16
@@ -54,19 +53,19 @@ class ZipArchive:
     def data_offset(self, record: Record) -> int:
         """Where the record's bytes begin in the source: the local header may be longer than the central one says."""
         at = record.header_offset + self.shift
-        header = _LOCAL.unpack(self._local_header(at, record.packed_size))
-        if header[0] != b"PK\x03\x04":
+        header = LOCAL.unpack(self._local_header(at, record.packed_size))
+        if header[0] != MARK:
             raise FormatError(f"{self.source.label}: the record {printable(record.name)} has no header at byte {at}")
-        return at + _LOCAL.size + header[9] + header[10]
+        return at + LOCAL.size + header[9] + header[10]
 
     def _local_header(self, at: int, packed_size: int) -> bytes:
         """Small records follow one another closely: one read serves the headers of many."""
         start, window = self._window
-        if not start <= at <= start + len(window) - _LOCAL.size:
-            wanted = _WINDOW_BYTES if packed_size < _SMALL_BYTES else _LOCAL.size
-            start, window = at, self.source.read(at, max(_LOCAL.size, min(wanted, self.source.size - at)))
+        if not start <= at <= start + len(window) - LOCAL.size:
+            wanted = _WINDOW_BYTES if packed_size < _SMALL_BYTES else LOCAL.size
+            start, window = at, self.source.read(at, max(LOCAL.size, min(wanted, self.source.size - at)))
             self._window = start, window
-        return window[at - start : at - start + _LOCAL.size]
+        return window[at - start : at - start + LOCAL.size]
 
     def plain_offset(self, record: Record) -> int:
         """Where the bytes of an uncompressed record begin in the source; all of them are there."""
@@ -131,7 +130,7 @@ def _refuse_overlaps(source: ByteSource, records: list[Record]) -> None:
     for record in sorted(records, key=lambda record: record.header_offset):
         if record.header_offset < end:
             raise FormatError(f"{source.label}: the record {printable(record.name)} overlaps another one")
-        end = record.header_offset + _LOCAL.size + len(record.name) + record.packed_size
+        end = record.header_offset + LOCAL.size + len(record.name) + record.packed_size
 
 
 def read_record(archive: ZipArchive, name: str) -> bytes | None:

@@ -9,8 +9,8 @@ from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.zip_directory import large_sizes
 from torchgauge.errors import FormatError
 
-_LOCAL = struct.Struct("<4s5H3L2H")
-_MARK, _NOTE = b"PK\x03\x04", b"PK\x07\x08"
+LOCAL = struct.Struct("<4s5H3L2H")
+MARK, _NOTE = b"PK\x03\x04", b"PK\x07\x08"
 _NOTED, _ENCRYPTED, _UTF8 = 0x8, 0x1, 0x800
 _NOTE_BYTES = 24
 _SMALL_BYTES = 2**16
@@ -28,13 +28,13 @@ class LocalHeader:
 
 def read_local(source: ByteSource, at: int) -> LocalHeader | None:
     """None where there is no header at `at`, or not a whole one."""
-    if not 0 <= at <= source.size - _LOCAL.size:
+    if not 0 <= at <= source.size - LOCAL.size:
         return None
-    mark, _, flags, method, _, _, _, packed, size, name_size, extra_size = _LOCAL.unpack(source.read(at, _LOCAL.size))
-    start = at + _LOCAL.size + name_size + extra_size
-    if mark != _MARK or start > source.size:
+    mark, _, flags, method, _, _, _, packed, size, name_size, extra_size = LOCAL.unpack(source.read(at, LOCAL.size))
+    start = at + LOCAL.size + name_size + extra_size
+    if mark != MARK or start > source.size:
         return None
-    text = source.read(at + _LOCAL.size, name_size + extra_size)
+    text = source.read(at + LOCAL.size, name_size + extra_size)
     name = text[:name_size].decode("utf-8" if flags & _UTF8 else "cp437", "backslashreplace")
     try:
         size, packed, _ = large_sizes(source, text[name_size:], (size, packed, 0))

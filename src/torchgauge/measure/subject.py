@@ -13,7 +13,7 @@ from torch import nn
 
 from torchgauge.capture.lazy import is_lazy
 from torchgauge.capture.structure import map_tensors, materialise
-from torchgauge.capture.supported import missing_arithmetic
+from torchgauge.capture.supported import unsupported
 from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import InputError
 from torchgauge.source import Candidate
@@ -65,7 +65,9 @@ def ready(
     real = _initialised(real, candidate) if is_lazy(real) else real
     is_owned = is_owned or real is not model
     subject = _on_device(real, device, dtype, copied=train and not is_owned, is_owned=is_owned)
-    _require_arithmetic(subject, device)
+    missing = unsupported(subject, device)
+    if missing is not None:
+        raise InputError(f"{missing}: choose another with dtype= (--dtype)")
     args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, device, dtype))
     with ExitStack() as stack:
         stack.enter_context(untouched(subject))
@@ -90,14 +92,6 @@ def require_device(device: torch.device) -> None:
         raise InputError("there is no MPS device here, so nothing can be measured on 'mps'")
     elif device.type not in ("cpu", "mps"):
         raise InputError(f"torchgauge does not measure on '{device}': only on cpu, cuda and mps")
-
-
-def _require_arithmetic(model: nn.Module, device: torch.device) -> None:
-    """An instruction that the processor lacks would end the user's program, not raise."""
-    for dtype in {parameter.dtype for parameter in model.parameters()}:
-        missing = missing_arithmetic(dtype, device)
-        if missing is not None:
-            raise InputError(f"{missing}: choose another with dtype= (--dtype)")
 
 
 def _initialised(model: nn.Module, candidate: Candidate) -> nn.Module:

@@ -81,8 +81,8 @@ class Bench:
         return replace(time_pairs(first, second, share * self.seconds, self.clock), floor=self.floor)
 
     def with_floor(self) -> Bench:
-        """Knowing how far two copies of the same model are apart, and whether its runs are short enough to time. What
-        is tried has half of this time: where it is too short here, the original's runs alone take longer than that."""
+        """Knowing how far two copies of the same model are apart, and whether its runs are short enough to time. A
+        round of what is tried has a part of this time: where all of it is too short, so is that."""
         same = time_pairs(self.original(), self.changed([]), self.seconds, self.clock)
         return replace(self, floor=abs(median(same.logs)), is_slow=len(same.logs) < LEAST_PAIRS)
 

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.evidence import TENSOR_CORES, Evidence, moved
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.hardware import Peaks
 from torchgauge.records import OpRecord
 
-_AUTOCAST = ("matmul", "convolution", "attention", "recurrent")
 LEAST_GAIN = 0.2
 LEAST_REACHED = 1 / 3
 # Layers that reach half of the bandwidth wait for memory, and for nothing else.
@@ -63,7 +62,7 @@ def autocast_bf16(evidence: Evidence) -> Iterator[Advice]:
 @rule("bfloat16-weights", family="precision")
 def bfloat16_weights(evidence: Evidence) -> Iterator[Advice]:
     """Measured: the casts of autocast would take the host longer than the kernels gain, so there must be none."""
-    found = _narrowable(evidence)
+    found = _narrowable(evidence) if evidence.time_s else None
     if found is None or not _casts_take_longer(evidence, found) or _near_bandwidth(evidence):
         return
     if evidence.waits_for_host or evidence.most_gain() >= LEAST_GAIN:
@@ -125,7 +124,7 @@ def _casts_take_longer(evidence: Evidence, found: _Narrowable) -> bool:
 
 
 def _is_castable(op: OpRecord) -> bool:
-    return op.category in _AUTOCAST and op.cost.macs > 0 and op.signature.dtype == "float32"
+    return op.category in TENSOR_CORES and op.cost.macs > 0 and op.signature.dtype == "float32"
 
 
 def _following(evidence: Evidence, ops: Iterable[OpRecord]) -> list[OpRecord]:
@@ -162,8 +161,7 @@ def _autocast(evidence: Evidence, found: _Narrowable) -> Advice:
 
 
 def _without_casts(evidence: Evidence, found: _Narrowable) -> Advice:
-    host_s = (evidence.figures.get("latency") or {}).get("host_s")
-    told = {"host_s": host_s, "time_s": evidence.time_s, "autocast_launches": found.launches}
+    told = {"host_s": evidence.host_s, "time_s": evidence.time_s, "autocast_launches": found.launches}
     return Advice(
         rule="bfloat16-weights",
         where=Where("", tuple(op.index for op in found.ops)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.units import format_whole_percent
@@ -13,7 +13,6 @@ from torchgauge.units import format_whole_percent
 _LEAST_LAUNCHED = 0.3
 # Of a run, what the host may take for its launches before it holds up kernels in narrower types.
 _HELD_UP = 0.5
-_NARROWER = ("matmul", "convolution", "attention", "recurrent")
 _GRAPH = "graphed = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
 
@@ -46,18 +45,18 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
 @rule("launch-limit", family="launch")
 def launch_limit(evidence: Evidence) -> Iterator[Advice]:
     """The device is kept busy, but by float32: with the kernels of narrower types it would wait for the host."""
-    most = evidence.most_gain()
-    if evidence.waits_for_host or evidence.is_train or not evidence.time_s or most > 1 - _HELD_UP:
+    whole, host = evidence.time_s, evidence.host_s
+    if evidence.waits_for_host or evidence.is_train or not whole or host is None or host < _HELD_UP * whole:
         return
-    products = [op for op in evidence.forward if op.category in _NARROWER and op.signature.dtype == "float32"]
+    products = [op for op in evidence.forward if op.category in TENSOR_CORES and op.signature.dtype == "float32"]
     if evidence.time_share(products).value < _HELD_UP:
         return
     yield Advice(
         rule="launch-limit",
         where=Where(""),
-        evidence={"time_s": evidence.time_s, "host_s": (1 - most) * evidence.time_s, "float32_ops": len(products)},
+        evidence={"time_s": whole, "host_s": host, "float32_ops": len(products)},
         recommendation="replay the run as a CUDA graph before its types are made narrower: launches take the host "
-        f"{format_whole_percent(1 - most)} of a run, and faster kernels would wait for them",
+        f"{format_whole_percent(min(host / whole, 1.0))} of a run, and faster kernels would wait for them",
         code=_GRAPH,
         expected_gain=Gain(
             "time_s", 0.0, evidence.idle_share, "the device's idle share now; it grows as the kernels get faster"
