@@ -21,6 +21,14 @@ class TorchgaugeError(Exception):
 
     exit_status = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and Jupyter show instead of a traceback: the message is written to be read alone. Names from
+        files must not act on the terminal. `sys.last_value` keeps the traceback."""
+        text = f"{type(self).__name__}: {self}"
+        return [
+            "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line) for line in text.split("\n")
+        ]
+
 
 class UsageError(TorchgaugeError):
     """The request is malformed: an unknown option, column, format or form of target."""
@@ -52,11 +60,29 @@ class FormatError(TorchgaugeError):
         self.imports = imports
 
 
+# The extra of torchgauge that brings a package, as pyproject.toml has it (a test compares them).
+EXTRAS = {
+    "dask": "dask",
+    "distributed": "dask",
+    "lightning": "lightning",
+    "pandas": "dataframe",
+    "pyarrow": "parquet",
+    "pydot": "compat",
+    "tensorboard": "tensorboard",
+    "timm": "models",
+    "torchvision": "models",
+    "transformers": "models",
+    "wandb": "wandb",
+    "zstandard": "zstd",
+}
+
+
 class MissingDependencyError(TorchgaugeError):
     """An optional package is needed for this request."""
 
     def __init__(self, package: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package '{package}': install it with `pip install {package}`")
+        wanted = f"torchgauge[{EXTRAS[package]}]" if package in EXTRAS else package
+        super().__init__(f"{purpose} needs the package '{package}': install it with `pip install {wanted}`")
         self.package = package
 
 

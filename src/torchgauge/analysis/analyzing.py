@@ -24,6 +24,7 @@ from torchgauge.analysis.weighing import add_statistics
 from torchgauge.errors import UsageError
 from torchgauge.progress import stage
 from torchgauge.records import EnergyFacts
+from torchgauge.source.target_check import check_target
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +90,8 @@ def analyze(
     it can to copies of the model and measures them beside it: what does not hold is withdrawn, what does makes a plan.
     TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
     """
+    if isinstance(target, str | os.PathLike):
+        check_target(os.fspath(target))
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = Depth.of(deep, spectrum)

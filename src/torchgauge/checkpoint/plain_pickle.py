@@ -51,7 +51,9 @@ def _read(source: ByteSource, log: ImportLog) -> Index:
     warnings = scan_followers(source, log, machine.position)
     found = walk(value)
     if not found.tensors and not found.modules:
-        raise FormatError(f"{source.label} is no model file: it looks like a pickle of {_kind(value)}, without tensors")
+        raise FormatError(
+            f"{source.label} is not a model file: it looks like a pickle of {_kind(value)}, without tensors"
+        )
     listing = list_entries(found.tensors, _no_place, source.path, is_module=found.is_module)
     return Index(
         path=source.path,

@@ -1,11 +1,11 @@
-"""What a file that is no model looks like, in words."""
+"""What a file that is not a model looks like, in words."""
 
 from __future__ import annotations
 
 import os
 import re
 
-from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.byte_source import ByteSource, opened
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.checkpoint.zip_directory import has_directory
 from torchgauge.errors import FormatError
@@ -50,15 +50,38 @@ SAVED_RUN = (
 )
 _HTML = (b"<!doctype html", b"<html")
 _HEAD_BYTES = 4096
+EMPTY = "an empty file"
+
+
+def refuse_foreign_file(path: str) -> None:
+    """Raise where the first bytes show that a file is empty or of another kind; what is in it is not interpreted."""
+    with opened(path) as source:
+        if not source.size:
+            raise not_a_model(path, EMPTY)
+        head = source.head(_HEAD_BYTES)
+        # A pickle of protocol 0 is text too: it ends in the full stop that ends every pickle.
+        is_text_pickle = source.read(source.size - 1, 1) == b"."
+        what = _by_magic(head) or (None if is_text_pickle else _describe_text(head))
+        # An archive may have anything before it; a tar may be one that early versions of torch wrote.
+        if what is not None and head[257:262] != b"ustar" and not has_directory(source):
+            raise not_a_model(path, what)
+
+
+def not_a_model(path: str, what: str) -> FormatError:
+    return FormatError(f"{path} is empty" if what == EMPTY else f"{path} is not a model file: it looks like {what}")
+
+
+def _by_magic(head: bytes) -> str | None:
+    return next((name for at, magic, name in _MAGIC if head[at : at + len(magic)] == magic), None)
 
 
 def describe(source: ByteSource) -> str:
     if not source.size:
-        return "an empty file"
+        return EMPTY
     head = source.head(_HEAD_BYTES)
-    for at, magic, name in _MAGIC:
-        if head[at : at + len(magic)] == magic:
-            return name
+    known = _by_magic(head)
+    if known is not None:
+        return known
     if head[:4] == b"PK\x03\x04" or has_directory(source):
         return _describe_zip(source)
     return _describe_text(head) or _describe_binary(head)

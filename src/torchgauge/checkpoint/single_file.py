@@ -8,7 +8,7 @@ from torchgauge.checkpoint.byte_source import ByteSource, opened
 from torchgauge.checkpoint.cut_archive import is_cut_archive, open_cut_archive
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import ARCHIVES, FILES, Progress, find_format
-from torchgauge.checkpoint.signatures import describe
+from torchgauge.checkpoint.signatures import describe, not_a_model
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.checkpoint.zip_directory import has_directory
 from torchgauge.errors import FormatError
@@ -32,13 +32,13 @@ def _open(source: ByteSource, progress: Progress) -> Index:
         return found.opens(source, progress)
     if has_directory(source):
         return _open_archive(ZipArchive(source), progress)
-    raise FormatError(f"{source.label} is no model file: it looks like {describe(source)}")
+    raise not_a_model(source.label, describe(source))
 
 
 def _open_archive(archive: ZipArchive, progress: Progress) -> Index:
     found = find_format(ARCHIVES, archive)
     if found is None:
-        raise FormatError(f"{archive.source.label} is no model file: it looks like {describe(archive.source)}")
+        raise not_a_model(archive.source.label, describe(archive.source))
     return found.opens(archive, progress)
 
 

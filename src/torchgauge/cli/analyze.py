@@ -127,7 +127,7 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
 
     return analyze(
         args.target,
-        **target_arguments(args),
+        **target_arguments(args, args.target),
         **measuring_arguments(args),
         **carbon_arguments(args),
         **depth_arguments(args),

@@ -104,7 +104,7 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
     shown = show_progress(args, sys.stderr)
     try:
         # A saved run is checked without torch.
-        found = open_analysis(target, **({"progress": shown} if is_saved_run(target) else asked(budget, args)))
+        found = open_analysis(target, **({"progress": shown} if is_saved_run(target) else asked(target, budget, args)))
     except UsageError:
         raise
     except TorchgaugeError as error:
@@ -115,7 +115,7 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
         return check_view(found, budget.limits)
 
 
-def asked(budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
+def asked(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
     """The arguments of the analysis: the command line's, else those of the target's table; and what the limits need."""
     from torchgauge.report.budgets import measuring_needs
 
@@ -124,7 +124,7 @@ def asked(budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
     for key, needed in measuring_needs(list(budget.limits)).items():
         measuring[key] = measuring[key] or needed
     asked_for = {"advice": False, "weights": False, "progress": show_progress(args, sys.stderr)}
-    return {**target_arguments(own), **measuring, **asked_for}
+    return {**target_arguments(own, target), **measuring, **asked_for}
 
 
 def chosen_settings(budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def compare_targets(args: argparse.Namespace) -> Comparison:
     # Saved runs are compared without torch, which the others' options need.
     if all(is_saved_run(target) for target in args.targets):
         return compare(*args.targets, progress=shown)
-    asked = target_arguments(args) | measuring_arguments(args) | depth_arguments(args)
+    asked = target_arguments(args, *args.targets) | measuring_arguments(args) | depth_arguments(args)
     return compare(*args.targets, **asked, advice=False, progress=shown)
 
 

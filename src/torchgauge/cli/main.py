@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from itertools import takewhile
 
 from torchgauge import __version__
-from torchgauge.cli import analyze, check, compare, demo, system, weights
+from torchgauge.cli import analyze, check, compare, completion, demo, system, weights
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError
 
 COMMANDS = {
@@ -22,6 +22,7 @@ COMMANDS = {
     "check": check,
     "system": system,
     "demo": demo,
+    "completion": completion,
 }
 EPILOG = """\
 torchgauge TARGET is short for torchgauge analyze TARGET; see
@@ -40,8 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not argv:
         parser.print_help(sys.stderr)
         return UsageError.exit_status
-    args = parser.parse_args(with_command(argv))
     make_encodable()
+    args, unknown = parser.parse_known_args(with_command(argv))
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{intention(parser, args, unknown)}")
     try:
         with warnings.catch_warnings():
             # What a pickle will run must be told, whatever the user's own filters say.
@@ -97,8 +100,17 @@ def build_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         command.configure(sub)
-        add_common_options(sub, command.SUFFIXES)
+        if command is completion:
+            sub.set_defaults(quiet=False, debug=False)
+        else:
+            add_common_options(sub, command.SUFFIXES)
     return parser
+
+
+def command_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command."""
+    subparsers = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(subparsers.choices)
 
 
 def add_common_options(parser: argparse.ArgumentParser, suffixes: str) -> None:
@@ -127,8 +139,21 @@ def with_command(argv: list[str]) -> list[str]:
 
 def command_hint(error: TorchgaugeError, args: argparse.Namespace) -> str:
     """A misspelt command reads as a target: say so."""
-    close = get_close_matches(getattr(args, "target", None) or "", COMMANDS, n=1)
-    return f"\nDid you mean the command '{close[0]}'?" if isinstance(error, UsageError) and close else ""
+    return misspelt_command(args) if isinstance(error, UsageError) else ""
+
+
+def misspelt_command(args: argparse.Namespace) -> str:
+    target = getattr(args, "target", None) or ""
+    close = [] if os.path.exists(target) else get_close_matches(target, COMMANDS, n=1)
+    return f"\nDid you mean the command '{close[0]}'?" if close else ""
+
+
+def intention(parser: argparse.ArgumentParser, args: argparse.Namespace, unknown: Sequence[str]) -> str:
+    """What was probably meant with arguments that the command does not know."""
+    known = list(command_parsers(parser)[args.command]._option_string_actions)
+    close = [get_close_matches(word.partition("=")[0], known, n=1) for word in unknown if word.startswith("-")]
+    meant = list(dict.fromkeys(match for matches in close for match in matches))
+    return f"\nDid you mean {', '.join(meant)}?" if meant else misspelt_command(args)
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -36,8 +36,12 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def target_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    """Those of `analyze` that say what is run, and where."""
+def target_arguments(args: argparse.Namespace, *targets: str) -> dict[str, Any]:
+    """Those of `analyze` that say what is run, and where. What cannot be a target is refused before torch is there."""
+    from torchgauge.source.target_check import check_target
+
+    for target in (*targets, *((args.code,) if args.code else ())):
+        check_target(target)
     import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.source import parse_dtype, parse_input
 

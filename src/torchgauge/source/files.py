@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
-from torchgauge.errors import TargetError, TorchgaugeError, UsageError
+from torchgauge.errors import TargetError, TorchgaugeError
 from torchgauge.records import TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.exported import load_exported
@@ -51,8 +51,6 @@ def open_weights(path: str, opening: Opening) -> Source:
 
 
 def open_path(path: Path, opening: Opening) -> Source:
-    if path.suffix == ".py":
-        raise UsageError(f"'{path}' may hold several models: say which, as {path}:Name")
     if opening.code is None and huggingface.is_config(path):
         return _open_huggingface(path, opening)
     index = open_checkpoint(path, progress=opening.progress)

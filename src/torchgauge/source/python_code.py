@@ -17,12 +17,11 @@ from typing import Any
 
 from torch import nn
 
-from torchgauge.errors import TargetError
+from torchgauge.errors import TargetError, UsageError
 from torchgauge.source.building import rng_untouched
 from torchgauge.source.spelling import did_you_mean
 from torchgauge.source.torchvision_ops import torchvision_importable
 
-_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _serial = itertools.count()
 # Modules that file targets imported from their own folders: name -> folder.
 _neighbours: dict[str, Path] = {}
@@ -32,12 +31,39 @@ def is_file(place: str) -> bool:
     return place.endswith(".py")
 
 
-def is_dotted_name(text: str) -> bool:
-    return _DOTTED.fullmatch(text) is not None
-
-
 def build_from_file(path: Path, name: str) -> nn.Module:
-    """The model `name` of a Python file, whose folder is importable while it is loaded and built, as for a script."""
+    """The model `name` of a Python file."""
+    with _loaded(path) as module:
+        return _build(module, name, str(path))
+
+
+def build_only_model(path: Path) -> tuple[str, nn.Module]:
+    """The model of a Python file that defines one, and its name; several are listed in the error."""
+    with _loaded(path) as module:
+        own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        here = {name: value for name, value in own.items() if getattr(value, "__module__", None) == module.__name__}
+        classes = [name for name, value in here.items() if isinstance(value, type) and issubclass(value, nn.Module)]
+        instances = [name for name, value in own.items() if isinstance(value, nn.Module)]
+        # A class that needs arguments is of no use where the file itself builds the model.
+        built = [name for name in instances if len(classes) < 2 and all(map(_needed_arguments, map(own.get, classes)))]
+        chosen = built if len(built) == 1 else classes
+        if len(chosen) == 1:
+            return chosen[0], _build(module, chosen[0], str(path))
+        if not classes and not instances:
+            functions = [name for name, value in here.items() if inspect.isfunction(value)]
+            hint = f": give the function that builds it, such as {path}:{functions[0]}" if functions else ""
+            raise TargetError(f"'{path}' defines no torch.nn.Module{hint}")
+        listed = "".join(
+            f"\n  {path}:{name}{f' (needs arguments: {needed})' if needed else ''}"
+            for name in (*classes, *instances)
+            for needed in [", ".join(_needed_arguments(own[name])) if name in classes else ""]
+        )
+        raise UsageError(f"'{path}' defines several models; give one of them:{listed}")
+
+
+@contextmanager
+def _loaded(path: Path) -> Iterator[ModuleType]:
+    """The module of a Python file, whose folder is importable while it is loaded and built, as for a script."""
     path = path.absolute()
     if not path.is_file():
         names = [entry.name for entry in path.parent.glob("*.py")] if path.parent.is_dir() else []
@@ -46,7 +72,7 @@ def build_from_file(path: Path, name: str) -> nn.Module:
     known = set(sys.modules)
     with importable(path.parent), torchvision_importable(), rng_untouched():
         try:
-            return _build(_load_file(path), name, str(path))
+            yield _load_file(path)
         finally:
             _remember_neighbours(path.parent, set(sys.modules) - known)
 
@@ -126,13 +152,17 @@ def _attribute(module: ModuleType, name: str, place: str) -> Any:
     return found
 
 
-def _refuse_arguments(found: Any, name: str, place: str) -> None:
+def _needed_arguments(found: Any) -> list[str]:
     try:
         parameters = inspect.signature(found).parameters.values()
     except ValueError:  # built-in callables tell no signature
-        return
+        return []
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
+
+
+def _refuse_arguments(found: Any, name: str, place: str) -> None:
+    needed = _needed_arguments(found)
     if needed:
         listed = ", ".join(needed)
         raise TargetError(

@@ -9,7 +9,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.jit import ScriptModule
 
-from torchgauge.errors import TargetError, UsageError
+from torchgauge.errors import UsageError
 from torchgauge.records import TargetRecord
 from torchgauge.source import huggingface, python_code, timm_models, torchvision_models
 from torchgauge.source.building import Recipe
@@ -17,12 +17,7 @@ from torchgauge.source.exported import from_program, is_program
 from torchgauge.source.files import Opening, Progress, open_path
 from torchgauge.source.layers import class_names
 from torchgauge.source.opened import Source
-
-_FORMS = (
-    "a model file or folder, path/to/file.py:Name, package.module:Name (a class, a function that builds the model, "
-    "or the model), "
-    "timm:NAME, torchvision:NAME, hf:FOLDER_OR_CLASS"
-)
+from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
 
 
 def resolve(
@@ -46,7 +41,7 @@ def resolve(
         kind = "torchscript" if isinstance(target, ScriptModule) else "module"
         return Source(target, TargetRecord(name or class_names(target)[0], kind))
     if not isinstance(target, str):
-        raise UsageError(f"a target is a model or a text, not {_describe(target)}; the forms are: {_FORMS}")
+        raise UsageError(f"a target is a model or a text, not {_describe(target)}; the forms are: {FORMS}")
     joined = None if code is None else resolve(code)
     return _resolve_text(target.strip(), Opening(name or target.strip(), joined, allow_pickle, progress))
 
@@ -82,18 +77,13 @@ def _from_huggingface(entry: str, opening: Opening) -> Source:
 
 def _resolve_path(text: str, opening: Opening) -> Source:
     place, _, attribute = text.rpartition(":")
-    if python_code.is_file(place) and python_code.is_dotted_name(attribute):
+    if python_code.is_file(place) and is_dotted_name(attribute):
         return Source(python_code.build_from_file(Path(place), attribute), TargetRecord(opening.name, files=(place,)))
+    if python_code.is_file(text) and Path(text).is_file():
+        attribute, model = python_code.build_only_model(Path(text))
+        return Source(model, TargetRecord(f"{opening.name}:{attribute}", files=(text,)))
     if text and Path(text).exists():
         return open_path(Path(text), opening)
-    if python_code.is_dotted_name(place) and python_code.is_dotted_name(attribute):
+    if is_dotted_name(place) and is_dotted_name(attribute):
         return Source(python_code.build_from_module(place, attribute), TargetRecord(opening.name))
-    if _looks_like_a_file(text):
-        raise TargetError(f"there is no file '{text}'")
-    raise UsageError(f"'{text}' is not a target; the forms are: {_FORMS}")
-
-
-def _looks_like_a_file(text: str) -> bool:
-    """A suffix or a folder before it: `resnet50` alone is more likely a name without its registry."""
-    path = Path(text)
-    return ":" not in text and (bool(path.suffix) or len(path.parts) > 1)
+    raise unknown_target(text)

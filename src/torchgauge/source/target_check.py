@@ -1,0 +1,81 @@
+"""What can be said of a target's text before torch is imported: that it names nothing, and what was probably meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import chain
+from pathlib import Path
+
+from torchgauge.checkpoint.signatures import refuse_foreign_file
+from torchgauge.errors import TargetError, UsageError
+from torchgauge.source.spelling import close_names
+
+FORMS = (
+    "a model file or folder, path/to/file.py:Name, package.module:Name (a class, a function that builds the model, "
+    "or the model), timm:NAME, torchvision:NAME, hf:FOLDER_OR_CLASS"
+)
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def check_target(text: str) -> None:
+    """Raise where `text` cannot be a target: nothing has that name, or the file is empty or of another kind."""
+    text = text.strip()
+    path = Path(text.removeprefix("hf:"))
+    if text and path.exists():
+        if path.is_file() and path.suffix not in (".py", ".json"):
+            refuse_foreign_file(str(path))
+    elif ":" not in text:
+        raise unknown_target(text)
+
+
+def is_dotted_name(text: str) -> bool:
+    return _DOTTED.fullmatch(text) is not None
+
+
+def unknown_target(text: str) -> TargetError | UsageError:
+    """The error for a text that names no file, folder, model or module; says what was probably meant."""
+    likely = list(dict.fromkeys(chain(_files(text), _registered(text))))[:3]
+    hint = f" Did you mean {' or '.join(likely)}?" if likely else ""
+    path = Path(text)
+    if ":" not in text and (path.suffix or len(path.parts) > 1) and not any(":" in name for name in likely):
+        if not hint and re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
+            hint = " Nothing is downloaded: for a model of the Hugging Face hub, download its config.json first."
+        return TargetError(f"there is no file '{text}'.{hint}" if hint else f"there is no file '{text}'")
+    return UsageError(f"'{text}' is not a target.{hint or f' The forms are: {FORMS}'}")
+
+
+def _files(text: str) -> Iterator[str]:
+    """Files whose name is close, and a Python module that lacks the name of its model."""
+    if not text or "\0" in text:
+        return
+    module = Path(text.replace(".", "/") + ".py")
+    if is_dotted_name(text) and module.is_file():
+        yield str(module)
+    path = Path(text)
+    if path.parent.is_dir():
+        names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
+        yield from (str(path.parent / name) for name in close_names(path.name, names, cutoff=0.75))
+
+
+def _registered(text: str) -> Iterator[str]:
+    """Models of that name in timm, torchvision and transformers, from the tables that are shipped; else close ones."""
+    folder = files("torchgauge") / "source" / "identify"
+    fingerprints = (folder / "fingerprints.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    patterns = (folder / "name_patterns.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    names: dict[str, list[str]] = {}
+    for target in (line.partition("\t")[0] for line in fingerprints):
+        names.setdefault(target.partition(":")[2].lower(), []).append(target)
+    for name in dict.fromkeys(name for line in patterns for name in line.split("\t", 2)[:2]):
+        names.setdefault(name.lower(), []).append(f"hf:{name}")
+    lowered = text.lower()
+    architecture, dot, tag = lowered.partition(".")
+    if lowered in names:
+        # timm is asked for most, torchvision comes with torch.
+        yield from sorted(names[lowered])
+    elif dot and architecture in names:
+        # With the tag of its weights, as timm writes it.
+        yield from (f"{target}.{tag}" for target in names[architecture] if target.startswith("timm:"))
+    else:
+        yield from (target for name in close_names(lowered, names, cutoff=0.8) for target in sorted(names[name]))
