@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -151,18 +152,25 @@ def test_latex_is_the_methods_own_table(method: str) -> None:
     assert f"\n & {columns[0]}" in getattr(profiler, f"{method}_latex")(*args, index=True, **options)
 
 
-def test_verbose_tells_what_is_done_and_shows_progress(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich shows a bar on a terminal only
-    profiler = ModuleProfiler(verbose=True, ts_fmt="at %Y")
-    profiler.count_params_csv(tmp_path / "params", net())
+def _said(profiler: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], set[str]]:
+    """The lines a verbose profiler prints, and the names and units of its progress bars."""
+    profiler.count_params_csv(str(folder / "params.csv"), net())
+    profiler.trace_io_sizes(net(), x(), eval=True)
+    profiler.estimate_ops(net().eval(), x())
     profiler.estimate_inference_time(net(), x(), **FEW)
+    profiler.estimate_total_inference_time(net(), x(), **FEW)
     captured = capsys.readouterr()
-    assert all(line.startswith("[at 2") for line in captured.out.splitlines())
-    assert "Counting parameters of Sequential" in captured.out
-    assert "params.csv" in captured.out
-    assert "Measuring inference time" in captured.err
+    bars = re.findall(r"(?:^|\r)(\w[\w ]*): .*?([a-z]+)(?:/s|\b)", captured.err)
+    return re.sub(r"\x1b\[\d+m", "", captured.out).splitlines(), {name for name, _ in bars}
+
+
+def test_verbose_says_and_shows_what_the_real_package_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    original = pytest.importorskip("moduleprofiler")
+    said, bars = _said(ModuleProfiler(verbose=True, ts_fmt="at %Y"), tmp_path, capsys)
+    expected, expected_bars = _said(original.ModuleProfiler(verbose=True, ts_fmt="at %Y"), tmp_path, capsys)
+    assert said == expected
+    assert "Setting module Sequential to eval mode" in said[3]
+    assert bars == expected_bars == {"Counting parameters", "Measuring inference time"}
 
 
 def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:

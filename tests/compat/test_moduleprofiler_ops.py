@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from math import isnan, nan
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
-from torchgauge.compat.moduleprofiler import ModuleProfiler, get_default_ops_map
+from torchgauge.compat import moduleprofiler as ours
+from torchgauge.compat.moduleprofiler import ModuleProfiler, get_default_ops_map, own_count
+from torchgauge.source.torchvision_ops import torchvision_importable
 
 N, L, I, H = 2, 7, 4, 5  # noqa: E741 - the letters of the formulas
 Case = tuple[nn.Module, tuple[int, ...], int]
@@ -105,26 +110,90 @@ def test_packed_sequences_count_their_real_steps() -> None:
     assert found["__root__"]["ops"] == int(6 * 5 * H * (I + H + 3.5))
 
 
-def test_other_layers_have_the_projects_own_count() -> None:
-    assert ops(nn.Conv3d(2, 3, 2), (1, 2, 4, 4, 4)) == 27 * 3 * (2 * 16 + 1)
+def test_layers_without_a_formula_have_none_as_in_the_original() -> None:
+    assert ops(nn.Conv3d(2, 3, 2), (1, 2, 4, 4, 4)) is None
 
 
-def test_a_container_has_the_projects_own_count_of_all_inside() -> None:
-    found = ModuleProfiler().estimate_ops(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)), torch.zeros(3, 8))
-    assert found["__root__"]["ops"] == 3 * (4 * 17 + 2 * 9)
-    assert [found[name]["ops"] for name in ("0", "1")] == [3 * 4 * 16, 3 * 2 * 8]
+def test_the_projects_own_count_can_be_the_default() -> None:
+    custom = get_default_ops_map()
+    custom["default"] = own_count
+    model = nn.Sequential(nn.Conv3d(2, 3, 2, bias=False), nn.ReLU())
+    found = ModuleProfiler(ops_fn_map=custom).estimate_ops(model, torch.zeros(1, 2, 4, 4, 4))
+    convolution, activation = 27 * 3 * 2 * 16, 27 * 3
+    assert [spec["ops"] for spec in found.values()] == [convolution + activation, convolution, activation]
 
 
-def test_each_layer_of_an_encoder_is_counted() -> None:
-    found = ModuleProfiler().estimate_ops(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.zeros(1, 5, 8))
-    assert found["linear1"]["ops"] == 5 * 16 * 16
-    assert found["self_attn"]["ops"] > 2 * 5 * 8 * 8 * 4
-    assert found["__root__"]["ops"] > found["self_attn"]["ops"] + found["linear1"]["ops"]
+class Encoder(nn.Module):
+    """Attention, its own parameters, an activation without a formula, a layer that runs twice and one that never runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Parameter(torch.zeros(6, 8))
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, activation=nn.GELU()) for _ in range(2))
+        self.pool = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.Tanh())
+        self.unused = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.position
+        for layer in self.layers:
+            x = self.pool(layer(x))
+        return x
 
 
-def test_the_default_entry_can_be_called_alone() -> None:
-    layer, x = nn.Conv3d(2, 3, 2, bias=False), torch.zeros(1, 2, 4, 4, 4)
-    assert get_default_ops_map()["default"](layer, (x,), layer(x)) == 27 * 3 * 2 * 16
+def vision(name: str, **settings: Any) -> nn.Module:
+    with torchvision_importable():
+        return getattr(pytest.importorskip("torchvision.models"), name)(**settings)
+
+
+IMAGE = (2, 3, 64, 64)
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "resnet18": (lambda: vision("resnet18"), IMAGE),
+    "mobilenet": (lambda: vision("mobilenet_v3_small"), IMAGE),
+    "shufflenet": (lambda: vision("shufflenet_v2_x0_5"), IMAGE),
+    "squeezenet": (lambda: vision("squeezenet1_1"), IMAGE),
+    "vit": (
+        lambda: vision(
+            "VisionTransformer", image_size=64, patch_size=16, num_layers=1, num_heads=2, hidden_dim=16, mlp_dim=32
+        ),
+        IMAGE,
+    ),
+    "encoder": (Encoder, (2, 6, 8)),
+    "conv1d": (
+        lambda: nn.Sequential(
+            nn.Sequential(nn.Conv1d(4, 6, 3), nn.ELU()), nn.Sequential(nn.Linear(7, 3), nn.Softplus())
+        ),
+        (2, 4, 9),
+    ),
+    "cell": (lambda: nn.Sequential(nn.Identity(), nn.GRUCell(4, 5)), (2, 4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("custom", [False, True], ids=["default map", "own map"])
+def test_a_models_operations_are_those_of_the_real_package(name: str, custom: bool) -> None:
+    original = pytest.importorskip("moduleprofiler")
+    build, shape = MODELS[name]
+    model, x = build(), torch.zeros(shape)
+    found, expected = (
+        package.ModuleProfiler(**_customised(package) if custom else {}).estimate_ops_df(copy.deepcopy(model), x)
+        for package in (ours, original)
+    )
+    assert found["ops"].sum() == expected["ops"].sum()
+    rows = [
+        [(row.module, row.type, None if isnan(row.ops) else row.ops) for row in table.fillna(nan).itertuples()]
+        for table in (found.infer_objects(), expected.infer_objects())
+    ]
+    assert rows[0] == rows[1]
+
+
+def _customised(package: Any) -> dict[str, Any]:
+    """Some layers with a formula of one's own, some excluded, one of them unknown to the map."""
+    ops_map = package.get_default_ops_map()
+    ops_map[nn.Dropout] = lambda module, input, output: 11
+    ops_map[nn.BatchNorm2d] = lambda module, input, output: output.numel()
+    ops_map["excluded"] = lambda module, input, output: -1
+    return {"ops_fn_map": ops_map, "exclude_from_ops": [nn.Linear, nn.BatchNorm2d, nn.GELU, nn.Sequential]}
 
 
 def test_the_map_has_every_layer_of_the_original() -> None:

@@ -54,13 +54,20 @@ def running(model: nn.Module, candidate: Candidate, *, evaluate: bool = True) ->
 
 @contextmanager
 def told_of_calls(modules: Collection[nn.Module], tell: Callable[[ModuleCall], None]) -> Iterator[None]:
-    """`tell` gets every call of the modules when it has returned, in this thread, inner ones first."""
+    """`tell` gets every call of the modules when it has returned, in this thread, inner ones first; not the calls
+    that `tell` makes itself, to analyse what it was given."""
     known = {id(module) for module in modules}
     owner = threading.get_ident()
+    telling = False
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if id(module) in known and threading.get_ident() == owner:
-            tell(ModuleCall(module, args, kwargs, output))
+        nonlocal telling
+        if id(module) in known and threading.get_ident() == owner and not telling:
+            telling = True
+            try:
+                tell(ModuleCall(module, args, kwargs, output))
+            finally:
+                telling = False
 
     handle = register_module_forward_hook(hook, with_kwargs=True)
     try:

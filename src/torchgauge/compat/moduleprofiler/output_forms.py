@@ -96,12 +96,12 @@ class OutputForms(ABC):
     def _save_csv(self, file: PathLike, frame: DataFrame) -> None:
         path = with_suffix(file, ".csv")
         frame.to_csv(path, index=False)
-        self._log(f"Results saved to {path}")
+        self._log(f"Results saved to <b>{path}</b>")
 
     def _save_html(self, file: PathLike, frame: DataFrame) -> None:
         path = with_suffix(file, ".html")
         frame.to_html(path)
-        self._log(f"Results saved to {path}")
+        self._log(f"Results saved to <b>{path}</b>")
 
 
 def to_frame(rows: Specs | list[dict[str, Any]]) -> DataFrame:

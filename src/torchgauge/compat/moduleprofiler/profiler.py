@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,10 +14,10 @@ from torch import nn
 from torchgauge.compat.module_calls import ModuleCall, running, told_of_calls
 from torchgauge.compat.moduleprofiler import inference_time, params
 from torchgauge.compat.moduleprofiler.io_size import IoSizeMap, get_default_io_size_map
-from torchgauge.compat.moduleprofiler.ops import OpsFn, OpsMap, count_call, get_default_ops_map, own_count
+from torchgauge.compat.moduleprofiler.ops import OpsMap, get_default_ops_map
 from torchgauge.compat.moduleprofiler.output_forms import OutputForms, Specs
 from torchgauge.compat.surroundings import every_module_called, require_module
-from torchgauge.errors import TorchgaugeError
+from torchgauge.errors import MissingDependencyError
 from torchgauge.measure import Subject
 from torchgauge.measure.module_times import time_modules
 from torchgauge.source import Candidate
@@ -49,7 +50,7 @@ class ModuleProfiler(OutputForms):
         self.inference_end_attr = inference_end_attr
         self.io_size_fn_map = get_default_io_size_map() if io_size_fn_map is None else io_size_fn_map
         self.ops_fn_map = get_default_ops_map() if ops_fn_map is None else ops_fn_map
-        self.exclude_from_ops = [] if exclude_from_ops is None else exclude_from_ops
+        self.exclude_from_ops = exclude_from_ops
         self.ts_fmt = ts_fmt
         self.verbose = verbose
 
@@ -58,11 +59,11 @@ class ModuleProfiler(OutputForms):
     ) -> Specs:
         """Parameters by name of module, those of its children included."""
         require_module(module)
-        self._log(f"Counting parameters of {type(module).__name__}")
+        self._log(f"Counting parameters of <b>{type(module).__name__}</b>")
         members = list(_named(module))
         specs = {
             name: {"type": type(member).__name__, **params.param_spec(member, size=param_size, dtype=param_dtype)}
-            for name, member in self._track(members, "Counting parameters")
+            for name, member in self._track(members, "Counting parameters", "params")
         }
         total = specs[ROOT]["trainable_params"] + specs[ROOT]["nontrainable_params"]
         return {name: spec | params.shares(spec, total) for name, spec in specs.items()} if percent else specs
@@ -86,24 +87,21 @@ class ModuleProfiler(OutputForms):
     def estimate_ops(
         self, module: nn.Module, input: Any, pred_fn: Callable[..., Any] | None = None, eval: bool = True
     ) -> Specs:
-        """Operations of each module's last call: by the map, else the project's own count; None if not called."""
+        """Operations of each module's last call by the map; None if it was not called or has no formula."""
         self._begin("Estimating ops of", module, (self.ops_attr,))
         ops: dict[int, int | None] = {}
-        uncounted: dict[int, ModuleCall] = {}
+
+        def look(call: ModuleCall) -> None:
+            kind = type(call.module) if type(call.module) in self.ops_fn_map else "default"
+            # As the original: what the map does not know is left to "default", excluded or not.
+            is_excluded = kind != "default" and kind in (self.exclude_from_ops or ())
+            count = self.ops_fn_map["excluded" if is_excluded else kind]
+            ops[id(call.module)] = count(call.module, call.args, call.output)
 
         with self._running(module, input, pred_fn, evaluate=eval) as subject:
-
-            def look(call: ModuleCall) -> None:
-                key, count = id(call.module), self._ops_fn(call.module)
-                if count is own_count or call.module is subject.model:
-                    uncounted[key] = call.without_values()
-                if count is not own_count:
-                    ops[key] = count(call.module, call.args, call.output)
-
             _run_told(subject, pred_fn, look)
-            counted = own_counts(subject.model, uncounted) | ops
-            found = {name: counted.get(id(member)) for name, member in _named(subject.model)}
-        return _specs(module, lambda name: {"ops": found[name]})
+            counted = {name: ops.get(id(member)) for name, member in _named(subject.model)}
+        return _specs(module, lambda name: {"ops": counted[name]})
 
     def estimate_inference_time(
         self, module: nn.Module, input: Any, eval: bool = True, num_iters: int = 1000, drop_first: int = 100
@@ -114,7 +112,7 @@ class ModuleProfiler(OutputForms):
         times: dict[str, list[float]] = {name: [] for name, _ in _named(module)}
         with self._running(module, input, evaluate=eval) as subject, every_module_called():
             names = {id(member): name for name, member in _named(subject.model)}
-            for _ in self._track(range(num_iters), "Measuring inference time"):
+            for _ in self._track(range(num_iters), "Measuring inference time", "inferences"):
                 for name, taken in time_modules(subject.run, names, 1).items():
                     if taken.calls:
                         times[name].append(taken.inclusive_s * 1e3)
@@ -134,7 +132,7 @@ class ModuleProfiler(OutputForms):
         self._begin("Estimating total inference time of", module, ())
         times: list[float] = []
         with self._running(module, input, evaluate=eval) as subject:
-            for _ in self._track(range(num_iters), "Measuring inference time"):
+            for _ in self._track(range(num_iters), "Measuring inference time", "inferences"):
                 start = time.perf_counter()
                 subject.run()
                 times.append((time.perf_counter() - start) * 1e3)
@@ -143,18 +141,13 @@ class ModuleProfiler(OutputForms):
         about = inference_time.machine()
         return {ROOT: {"type": type(module).__name__, **about, "inference_time_ms": kept, **figures}}
 
-    def _ops_fn(self, module: nn.Module) -> OpsFn:
-        if type(module) in self.exclude_from_ops:
-            return self.ops_fn_map["excluded"]
-        return self.ops_fn_map.get(type(module)) or self.ops_fn_map["default"]
-
     def _begin(self, what: str, module: nn.Module, attributes: Iterable[str]) -> None:
         require_module(module)
         for member in module.modules():
             for name in attributes:
                 if hasattr(member, name):
                     raise ValueError(f"'{type(member).__name__}' has an attribute '{name}': choose another name for it")
-        self._log(f"{what} {type(module).__name__}")
+        self._log(f"{what} <b>{type(module).__name__}</b>")
 
     @contextmanager
     def _running(
@@ -162,33 +155,27 @@ class ModuleProfiler(OutputForms):
     ) -> Iterator[Subject]:
         with running(module, _candidate(input, pred_fn or module.forward), evaluate=evaluate) as subject:
             if evaluate:
-                self._log(f"Running {type(module).__name__} in eval mode")
+                self._log(f"Setting module <b>{type(module).__name__}</b> to <b>eval</b> mode")
             yield subject
+        if evaluate and module.training:
+            self._log(f"Setting module <b>{type(module).__name__}</b> to <b>train</b> mode")
 
-    def _track(self, items: list[T] | range, description: str) -> Iterable[Any]:
+    def _track(self, items: list[T] | range, description: str, unit: str) -> Iterable[Any]:
+        """The original's progress bar, on stderr and gone at the end."""
         if not self.verbose:
             return items
-        from rich.console import Console
-        from rich.progress import track
-
-        return track(items, description, console=Console(stderr=True), transient=True)
+        try:
+            from tqdm import tqdm
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError("tqdm", "moduleprofiler's progress (verbose=True)") from error
+        return tqdm(items, desc=description, unit=unit, leave=False)
 
     def _log(self, text: str) -> None:
+        """`<b>` marks what is bold on a terminal; a file gets the words alone."""
         if self.verbose:
-            print(f"[{time.strftime(self.ts_fmt)}] {text}")
-
-
-def own_counts(root: nn.Module, calls: dict[int, ModuleCall]) -> dict[int, int | None]:
-    """The project's own count by identity of the module: all from one analysis of the root where it was called."""
-    found: dict[int, int | None] = {}
-    if id(root) in calls:
-        try:
-            rows = calls[id(root)].analyze().modules
-        except TorchgaugeError:
-            rows = []
-        members = dict(root.named_modules())
-        found = {id(members[row.path]): row.flops for row in rows if row.calls and row.path in members}
-    return {key: found[key] if key in found else count_call(call) for key, call in calls.items()}
+            bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
+            line = f"<b>[{time.strftime(self.ts_fmt)}]</b> {text}"
+            print(line.replace("<b>", bold).replace("</b>", plain))
 
 
 def _named(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
