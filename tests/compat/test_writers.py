@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import OrderedDict
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -148,12 +149,34 @@ def test_the_graph_is_written_as_svg(torchinfo_writer: TorchinfoWriter, tmp_path
     pytest.importorskip("pydot")
     dot_repr = torchinfo_writer.get_dot()
     text = dot_repr.to_string()
-    assert text.startswith("digraph")
-    assert '".Forecaster.layers" -> ".Forecaster.layers.0"' in text
+    assert text.startswith("strict digraph")
+    # A node is called by its name and its number among those of that name.
+    assert [node.get_name() for node in dot_repr.get_node_list()] == [
+        "Forecaster0", "embedding0", "conv0", "layers0", "00", "10", "projection0",
+    ]  # fmt: skip
+    assert [node.get_label() for node in dot_repr.get_node("conv0")] == ["conv"]
+    assert "layers0 -> 00" in text
     dot_repr.write_svg(str(tmp_path / "model_tree_example.svg"))
     root = ElementTree.parse(tmp_path / "model_tree_example.svg").getroot()
     texts = {"".join(element.itertext()).strip() for element in root.iter() if element.tag.endswith("text")}
     assert {"Forecaster", "embedding", "conv", "layers", "0", "1", "projection"} <= texts
+
+
+def test_nodes_of_one_name_are_numbered_and_never_merged() -> None:
+    pytest.importorskip("pydot")
+    block = {"conv": nn.Linear(3, 3), "conv1": nn.Linear(3, 3), "a:b": nn.Linear(3, 3)}
+    model = nn.Sequential(
+        nn.Sequential(OrderedDict(block)), nn.Sequential(OrderedDict(conv=nn.Linear(3, 3), conv1=nn.Linear(3, 3)))
+    )
+    writer = TorchinfoWriter(model, input_size=(1, 3), verbose=0)
+    writer.construct_model_tree()
+    names = [node.get_name() for node in writer.get_dot().get_node_list()]
+    assert names == ["Sequential0", "00", "conv0", "conv10", '"a:b0"', "10", "conv1", "conv11"]
+    many = nn.Sequential(*[nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)) for _ in range(12)])
+    writer.update_model(many, input_size=(1, 3), verbose=0)
+    writer.construct_model_tree()
+    names = [node.get_name() for node in writer.get_dot().get_node_list()]
+    assert len(set(names)) == len(names) == 1 + 12 * 3
 
 
 def test_the_graph_takes_colours_and_direction(torchinfo_writer: TorchinfoWriter) -> None:
@@ -161,7 +184,7 @@ def test_the_graph_takes_colours_and_direction(torchinfo_writer: TorchinfoWriter
     text = torchinfo_writer.get_dot(
         directed=False, rankdir="LR", bg_color="white", node_color="gold", node_shape="box", edge_color="blue"
     ).to_string()
-    assert text.startswith("graph")
+    assert text.startswith("strict graph")
     for setting in ("rankdir=LR", "bgcolor=white", "fillcolor=gold", "shape=box", "color=blue"):
         assert setting in text
 

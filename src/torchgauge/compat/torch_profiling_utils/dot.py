@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -43,23 +45,29 @@ class ModelGraph(pydot.Dot):
 
 
 def model_graph(root: ModelNode, look: Look, node_attr: str = "", edge_attr: str = "") -> ModelGraph:
+    """A node is called by its name and a number among those of that name, as in the original: `conv0`, `conv1`."""
     background = {"bgcolor": look.bg_color} if look.bg_color else {}
-    graph = ModelGraph(graph_type="digraph" if look.directed else "graph", rankdir=look.rankdir, **background)
+    kind = "digraph" if look.directed else "graph"
+    graph = ModelGraph(graph_type=kind, strict=True, rankdir=look.rankdir, **background)
     graph.tree = root
-    _add(graph, root, None, look, (node_attr, edge_attr))
+    names: dict[str, str] = {}  # by path
+    taken: set[str] = set()
+    for node in root.walk():
+        # The eleventh "conv" and the first "conv1" are both conv10 in the original: here the second takes conv11.
+        name = next(name for number in count() if (name := f"{node.name}{number}") not in taken)
+        names[node.path] = name
+        taken.add(name)
+        settings, edge_settings = (node.attributes.get(attr) or {} for attr in (node_attr, edge_attr))
+        graph.add_node(pydot.Node(_quoted(name), label=_quoted(node.name), **look.node() | settings))
+        if node is not root:
+            parent = names[node.path.rpartition(".")[0]]
+            graph.add_edge(pydot.Edge(_quoted(parent), _quoted(name), **look.edge() | edge_settings))
     return graph
 
 
-def _add(graph: ModelGraph, node: ModelNode, parent: ModelNode | None, look: Look, own: tuple[str, str]) -> None:
-    settings, edge_settings = (node.attributes.get(name) or {} for name in own)
-    graph.add_node(pydot.Node(_quoted(node.path), label=_quoted(node.name), **look.node() | settings))
-    if parent is not None:
-        graph.add_edge(pydot.Edge(_quoted(parent.path), _quoted(node.path), **look.edge() | edge_settings))
-    for child in node.children:
-        _add(graph, child, node, look, own)
-
-
 def _quoted(text: str) -> str:
-    # Else pydot leaves a number, or a name with a colon, to be misread.
+    """Quoted where Graphviz needs it; pydot itself would misread a name with a colon."""
+    if re.fullmatch(r"\w+", text, re.ASCII):
+        return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
