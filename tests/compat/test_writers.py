@@ -154,7 +154,7 @@ def test_the_graph_is_written_as_svg(torchinfo_writer: TorchinfoWriter, tmp_path
     assert [node.get_name() for node in dot_repr.get_node_list()] == [
         "Forecaster0", "embedding0", "conv0", "layers0", "00", "10", "projection0",
     ]  # fmt: skip
-    assert [node.get_label() for node in dot_repr.get_node("conv0")] == ["conv"]
+    assert [node.get("label") for node in dot_repr.get_node("conv0")] == ["conv"]
     assert "layers0 -> 00" in text
     dot_repr.write_svg(str(tmp_path / "model_tree_example.svg"))
     root = ElementTree.parse(tmp_path / "model_tree_example.svg").getroot()

@@ -6,6 +6,7 @@ as its code is written: `linear` and not the `addmm` it comes down to, and each 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,15 @@ class OpCall:
         return sum(record.cost.macs for record in self.records)
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """One call of a `torch.autograd.Function`; the tensors among its arguments by the names the caller has for them."""
+
+    function: type[torch.autograd.Function]
+    tensors: tuple[tuple[str, torch.Tensor], ...]
+    result: Any
+
+
 class Observer:
     """Is told what happens. A pass may be begun again (on data, where the model looks at it): `begin` forgets."""
 
@@ -51,6 +61,11 @@ class Observer:
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None: ...
 
     def op(self, call: OpCall) -> None: ...
+
+    def enter_function(self) -> None: ...
+
+    def leave_function(self, call: FunctionCall | None) -> None:
+        """None for a call that failed."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Observer:
         # A lazy model is run as a copy; it tells the same observer.
@@ -69,7 +84,8 @@ def observe(
 ) -> capture.Seen:
     """Run the model on tensors without values, in the mode of `train`; None leaves each module in its own.
 
-    `whole` tells of ops as the code calls them; a model that takes gradients in its forward cannot be run so.
+    `whole` tells of ops as the code calls them and of the autograd functions around them; a model that takes gradients
+    in its forward cannot be run so.
     """
     modes = {name: module.training if train is None else train for name, module in model.named_modules()}
     subject = _Subject(model, observer, modes, whole)
@@ -113,6 +129,7 @@ class _Subject(nn.Module):
             if self.whole:
                 # Below autograd an op is met before it falls apart into what it is made of.
                 stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+                stack.enter_context(_told_of_functions(self.observer))
             stack.enter_context(_OutermostOps(self.observer, run.recorder))
             return self.model(*args, **kwargs)
 
@@ -177,6 +194,36 @@ def _told_of_modules(observer: Observer) -> Iterator[None]:
         yield
     finally:
         nn.Module.__call__ = original  # type: ignore[method-assign]
+
+
+@contextmanager
+def _told_of_functions(observer: Observer) -> Iterator[None]:
+    """Patch the base class whose `apply` `Function.apply` calls: an `apply` kept under another name is seen too."""
+    base: Any = torch.autograd.function._SingleLevelFunction
+    owner = threading.get_ident()
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        inherited = super(base, cls).apply
+        if threading.get_ident() != owner:
+            return inherited(*args, **kwargs)
+        caller = sys._getframe(2).f_locals  # past `Function.apply`
+        names = {id(value): name for name, value in reversed(caller.items()) if isinstance(value, torch.Tensor)}
+        tensors = [argument for argument in (*args, *kwargs.values()) if isinstance(argument, torch.Tensor)]
+        call = None
+        observer.enter_function()
+        try:
+            result = inherited(*args, **kwargs)
+            named = tuple((names.get(id(tensor), str(place)), tensor) for place, tensor in enumerate(tensors))
+            call = FunctionCall(cls, named, result)
+        finally:
+            observer.leave_function(call)
+        return result
+
+    base.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        del base.apply
 
 
 def own_error(error: TorchgaugeError) -> Exception:

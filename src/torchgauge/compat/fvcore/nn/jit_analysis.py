@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from numbers import Number
@@ -169,8 +170,7 @@ class JitModelAnalysis:
         names = set(self._aliases.values())
         counts: dict[str, Counter[str]] = {name: Counter() for name in self._aliases.values()}
         unsupported: dict[str, Counter[str]] = {name: Counter() for name in self._aliases.values()}
-        for node in found.nodes:
-            counted = self._count(node)
+        for node, counted in self._counted(found.nodes):
             for name in self._ancestors(node):
                 if counted is None:
                     unsupported[name][node.kind()] += 1
@@ -178,6 +178,25 @@ class JitModelAnalysis:
                     counts[name] += counted
         owners = {owner for name in found.called for owner in with_owners(name)} if self._is_owned else set()
         return Statistics(counts, unsupported, names - found.called - owners)
+
+    def _counted(self, nodes: Iterable[Node]) -> Iterator[tuple[Node, Counter[str] | None]]:
+        """The nodes that count or are unsupported. An autograd function without a handle counts what runs inside it;
+        where nothing there counts (a kernel that is not an op of torch), the function is what is unsupported."""
+        for node in nodes:
+            counted = self._count(node)
+            if counted is not None:
+                yield node, counted
+                # As in fvcore: a handle speaks for the ops inside, not for another function that has a handle.
+                yield from self._counted(inner for inner in node.inside if self._is_handled_function(inner))
+                continue
+            inside = list(self._counted(node.inside))
+            if any(counts and counts.total() for _, counts in inside):
+                yield from inside
+            else:
+                yield node, None
+
+    def _is_handled_function(self, node: Node) -> bool:
+        return node.kind().startswith("prim::PythonOp.") and node.kind() in self._op_handles
 
     @property
     def _is_owned(self) -> bool:
@@ -195,7 +214,8 @@ class JitModelAnalysis:
             return _checked(Counter({_short(kind): counted}) if isinstance(counted, Number) else counted)
         if kind in self._ignored_ops:
             return Counter()
-        return Counter({_short(kind): node.macs}) if self._counts_others and node.macs else None
+        counts_itself = self._counts_others and node.macs and not node.inside
+        return Counter({_short(kind): node.macs}) if counts_itself else None
 
 
 def _checked(counted: Any) -> Counter[str]:

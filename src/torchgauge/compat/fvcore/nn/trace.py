@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from torchgauge.capture import Seen
-from torchgauge.compat.fvcore.nn.values import Node
-from torchgauge.compat.observed import Observer, OpCall, observe, own_error
+from torchgauge.compat.fvcore.nn.values import Node, function_node, op_node
+from torchgauge.compat.observed import FunctionCall, Observer, OpCall, observe, own_error
 from torchgauge.errors import TorchgaugeError
 
 
@@ -25,6 +25,8 @@ class Trace(Observer):
         # The first name of a module is the one it is known by.
         self._names = {id(module): name for name, module in root.named_modules()}
         self._running: list[str] = []
+        # The nodes of what autograd functions are inside.
+        self._outside: list[list[Node]] = []
 
     def enter(self, module: nn.Module) -> None:
         # A stranger's ops belong to whoever called it.
@@ -39,7 +41,16 @@ class Trace(Observer):
         self._running.pop()
 
     def op(self, call: OpCall) -> None:
-        self.nodes.append(Node(call, tuple(self._running) or ("",)))
+        self.nodes.append(op_node(call, tuple(self._running) or ("",)))
+
+    def enter_function(self) -> None:
+        self._outside.append(self.nodes)
+        self.nodes = []
+
+    def leave_function(self, call: FunctionCall | None) -> None:
+        inside, self.nodes = self.nodes, self._outside.pop()
+        if call is not None:
+            self.nodes.append(function_node(call, tuple(self._running) or ("",), tuple(inside)))
 
 
 def trace(model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> tuple[Trace, Seen]:

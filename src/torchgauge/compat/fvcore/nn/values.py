@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.capture.recorder import describe_value
-from torchgauge.compat.observed import OpCall
+from torchgauge.compat.observed import FunctionCall, OpCall
 from torchgauge.records import TensorSpec
 
 CONVOLUTIONS = frozenset(
@@ -35,16 +36,21 @@ class ValueType:
 class Value:
     """An argument or a result, as `torch._C.Value` shows it."""
 
-    def __init__(self, value: Any, node: Node | ListNode | None = None) -> None:
+    def __init__(self, value: Any, node: Node | ListNode | None = None, name: str = "") -> None:
         self._value = value
         self._node = node
+        self._name = name
+
+    def debugName(self) -> str:  # noqa: N802 - torch's name
+        """The variable that an autograd function was given; of other values a number."""
+        return self._name or "0"
 
     def isCompleteTensor(self) -> bool:  # noqa: N802 - torch's name
         return isinstance(self._value, TensorSpec)
 
     def type(self) -> ValueType:
         if not isinstance(self._value, TensorSpec):
-            raise TypeError(f"{self._value!r} is no tensor and has no sizes")
+            raise TypeError(f"{self._value!r} is not a tensor and has no sizes")
         return ValueType(self._value)
 
     def toIValue(self) -> Any:  # noqa: N802 - torch's name
@@ -66,27 +72,48 @@ class ListNode:
         return [Value(item) for item in self._items]
 
 
+@dataclass(frozen=True, slots=True)
 class Node:
-    """One op call; `scopes` are the names of the modules that were running, the root first."""
+    """One call of an op or of an autograd function; `scopes` are the names of the modules that were running, the root
+    first, `inside` the ops that a function ran."""
 
-    def __init__(self, call: OpCall, scopes: tuple[str, ...]) -> None:
-        self.scopes = scopes
-        self.macs = call.macs
-        self._kind, self._arguments = _as_traced(call)
-        results = call.result if isinstance(call.result, list | tuple) else [call.result]
-        self._results = [_described(result) for result in results]
+    _kind: str
+    _arguments: list[tuple[str, Any]]  # by the names that values have in the code
+    _results: list[Any]
+    scopes: tuple[str, ...]
+    macs: int
+    inside: tuple[Node, ...] = ()
 
     def kind(self) -> str:
         return self._kind
 
     def inputs(self) -> list[Value]:
-        return [Value(argument) for argument in self._arguments]
+        return [Value(argument, name=name) for name, argument in self._arguments]
 
     def outputs(self) -> list[Value]:
         return [Value(result, self) for result in self._results]
 
     def scopeName(self) -> str:  # noqa: N802 - torch's name
         return "/".join(self.scopes)
+
+
+def op_node(call: OpCall, scopes: tuple[str, ...]) -> Node:
+    kind, arguments = _as_traced(call)
+    return Node(
+        kind, [(str(place), argument) for place, argument in enumerate(arguments)], _results(call), scopes, call.macs
+    )
+
+
+def function_node(call: FunctionCall, scopes: tuple[str, ...], inside: tuple[Node, ...]) -> Node:
+    """As a trace shows it: by the name of the class, with the tensors among its arguments alone."""
+    arguments = [(name, _described(tensor)) for name, tensor in call.tensors]
+    kind = f"prim::PythonOp.{call.function.__name__}"
+    return Node(kind, arguments, _results(call), scopes, sum(node.macs for node in inside), inside)
+
+
+def _results(call: OpCall | FunctionCall) -> list[Any]:
+    results = call.result if isinstance(call.result, list | tuple) else [call.result]
+    return [_described(result) for result in results]
 
 
 def _as_traced(call: OpCall) -> tuple[str, list[Any]]:
