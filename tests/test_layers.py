@@ -23,6 +23,7 @@ LAYERS = (
     "environment",
     "tree",
     "experts",
+    "peak_memory",
     "rows",
     "view",
     "saved",
@@ -46,7 +47,7 @@ LAYERS = (
 )
 WITHOUT_TORCH = {
     "errors", "units", "strides", "disk", "records", "stored", "statistics", "measured", "consumption", "tree",
-    "experts", "rows", "view", "saved", "cost", "hardware", "checkpoint", "advise", "report",
+    "experts", "peak_memory", "rows", "view", "saved", "cost", "hardware", "checkpoint", "advise", "report",
 }  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

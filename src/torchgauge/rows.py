@@ -7,7 +7,8 @@ from typing import Any
 from torchgauge.consumption import energy_of_module, energy_of_op, total_energy
 from torchgauge.experts import active_params
 from torchgauge.measured import module_members, op_members, total_time
-from torchgauge.records import Capture, InputRecord, OpRecord, ParamRecord, TensorSpec, tensor_specs
+from torchgauge.peak_memory import memory_at_peak
+from torchgauge.records import Capture, InputRecord, OpRecord, ParamRecord, StepMemory, TensorSpec, tensor_specs
 from torchgauge.stored import stored_totals
 from torchgauge.tree import Figures, Node
 
@@ -28,7 +29,7 @@ class Row(dict[str, Any]):
 
 def totals_row(capture: Capture, total: Figures) -> Row:
     root = next(record for record in capture.modules if record.path == "")
-    has_code = capture.has_code
+    has_code, peak = capture.has_code, memory_at_peak(capture)
     return Row(
         params=root.params,
         # A file does not say which parameters are trained, nor how many of its experts a token uses.
@@ -43,6 +44,8 @@ def totals_row(capture: Capture, total: Figures) -> Row:
         bytes_written=total.bytes_written if has_code else None,
         activation_bytes=total.activation_bytes if has_code else None,
         peak_activation_bytes=_peak_bytes(capture) if has_code else None,
+        **_step_totals(capture),
+        total_bytes=peak.total if peak else None,
         ops=total.ops if has_code else None,
         uncounted_ops=total.uncounted_ops if has_code else None,
         time_s=total_time(capture.measured),
@@ -52,6 +55,18 @@ def totals_row(capture: Capture, total: Figures) -> Row:
 
 def _peak_bytes(capture: Capture) -> int:
     return max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0)
+
+
+def _step_totals(capture: Capture) -> dict[str, int | None]:
+    """Memory that only a training step needs: 0 for inference, null where nothing was run."""
+    step = capture.run.step
+    kept = {
+        "saved_activation_bytes": step.saved if step else (),
+        "gradient_bytes": step.gradients if step else (),
+        "optimizer_bytes": step.optimizer_state if step else (),
+    }
+    is_known = capture.has_code and (step is not None or not capture.run.train)
+    return {name: sum(nbytes for _, nbytes in found) if is_known else None for name, found in kept.items()}
 
 
 def module_row(node: Node, capture: Capture) -> Row:
@@ -117,6 +132,14 @@ def input_row(given: InputRecord) -> dict[str, Any]:
         "inferred": given.inferred,
         "readers": readers,
     }
+
+
+def step_member(step: StepMemory | None) -> dict[str, Any] | None:
+    """What a training step keeps in memory; null for inference."""
+    if step is None:
+        return None
+    kept = {name: getattr(step, name) for name in ("saved", "gradients", "optimizer_state")}
+    return {"optimizer": step.optimizer} | {name: [list(pair) for pair in pairs] for name, pairs in kept.items()}
 
 
 def param_row(param: ParamRecord) -> dict[str, Any]:

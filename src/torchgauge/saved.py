@@ -20,6 +20,7 @@ from torchgauge.records import (
     ParamRecord,
     RunRecord,
     Signature,
+    StepMemory,
     TargetRecord,
     TensorSpec,
 )
@@ -81,7 +82,15 @@ def _capture(document: Mapping[str, Any]) -> Capture:
 
 def _run(row: Mapping[str, Any]) -> RunRecord:
     results = tuple(row.get("results", ()))
-    return RunRecord(row["mode"], row["reason"], row["device"], row["train"], tuple(row["warnings"]), results)
+    step = row.get("step")
+    return RunRecord(
+        row["mode"], row["reason"], row["device"], row["train"], tuple(row["warnings"]), results, step and _step(step)
+    )
+
+
+def _step(row: Mapping[str, Any]) -> StepMemory:
+    kept = {name: tuple((op, nbytes) for op, nbytes in row[name]) for name in ("saved", "gradients", "optimizer_state")}
+    return StepMemory(row["optimizer"], **kept)
 
 
 def _target(row: Mapping[str, Any]) -> TargetRecord:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.measured import trace_member
 from torchgauge.records import SCHEMA_VERSION, Capture
-from torchgauge.rows import Row, input_row, module_row, op_row, param_row, totals_row
+from torchgauge.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
 from torchgauge.statistics import against_member, summary_member, weight_rows
 from torchgauge.stored import pickle_member
 from torchgauge.tree import Figures, Node, build_tree
@@ -106,6 +106,7 @@ class View:
                 "warnings": list(capture.run.warnings),
                 "input_bytes": capture.input_bytes,
                 "results": list(capture.run.results),
+                "step": step_member(capture.run.step),
             },
             "architecture": dict(self.architecture),
             "totals": dict(self.totals),

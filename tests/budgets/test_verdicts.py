@@ -7,7 +7,9 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
+from torch import nn
 
+import torchgauge as tg
 from tests.report.energy_sample import OP_J, measured_energy
 from tests.report.measured_sample import MEDIAN_S, measured_view
 from tests.report.sample import BLOCKS, CONV_MACS, HOSTILE, LINEAR_MACS, LINEAR_PARAMS, sample_view
@@ -182,3 +184,12 @@ def test_a_target_that_cannot_be_analysed_has_one_reason_and_no_verdict_within()
         "params is not known: it is broken", "macs is not known: it is broken",
     ]  # fmt: skip
     assert json.loads(render_json([found]))["targets"][0]["failure"] == "it is broken"
+
+
+def test_memory_of_a_training_step_can_be_limited() -> None:
+    view = tg.analyze(nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4)), input_size=(2, 8), mode="train")
+    keys = ("saved_activation_bytes", "gradient_bytes", "optimizer_bytes", "total_bytes")
+    broken = {verdict.limit.key: verdict for verdict in report(view, **dict.fromkeys(keys, 1)).broken}
+    assert {key: broken[key].value for key in keys} == {key: view.totals[key] for key in keys}
+    assert [(entry.paths, entry.value) for entry in broken["gradient_bytes"].blamed] == [("0", 576), ("1", 272)]
+    assert max(entry.value for entry in broken["total_bytes"].blamed) == view.totals.total_bytes

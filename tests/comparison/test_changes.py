@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import nn
 
+import torchgauge as tg
 from tests.report.energy_sample import estimated_energy, measured_energy
 from tests.report.measured_sample import latency, measured_view
 from tests.report.sample import sample_view
@@ -100,3 +102,13 @@ def test_packed_weights_have_the_parameters_that_they_stand_for() -> None:
     values = [reading.value for reading in found.readings]
     assert values == [2 * MATRIX.numel, 2 * MATRIX.numel + PACKED_VALUES]
     assert "logical_params" not in {one.quantity.key for one in compare_views([plain, sample_view()]).figures}
+
+
+def test_memory_of_training_is_compared_where_there_is_any() -> None:
+    small, large = (tg.analyze(nn.Linear(8, width), input_size=(2, 8), mode="train") for width in (4, 8))
+    assert change_of(small, large, "optimizer_bytes").text == "+97.3 %"  # 2 · 36 and 2 · 72 elements, and two counters
+    assert change_of(small, large, "saved_activation_bytes").verdict == "same"
+    still = tg.analyze(nn.Linear(8, 4), input_size=(2, 8))
+    keys = {entry.quantity.key for entry in compare_views([still, still]).figures}
+    assert "total_bytes" in keys
+    assert not keys & {"gradient_bytes", "optimizer_bytes", "saved_activation_bytes"}

@@ -128,6 +128,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "verified": ("advice", "verified"),
     "time": ("advice", "verified", "time"),
     "sweep": ("measurements", "sweep"),
+    "step": ("capture", "step"),
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.plan import Output, Plan, Planner, is_shareable, shared_plans, shared_specs
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent
+from torchgauge.records import Allocation
 
 # Types whose equality says all about them. A number's type is part of the key: 2 and 2.0 promote differently.
 _NUMBERS = frozenset((int, float, bool, complex))
@@ -93,6 +94,11 @@ class FakeRun(TorchDispatchMode):
         """The op that last wrote the memory of a tensor."""
         return tensor.storage_.writer if isinstance(tensor, Ghost) else None
 
+    def storage_of(self, tensor: torch.Tensor) -> tuple[int, Allocation]:
+        """A number for the storage of a tensor, and its allocation."""
+        storage = self.adopt(tensor).storage_ if not isinstance(tensor, Ghost) else tensor.storage_
+        return id(storage), (storage.born, storage.nbytes)
+
     def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
         spec = self.specs.of(tensor, self.device)
         if dtype is None or not tensor.dtype.is_floating_point:
@@ -151,6 +157,11 @@ class FakeRun(TorchDispatchMode):
     def _replay(self, plan: Plan, tensors: list[Ghost]) -> Any:
         result, recorder = plan.result, self.recorder
         producers = tuple([tensors[position].storage_.writer for position in plan.reads])
+        if recorder.phase == "backward":
+            for ghost in tensors:
+                storage = ghost.storage_
+                if storage.ledger is not None:
+                    recorder.note_backward_read(id(storage), (storage.born, storage.nbytes))
         built = self._build(result, tensors) if type(result) is Output else self._build_all(result, tensors)
         for position in plan.writes:
             recorder.note_write(tensors[position])
@@ -161,7 +172,8 @@ class FakeRun(TorchDispatchMode):
     def _build(self, output: Output, tensors: list[Ghost]) -> Ghost:
         if output.source < 0:
             spec, recorder = output.spec, self.recorder
-            return make_ghost(spec, Storage(spec.nbytes, recorder.ledger, writer=len(recorder.ops)))
+            now = len(recorder.ops)
+            return make_ghost(spec, Storage(spec.nbytes, recorder.ledger, writer=now, born=now))
         source = tensors[output.source]
         return source if output.same else make_ghost(output.spec, source.storage_)
 
@@ -201,7 +213,7 @@ class FakeRun(TorchDispatchMode):
     def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> Ghost:
         """A ghost with a storage of its own for a value that was computed."""
         spec = self.specs.of(real, self.device)
-        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), real)
+        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger, born=len(self.recorder.ops)), real)
         ghost.storage_.assumed = assumed
         return ghost
 

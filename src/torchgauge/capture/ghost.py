@@ -64,16 +64,20 @@ class Storage:
 
     `known` turns False when something unknown was written into it: the values its ghosts carry are void then.
     `assumed` marks values that were made up (balanced routing), not computed. `writer` is the index of the last op that
-    wrote to it; of an input of the model a number below 0, until an op writes to it.
+    wrote to it; of an input of the model a number below 0, until an op writes to it. `born` is the index of the op that
+    allocated it, -1 for what was there before the first one.
     """
 
-    __slots__ = ("assumed", "known", "ledger", "name", "nbytes", "writer")
+    __slots__ = ("assumed", "born", "known", "ledger", "name", "nbytes", "writer")
 
-    def __init__(self, nbytes: int, ledger: Ledger | None, name: str = "", writer: int | None = None) -> None:
+    def __init__(
+        self, nbytes: int, ledger: Ledger | None, name: str = "", writer: int | None = None, born: int = -1
+    ) -> None:
         self.nbytes = nbytes
         self.ledger = ledger
         self.name = name
         self.writer = writer
+        self.born = born
         self.known = True
         self.assumed = False
         if ledger is not None:

@@ -14,6 +14,7 @@ from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.signature import describe
 from torchgauge.capture.structure import storage_key, tensors_in
+from torchgauge.records import Allocation
 
 
 class RealRun(TorchDispatchMode):
@@ -29,6 +30,8 @@ class RealRun(TorchDispatchMode):
         self._names = {storage_key(owned.tensor): owned.name for owned in paths.owned}
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._writers: dict[int, int] = {}
+        # Of the storages alive: what allocated them, and their bytes.
+        self._allocations: dict[int, Allocation] = {}
         # What the model writes to its own tensors and to its inputs is put back: first content by storage. They are
         # copied when an op is about to write to them, buffers at once: batch norm writes to its statistics and does not
         # say so.
@@ -45,7 +48,7 @@ class RealRun(TorchDispatchMode):
 
     def admit(self, tensor: torch.Tensor) -> torch.Tensor:
         """Count an input as live memory."""
-        self._track(tensor)
+        self._track(tensor, is_input=not self.recorder.ops)
         return tensor
 
     def mark(self, tensor: torch.Tensor, origin: int) -> int:
@@ -56,6 +59,11 @@ class RealRun(TorchDispatchMode):
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The op that last wrote the memory of a tensor."""
         return self._writers.get(storage_key(tensor))
+
+    def storage_of(self, tensor: torch.Tensor) -> tuple[int, Allocation]:
+        """A number for the storage of a tensor, and its allocation."""
+        key = storage_key(tensor)
+        return key, self._allocations.get(key, (-1, tensor.nbytes))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -69,6 +77,11 @@ class RealRun(TorchDispatchMode):
         # An op may change the shape of its own argument: describe the arguments first.
         distinct = [spec_of_real(tensor) for tensor in call.distinct]
         producers = tuple(self._writers.get(storage_key(tensor)) for tensor in call.distinct)
+        if self.recorder.phase == "backward":
+            for tensor in call.distinct:
+                key = storage_key(tensor)
+                if key in self._allocations:
+                    self.recorder.note_backward_read(key, self._allocations[key])
         result = func(*args, **kwargs)
         outputs = list(tensors_in(result))
         made = [tensor for tensor in outputs if self._is_new(tensor)]
@@ -90,7 +103,7 @@ class RealRun(TorchDispatchMode):
         key = storage_key(tensor)
         return key not in self._alive and key not in self._names
 
-    def _track(self, tensor: torch.Tensor) -> int:
+    def _track(self, tensor: torch.Tensor, *, is_input: bool = False) -> int:
         """Add a storage seen for the first time to the live memory, until it dies; its bytes."""
         if not self._is_new(tensor):
             return 0
@@ -98,13 +111,15 @@ class RealRun(TorchDispatchMode):
         storage = tensor.untyped_storage()
         nbytes = storage.nbytes()
         ledger = self.recorder.ledger
-        alive, writers = self._alive, self._writers
+        alive, writers, allocations = self._alive, self._writers, self._allocations
 
         def died(_: object) -> None:
             ledger.live -= nbytes
             alive.pop(key, None)
             writers.pop(key, None)
+            allocations.pop(key, None)
 
+        allocations[key] = (-1 if is_input else len(self.recorder.ops), nbytes)
         alive[key] = weakref.ref(storage, died)
         ledger.live += nbytes
         return nbytes

@@ -11,7 +11,7 @@ import torch
 
 from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.records import OpRecord, Signature, TensorSpec
+from torchgauge.records import Allocation, OpRecord, Signature, TensorSpec
 from torchgauge.strides import is_contiguous
 
 
@@ -42,6 +42,9 @@ class Recorder:
         self.path = ""
         self.source: str | None = None
         self.phase = "forward"
+        # By storage, what the forward pass left for the backward pass to read.
+        self.saved: dict[tuple[int, Allocation], None] = {}
+        self._forward_ops = 0
         self._paths = paths
         self._train = train
         # What was written to in a rehearsal, as it was before.
@@ -54,6 +57,15 @@ class Recorder:
         self.ops.append(
             OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, self.source, producers)
         )
+
+    def begin_backward(self) -> None:
+        self.phase = "backward"
+        self._forward_ops = len(self.ops)
+
+    def note_backward_read(self, storage: int, allocation: Allocation) -> None:
+        """A backward op reads a storage that is neither a parameter nor a buffer."""
+        if allocation[0] < self._forward_ops and allocation[1]:
+            self.saved[storage, allocation] = None
 
     @contextmanager
     def rehearsal(self) -> Iterator[Callable[[], list[OpRecord]]]:

@@ -26,10 +26,10 @@ from torchgauge.capture.structure import map_tensors, materialise, tensors_withi
 from torchgauge.capture.supported import unsupported
 from torchgauge.capture.surroundings import deep_calls, no_collections, prepared
 from torchgauge.capture.swap import swap_tensors
-from torchgauge.capture.training import OPTIMIZER, train_step
+from torchgauge.capture.training import MakeOptimizer, train_step
 from torchgauge.capture.untouched import gradients_kept
 from torchgauge.errors import ForwardError, InputError
-from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord
+from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign
 
@@ -55,12 +55,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`build_real` makes a model that was built on the meta device once more, with real parameters."""
+    """`build_real` makes a model that was built on the meta device once more, with real parameters. `optimizer` is of a
+    training step."""
 
     device: torch.device
     dtype: torch.dtype | None = None
     train: bool = False
     build_real: Callable[[], nn.Module] | None = None
+    optimizer: MakeOptimizer = torch.optim.AdamW
 
 
 def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
@@ -157,11 +159,11 @@ def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: b
         input_bytes = recorder.ledger.live
         with watch_modules(recorder, run.adopt), run:
             output = call_model(model, args, kwargs, recorder)
-        results = _results(output, run)
+        results, step = _results(output, run), None
         if request.train:
             parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
-            train_step(run, recorder, output, parameters, lambda root: _ghost_like(run, root))
-    record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, request), results)
+            step = train_step(run, recorder, output, parameters, lambda root: _ghost_like(run, root), request.optimizer)
+    record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, step), results, step)
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 
 
@@ -182,13 +184,20 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         try:
             with watch_modules(recorder, lambda tensor: tensor), run:
                 output = call_model(model, args, kwargs, recorder)
-            results = _results(output, run)
+            results, step = _results(output, run), None
             if request.train:
                 parameters = list(model.parameters())
-                train_step(run, recorder, output, parameters, lambda root: run.admit(torch.ones_like(root)))
+                step = train_step(
+                    run,
+                    recorder,
+                    output,
+                    parameters,
+                    lambda root: run.admit(torch.ones_like(root)),
+                    request.optimizer,
+                )
         finally:
             run.undo()
-    record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, request), results)
+    record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, step), results, step)
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 
 
@@ -217,11 +226,11 @@ def _results(output: Any, run: FakeRun | RealRun) -> tuple[int, ...]:
     return written_by_ops(run.writer_of(tensor) for tensor in tensors_within(output))
 
 
-def _warnings(recorder: Recorder, request: Request) -> tuple[str, ...]:
-    if request.train:
-        recorder.warn(f"the optimizer step is {OPTIMIZER} with torch's defaults")
+def _warnings(recorder: Recorder, step: StepMemory | None) -> tuple[str, ...]:
+    if step is not None:
+        recorder.warn(f"the optimizer step is {step.optimizer} with torch's defaults")
     return tuple(recorder.warnings)
 
 
 def _ghost_like(run: FakeRun, root: Any) -> torch.Tensor:
-    return make_ghost(root.spec, Storage(root.spec.nbytes, run.recorder.ledger))
+    return make_ghost(root.spec, Storage(root.spec.nbytes, run.recorder.ledger, born=len(run.recorder.ops)))

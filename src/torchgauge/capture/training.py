@@ -1,4 +1,4 @@
-"""A training step: backward from the outputs with a gradient of ones, then one AdamW step.
+"""A training step: backward from the outputs with a gradient of ones, then one step of the optimizer.
 
 No loss is invented: where the model returns one (`loss`), the backward pass starts there, else at every output that
 needs a gradient.
@@ -11,39 +11,53 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.structure import tensors_in
 from torchgauge.errors import InputError
+from torchgauge.records import Allocation, StepMemory
 
-OPTIMIZER = "AdamW"
+# Of the parameters that got a gradient.
+MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 
 def train_step(
-    run: TorchDispatchMode,
+    run: FakeRun | RealRun,
     recorder: Recorder,
     output: Any,
     parameters: list[torch.nn.Parameter],
     gradient_of: Callable[[torch.Tensor], torch.Tensor],
-) -> None:
+    make_optimizer: MakeOptimizer,
+) -> StepMemory:
     """Run backward and optimizer step under `run`; the gradients to start from are made outside it."""
     roots = gradient_roots(output)
     if not roots:
         raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
     gradients = [gradient_of(root) for root in roots]
     # What torch imports at its first step runs ops of its own, so this is not the first.
-    torch.optim.AdamW([torch.nn.Parameter(torch.empty(0))]).step()
-    recorder.phase = "backward"
+    optimizer = make_optimizer([torch.nn.Parameter(torch.empty(0))])
+    optimizer.step()
+    recorder.begin_backward()
     with run, torch.autograd.set_multithreading_enabled(False):  # other threads would not be seen
         torch.autograd.backward(roots, gradients)
         recorder.phase = "optimizer"
-        _optimize(parameters)
+        trained = [parameter for parameter in parameters if parameter.grad is not None]
+        if trained:
+            optimizer = make_optimizer(trained)
+            optimizer.step()
+    return StepMemory(
+        optimizer=type(optimizer).__name__,
+        saved=tuple(sorted(allocation for _, allocation in recorder.saved)),
+        gradients=_allocations(run, [parameter.grad for parameter in trained]),
+        optimizer_state=_allocations(run, [list(state.values()) for state in optimizer.state.values()]),
+    )
 
 
-def _optimize(parameters: list[torch.nn.Parameter]) -> None:
-    trained = [parameter for parameter in parameters if parameter.grad is not None]
-    if trained:
-        torch.optim.AdamW(trained).step()
+def _allocations(run: FakeRun | RealRun, tensors: Any) -> tuple[Allocation, ...]:
+    """Tensors that share a storage have one allocation."""
+    return tuple(sorted(dict(map(run.storage_of, tensors_in(tensors))).values()))
 
 
 def gradient_roots(output: Any) -> list[torch.Tensor]:

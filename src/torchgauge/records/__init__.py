@@ -5,7 +5,7 @@ from torchgauge.records.figures import EnergyFacts, Measured, TraceRecord, Weigh
 from torchgauge.records.files import PickleImport, StoredRecord, StoredTensor
 from torchgauge.records.model import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.records.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
-from torchgauge.records.run import Environment, RunRecord, TargetRecord
+from torchgauge.records.run import Allocation, Environment, RunRecord, StepMemory, TargetRecord
 from torchgauge.records.tensor import ITEM_BITS, TensorSpec, tensor_specs
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "ITEM_BITS",
     "SCHEMA_VERSION",
     "UNCOUNTED",
+    "Allocation",
     "ArchitectureRecord",
     "Capture",
     "Cost",
@@ -28,6 +29,7 @@ __all__ = [
     "PickleImport",
     "RunRecord",
     "Signature",
+    "StepMemory",
     "StoredRecord",
     "StoredTensor",
     "TargetRecord",

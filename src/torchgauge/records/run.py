@@ -35,11 +35,30 @@ class Environment:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+# The op that allocated a storage (-1: it was there before the first op, an input), and the bytes of the storage.
+Allocation = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """Storages of a training step that outlive the op that reads them next, by purpose.
+
+    `saved`: from the forward pass (inputs included, parameters and buffers not), read again by the backward pass.
+    `gradients`: of the parameters. `optimizer_state`: what `optimizer` keeps from step to step.
+    """
+
+    optimizer: str
+    saved: tuple[Allocation, ...] = ()
+    gradients: tuple[Allocation, ...] = ()
+    optimizer_state: tuple[Allocation, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run.
 
-    `results` are the ops that wrote what the model gives back."""
+    `results` are the ops that wrote what the model gives back. `step` is None for inference, and for training runs in
+    files of versions that did not record it."""
 
     mode: str | None
     reason: str | None
@@ -47,3 +66,4 @@ class RunRecord:
     train: bool
     warnings: tuple[str, ...] = ()
     results: tuple[int, ...] = ()
+    step: StepMemory | None = None

@@ -35,7 +35,7 @@ def _peak_facts(view: View) -> list[Fact]:
         facts.append(("Held then", "", _category_text(held)))
     state = measured_member(view, "memory").get("optimizer_state_bytes")
     if state:
-        note = "kept from step to step, not allocated by a run; the prediction is of the first step, which does"
+        note = "kept from step to step, not allocated by a run"
         facts.append(("Optimizer state", format_bytes(state), note))
     return facts
 
@@ -53,6 +53,7 @@ def _category_text(held: Categories) -> str:
         "buffers": held.buffers_bytes,
         "inputs": held.inputs_bytes,
         "activations": held.activations_bytes,
+        **({"gradients": held.gradients_bytes} if held.gradients_bytes else {}),
         "workspace": held.workspace_bytes,
     }
     place = f"{held.op.op} (op {held.op.index}) in {held.op.module or 'the model itself'}"
@@ -87,13 +88,15 @@ def _pattern_facts(figures: Mapping[str, Any]) -> list[Fact]:
 
 
 def over_time(view: View, options: Options) -> list[Line]:
-    """Two lines on one scale: what was held after each op, and what it held besides while it worked."""
+    """Lines on one scale: what was held after each op, and what it held besides while it worked."""
     run = moments(view)
-    top = max((max(moment.activations_bytes, moment.workspace_bytes) for moment in run), default=0)
+    names = {"activations": [m.activations_bytes for m in run], "workspace": [m.workspace_bytes for m in run]}
+    gradients = [moment.gradients_bytes for moment in run]
+    names |= {"gradients": gradients} if any(gradients) else {}
+    top = max((max(values, default=0) for values in names.values()), default=0)
     if not top:
         return []
     scale = f" {format_bytes(top)} at most"
-    names = {"activations": [m.activations_bytes for m in run], "workspace": [m.workspace_bytes for m in run]}
     lead = max(map(cell_width, names)) + 2
     width = max(options.width - lead - cell_width(scale), 8)
     lines: list[Line] = [(Span(f"Over the run, op by op ({format_exact(len(run))} ops)", "dim"),)]

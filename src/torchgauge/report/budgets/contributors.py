@@ -6,10 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
+from torchgauge.peak_memory import memory_over_run
 from torchgauge.records import StoredTensor
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
 from torchgauge.tree import Figures
 from torchgauge.view import View
+
+PEAKS = ("peak_activation_bytes", "total_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,9 @@ class Contributor:
 
 
 def contributors(view: View, key: str, limit: float, most: int) -> list[Contributor]:
-    """The largest first; of the peak those that are above the limit as they run."""
-    if key == "peak_activation_bytes":
-        return _above(view, limit, most)
+    """The largest first; of a peak those that are above the limit as they run."""
+    if key in PEAKS:
+        return _above(view, key, limit, most)
     amounts = _amounts(view, key)
     groups: dict[Hashable, list[str]] = {}
     kinds = {record.path: record.type for record in view.capture.modules}
@@ -44,13 +47,15 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
     return sorted(found, key=lambda entry: -entry.value)[:most]
 
 
-def _above(view: View, limit: float, most: int) -> list[Contributor]:
-    """A peak is no sum: a module's part is the most that is alive while its ops run."""
+def _above(view: View, key: str, limit: float, most: int) -> list[Contributor]:
+    """A peak is not a sum: a module's part is the most that is alive while its ops run."""
     peaks: dict[str, int] = {}
-    for op in view.capture.ops:
-        peaks[op.module] = max(peaks.get(op.module, 0), op.live_bytes)
+    for use in memory_over_run(view.capture):
+        path = use.op.module if use.op else ""
+        alive = use.total if key == "total_bytes" else use.op.live_bytes if use.op else view.capture.input_bytes
+        peaks[path] = max(peaks.get(path, 0), alive)
     kinds = {record.path: record.type for record in view.capture.modules}
-    whole = view.totals.peak_activation_bytes
+    whole = view.totals[key]
     ranked = sorted(((peak, path) for path, peak in peaks.items() if peak > limit), key=lambda pair: -pair[0])
     return [Contributor(path, kinds.get(path, ""), 1, peak, share_of(peak, whole)) for peak, path in ranked[:most]]
 
@@ -59,6 +64,10 @@ def _amounts(view: View, key: str) -> Mapping[str, float]:
     """By module path what the module itself adds to the total."""
     if key in Figures.__slots__:
         return {node.path: getattr(node.own, key) for node in view.tree.walk()}
+    if key in _OF_STEP:
+        ops, step = view.capture.ops, view.capture.run.step
+        kept = getattr(step, _OF_STEP[key]) if step else ()
+        return _sums((ops[op].module if op >= 0 else "", nbytes) for op, nbytes in kept)
     if key == "time_s":
         return {row.path: row.self_time_s or 0.0 for row in view.modules}
     if key == "energy_j":
@@ -66,6 +75,12 @@ def _amounts(view: View, key: str) -> Mapping[str, float]:
     return _of_tensors(view, key)
 
 
+# By key what a training step keeps in memory.
+_OF_STEP = {
+    "saved_activation_bytes": "saved",
+    "gradient_bytes": "gradients",
+    "optimizer_bytes": "optimizer_state",
+}
 # By key what a parameter or buffer of the model adds: elements or bytes of some of them.
 _HELD: dict[str, Callable[[bool, bool], bool]] = {
     "params": lambda is_buffer, trainable: not is_buffer,

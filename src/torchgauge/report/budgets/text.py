@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torchgauge.report.budgets.contributors import Contributor
+from torchgauge.report.budgets.contributors import PEAKS, Contributor
 from torchgauge.report.budgets.limits import KEYS
 from torchgauge.report.budgets.verdicts import BROKEN, UNKNOWN, BudgetReport, Verdict
 from torchgauge.report.budgets.words import unknown_words
@@ -64,7 +64,7 @@ def _blame(verdict: Verdict, width: int) -> list[Line]:
 
 
 def blame_title(verdict: Verdict) -> str:
-    if verdict.limit.key == "peak_activation_bytes":
+    if verdict.limit.key in PEAKS:
         return "the modules in which more than that is alive:"
     return "the largest contributors:"
 

@@ -46,6 +46,11 @@ def _total(key: str) -> Callable[[View], Reading]:
     return lambda view: Reading(view.totals[key])
 
 
+def _of_step(key: str) -> Callable[[View], Reading]:
+    """Memory that only training needs: inference has none, and no row."""
+    return lambda view: Reading(view.totals[key] or None)
+
+
 def _bytes_moved(view: View) -> Reading:
     totals = view.totals
     return Reading(None if totals.bytes_read is None else totals.bytes_read + totals.bytes_written)
@@ -106,6 +111,10 @@ QUANTITIES = (
     Quantity("bytes_moved", "Bytes moved", format_bytes, _bytes_moved),
     Quantity("activation_bytes", "Activations", format_bytes, _total("activation_bytes")),
     Quantity("peak_activation_bytes", "Peak activations", format_bytes, _total("peak_activation_bytes")),
+    Quantity("saved_activation_bytes", "Saved for backward", format_bytes, _of_step("saved_activation_bytes")),
+    Quantity("gradient_bytes", "Gradients", format_bytes, _of_step("gradient_bytes")),
+    Quantity("optimizer_bytes", "Optimizer memory", format_bytes, _of_step("optimizer_bytes")),
+    Quantity("total_bytes", "Memory in total", format_bytes, _total("total_bytes")),
     Quantity("ops", "Ops", format_exact, _total("ops")),
     Quantity("uncounted_ops", "Ops not counted", format_exact, _total("uncounted_ops")),
     Quantity("allocated_peak_bytes", "Measured peak", format_bytes, _allocated_peak),

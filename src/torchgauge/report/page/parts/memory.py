@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from torchgauge.peak_memory import memory_at_peak, memory_over_run
 from torchgauge.records import OpRecord
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.measurements import measured_member
@@ -33,11 +34,40 @@ def memory(view: View, options: Options) -> dict[str, Any] | None:
         "param_bytes": view.totals.param_bytes,
         "buffer_bytes": view.totals.buffer_bytes,
         "input_bytes": view.capture.input_bytes,
+        "total": _total(view),
+        **_kept(view),
         "peak_bytes": peak.activation_bytes,
         "peak_op": peak.op and _place(peak.op),
         "phases": _phases(view.capture.ops),
         "at_peak": _contents(live_at_peak(view)),
         "measured": _measured(view),
+    }
+
+
+def _total(view: View) -> dict[str, Any] | None:
+    use = memory_at_peak(view.capture)
+    if use is None:
+        return None
+    return {
+        "bytes": use.total,
+        "op": use.op and _place(use.op),
+        "parameters": use.parameters,
+        "buffers": use.buffers,
+        "activations": use.activations,
+        "gradients": use.gradients,
+        "optimizer state": use.optimizer_state,
+    }
+
+
+def _kept(view: View) -> dict[str, Any]:
+    """Of a training step, by op: what of `live_bytes` are gradients and optimizer state."""
+    if view.capture.run.step is None:
+        return {}
+    uses = [use for use in memory_over_run(view.capture) if use.op]
+    live = [use.op.live_bytes if use.op else 0 for use in uses]
+    return {
+        "gradients": [use.gradients for use in uses],
+        "optimizer_state": [alive - use.activations - use.gradients for alive, use in zip(live, uses, strict=True)],
     }
 
 
@@ -85,7 +115,7 @@ def _measured(view: View) -> dict[str, Any] | None:
     run, peak, held = moments(view), find_memory_peak(view), at_peak(view)
     return {
         "ops": [moment.op for moment in run],
-        "activations": [moment.activations_bytes for moment in run],
+        "activations": [moment.activations_bytes + moment.gradients_bytes for moment in run],
         "workspace": [moment.workspace_bytes for moment in run],
         "peak_bytes": peak and peak.measured_bytes,
         "predicted_bytes": peak and peak.predicted_bytes,
@@ -102,5 +132,6 @@ def _held(held: Categories) -> dict[str, Any]:
         "buffers": held.buffers_bytes,
         "inputs": held.inputs_bytes,
         "activations": held.activations_bytes,
+        "gradients": held.gradients_bytes,
         "workspace": held.workspace_bytes,
     }

@@ -18,12 +18,17 @@
     const place = data.peak_op ? `at ${placeText(data.peak_op)}` : "the inputs alone";
     const measured = data.measured;
     const difference = measured && tg.isKnown(measured.difference_share) ? `, ${signed(measured.difference_share)} of the prediction of ${tg.format.bytes(measured.predicted_bytes)}` : "";
+    const what = data.gradients ? "Peak besides parameters and buffers" : "Peak of activations";
     return [
-      ["Peak of activations", tg.format.bytes(data.peak_bytes), `${place}; from the shapes alone, inputs included`],
+      data.total ? ["Memory in total", tg.format.bytes(data.total.bytes), totalText(data)] : null,
+      [what, tg.format.bytes(data.peak_bytes), `${place}; from the shapes alone, inputs included`],
       measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `allocated at most by one run beyond what was there before it${difference}${stateText(measured.figures.optimizer_state_bytes)}`] : null,
       ["Held all the time", tg.format.bytes(data.param_bytes + data.buffer_bytes), `parameters ${tg.format.bytes(data.param_bytes)}, buffers ${tg.format.bytes(data.buffer_bytes)}`],
     ];
   }
+
+  const PURPOSES = ["parameters", "buffers", "activations", "gradients", "optimizer state"];
+  const totalText = ({ total, gradients }) => `at the peak${gradients ? " of a training step" : ""}: ${PURPOSES.filter((name) => total[name]).map((name) => `${tg.format.bytes(total[name])} ${name}`).join(" + ")}`;
 
   // The static course makes it in its only step, the measured step finds it there.
   const stateText = (bytes) => (bytes ? `; the optimizer's state, ${tg.format.bytes(bytes)}, was there before` : "");
@@ -33,6 +38,8 @@
   function drawCourse(element, data) {
     const indices = tg.ops.column("index");
     const live = tg.ops.column("live_bytes");
+    // In training gradients and optimizer state are alive too: they are stacked on the activations, not part of them.
+    const activations = data.gradients ? live.map((bytes, place) => bytes - data.gradients[place] - data.optimizer_state[place]) : live;
     const { measured } = data;
     // A run finds its inputs there; the static course has them in it.
     const held = measured ? measured.activations.map((bytes) => bytes + data.input_bytes) : [];
@@ -40,13 +47,19 @@
     const top = maximum(live, maximum(total, data.peak_bytes));
     const frame = tg.chart.frame(element, {
       width: 980, height: 280, x: { scale: "linear", domain: [0, Math.max(indices.length - 1, 1)], label: "op, in order of execution", format: (value) => tg.format.exact(Math.round(value)) },
-      y: { scale: "linear", domain: [0, top * 1.06], label: "live activations", format: "bytes" },
-      label: "Live activations over the run, op by op",
+      y: { scale: "linear", domain: [0, top * 1.06], label: data.gradients ? "live memory" : "live activations", format: "bytes" },
+      label: data.gradients ? "Live memory over the step, op by op" : "Live activations over the run, op by op",
       caption: measured ? "Measured: what torch's allocator held at each op, the inputs added; workspace is what an op took and gave back while it worked."
         : "From the shapes alone: storages that are neither parameters nor buffers, inputs included.",
     });
     drawPhases(frame, data.phases);
-    tg.chart.line(frame, tg.thinned(indices, live), { color: "var(--accent)", area: true, step: true, label: "from the shapes", width: 1.3 });
+    if (data.gradients) {
+      const withGradients = activations.map((bytes, place) => bytes + data.gradients[place]);
+      tg.chart.line(frame, tg.thinned(indices, live), { color: "var(--c3)", step: true, label: "with optimizer state", width: 1.2 });
+      tg.chart.line(frame, tg.thinned(indices, withGradients), { color: "var(--c4)", step: true, label: "with gradients", width: 1.2 });
+      tg.chart.legend(element, [{ label: "activations", color: "var(--accent)" }, { label: "with gradients", color: "var(--c4)" }, { label: "with optimizer state", color: "var(--c3)" }]);
+    }
+    tg.chart.line(frame, tg.thinned(indices, activations), { color: "var(--accent)", area: true, step: true, label: "from the shapes", width: 1.3 });
     if (held.length) {
       tg.chart.line(frame, tg.thinned(measured.ops, total), { color: "var(--c1)", step: true, label: "measured, with workspace", width: 1.2 });
       tg.chart.line(frame, tg.thinned(measured.ops, held), { color: "var(--c2)", step: true, label: "measured", width: 1.2 });
@@ -114,7 +127,7 @@
     const { figures, held } = measured;
     element.append(tg.heading("Measured memory"));
     if (held) {
-      const names = ["parameters", "buffers", "inputs", "activations", "workspace"];
+      const names = ["parameters", "buffers", "inputs", "activations", "gradients", "workspace"].filter((name) => held[name] || name !== "gradients");
       tg.chart.bars(element, names.map((name, place) => ({ label: name, value: held[name], text: tg.format.bytes(held[name]), color: `var(--c${place})` })),
         { label: "Held at the measured peak", caption: `Held at the measured peak, ${placeText(held.op)}.` });
     }
