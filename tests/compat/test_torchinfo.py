@@ -176,6 +176,28 @@ def test_a_shared_layer_is_recursive_and_counts_its_parameters_once() -> None:
     assert str(hidden).count("Linear") == 1
 
 
+class Block(nn.Module):
+    def __init__(self, act: nn.Module) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(2, 2, 1, groups=2)
+        self.act = act
+        self.more = nn.ModuleList([nn.Sequential(nn.Conv1d(2, 2, 1), act)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.more[0](self.act(self.conv(x)))
+
+
+def test_an_activation_that_blocks_share_stands_in_the_block_that_calls_it() -> None:
+    act = nn.ReLU()
+    found = summary(nn.Sequential(Block(act), act, Block(act)), input_size=(1, 2, 4), depth=5, verbose=0)
+    block = [("Block", 1), ("Conv1d", 2), ("ReLU", 2), ("ModuleList", 2), ("Sequential", 3), ("Conv1d", 4), ("ReLU", 4)]
+    rows = [(layer.class_name, layer.depth) for layer in found.summary_list]
+    assert rows == [("Sequential", 0), *block, ("ReLU", 1), *block]
+    names = [layer.var_name for layer in found.summary_list]
+    inside = ["conv", "act", "more", "0", "0", "1"]
+    assert names == ["Sequential", "0", *inside, "1", "2", *inside]
+
+
 def test_tied_weights_count_once() -> None:
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     model[1].weight = model[0].weight
@@ -220,3 +242,39 @@ def test_units_can_be_chosen() -> None:
     assert "Total mult-adds: 2,000,000\n" in str(found)
     assert ModelStatistics.to_readable(3e12) == (Units.TERABYTES, 3.0)
     assert ModelStatistics.float_to_megabytes(250_000) == 1.0
+
+
+def test_sizes_can_be_shown_in_kilobytes() -> None:
+    found = summary(nn.Linear(1000, 100, bias=False), input_size=(1, 1000), verbose=0)
+    assert "Params size (MB): 0.40\n" in str(found)
+    found.formatting.params_size_units = Units.KILOBYTES
+    found.formatting.params_count_units = Units.KILOBYTES
+    assert "Input size (kB): 4\n" in str(found)
+    assert "Params size (kB): 400\n" in str(found)
+    assert "Total params (k): 100\n" in str(found)
+    assert ModelStatistics.format_output_num(1234, Units.KILOBYTES) == " (k): 1.23"
+
+
+def test_groups_of_convolutions_are_a_column() -> None:
+    model = nn.Sequential(nn.Conv2d(16, 32, 3, groups=4), nn.ReLU())
+    found = summary(model, input_size=(7, 16, 28, 28), col_names=("kernel_size", "groups"), verbose=0)
+    assert [layer.groups for layer in found.summary_list] == [None, 4, None]
+    header, _, convolution, activation = (
+        line.split()
+        for line in str(found).splitlines()
+        if line and not line.startswith(("=", "T", "N", "I", "F", "P", "E"))
+    )
+    assert header[-3:] == ["Kernel", "Shape", "Groups"]
+    assert (convolution[-1], activation[-1]) == ("4", "--")
+
+
+def test_a_distribution_shows_its_shape() -> None:
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean = nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.distributions.Normal:
+            return torch.distributions.Normal(self.mean(x), torch.ones(2), validate_args=False)
+
+    assert summary(Policy(), input_size=(5, 3), verbose=0).summary_list[0].output_size == [5, 2]

@@ -70,6 +70,19 @@ def test_the_mode_asked_for_is_used_and_the_model_keeps_its_own() -> None:
     assert [module.training for module in model.modules()] == before
 
 
+def test_the_mode_may_stay_the_same() -> None:
+    seen: list[bool] = []
+
+    class Watched(nn.Dropout):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(self.training)
+            return x
+
+    model = nn.Sequential(Watched(), Watched().eval())
+    summary(model, input_size=(1, 2), mode="same", verbose=0)
+    assert seen == [True, False]
+
+
 def test_lazy_modules_are_summarised_without_being_initialised() -> None:
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     assert summary(model, input_size=(1, 3), verbose=0).total_params == 16

@@ -144,6 +144,7 @@ def test_without_input_the_table_is_the_same() -> None:
         {"input_size": 5},
         {"input_size": (1, 2), "depth": "deep"},
         {"input_size": (1, 2), "device": "nowhere"},
+        {"device": "lol"},
         {"input_size": (1, 2), "verbose": "1"},
         {"input_size": (1, 2), "col_names": "num_params"},
         {"input_size": (1, 2), "unknown": 3},

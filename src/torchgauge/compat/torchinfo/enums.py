@@ -9,6 +9,7 @@ from enum import Enum, IntEnum
 class Mode(str, Enum):  # noqa: UP042
     TRAIN = "train"
     EVAL = "eval"
+    SAME = "same"
 
 
 class RowSettings(str, Enum):  # noqa: UP042
@@ -20,6 +21,7 @@ class RowSettings(str, Enum):  # noqa: UP042
 
 class ColumnSettings(str, Enum):  # noqa: UP042
     KERNEL_SIZE = "kernel_size"
+    GROUPS = "groups"
     INPUT_SIZE = "input_size"
     OUTPUT_SIZE = "output_size"
     NUM_PARAMS = "num_params"
@@ -30,6 +32,7 @@ class ColumnSettings(str, Enum):  # noqa: UP042
 
 class Units(str, Enum):  # noqa: UP042
     AUTO = "auto"
+    KILOBYTES = "k"
     MEGABYTES = "M"
     GIGABYTES = "G"
     TERABYTES = "T"

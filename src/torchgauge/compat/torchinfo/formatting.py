@@ -11,6 +11,7 @@ from torchgauge.compat.torchinfo.layer_info import NO_VALUE, LayerInfo
 
 HEADER_TITLES = {
     ColumnSettings.KERNEL_SIZE: "Kernel Shape",
+    ColumnSettings.GROUPS: "Groups",
     ColumnSettings.INPUT_SIZE: "Input Shape",
     ColumnSettings.OUTPUT_SIZE: "Output Shape",
     ColumnSettings.NUM_PARAMS: "Param #",
@@ -18,12 +19,18 @@ HEADER_TITLES = {
     ColumnSettings.MULT_ADDS: "Mult-Adds",
     ColumnSettings.TRAINABLE: "Trainable",
 }
-CONVERSION_FACTORS = {Units.TERABYTES: 1e12, Units.GIGABYTES: 1e9, Units.MEGABYTES: 1e6, Units.NONE: 1.0}
+CONVERSION_FACTORS = {
+    Units.TERABYTES: 1e12,
+    Units.GIGABYTES: 1e9,
+    Units.MEGABYTES: 1e6,
+    Units.KILOBYTES: 1e3,
+    Units.NONE: 1.0,
+}
 NAME_WIDTH, INDENT = 40, 5
 
 
 class FormattingOptions:
-    """How the table is written; `params_units` and `macs_units` may be changed before it is printed."""
+    """How the table is written; the units may be changed before it is printed."""
 
     def __init__(
         self,
@@ -39,12 +46,22 @@ class FormattingOptions:
         self.col_width = col_width
         self.row_settings = row_settings
         self.params_units = Units.NONE
+        self.params_size_units = Units.MEGABYTES
         self.macs_units = Units.AUTO
         self.layer_name_width = NAME_WIDTH
         self.ascii_only = RowSettings.ASCII_ONLY in row_settings
         self.show_var_name = RowSettings.VAR_NAMES in row_settings
         self.show_depth = RowSettings.DEPTH in row_settings
         self.hide_recursive_layers = RowSettings.HIDE_RECURSIVE_LAYERS in row_settings
+
+    @property
+    def params_count_units(self) -> Units:
+        """The name that torchinfo after 1.8 has for `params_units`."""
+        return self.params_units
+
+    @params_count_units.setter
+    def params_count_units(self, units: Units) -> None:
+        self.params_units = units
 
     @staticmethod
     def str_(val: Any) -> str:
@@ -78,6 +95,7 @@ class FormattingOptions:
     def layer_info_to_row(self, layer: LayerInfo, reached_max_depth: bool, total_params: int) -> str:
         values = {
             ColumnSettings.KERNEL_SIZE: self.str_(layer.kernel_size),
+            ColumnSettings.GROUPS: self.str_(layer.groups),
             ColumnSettings.INPUT_SIZE: self.str_(layer.input_size),
             ColumnSettings.OUTPUT_SIZE: self.str_(layer.output_size),
             ColumnSettings.NUM_PARAMS: layer.num_params_to_str(reached_max_depth),

@@ -29,6 +29,8 @@ class LayerInfo:
         self.class_name = str(module.original_name) if scripted else type(module).__name__
         self.is_leaf_layer = not any(module.children())
         self.kernel_size = _kernel_size(module)
+        groups = getattr(module, "groups", None)
+        self.groups = groups if isinstance(groups, int) else None
         self.inner_layers: dict[str, dict[ColumnSettings, str]] = {}
         self.children: list[LayerInfo] = []
         self.depth_index: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -22,25 +23,44 @@ class LayerCalls(Observer):
         self._batch_dim = batch_dim
 
     def begin(self, root: nn.Module) -> None:
-        self._places = structure(root)
-        # Of a module with two places, the last.
-        self._known = {place.layer_id: place for place in self._places}
+        places = structure(root)
+        self._places: dict[int, list[LayerInfo]] = {}
+        for place in places:
+            self._places.setdefault(place.layer_id, []).append(place)
         # A script module is a box: what it calls is not told.
-        self.layers = [place for place in self._places if isinstance(place.module, torch.jit.ScriptModule)]
-        self._running: list[LayerInfo] = [self._places[0]]
+        self.layers = [place for place in places if isinstance(place.module, torch.jit.ScriptModule)]
+        # What is running: its row, and its place in the structure.
+        self._running: list[tuple[LayerInfo, LayerInfo]] = [(places[0], places[0])]
 
     def enter(self, module: nn.Module) -> None:
-        layer = self._known.get(id(module), self._running[-1])  # a stranger's work is its caller's
-        if layer.module is module and layer not in self.layers:
-            layer = LayerInfo(layer.var_name, module, layer.depth, layer.parent_info)
-            self.layers.append(layer)
-        self._running.append(layer)
+        layer, place = self._running[-1]  # a stranger's work is its caller's
+        if id(module) in self._places:
+            layer = place = self._place(module)
+            if layer not in self.layers:
+                layer = LayerInfo(place.var_name, module, place.depth, place.parent_info)
+                self.layers.append(layer)
+        self._running.append((layer, place))
+
+    def _place(self, module: nn.Module) -> LayerInfo:
+        """Of a module that several others hold, the place nearest below the one that is running."""
+        running = {place.layer_id for _, place in self._running}
+        caller = self._running[-1][1]
+
+        def strangeness(place: LayerInfo) -> float:
+            """How many modules lie between the caller and the place that have a forward and are not running it."""
+            between, holder = 0, place.parent_info
+            while holder is not None and holder.layer_id not in running:
+                between += type(holder.module).forward is not nn.Module.forward  # unlike that of a list
+                holder = holder.parent_info
+            return between if holder is caller else math.inf
+
+        return min(self._places[id(module)], key=strangeness)
 
     def fail(self, module: nn.Module) -> None:
         self._running.pop()
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        layer = self._running.pop()
+        layer, _ = self._running.pop()
         if layer.module is not module or isinstance(module, torch.jit.ScriptModule):
             return
         layer.input_size, _ = measure(args, self._batch_dim)
@@ -52,7 +72,7 @@ class LayerCalls(Observer):
         layer.executed = True
 
     def op(self, call: OpCall) -> None:
-        self._running[-1].own_macs += call.macs
+        self._running[-1][0].own_macs += call.macs
 
 
 def called_layers(
@@ -61,7 +81,7 @@ def called_layers(
     kwargs: dict[str, Any],
     calls: LayerCalls,
     *,
-    train: bool,
+    train: bool | None,
     device: torch.device | None,
 ) -> list[LayerInfo]:
     """The layers of one forward pass; `calls` holds those that ran if it fails."""

@@ -36,7 +36,7 @@ class ModelStatistics:
         if self.input_size:
             macs = self.format_output_num(self.total_mult_adds, self.formatting.macs_units)
             parts[-1] += f"Total mult-adds{macs}\n"
-            parts.append(self._megabytes())
+            parts.append(self._sizes())
         return (rule + rule.join(parts) + rule).removesuffix("\n")
 
     def _params(self) -> str:
@@ -45,14 +45,17 @@ class ModelStatistics:
         units = self.formatting.params_units
         return "".join(f"{title}{self.format_output_num(number, units)}\n" for title, number in rows.items())
 
-    def _megabytes(self) -> str:
+    def _sizes(self) -> str:
         rows = {
             "Input size": self.total_input,
             "Forward/backward pass size": self.total_output_bytes,
             "Params size": self.total_param_bytes,
             "Estimated Total Size": self.total_input + self.total_output_bytes + self.total_param_bytes,
         }
-        return "".join(f"{title} (MB): {self.to_megabytes(number):0.2f}\n" for title, number in rows.items())
+        if self.formatting.params_size_units == Units.MEGABYTES:
+            return "".join(f"{title} (MB): {self.to_megabytes(number):0.2f}\n" for title, number in rows.items())
+        units = self.formatting.params_size_units
+        return "".join(f"{title}{self.format_output_num(number, units, True)}\n" for title, number in rows.items())
 
     @staticmethod
     def float_to_megabytes(num: int) -> float:
@@ -71,7 +74,7 @@ class ModelStatistics:
         return units, num / CONVERSION_FACTORS[units]
 
     @staticmethod
-    def format_output_num(num: int, units: Units) -> str:
+    def format_output_num(num: int, units: Units, is_bytes: bool = False) -> str:
         used, number = ModelStatistics.to_readable(num, units)
         text = f"{int(number):,}" if number.is_integer() else f"{number:,.2f}"
-        return f": {text}" if used == Units.NONE else f" ({used.value}): {text}"
+        return f": {text}" if used == Units.NONE else f" ({used.value}{'B' if is_bytes else ''}): {text}"

@@ -37,6 +37,8 @@ def _first(value: Any) -> Measured:
         return list(value.shape), value.itemsize
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         return _tensor(value.data)
+    if isinstance(value, torch.distributions.Distribution):
+        return list(value.batch_shape + value.event_shape), 0
     if hasattr(value, "tensors"):
         return _first(value.tensors)
     if isinstance(value, Mapping):

@@ -51,15 +51,16 @@ def summary(
     has_input = input_size is not None or input_data is not None
     columns = _columns(col_names, has_input)
     rows = {RowSettings.DEPTH} if row_settings is None else {RowSettings(name) for name in row_settings}
-    train = Mode(mode or Mode.EVAL) == Mode.TRAIN
+    chosen = Mode(mode or Mode.EVAL)
+    train = None if chosen == Mode.SAME else chosen == Mode.TRAIN
     if verbose is None:
         verbose = Verbosity.QUIET if getattr(sys, "ps1", None) else Verbosity.DEFAULT
+    where = None if device is None else torch.device(device)
     _check(input_size, input_data, columns, col_width, verbose)
     if not has_input:
         inputs, layers = Inputs(), static_layers(model)
     else:
         inputs = from_data(input_data) if input_size is None else from_size(input_size, dtypes, batch_dim)
-        where = None if device is None else torch.device(device)
         layers = _layers(model, inputs, kwargs, batch_dim, train, where, keep=bool(cache_forward_pass))
     formatting = FormattingOptions(depth, verbose, columns, col_width, rows)
     results = ModelStatistics(layers, inputs.sizes, inputs.nbytes, formatting)
@@ -97,12 +98,13 @@ def _layers(
     inputs: Inputs,
     kwargs: dict[str, Any],
     batch_dim: int | None,
-    train: bool,
+    train: bool | None,
     device: torch.device | None,
     *,
     keep: bool,
 ) -> list[LayerInfo]:
-    key = (id(model), str(inputs.sizes), inputs.nbytes, str(from_data(kwargs).sizes), batch_dim, train)
+    modes = [module.training for module in model.modules()] if train is None else train
+    key = (id(model), str(inputs.sizes), inputs.nbytes, str(from_data(kwargs).sizes), batch_dim, str(modes))
     if keep and key in _cached:
         return _cached[key][1]
     calls = LayerCalls(batch_dim)
