@@ -81,3 +81,88 @@ def test_another_precision_is_told_without_a_type_where_there_is_no_code(files: 
     norms = [line.split()[4:6] for line in text.splitlines() if "float32 → float16 " in line and ".weight" in line]
     assert norms
     assert "+0.0 %" not in text
+
+
+def saved(path: Path, tensors: dict[str, torch.Tensor]) -> Path:
+    torch.save(tensors, path)
+    return path
+
+
+def named(seed: int = 0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {
+        "stem.weight": (16, 8),
+        "blocks.0.fc.weight": (16, 16),
+        "blocks.1.fc.weight": (16, 16),
+        "head.weight": (4, 16),
+    }
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("lead", ["module.", "_orig_mod.", "model.", "model._orig_mod.", "ema_model."])
+def test_wrappers_around_one_side_are_no_difference(lead: str, tmp_path: Path) -> None:
+    plain = saved(tmp_path / "plain.pt", named())
+    wrapped = saved(tmp_path / "wrapped.pt", {f"{lead}{name}": value for name, value in named().items()})
+    for sides in ((plain, wrapped), (wrapped, plain)):
+        found = torchgauge.compare(*sides, deep=False, advice=False).data
+        assert found.structures[0].changes == ()
+        assert found.weights[0] is not None
+        assert len(found.weights[0].pairs) == 4
+        assert (found.weights[0].moved, found.weights[0].removed, found.weights[0].added) == ([], (), ())
+        assert found.weights[0].drift is not None
+        assert found.weights[0].drift["identical"] == 4
+
+
+def test_a_trained_and_wrapped_checkpoint_is_compared_tensor_by_tensor(tmp_path: Path) -> None:
+    trained = named() | {"head.weight": 2 * named()["head.weight"]}
+    checkpoint = {"epoch": 3, "state_dict": {f"module.{name}": value for name, value in trained.items()}}
+    torch.save(checkpoint, tmp_path / "last.pt")
+    found = torchgauge.compare(saved(tmp_path / "a.pt", named()), tmp_path / "last.pt", deep=False, advice=False).data
+    assert found.structures[0].changes == ()
+    assert found.weights[0] is not None
+    assert [(pair.name, pair.shift) for pair in found.weights[0].moved] == [("head.weight", pytest.approx(1.0))]
+
+
+def told(base: dict[str, torch.Tensor], other: dict[str, torch.Tensor], folder: Path) -> list[tuple[str, str]]:
+    paths = saved(folder / "a.pt", base), saved(folder / "b.pt", other)
+    found = torchgauge.compare(*paths, deep=False, advice=False).data.structures[0]
+    return [(change.state, change.path) for change in found.changes]
+
+
+def test_renamed_is_what_holds_the_same_values(tmp_path: Path) -> None:
+    other = {name.replace("stem", "conv1"): value for name, value in named().items()}
+    assert told(named(), other, tmp_path) == [("renamed", "stem")]
+    rounded = {name: value.bfloat16() for name, value in other.items()}
+    assert ("renamed", "stem") in told(named(), rounded, tmp_path)
+
+
+def test_a_tensor_of_the_same_shape_with_other_values_is_not_renamed(tmp_path: Path) -> None:
+    other = {name.replace("stem", "conv1"): value for name, value in named().items()}
+    other["conv1.weight"] = named(seed=1)["stem.weight"]
+    assert told(named(), other, tmp_path) == [("added", "conv1"), ("removed", "stem")]
+
+
+def test_of_several_equal_shapes_that_with_the_same_values_is_the_renamed_one(tmp_path: Path) -> None:
+    base = {
+        "a.weight": named()["blocks.0.fc.weight"],
+        "b.weight": named()["blocks.1.fc.weight"],
+        "x.bias": torch.ones(3),
+    }
+    other = {"d.weight": base["a.weight"], "c.weight": base["b.weight"], "x.bias": torch.ones(3)}
+    paths = saved(tmp_path / "a.pt", base), saved(tmp_path / "b.pt", dict(sorted(other.items())))
+    found = torchgauge.compare(*paths, deep=False, advice=False).data.structures[0]
+    renamed = {(c.state, c.base_path, c.other_path) for c in found.changes}
+    assert renamed == {("renamed", "a", "d"), ("renamed", "b", "c")}
+
+
+def test_a_change_from_nothing_comes_last(tmp_path: Path) -> None:
+    base = {"zero.weight": torch.zeros(4, 4), "some.weight": torch.ones(4, 4), "more.weight": torch.ones(4, 4)}
+    other = {
+        "zero.weight": torch.ones(4, 4),
+        "some.weight": 1.5 * torch.ones(4, 4),
+        "more.weight": 3 * torch.ones(4, 4),
+    }
+    paths = saved(tmp_path / "a.pt", base), saved(tmp_path / "b.pt", other)
+    found = torchgauge.compare(*paths, deep=False, advice=False).data.weights[0]
+    assert found is not None
+    assert [pair.name for pair in found.moved] == ["more.weight", "some.weight", "zero.weight"]

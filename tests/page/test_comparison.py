@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from tests.comparison.test_formats import MARKUP, pruned
 from tests.report.energy_sample import estimated_energy, measured_energy
@@ -60,3 +61,15 @@ def test_an_estimate_looks_like_one_and_is_not_compared(open_page: Open, tmp_pat
     assert "not comparable" in row.inner_text()
     assert row.locator(".estimated-mark").inner_text().startswith("≈ ")
     assert row.locator(".fill.estimated").count() == 1
+
+
+def test_only_what_differs_keeps_the_modules_above_it(open_page: Open, tmp_path: Path) -> None:
+    import torchgauge
+
+    path = tmp_path / "retyped.html"
+    sides = [nn.Sequential(nn.Sequential(nn.Linear(4, 4), act)) for act in (nn.ReLU(), nn.Tanh())]
+    torchgauge.compare(*sides, input_size=(1, 4), advice=False).save(path)
+    section = open_page(path).locator("#compared-modules")
+    assert "3 of 4 modules" in section.inner_text()
+    rows = [section.get_by_role("row").nth(number).inner_text().split()[0] for number in range(1, 4)]
+    assert rows == ["(model)", "0", "0.1"]

@@ -76,6 +76,37 @@ def test_wrappers_of_one_side_do_not_hide_that_it_is_the_same_model(tmp_path: Pa
     assert pair(tmp_path, base, prefixed)["identical"] == 2
 
 
+@pytest.mark.parametrize(
+    "spell",
+    [
+        "module.{}", "_orig_mod.{}", "model.{}", "model.module._orig_mod.{}", "ema_model.{}", "net.{}", "backbone.{}",
+        "_fsdp_wrapped_module.{}",
+    ],
+)  # fmt: skip
+def test_a_wrapper_on_either_side_is_no_difference(spell: str, tmp_path: Path) -> None:
+    base = {"fc1.weight": torch.ones(2, 3), "fc1.bias": torch.zeros(2), "fc2.weight": torch.ones(3, 2)}
+    wrapped = {spell.format(name): value for name, value in base.items()}
+    for sides in ((base, wrapped), (wrapped, base)):
+        found = pair(tmp_path, *sides)
+        assert (found["identical"], found["added"], found["removed"]) == (3, [], [])
+
+
+def test_a_wrapper_within_the_names_and_a_counter_beside_them_are_no_difference(tmp_path: Path) -> None:
+    base = {"block.fc.weight": torch.ones(2, 3), "block.fc.bias": torch.zeros(2)}
+    inner = {name.replace("block.", "block._checkpoint_wrapped_module."): value for name, value in base.items()}
+    assert pair(tmp_path, inner, base)["identical"] == 2
+    averaged = {f"module.{name}": value for name, value in base.items()} | {"n_averaged": torch.tensor(3)}
+    found = pair(tmp_path, averaged, base)
+    assert (found["identical"], [row["name"] for row in found["added"]]) == (2, ["n_averaged"])
+
+
+def test_two_parts_of_a_model_are_not_one_for_their_inner_names(tmp_path: Path) -> None:
+    encoder = {"encoder.0.weight": torch.ones(2, 3), "encoder.1.weight": torch.ones(3)}
+    decoder = {name.replace("encoder", "decoder"): value for name, value in encoder.items()}
+    found = pair(tmp_path, encoder, decoder)
+    assert (found["identical"], len(found["added"]), len(found["removed"])) == (0, 2, 2)
+
+
 def test_not_a_number_is_equal_to_itself_only(tmp_path: Path) -> None:
     nan = float("nan")
     old = torch.tensor([1.0, nan, nan, float("inf"), 2.0])
@@ -86,10 +117,10 @@ def test_not_a_number_is_equal_to_itself_only(tmp_path: Path) -> None:
     assert row["relative_l2"] == pytest.approx(2 / np.sqrt(5))
 
 
-def test_a_change_from_nothing_has_no_ratio_and_comes_first(tmp_path: Path) -> None:
+def test_a_change_from_nothing_has_no_ratio_and_comes_last(tmp_path: Path) -> None:
     old = {"zero": torch.zeros(3), "one": torch.ones(3)}
     found = pair(tmp_path, {"zero": torch.ones(3), "one": torch.ones(3) * 9}, old)
-    assert [(row["name"], row["relative_l2"]) for row in found["changed"]] == [("zero", None), ("one", 8.0)]
+    assert [(row["name"], row["relative_l2"]) for row in found["changed"]] == [("one", 8.0), ("zero", None)]
 
 
 def test_orders_in_the_file_do_not_matter(tmp_path: Path) -> None:

@@ -13,15 +13,12 @@ from functools import lru_cache
 
 from torchgauge.checkpoint.index import Role
 from torchgauge.checkpoint.walking import Path
+from torchgauge.checkpoint.wrappers import COPIES
 from torchgauge.records import TensorSpec
 
 _MODEL_KEYS = (
     "state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params",
     "backbone", "generator", "g", "teacher", "student",
-)  # fmt: skip
-_COPY_KEYS = (
-    "ema", "model_ema", "ema_model", "ema_state_dict", "model_ema_state_dict", "state_dict_ema", "params_ema", "g_ema",
-    "ema_params", "shadow_params", "average_model", "swa_model",
 )  # fmt: skip
 _OPTIMIZER = re.compile(
     r"optim|^opt(_|$|imizer)|_opt$|lr_sched|scheduler|scaler|grad_scaler|^adam|momentum", re.IGNORECASE
@@ -38,7 +35,7 @@ _BUFFER_NAMES = re.compile(
 def find_model_prefix(paths: Sequence[Path]) -> Path:
     """The containers above the model's own tensors: () for a bare state dict or for several models side by side."""
     holders = dict.fromkeys(path[0] for path in paths if len(path) > 1)
-    named = next((key for key in (*_MODEL_KEYS, *_COPY_KEYS) if key in holders), None)
+    named = next((key for key in (*_MODEL_KEYS, *COPIES) if key in holders), None)
     if named is not None and not any(_is_bare(path, named) for path in paths):
         return (named,)
     others = [key for key in holders if not _OPTIMIZER.search(key)]
@@ -59,7 +56,7 @@ def classify(path: Path, spec: TensorSpec, prefix: Path, *, is_optimizer_file: b
     own = path[len(prefix) :]
     if not prefix and len(own) > 1 and _OPTIMIZER.search(own[0]):
         return Role.OPTIMIZER
-    if not prefix and len(own) > 1 and own[0] in _COPY_KEYS:
+    if not prefix and len(own) > 1 and own[0] in COPIES:
         return Role.OTHER
     return Role.BUFFER if is_buffer(".".join(own), spec) else Role.PARAMETER
 

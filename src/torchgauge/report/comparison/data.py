@@ -10,7 +10,7 @@ from typing import Any
 from torchgauge.errors import UsageError
 from torchgauge.report.comparison.changes import Change, change
 from torchgauge.report.comparison.matching import match_modules
-from torchgauge.report.comparison.name_tree import with_modules
+from torchgauge.report.comparison.name_tree import with_common_names
 from torchgauge.report.comparison.readings import OPTIONAL, QUANTITIES, UNKNOWN, Quantity, Reading
 from torchgauge.report.comparison.rows import ModuleRow, module_rows
 from torchgauge.report.comparison.structure import Structure, compare_structure
@@ -62,7 +62,7 @@ def compare_views(views: Sequence[View], drifts: Sequence[Mapping[str, Any] | No
     """`drifts` are what the files of each side but the first tell against those of the first, None where unknown."""
     if len(views) < 2:
         raise UsageError("a comparison needs two analyses or more")
-    views = [with_modules(view) for view in views]
+    views = with_common_names(views[0], views[1:])
     base, *others = views
     matchings = [match_modules(base, other) for other in others]
     structures = [compare_structure(base, other, found) for other, found in zip(others, matchings, strict=True)]

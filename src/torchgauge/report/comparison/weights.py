@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
-from torchgauge.report.comparison.matching import Matching
+from torchgauge.checkpoint.wrappers import common_names
+from torchgauge.report.comparison.matching import Matching, name_in_model
 from torchgauge.view import Row, View
 
 FIGURES = ("mean", "std", "abs_max", "l2", "sparsity", "entropy_bits")
@@ -30,7 +32,10 @@ class WeightPair:
     @property
     def shift(self) -> float | None:
         base, other = self.figures.get("l2", (None, None))
-        return None if base is None or other is None or not base else other / base - 1
+        if base is None or other is None or not base:
+            return None
+        shift = other / base - 1
+        return shift if isfinite(shift) else None
 
     @property
     def is_equal(self) -> bool:
@@ -48,8 +53,9 @@ class WeightsCompared:
 
     @property
     def moved(self) -> list[WeightPair]:
-        """Those that differ, the largest change first."""
-        return sorted((pair for pair in self.pairs if not pair.is_equal), key=lambda pair: -abs(pair.shift or 0.0))
+        """Those that differ, the largest change first; what changed from nothing has no size and comes last."""
+        differing = [pair for pair in self.pairs if not pair.is_equal]
+        return sorted(differing, key=lambda pair: (pair.shift is None, -abs(pair.shift or 0.0)))
 
 
 def compare_weights(
@@ -70,16 +76,26 @@ def _read_rows(view: View) -> dict[str, Row]:
 
 
 def _pairs(mine: dict[str, Row], theirs: dict[str, Row], matching: Matching) -> Iterator[WeightPair]:
+    """By their names without wrappers; then a tensor goes where its module went."""
+    ours, other = common_names(_shapes(mine), _shapes(theirs))
+    spelled = {stored: other[name] for name, stored in ours.items() if name in other}
+    in_model = {name_in_model(row): row.name for row in theirs.values()}
+    taken = set(spelled.values())
     for name, row in mine.items():
-        found = theirs.get(_name_there(name, matching))
-        if found is not None:
-            figures = {key: (row.get(key), found.get(key)) for key in FIGURES}
-            forms = tuple(row.shape), tuple(found.shape), row.dtype, found.dtype
-            yield WeightPair(name, found.name, *forms, figures)
+        there = spelled.get(name) or in_model.get(_name_there(name_in_model(row), matching))
+        if there is None or (name not in spelled and there in taken):
+            continue
+        found = theirs[there]
+        figures = {key: (row.get(key), found.get(key)) for key in FIGURES}
+        forms = tuple(row.shape), tuple(found.shape), row.dtype, found.dtype
+        yield WeightPair(name, found.name, *forms, figures)
+
+
+def _shapes(rows: Mapping[str, Row]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(row.shape) for name, row in rows.items()}
 
 
 def _name_there(name: str, matching: Matching) -> str:
-    """The tensor goes where its module went; names of files may have more before them than the model has."""
     path, _, leaf = name.rpartition(".")
     partner = matching.partner.get(path)
     if partner is None:

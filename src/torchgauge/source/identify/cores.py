@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from torchgauge.checkpoint.wrappers import COPIES
 from torchgauge.source.state_names import Shape
 
-# What trainers call a moving average of the weights.
-_COPIES = frozenset(
-    {
-        "ema", "model_ema", "ema_model", "ema_module", "module_ema", "state_dict_ema", "ema_state_dict",
-        "averaged_model", "average_model", "swa_model", "n_averaged",
-    }
-)  # fmt: skip
+# A moving average of the weights, and the number of its steps.
+_COPIES = frozenset({*COPIES, "n_averaged"})
 _DEEPEST = 6
 
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry, Index, Role
+from torchgauge.checkpoint.wrappers import common_names
 from torchgauge.errors import FormatError
 from torchgauge.weights.comparing.drift import Drift, drift
 from torchgauge.weights.packings.packed import packing_of
@@ -25,8 +26,6 @@ from torchgauge.weights.stream.reading import Files, Reader, stamp_files
 Tell = Callable[[int, int, str], None]
 Values = Iterator[NDArray[Any]]
 
-# What trainers, torch.compile and task heads put before the names of a model.
-WRAPPERS = ("module.", "_orig_mod.", "model.", "state_dict.")
 PACKED = {".qweight": ".weight", ".weight_packed": ".weight", "_blocks": ""}
 # A packed matrix that lies transposed is turned in memory.
 TURNED_VALUES = 1 << 28
@@ -73,9 +72,11 @@ def compare(new: Index, old: Index, *, threads: int | None = None, tell: Tell | 
     }
 
 
-def _by_drift(row: dict[str, Any]) -> tuple[float, str]:
+def _by_drift(row: dict[str, Any]) -> tuple[bool, float, str]:
+    """The largest first; what changed from nothing, or to what is no number, has no size and comes last."""
     amount = row["relative_l2"]
-    return (-float("inf") if amount is None else -amount), row["name"]
+    is_defined = amount is not None and isfinite(amount)
+    return not is_defined, -amount if is_defined else 0.0, row["name"]
 
 
 def _plain(side: Side, name: str) -> dict[str, Any]:
@@ -85,24 +86,21 @@ def _plain(side: Side, name: str) -> dict[str, Any]:
 
 def match_names(new: Index, old: Index) -> tuple[Side, Side]:
     """The model's tensors of both under names that fit best: with or without the wrappers that one of them has."""
-    candidates = [
-        (Side(new, ours), Side(old, theirs)) for ours in _spellings(new) for theirs in _spellings(old)
-    ]  # fmt: skip
-    return max(candidates, key=lambda pair: len(pair[0].entries.keys() & pair[1].entries.keys()))
+    entries = _model_tensors(new), _model_tensors(old)
+    ours, theirs = common_names(*({name: entry.spec.shape for name, entry in side.items()} for side in entries))
+    return (
+        Side(new, {name: entries[0][stored] for name, stored in ours.items()}),
+        Side(old, {name: entries[1][stored] for name, stored in theirs.items()}),
+    )
 
 
-def _spellings(index: Index) -> Iterator[dict[str, Entry]]:
-    """The names as they are, then without one more wrapper that all have."""
+def _model_tensors(index: Index) -> dict[str, Entry]:
     prefix = str(index.metadata.get("model_prefix", ""))
-    entries = {
+    return {
         _unpacked_name(entry).removeprefix(prefix): entry
         for entry in index.entries
         if entry.role is not Role.OPTIMIZER and entry.logical_elements != 0 and entry.name.startswith(prefix)
     }
-    yield entries
-    while common := next((w for w in WRAPPERS if entries and all(name.startswith(w) for name in entries)), None):
-        entries = {name.removeprefix(common): entry for name, entry in entries.items()}
-        yield entries
 
 
 def _unpacked_name(entry: Entry) -> str:

@@ -125,6 +125,19 @@
         return stateOf(row) !== "" || (isFixed ? values.some((value) => value !== values[0]) : data.rows[row].changed);
       }
 
+      // Where only what differs is shown, the modules above it say where it is. Rows are in preorder.
+      function withParents(rows) {
+        if (!state.isChangedOnly) return rows;
+        const chosen = new Set(rows), kept = [];
+        for (let row = data.rows.length - 1, above = -1; row >= 0; row -= 1) {
+          const { depth } = data.rows[row];
+          if (!chosen.has(row) && depth !== above) continue;
+          kept.push(row);
+          above = depth - 1;
+        }
+        return kept.reverse();
+      }
+
       function typesOf(row) { return [...new Set(data.rows[row].types.filter(Boolean))].join(" → "); }
 
       function columns() {
@@ -166,8 +179,8 @@
 
       function refresh() {
         const words = state.search.split(/\s+/).filter(Boolean);
-        let rows = data.rows.map((_, row) => row).filter((row) => (!state.isChangedOnly || isChanged(row))
-          && words.every((word) => `${data.rows[row].paths.join(" ")} ${typesOf(row)}`.toLowerCase().includes(word)));
+        let rows = withParents(data.rows.map((_, row) => row).filter((row) => (!state.isChangedOnly || isChanged(row))
+          && words.every((word) => `${data.rows[row].paths.join(" ")} ${typesOf(row)}`.toLowerCase().includes(word))));
         counter.textContent = `${tg.format.exact(rows.length)} of ${tg.format.exact(data.rows.length)} modules`;
         const column = state.sort && columns().find(({ key }) => key === state.sort.key);
         if (column) rows = tg.sorted(rows, column.value, state.sort.descending);
