@@ -120,7 +120,8 @@ def test_a_trained_and_wrapped_checkpoint_is_compared_tensor_by_tensor(tmp_path:
     found = torchgauge.compare(saved(tmp_path / "a.pt", named()), tmp_path / "last.pt", deep=False, advice=False).data
     assert found.structures[0].changes == ()
     assert found.weights[0] is not None
-    assert [(pair.name, pair.shift) for pair in found.weights[0].moved] == [("head.weight", pytest.approx(1.0))]
+    (moved,) = found.weights[0].moved
+    assert (moved.name, moved.shift) == ("head.weight", pytest.approx(1.0))
 
 
 def told(base: dict[str, torch.Tensor], other: dict[str, torch.Tensor], folder: Path) -> list[tuple[str, str]]:
