@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from torchgauge.records import PickleImport, StoredRecord, StoredTensor, TensorSpec
 
 TOTALS = ("stored_elements", "logical_params", "optimizer_elements", "stored_bytes")
 
 
-def stored_totals(stored: StoredRecord | None) -> dict[str, int | None]:
-    """The figures of the files: null for a live module. Bytes that several names share count once."""
-    if stored is None:
-        return dict.fromkeys(TOTALS)
-    unique = [tensor for tensor in stored.tensors if tensor.shared_with is None]
+class Stored(Protocol):
+    """A tensor of a file: an entry of an index, or its record."""
+
+    @property
+    def spec(self) -> TensorSpec: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def shared_with(self) -> str | None: ...
+    @property
+    def logical_elements(self) -> int | None: ...
+
+
+def file_totals(tensors: Iterable[Stored]) -> dict[str, int]:
+    """What the tensors of a file add up to; bytes that several names share count once.
+
+    Stored elements are the distinct ones: `ones(3, 1).expand(3, 1000)` stores 3. Logical parameters are those of the
+    model: packed values unpacked, scales and zero points of a packing left out."""
+    unique = [tensor for tensor in tensors if tensor.shared_with is None]
     return {
-        "stored_elements": sum(tensor.spec.numel for tensor in unique),
-        "logical_params": sum(_logical(tensor) for tensor in unique if tensor.role == "parameter"),
-        "optimizer_elements": sum(tensor.spec.numel for tensor in unique if tensor.role == "optimizer"),
+        "stored_elements": sum(tensor.spec.distinct_numel for tensor in unique),
+        "logical_params": sum(logical_elements(tensor) for tensor in unique if tensor.role == "parameter"),
+        "optimizer_elements": sum(tensor.spec.distinct_numel for tensor in unique if tensor.role == "optimizer"),
         "stored_bytes": sum(tensor.nbytes for tensor in unique),
     }
 
 
-def _logical(tensor: StoredTensor) -> int:
+def logical_elements(tensor: Stored) -> int:
     return tensor.spec.numel if tensor.logical_elements is None else tensor.logical_elements
+
+
+def stored_totals(stored: StoredRecord | None) -> dict[str, int | None]:
+    """The figures of the files: null for a live module."""
+    return {**dict.fromkeys(TOTALS), **({} if stored is None else file_totals(stored.tensors))}
 
 
 def weight_row(tensor: StoredTensor) -> dict[str, Any]:

@@ -93,6 +93,14 @@ def test_another_type_is_taken_on_without_touching_the_model() -> None:
     assert found.capture.inputs[0].spec.dtype == "bfloat16"
 
 
+@pytest.mark.parametrize("model", [zoo.Residual, zoo.BranchesOnFloat], ids=["fake", "real"])
+def test_parameters_have_the_type_that_their_ops_read(model: type[nn.Module]) -> None:
+    found = tg.analyze(model(), input_size=(2, 8), dtype="bf16")
+    assert {row["dtype"] for row in found.to_dict()["parameters"]} == {"bfloat16"}
+    assert found.totals.param_bytes == found.modules[0].param_bytes == 2 * found.totals.params
+    assert "bfloat16 parameters" in str(found)
+
+
 def test_macs_do_not_depend_on_the_surrounding_mode() -> None:
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2)
     counts = set()

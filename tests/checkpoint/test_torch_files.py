@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+import torchgauge as tg
 from tests.checkpoint.reading import assert_same, raw_items
 from torchgauge.checkpoint import Index, Role, Verdict, open_checkpoint, sniff
 
@@ -84,6 +86,35 @@ def test_an_expanded_tensor_counts_its_stored_elements_once(tmp_path: Path) -> N
     (entry,) = index.entries
     assert entry.spec.shape == (3, 1000)
     assert (index.stored_elements, entry.nbytes) == (3, 12)
+
+
+@pytest.mark.parametrize("kind", ["expanded", "overlapping", "tied", "packed", "training", "safetensors"])
+def test_totals_of_an_analysis_are_those_of_the_index(tmp_path: Path, kind: str) -> None:
+    path, weight = tmp_path / "file.pt", torch.randn(50, 8)
+    layer = nn.Linear(8, 4)
+    optimizer = torch.optim.AdamW(layer.parameters())
+    layer(weight).sum().backward()
+    optimizer.step()
+    states: dict[str, dict[str, Any]] = {
+        "expanded": {"weight": weight, "bias": torch.ones(3, 1).expand(3, 1000)},
+        "overlapping": {"windows": torch.randn(40).unfold(0, 8, 3)},
+        "tied": {"embed.weight": weight, "head.weight": weight, "part": weight[:10]},
+        "packed": {
+            "fc.qweight": torch.zeros(8, 16, dtype=torch.int32),
+            "fc.qzeros": torch.zeros(1, 2, dtype=torch.int32),
+            "fc.scales": torch.ones(1, 16, dtype=torch.float16),
+        },
+        "training": {"model": layer.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3},
+        "safetensors": {"weight": weight, "bias": torch.ones(8)},
+    }
+    if kind == "safetensors":
+        save_file(states[kind], path)
+    else:
+        torch.save(states[kind], path)
+    index, totals = open_checkpoint(path), tg.scan_weights(path).totals
+    keys = ("stored_elements", "logical_params", "optimizer_elements", "stored_bytes")
+    assert {key: totals[key] for key in keys} == {key: getattr(index, key) for key in keys}
+    assert totals.stored_elements * 2 <= totals.stored_bytes
 
 
 def test_tied_weights_are_counted_once(tmp_path: Path) -> None:

@@ -97,3 +97,19 @@ def test_deformable_convolution_adds_the_sampling() -> None:
     macs, samples = 8 * 25 * 36, 4 * 9 * 25
     assert found.category == "convolution"
     assert (found.cost.macs, found.cost.flops) == (macs, 2 * macs + 10 * samples + 200)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "touched"), [(1, 2, 16), (2, 3, 36), (3, 2, 64), (1, 1, 64)])
+def test_a_strided_convolution_reads_what_its_windows_touch(kernel: int, stride: int, touched: int) -> None:
+    side = (8 + 2 * (kernel // 3) - kernel) // stride + 1
+    done = convolve(
+        spec(2, 3, 8, 8), spec(4, 3, kernel, kernel), spec(2, 4, side, side),
+        stride=[stride] * 2, padding=[kernel // 3] * 2, dilation=[1, 1],
+    )  # fmt: skip
+    assert done.bytes_read == 4 * (2 * 3 * touched + 4 * 3 * kernel**2)
+
+
+def test_so_does_its_gradient() -> None:
+    arguments = {"grad_output": spec(1, 4, 4, 4), "input": spec(1, 3, 8, 8), "weight": spec(4, 3, 1, 1)}
+    done = cost("aten::convolution_backward", spec(1, 3, 8, 8), spec(4, 3, 1, 1), stride=[2, 2], **arguments)
+    assert done.bytes_read == 4 * (64 + 3 * 16 + 12)

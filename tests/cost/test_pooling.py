@@ -34,3 +34,8 @@ def test_gradients() -> None:
     to_max = cost("aten::max_pool2d_with_indices_backward", PLANES, grad_output=grad, self=PLANES, kernel_size=[2, 2])
     to_mean = cost("aten::avg_pool2d_backward", PLANES, grad_output=grad, self=PLANES, kernel_size=[2, 2])
     assert (to_max.flops, to_mean.flops) == (grad.numel, 5 * grad.numel)
+
+
+def test_a_window_smaller_than_its_stride_leaves_elements_unread() -> None:
+    done = cost("aten::avg_pool2d", spec(1, 2, 4, 4), self=spec(1, 2, 8, 8), kernel_size=[1, 1], stride=[2, 2])
+    assert done.bytes_read == 4 * 2 * 16

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+
+import torch
 
 from torchgauge.capture.paths import ModulePaths, type_name
-from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of_real
-from torchgauge.records import ModuleRecord, ParamRecord
+from torchgauge.capture.recorder import ModuleCalls, Recorder
+from torchgauge.records import ModuleRecord, ParamRecord, TensorSpec
 
 
-def param_records(paths: ModulePaths) -> tuple[ParamRecord, ...]:
+def param_records(paths: ModulePaths, describe: Callable[[torch.Tensor], TensorSpec]) -> tuple[ParamRecord, ...]:
+    """`describe` gives the tensors as the run has them: their type may have been asked for."""
     return tuple(
         ParamRecord(
             name=owned.name,
-            spec=spec_of_real(owned.tensor),
+            spec=describe(owned.tensor),
             trainable=owned.tensor.requires_grad and not owned.is_buffer,
             is_buffer=owned.is_buffer,
             aliases=tuple(owned.aliases),

@@ -20,7 +20,7 @@ from torchgauge.capture.given import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
-from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.supported import unsupported
@@ -147,11 +147,11 @@ def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | Non
 
 def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Seen:
     paths = ModulePaths(model)
-    params = param_records(paths)
     recorder = Recorder(paths, train=request.train)
     run = FakeRun(recorder, request.device, assume=assume)
     with prepared(model, train=request.train):
         swap_tensors(paths, run, request.dtype)
+        params = param_records(paths, lambda tensor: run.adopt(tensor).spec.record)
         args, kwargs = map_tensors(
             (candidate.args, candidate.kwargs), lambda tensor: run.admit(tensor, dtype=request.dtype)
         )
@@ -171,7 +171,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
     paths = ModulePaths(model)
-    params = param_records(paths)
+    params = param_records(paths, spec_of_real)
     recorder = Recorder(paths, train=request.train)
     run = RealRun(recorder, paths)
     with prepared(model, train=request.train), gradients_kept(model):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from math import prod
 from typing import Any
 
 from torchgauge.records import TensorSpec
+from torchgauge.stored import file_totals
 
 
-class Role(Enum):
+class Role(StrEnum):
     PARAMETER = "parameter"
     BUFFER = "buffer"  # running statistics, position ids, masks and the like
     OPTIMIZER = "optimizer"
@@ -111,22 +112,17 @@ class Index:
 
     @property
     def stored_elements(self) -> int:
-        """Elements in the file, optimizer state included."""
-        return sum(entry.spec.distinct_numel for entry in self.unique)
+        """Distinct elements in the file, optimizer state included."""
+        return file_totals(self.entries)["stored_elements"]
 
     @property
     def logical_params(self) -> int:
-        """Parameters of the model: packed values unpacked, scales and zero points of a packing left out."""
-        return sum(
-            entry.elements if entry.logical_elements is None else entry.logical_elements
-            for entry in self.unique
-            if entry.role is Role.PARAMETER
-        )
+        return file_totals(self.entries)["logical_params"]
 
     @property
     def optimizer_elements(self) -> int:
-        return sum(entry.elements for entry in self.unique if entry.role is Role.OPTIMIZER)
+        return file_totals(self.entries)["optimizer_elements"]
 
     @property
     def stored_bytes(self) -> int:
-        return sum(entry.nbytes for entry in self.unique)
+        return file_totals(self.entries)["stored_bytes"]

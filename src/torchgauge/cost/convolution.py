@@ -2,6 +2,7 @@
 
 A transposed one is seen from the input, whose every element is spread over the kernel. Taps that fall on padding count:
 the closed form of the textbook has no border. A bias is one flop per output, no MAC.
+What is read of the input is what the windows touch: a 1×1 kernel with a stride of 2 reads every fourth element.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.cost.work import argument, products
+from torchgauge.cost.work import argument, products, windows_read
 from torchgauge.records import TensorSpec
 
 _PLAIN = (
@@ -38,7 +39,7 @@ def convolution(call: Call) -> Work:
 
 @formula(*_PLAIN, "mkldnn::_convolution_pointwise", category="convolution")
 def plain(call: Call) -> Work:
-    return products(call, _spread(call.out, _weight(call)), _bias_flops(call))
+    return _read_windows(call, call.out, products(call, _spread(call.out, _weight(call)), _bias_flops(call)))
 
 
 @formula(*_TRANSPOSED, category="convolution")
@@ -48,12 +49,14 @@ def transposed(call: Call) -> Work:
 
 @formula("aten::cudnn_convolution_relu", "aten::miopen_convolution_relu", category="convolution")
 def convolution_relu(call: Call) -> Work:
-    return products(call, _spread(call.out, _weight(call)), _bias_flops(call) + call.out.numel)
+    work = products(call, _spread(call.out, _weight(call)), _bias_flops(call) + call.out.numel)
+    return _read_windows(call, call.out, work)
 
 
 @formula("aten::cudnn_convolution_add_relu", "aten::miopen_convolution_add_relu", category="convolution")
 def convolution_add_relu(call: Call) -> Work:
-    return products(call, _spread(call.out, _weight(call)), _bias_flops(call) + 2 * call.out.numel)
+    work = products(call, _spread(call.out, _weight(call)), _bias_flops(call) + 2 * call.out.numel)
+    return _read_windows(call, call.out, work)
 
 
 @formula("aten::conv_tbc", category="convolution")
@@ -72,14 +75,22 @@ def conv_tbc_backward(call: Call) -> Work:
 def convolution_backward(call: Call) -> Work:
     """The gradients of the input and of the weight cost one forward each; that of the bias is a sum."""
     grad = call["grad_output"]
-    seen_from = _input(call) if call.get("transposed") or "transpose" in call.op else grad
+    is_transposed = call.get("transposed") or "transpose" in call.op
     to_input, to_weight, to_bias = (*call.get("output_mask", (True, True, True)), False)[:3]
-    macs = (bool(to_input) + bool(to_weight)) * _spread(seen_from, call["weight"])
-    return products(call, macs, bool(to_bias) * grad.numel)
+    macs = (bool(to_input) + bool(to_weight)) * _spread(_input(call) if is_transposed else grad, call["weight"])
+    work = products(call, macs, bool(to_bias) * grad.numel)
+    return work if is_transposed else _read_windows(call, grad, work)
 
 
 def _spread(seen_from: TensorSpec, weight: TensorSpec) -> int:
     return seen_from.numel * prod(weight.shape[1:])
+
+
+def _read_windows(call: Call, out: TensorSpec, work: Work) -> Work:
+    given, kernel = _input(call), _weight(call).shape[2:]
+    if not call.get("stride") or len(given.shape) != len(kernel) + 2:
+        return work  # a packed weight hides its kernel
+    return work._replace(bytes_read=windows_read(call, given, out, kernel))
 
 
 def _bias_flops(call: Call) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.cost.work import argument, arithmetic, per_input
+from torchgauge.cost.work import argument, arithmetic, each, per_input, windows_read
 from torchgauge.records import TensorSpec
 
 _RANKS = ("1d", "2d", "3d")
@@ -30,7 +30,11 @@ _ADAPTIVE = (
 @formula(*_WINDOWED, category="pooling")
 def pool(call: Call) -> Work:
     rank = int(call.op.partition("pool")[2][0])
-    return arithmetic(call, call.out.numel * _window(call, rank))
+    kernel = each(call["kernel_size"], rank)
+    work = arithmetic(call, call.out.numel * prod(kernel))
+    if "stride" not in call.arguments:
+        return work  # fractional pooling draws its windows
+    return work._replace(bytes_read=windows_read(call, call.first, call.out, kernel))
 
 
 @formula(*_ADAPTIVE, category="pooling")
@@ -42,7 +46,7 @@ def adaptive_pool(call: Call) -> Work:
 @formula("aten::avg_pool2d_backward", "aten::avg_pool3d_backward", category="pooling")
 def avg_pool_backward(call: Call) -> Work:
     rank = int(call.op.partition("pool")[2][0])
-    return arithmetic(call, call["grad_output"].numel * (1 + _window(call, rank)))
+    return arithmetic(call, call["grad_output"].numel * (1 + prod(each(call["kernel_size"], rank))))
 
 
 @formula(
@@ -71,13 +75,6 @@ per_input(
         "max_unpool3d": 0,
     },
 )
-
-
-def _window(call: Call, rank: int) -> int:
-    """Elements of a window; a kernel given by one number is a square or a cube."""
-    kernel = call["kernel_size"]
-    sizes = [kernel] if isinstance(kernel, int) else list(kernel)
-    return int(prod(sizes if len(sizes) == rank else sizes * rank))
 
 
 def _adaptive_flops(wide: TensorSpec, narrow: TensorSpec, rank: int) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
-from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.registry import Call, Work, formula, read_bytes
 from torchgauge.records import TensorSpec, tensor_specs
+from torchgauge.strides import windowed_elements
 
 
 def arithmetic(call: Call, flops: int) -> Work:
@@ -54,6 +56,25 @@ def total_numel(value: Any) -> int:
 def total_bytes(value: Any) -> int:
     """Bytes of all tensors in a nested value, an expanded dimension counted once."""
     return sum(spec.distinct_bytes for spec in tensor_specs(value))
+
+
+def windows_read(call: Call, given: TensorSpec, out: TensorSpec, kernel: Sequence[int]) -> int:
+    """Bytes that an op reads which slides windows over the last dimensions of `given`: elements that no window touches
+    are left out, as by a 1×1 kernel with a stride of 2."""
+    rank = len(kernel)
+    dilations, steps = each(call.get("dilation") or 1, rank), each(call.get("stride") or kernel, rank)
+    paddings = call.get("padding") or 0
+    if isinstance(paddings, str):  # "same" pads both sides by half of what the kernel spans, "valid" not at all
+        paddings = [d * (k - 1) // 2 if paddings == "same" else 0 for d, k in zip(dilations, kernel, strict=True)]
+    sizes = zip(given.shape[-rank:], out.shape[-rank:], kernel, steps, dilations, each(paddings, rank), strict=True)
+    touched = prod(given.shape[:-rank]) * prod(windowed_elements(*size) for size in sizes)
+    return read_bytes(call) - max(given.distinct_numel - touched, 0) * given.itemsize
+
+
+def each(value: int | Sequence[int], rank: int) -> list[int]:
+    """One number for each of `rank` dimensions: a single one stands for all."""
+    values = [value] if isinstance(value, int) else list(value)
+    return values if len(values) == rank else values * rank
 
 
 def is_in_place(call: Call) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from torchgauge.strides import distinct_elements
+
 ITEM_BITS: Mapping[str, int] = {
     "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "complex128": 128, "complex64": 64, "complex32": 32,
     "float8_e4m3fn": 8, "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
@@ -40,10 +42,8 @@ class TensorSpec:
 
     @property
     def distinct_numel(self) -> int:
-        """Elements that exist in memory: a dimension expanded with stride 0 counts once."""
-        if self.stride is None:
-            return self.numel
-        return prod(size if step else min(size, 1) for size, step in zip(self.shape, self.stride, strict=True))
+        """Elements that exist in memory: an expanded dimension counts once, overlapping windows share theirs."""
+        return self.numel if self.stride is None else distinct_elements(self.shape, self.stride)
 
     @property
     def distinct_bytes(self) -> int:

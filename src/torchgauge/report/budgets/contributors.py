@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchgauge.peak_memory import memory_over_run
 from torchgauge.records import StoredTensor
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
+from torchgauge.stored import logical_elements
 from torchgauge.tree import Figures
 from torchgauge.view import View
 
@@ -108,8 +109,7 @@ def _of_tensors(view: View, key: str) -> Mapping[str, float]:
 
 
 def _elements(tensor: StoredTensor, key: str) -> int:
-    is_packed = key == "logical_params" and tensor.logical_elements is not None
-    return tensor.logical_elements or 0 if is_packed else tensor.spec.numel
+    return logical_elements(tensor) if key == "logical_params" else tensor.spec.distinct_numel
 
 
 def _sums(amounts: Iterable[tuple[str, float]]) -> Mapping[str, float]:
