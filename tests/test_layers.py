@@ -12,6 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "torchgauge"
 LAYERS = (
     "errors",
+    "schema",
     "units",
     "strides",
     "disk",
@@ -46,8 +47,8 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "errors", "units", "strides", "disk", "records", "stored", "statistics", "measured", "consumption", "tree",
-    "experts", "peak_memory", "rows", "view", "saved", "cost", "hardware", "checkpoint", "advise", "report",
+    "errors", "schema", "units", "strides", "disk", "records", "stored", "statistics", "measured", "consumption",
+    "tree", "experts", "peak_memory", "rows", "view", "saved", "cost", "hardware", "checkpoint", "advise", "report",
 }  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

@@ -9,10 +9,14 @@
     └── MissingDependencyError     an optional package is needed
 
 A message says what happened, where, and what to do next. The command line catches `TorchgaugeError` in one place.
+`errors_as_torchgauge` is the edge where a file is opened: what else is raised there becomes one of these.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -88,3 +92,37 @@ class MissingDependencyError(TorchgaugeError):
 
 class UnpicklingWarning(UserWarning):
     """What a pickle is about to run, because the user allows it; the command line never silences it."""
+
+
+@contextmanager
+def errors_as_torchgauge(path: str | os.PathLike[str] | None, *, passing: Container[Exception] = ()) -> Iterator[None]:
+    """What is raised while the file or folder `path` is opened and interpreted is a `TorchgaugeError` that names it.
+
+    A file can be wrong in ways that no reader foresees, and a reader can have bugs: either way the user needs one
+    sentence, and the original error, with its traceback, is its cause. `path` None is for what does not come from a
+    file; errors in `passing` were raised by the caller's own code. Both leave as they are, as Ctrl-C does.
+    """
+    try:
+        yield
+    except TorchgaugeError:
+        raise
+    except Exception as error:
+        if path is None or error in passing:
+            raise
+        raise _as_torchgauge(error, f"could not read '{os.fspath(path)}'") from error
+
+
+def _as_torchgauge(error: Exception, what: str) -> TorchgaugeError:
+    if isinstance(error, MemoryError):
+        return TorchgaugeError(f"{what}: not enough memory")
+    if isinstance(error, RecursionError):
+        return FormatError(f"{what}: it is nested too deeply")
+    if isinstance(error, OSError):
+        return FormatError(f"{what}: {error.strerror or error}")
+    return FormatError(f"{what}: {unexpected(error)}")
+
+
+def unexpected(error: Exception) -> str:
+    """An error that torchgauge did not foresee, in one line."""
+    first, *_ = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {first}. This may be a bug in torchgauge; run again with --debug for the traceback"

@@ -255,6 +255,47 @@ raise SystemExit(main(["system"]))
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("streams", [(1,), (2,), (0, 1, 2)])
+@pytest.mark.skipif(sys.platform == "win32", reason="`>&-` is a form of POSIX shells")
+def test_a_closed_stream_is_no_error_and_no_file_takes_its_number(streams: tuple[int, ...], tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+from pathlib import Path
+from torchgauge.cli import main, system
+
+def run(args):
+    with open({str(tmp_path / "a file")!r}, "w") as file:
+        os.write(1, b"to stdout")
+        os.write(2, b"to stderr")
+    print("a report", flush=True)
+    return 0
+
+system.run = run
+raise SystemExit(main(["system"]))
+"""
+    closed = " ".join(f"{stream}>&-" for stream in streams)
+    command = ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, code]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0
+    assert "Traceback" not in found.stderr
+    assert ("a report" in found.stdout) == (1 not in streams)
+    assert (tmp_path / "a file").read_text() == ""
+
+
+@pytest.mark.parametrize("error", [KeyError("shape"), RecursionError("too deep"), AssertionError()])
+def test_an_error_that_nobody_foresaw_is_one_sentence(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, failing(error))
+    assert main(["a.py:Net"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"torchgauge: error: {type(error).__name__}: ")
+    assert "run again with --debug" in err
+    assert main(["a.py:Net", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     from torchgauge import __version__
 

@@ -107,6 +107,18 @@ def without(*keys: str) -> Callable[[bytes], bytes]:
     return change
 
 
+def with_empty(*keys: str | int) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        document = json.loads(content)
+        part = document
+        for key in keys[:-1]:
+            part = part[key]
+        part[keys[-1]] = {}
+        return json.dumps(document).encode()
+
+    return change
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -120,6 +132,11 @@ def without(*keys: str) -> Callable[[bytes], bytes]:
         lambda text: text.replace(b'"as_int": 4', b'"as_int": -4'),
         lambda text: text.replace(b'"dtype": 7', b'"dtype": 99'),
         lambda text: text.replace(b'"as_tensor"', b'"as_custom_obj"'),
+        with_empty("graph_module", "signature", "output_specs", 0),
+        with_empty("graph_module", "signature", "input_specs", 0),
+        with_empty("graph_module", "graph", "outputs", 0),
+        with_empty("graph_module", "graph", "nodes", 0, "outputs", 0),
+        with_empty("graph_module", "graph", "nodes", 0, "inputs", 0, "arg"),
     ],
 )
 def test_a_broken_document_is_one_clear_error(change: Callable[[bytes], bytes], archive: Path) -> None:

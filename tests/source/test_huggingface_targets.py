@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from torchgauge.errors import TargetError
+from torchgauge.errors import InputError, TargetError
 from torchgauge.source import resolve
+from torchgauge.source.candidate import Defaults
+from torchgauge.source.huggingface_config import ModelConfig
+from torchgauge.source.huggingface_tensors import MAKERS
 
 pytestmark = pytest.mark.usefixtures("random_state_is_left_alone")
 
@@ -74,6 +78,10 @@ def test_the_hub_is_offline_while_a_model_is_built_and_no_longer(tmp_path: Path)
         ({**GPT2, "architectures": ["MyGPT"], "auto_map": {}}, "the architecture 'MyGPT', which is not known"),
         ({**GPT2, "n_head": 3}, "could not be built: ValueError"),
         ({**GPT2, "n_layer": "many"}, "is no valid 'gpt2' config"),
+        ({"model_type": ["gpt2"]}, "model_type is a list, not a text or null"),
+        ({"model_type": 7}, "model_type is 7, not a text"),
+        ({**GPT2, "architectures": {"GPT2Model": 1}}, "architectures is an object, not a list"),
+        ({**GPT2, "architectures": [None]}, r"architectures\[0\] is None, not a text"),
     ],
 )
 def test_a_config_that_gives_no_model_is_a_target_error(tmp_path: Path, settings: Any, message: str) -> None:
@@ -110,6 +118,20 @@ def test_a_config_that_is_no_json_object_is_a_target_error(tmp_path: Path, text:
 def test_a_name_that_gives_no_model_is_a_target_error(name: str, message: str) -> None:
     with pytest.raises(TargetError, match=message):
         resolve(f"hf:{name}")
+
+
+@pytest.mark.parametrize("value", ["many", [3], {"a": 1}, -5, 1.5, True, 10**30])
+@pytest.mark.parametrize("key", ["n_positions", "vocab_size", "eos_token_id", "text_config", "image_size"])
+def test_values_of_any_type_in_a_config_give_inputs_or_a_clear_error(tmp_path: Path, key: str, value: Any) -> None:
+    config = SimpleNamespace(**{"max_position_embeddings": 32, "is_encoder_decoder": True, key: value})
+    looks = ModelConfig(config)
+    assert 0 < looks.text_length(128) <= 128
+    assert looks.ordinary_token() >= 0
+    for name in ("input_ids", "pixel_values", "input_features"):
+        try:
+            list(MAKERS[name](looks, Defaults(torch.float32)))
+        except InputError as error:
+            assert "cannot be made" in str(error)  # noqa: PT017 some of these values are sizes, only too large
 
 
 def test_a_folder_without_a_config_is_a_target_error(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ from torch import Tensor, nn
 import torchgauge as tg
 from tests.torchscript.archives import Doubles, rewritten, saved
 from tests.torchscript.models import Branching, Hybrid, Listed, figures
-from torchgauge.source import load_torchscript
+from torchgauge.source import load_exported, load_torchscript
+from torchgauge.source.torchscript.code import scan_code
 
 # What torch says of nn.Transformer when it scripts it.
 pytestmark = pytest.mark.filterwarnings("ignore:'norm' was found in ScriptModule constants")
@@ -186,3 +190,25 @@ def test_an_archive_cut_anywhere_is_refused(folder: Path) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(tg.FormatError, match=r"cannot read 'nowhere\.pt'"):
         load_torchscript("nowhere.pt")
+
+
+@pytest.mark.parametrize("name", ["elsewhere/code.py", "model/code/\udcff.py", "data.pkl"])
+@pytest.mark.parametrize("load", [load_torchscript, load_exported])
+def test_a_record_outside_the_root_or_without_a_readable_name_is_one_clear_error(
+    name: str, load: Callable[[str], Any], folder: Path
+) -> None:
+    path = str(saved(Doubles(), folder))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("0" * len(os.fsencode(name)), "")
+    content = Path(path).read_bytes().replace(b"0" * len(os.fsencode(name)), os.fsencode(name))
+    Path(path).write_bytes(content)
+    with pytest.raises(tg.FormatError, match=r"model\.pt"):
+        load(path)
+
+
+@pytest.mark.parametrize("depth", [900, 3000])
+def test_a_long_chain_of_attributes_is_read_or_one_clear_error(depth: int) -> None:
+    try:
+        scan_code(b"x" + b".a" * depth, "'model.pt'")
+    except tg.FormatError as error:
+        assert "cannot be read" in str(error)  # noqa: PT017 how deep Python's own parser goes differs

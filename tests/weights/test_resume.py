@@ -101,6 +101,30 @@ def test_a_torn_line_is_ignored(index: Index, cache: Path) -> None:
     assert exact(resumed) == exact(scan.scan(index, ScanRequest()))
 
 
+@pytest.mark.parametrize("digit", [0, 100, -40])
+def test_an_edited_line_is_not_believed(index: Index, cache: Path, digit: int) -> None:
+    scan_until(index, 4)
+    (path,) = journals(cache)
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    at = [place for place, byte in enumerate(first) if chr(byte).isdigit()][digit]
+    edited = bytes([*first[:at], ord("1") if first[at] != ord("1") else ord("2"), *first[at + 1 :]])
+    path.write_bytes(edited + b"".join(others))
+    resumed = scan.scan(index, RESUMED)
+    assert resumed.resumed == 3
+    assert exact(resumed) == exact(scan.scan(index, ScanRequest()))
+
+
+def test_a_line_of_another_scan_is_not_believed(index: Index, cache: Path) -> None:
+    scan_until(index, 4)
+    (path,) = journals(cache)
+    lines = path.read_bytes()
+    os.utime(index.path, ns=(1, 1))
+    scan_until(index, 1)
+    (other,) = [one for one in journals(cache) if one != path]
+    other.write_bytes(lines)
+    assert scan.scan(index, RESUMED).resumed == 0
+
+
 def test_a_scan_that_breaks_again_after_a_torn_line_loses_nothing_more(index: Index, cache: Path) -> None:
     scan_until(index, 4)
     (path,) = journals(cache)
@@ -130,7 +154,14 @@ def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(InterruptedScanError):
         scan.scan(index, KEPT, tell=stop)
     (path,) = journals(cache)
-    assert [json.loads(line)["pieces"] for line in path.read_text().splitlines()] == [3, 6, 9, 12, 15, 18]
+    assert [json.loads(line.partition(" ")[2])["pieces"] for line in path.read_text().splitlines()] == [
+        3,
+        6,
+        9,
+        12,
+        15,
+        18,
+    ]
     resumed = scan.scan(index, RESUMED)
     assert resumed.resumed == 1
     assert exact(resumed) == exact(undisturbed)

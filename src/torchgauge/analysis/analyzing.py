@@ -17,11 +17,11 @@ from torchgauge.analysis.measuring import (
     home_of,
     measurements_asked,
 )
-from torchgauge.analysis.placing import chosen_device, chosen_dtype, pretended_device, unwrapped
+from torchgauge.analysis.placing import chosen_device, chosen_dtype, pretended_device, stored_path, unwrapped
 from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.verifying import add_verification, check_verify
 from torchgauge.analysis.weighing import add_statistics
-from torchgauge.errors import UsageError
+from torchgauge.errors import UsageError, errors_as_torchgauge
 from torchgauge.progress import stage
 from torchgauge.records import EnergyFacts
 from torchgauge.source.target_check import check_target
@@ -106,24 +106,27 @@ def analyze(
 
     given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq, "specs": specs}
     given["dtype"] = chosen = chosen_dtype(dtype)
-    with stage("analysing", shown=progress) as tell:
-        source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
-        # A target's own file may bring rules, so their names are known only now.
-        advised = advisor(silence) if advice or silence else None
-        # Weights without code run nowhere.
-        place = (device or (home_of(source.model) if asked or verify else None)) if source.model is not None else None
-        asked_device = chosen_device(place)
-        request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}
-        pretended, remarks = pretended_device(asked_device, is_run=is_measured or verify)
-        source = replace(source, warnings=(*source.warnings, *remarks))
-        found, seen = static_run(source, given, {**request, "device": pretended})
-    measured_energy: EnergyFacts | None = None
-    if asked is not None:
-        measured_energy = add_measurements(found, source, asked, progress, seen, request, given)
-    if profile or emitted is not None:
-        add_energy(found, measured_energy, emitted)
-    if reads_weights(source, switch(weights, "weights")):
-        add_statistics(found, source, depth, progress)
+    with errors_as_torchgauge(stored_path(target)):
+        with stage("analysing", shown=progress) as tell:
+            source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
+            # A target's own file may bring rules, so their names are known only now.
+            advised = advisor(silence) if advice or silence else None
+            # Weights without code run nowhere.
+            place = (
+                (device or (home_of(source.model) if asked or verify else None)) if source.model is not None else None
+            )
+            asked_device = chosen_device(place)
+            request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}
+            pretended, remarks = pretended_device(asked_device, is_run=is_measured or verify)
+            source = replace(source, warnings=(*source.warnings, *remarks))
+            found, seen = static_run(source, given, {**request, "device": pretended})
+        measured_energy: EnergyFacts | None = None
+        if asked is not None:
+            measured_energy = add_measurements(found, source, asked, progress, seen, request, given)
+        if profile or emitted is not None:
+            add_energy(found, measured_energy, emitted)
+        if reads_weights(source, switch(weights, "weights")):
+            add_statistics(found, source, depth, progress)
     found.advisor = advised if advice else None
     if verify:
         add_verification(found, source, seen, request, settings, progress)

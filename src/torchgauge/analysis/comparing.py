@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from torchgauge.analysis.analyzing import analyze
 from torchgauge.analysis.depth import WEIGHTS_BYTES
 from torchgauge.analysis.result import Analysis, load
+from torchgauge.errors import errors_as_torchgauge
 from torchgauge.progress import stage, transfer
 from torchgauge.report.comparison import Compared, compare_views, render, save, to_dataframe
 from torchgauge.report.comparison.document import comparison_document
@@ -108,15 +109,16 @@ def _drift(
     from torchgauge.checkpoint import open_checkpoint
     from torchgauge.weights.comparing.against import compare as compare_files
 
-    old, new = (open_checkpoint(place) for place in places)
-    if max(old.stored_bytes, new.stored_bytes) > WEIGHTS_BYTES:
-        return None
-    with transfer("comparing values", shown=progress) as tell:
-        return compare_files(new, old, tell=tell)
+    with errors_as_torchgauge(places[1]):
+        old, new = (open_checkpoint(place) for place in places)
+        if max(old.stored_bytes, new.stored_bytes) > WEIGHTS_BYTES:
+            return None
+        with transfer("comparing values", shown=progress) as tell:
+            return compare_files(new, old, tell=tell)
 
 
 def _stored_place(target: Target, found: Analysis) -> str | None:
     """The file or folder of a target that was read here, not of a saved run."""
     if not isinstance(target, str | os.PathLike) or is_saved_run(target) or found.capture.stored is None:
         return None
-    return os.fspath(target) if Path(target).exists() else None
+    return os.fspath(target) if os.path.exists(target) else None

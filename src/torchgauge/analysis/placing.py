@@ -49,3 +49,11 @@ def unwrapped(target: Any) -> Any:
 
     subject = os.fspath(target) if isinstance(target, os.PathLike) else target
     return unwrap(subject) if isinstance(subject, Module) else subject
+
+
+def stored_path(target: Any) -> str | None:
+    """The file or folder that a target names; None for a live model and for Python code."""
+    if not isinstance(target, str | os.PathLike):
+        return None
+    path = os.fspath(target).strip().removeprefix("hf:")
+    return path if os.path.exists(path) and not path.endswith(".py") else None

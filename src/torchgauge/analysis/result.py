@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge import report
-from torchgauge.errors import FormatError
+from torchgauge.errors import FormatError, errors_as_torchgauge
 from torchgauge.records import ArchitectureRecord, Capture
 from torchgauge.saved import capture_from_document
 from torchgauge.view import Row, View
@@ -109,11 +109,10 @@ class WeightScan(Analysis):
 
 def load(path: str | Path) -> Analysis:
     """A saved run (`.json`): an analysis, or a scan of weights."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from error
-    except ValueError as error:
-        raise FormatError(f"'{path}' is no JSON file: {error}") from error
-    capture = capture_from_document(document, str(path))
-    return Analysis(capture) if "modules" in document else WeightScan(capture)
+    with errors_as_torchgauge(path):
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise FormatError(f"'{path}' is not a JSON file: {error}") from error
+        capture = capture_from_document(document, str(path))
+        return Analysis(capture) if "modules" in document else WeightScan(capture)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.capturing import stored_capture
 from torchgauge.analysis.depth import Depth, known_heads, switch
 from torchgauge.analysis.result import Analysis, WeightScan
-from torchgauge.errors import TargetError
+from torchgauge.errors import TargetError, errors_as_torchgauge
 from torchgauge.progress import Tell, stage, transfer
 from torchgauge.records import WeightStatistics
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from torchgauge.checkpoint import Index
     from torchgauge.source import Source
     from torchgauge.weights.scanning.scan import ScanRequest
+
+OnRow = Callable[[Mapping[str, Any]], None]
 
 
 def scan_weights(
@@ -35,7 +36,7 @@ def scan_weights(
     against: str | os.PathLike[str] | None = None,
     code: str | torch.nn.Module | None = None,
     allow_pickle: bool = False,
-    on_row: Callable[[Mapping[str, Any]], None] | None = None,
+    on_row: OnRow | None = None,
     progress: bool | None = None,
 ) -> WeightScan:
     """The tensors of a checkpoint file or folder and what their values tell; nothing in it is executed unless
@@ -49,20 +50,39 @@ def scan_weights(
     """
     place, depth = os.fspath(path), Depth.of(deep, spectrum)
     reads = switch(weights, "weights")
-    with stage("reading", shown=progress) as tell:
-        source = _open_weights(place, code, allow_pickle, tell)
-        found = WeightScan(stored_capture(source))
-        other = None if against is None else _open_index(os.fspath(against), tell)
-    statistics = WeightStatistics({})
-    if reads or (reads is None and other is None):
-        request = depth.request(source.stored.stored_bytes)
-        request = replace(request, heads=known_heads(found), threads=threads, dask=dask, resume=resume, journal=True)
-        statistics = _scanned(found, source.stored, request, on_row, progress)
-    if other is not None:
-        statistics = replace(statistics, against=_compared(source.stored, other, threads, progress))
-    if statistics.scan or other is not None:
-        found.capture = replace(found.capture, statistics=statistics)
-    return found
+    # What the caller's own function raises is no fault of the file.
+    theirs: list[Exception] = []
+    with errors_as_torchgauge(place, passing=theirs):
+        with stage("reading", shown=progress) as tell:
+            source = _open_weights(place, code, allow_pickle, tell)
+            found = WeightScan(stored_capture(source))
+            other = None if against is None else _open_index(os.fspath(against), tell)
+        statistics = WeightStatistics({})
+        if reads or (reads is None and other is None):
+            request = depth.request(source.stored.stored_bytes)
+            request = replace(
+                request, heads=known_heads(found), threads=threads, dask=dask, resume=resume, journal=True
+            )
+            statistics = _scanned(found, source.stored, request, _noting_errors(on_row, theirs), progress)
+        if other is not None:
+            statistics = replace(statistics, against=_compared(source.stored, other, threads, progress))
+        if statistics.scan or other is not None:
+            found.capture = replace(found.capture, statistics=statistics)
+        return found
+
+
+def _noting_errors(on_row: OnRow | None, noted: list[Exception]) -> OnRow | None:
+    if on_row is None:
+        return None
+
+    def noting(row: Mapping[str, Any]) -> None:
+        try:
+            on_row(row)
+        except Exception as error:
+            noted.append(error)
+            raise
+
+    return noting
 
 
 def add_statistics(found: Analysis, source: Source, depth: Depth, progress: bool | None) -> None:
@@ -81,7 +101,7 @@ def add_statistics(found: Analysis, source: Source, depth: Depth, progress: bool
 
 
 def _scanned(
-    found: WeightScan, index: Index, request: ScanRequest, on_row: Callable[[Mapping[str, Any]], None] | None,
+    found: WeightScan, index: Index, request: ScanRequest, on_row: OnRow | None,
     progress: bool | None,
 ) -> WeightStatistics:  # fmt: skip
     from torchgauge.weights.scanning.gathering import weight_statistics
@@ -124,6 +144,6 @@ def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: 
 def _open_index(place: str, tell: Tell) -> Index:
     from torchgauge.checkpoint import open_checkpoint
 
-    if not Path(place).exists():
+    if not os.path.exists(place):
         raise TargetError(f"there is no file '{place}'")
     return open_checkpoint(place, progress=tell)

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from torchgauge import __version__
 from torchgauge.cli import analyze, check, compare, completion, demo, system, weights
-from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError
+from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
 
 COMMANDS = {
     "analyze": analyze,
@@ -37,14 +37,23 @@ COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
+    open_closed_streams()
     parser = build_parser()
     if not argv:
         parser.print_help(sys.stderr)
         return UsageError.exit_status
     make_encodable()
-    args, unknown = parser.parse_known_args(with_command(argv))
-    if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{intention(parser, args, unknown)}")
+    try:
+        args, unknown = parser.parse_known_args(with_command(argv))
+        if unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{intention(parser, args, unknown)}")
+    except SystemExit:
+        # `torchgauge --help | head`: as below, the reader may have gone.
+        try:
+            sys.stdout.flush()
+        except OSError:
+            drop_stdout()
+        raise
     try:
         with warnings.catch_warnings():
             # What a pickle will run must be told, whatever the user's own filters say.
@@ -74,6 +83,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return TorchgaugeError.exit_status
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if args.debug:
+            traceback.print_exc()
+        complain("error", "not enough memory" if isinstance(error, MemoryError) else unexpected(error))
+        return TorchgaugeError.exit_status
+
+
+def open_closed_streams() -> None:
+    """`torchgauge X >&-` leaves no stdout, and the next file that is opened would take its number: what anything writes
+    to stdout would end up in that file. In this order each takes its own number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 open until the end
 
 
 def drop_stdout() -> None:

@@ -1,12 +1,51 @@
-"""Records of an archive, through torch's own reader."""
+"""Records of an archive, through torch's own reader: what is checked is what torch will read."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from torchgauge.errors import FormatError
 
 
-def record_size(reader: Any, record: str) -> int:
-    """The bytes of a record once read. Older releases of torch tell only by reading it."""
-    if hasattr(reader, "get_record_size"):
-        return int(reader.get_record_size(record))
-    return len(reader.get_record(record))
+class ArchiveRecords:
+    """The records of an archive by their names below its root folder. Raises `FormatError` where torch cannot read
+    them: a record outside the root folder, a name that is not UTF-8, a cut or damaged directory."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with self._readable():
+            self._reader = torch._C.PyTorchFileReader(path)
+            self.names: list[str] = self._reader.get_all_records()
+
+    def size(self, record: str) -> int:
+        """The bytes of a record once read. Older releases of torch tell only by reading it."""
+        with self._readable():
+            if hasattr(self._reader, "get_record_size"):
+                return int(self._reader.get_record_size(record))
+            return len(self._reader.get_record(record))
+
+    def read(self, record: str, limit: int) -> bytes:
+        """The content of a record of at most `limit` bytes."""
+        if self.size(record) > limit:
+            raise FormatError(f"'{self._path}': {record} is larger than {limit >> 20} MiB")
+        with self._readable():
+            return bytes(self._reader.get_record(record))
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise FormatError(f"cannot read '{self._path}': {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise FormatError(f"'{self._path}' has a record whose name is not UTF-8") from error
+        except RuntimeError as error:
+            raise FormatError(f"'{self._path}' is not an archive that torch reads: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -23,7 +22,7 @@ def weight_guesses(model: nn.Module, defaults: Defaults) -> Iterator[Guess]:
     if _is_table(model, name):
         # A trace has the length it was made with in its graph: several are tried.
         for length in (defaults.seq,) if defaults.seq else _LENGTHS:
-            yield Guess(torch.ones(defaults.batch, length, dtype=torch.int64), f"'{name}' is the table of an embedding")
+            yield Guess(defaults.ids(defaults.batch, length), f"'{name}' is the table of an embedding")
     for tensor in _tensors(weight, defaults):
         yield Guess(tensor, source)
 

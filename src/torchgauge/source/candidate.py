@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torchgauge.errors import InputError
 from torchgauge.source.torchscript.scopes import frozen_tensors
 from torchgauge.units import format_shape
+
+# The most that an input with values may take: ids and masks need a few MB.
+REAL_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +48,24 @@ class Defaults:
 
     def floats(self, *shape: int) -> Tensor:
         """A tensor without values: nothing is computed from them."""
-        return torch.empty(shape, dtype=self.dtype, device="meta")
+        return make_tensor(shape, self.dtype)
 
     def ids(self, *shape: int, value: int = 1) -> Tensor:
         """A real tensor: models look at their ids, masks and positions."""
-        return torch.full(shape, value, dtype=torch.int64, device="cpu")
+        return make_tensor(shape, torch.int64, value=value)
 
 
 def make_tensor(shape: tuple[int, ...], dtype: torch.dtype, *, value: int = 1) -> Tensor:
-    """Without values where the type has fractions, else real and filled with `value`."""
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.empty(shape, dtype=dtype, device="meta")
-    return torch.full(shape, value, dtype=dtype, device="cpu")
+    """Without values where the type has fractions, else real and filled with `value`. Shapes may come from a file."""
+    try:
+        if dtype.is_floating_point or dtype.is_complex:
+            return torch.empty(shape, dtype=dtype, device="meta")
+        if prod(shape) * dtype.itemsize > REAL_BYTES:
+            raise InputError(f"an input of {format_shape(shape)} {str(dtype).removeprefix('torch.')} is too large")
+        return torch.full(shape, value, dtype=dtype, device="cpu")
+    # Negative sizes, sizes whose product is beyond 64 bits, values that the type does not hold.
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"an input of the shape {shape} cannot be made: {str(error).splitlines()[0]}") from error
 
 
 def model_dtype(model: nn.Module) -> torch.dtype:

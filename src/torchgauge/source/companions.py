@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchgauge.source.candidate import Defaults, Guess
+from torchgauge.source.candidate import Defaults, Guess, make_tensor
 from torchgauge.source.parameter_names import is_label, is_length, is_mask, is_state, is_time
 from torchgauge.source.signature import Parameter
 
@@ -26,7 +26,7 @@ def companion(model: nn.Module, parameter: Parameter, main: str, value: Any, def
         return Guess(_PLAIN[parameter.annotation], f"annotated as {parameter.annotation}")
     leading = tuple(value.shape[:2]) if isinstance(value, Tensor) and value.dim() else (defaults.batch,)
     if is_mask(parameter.name):
-        return Guess(torch.ones(leading, dtype=torch.bool), f"nothing masked in {main}")
+        return Guess(make_tensor(leading, torch.bool), f"nothing masked in {main}")
     if is_length(parameter.name):
         return Guess(defaults.ids(defaults.batch, value=leading[-1]), f"the full length of {main}")
     if is_state(parameter.name):

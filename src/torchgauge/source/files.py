@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
-from torchgauge.errors import TargetError, TorchgaugeError
+from torchgauge.errors import TargetError, TorchgaugeError, errors_as_torchgauge
 from torchgauge.records import TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.exported import load_exported
@@ -43,7 +44,7 @@ class Opening:
 
 def open_weights(path: str, opening: Opening) -> Source:
     """The weights, with the code that is given or that may be unpickled; no other is looked for."""
-    if not Path(path).exists():
+    if not os.path.exists(path):
         raise TargetError(f"there is no file '{path}'")
     index = open_checkpoint(path, progress=opening.progress)
     found = _open_given_code(index, opening) or Source(None, _record(index, opening), index=index)
@@ -87,7 +88,8 @@ def _join(index: Index, opening: Opening, code: Source) -> Source:
 def _open_archive(index: Index, opening: Opening) -> Source:
     """Code that may not run leaves the weights, which are worth a look all the same."""
     try:
-        model = _LOADERS[index.format](index.path)
+        with errors_as_torchgauge(index.path):
+            model = _LOADERS[index.format](index.path)
     except TorchgaugeError as error:
         return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
     return Source(model, _record(index, opening), index=index)

@@ -9,11 +9,12 @@ from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict
 
 from torch import nn
 
 from torchgauge.errors import TargetError
+from torchgauge.schema import conform
 from torchgauge.source.building import Recipe
 from torchgauge.source.packages import import_optional
 from torchgauge.source.spelling import did_you_mean
@@ -23,6 +24,13 @@ _UNKNOWN = (
     "is not known to transformers: it needs code of its own, which is never run from a config. "
     "Write a function that builds the model and give that, as path/to/file.py:Name"
 )
+
+
+class _Names(TypedDict, total=False):
+    """What torchgauge itself looks at; the config classes of transformers check the rest."""
+
+    model_type: str | None
+    architectures: list[str] | None
 
 
 def is_config(path: Path) -> bool:
@@ -46,8 +54,9 @@ def read(path: Path) -> Recipe:
     """The model of a config.json: its first architecture, else the base model of its type."""
     transformers = _transformers()
     settings = _load_json(path)
-    types, model_type = transformers.CONFIG_MAPPING, settings.get("model_type")
-    architecture = next(iter(settings.get("architectures") or ()), None)
+    named = conform(settings, _Names, f"'{path}' is not a config of a transformers model", TargetError)
+    types, model_type = transformers.CONFIG_MAPPING, named.get("model_type")
+    architecture = next(iter(named.get("architectures") or ()), None)
     if model_type not in types:
         raise TargetError(f"'{path}' {_why_unknown(model_type, settings, types)}")
     if architecture is not None and _model_class(transformers, architecture) is None:
@@ -80,13 +89,11 @@ def _transformers() -> ModuleType:
     return import_optional("transformers", "an hf: target")
 
 
-def _load_json(path: Path) -> dict[str, Any]:
+def _load_json(path: Path) -> Any:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_pretrained_backbone)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TargetError(f"'{path}' could not be read as JSON: {error}") from error
-    if not isinstance(settings, dict):
-        raise TargetError(f"'{path}' holds no config: its top level is no JSON object")
     return settings
 
 

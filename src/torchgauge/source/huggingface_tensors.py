@@ -45,7 +45,7 @@ def _ids(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     tokens = defaults.ids(defaults.batch, _length(config, defaults), value=config.ordinary_token())
     end = config.text("eos_token_id")
     # Classifiers on top of encoder-decoders read the state of the end token.
-    if config.is_encoder_decoder and isinstance(end, int):
+    if config.is_encoder_decoder and end is not None:
         tokens[:, -1] = end
     yield Guess(tokens, _length_source(config, defaults))
 
@@ -81,16 +81,13 @@ def _clip(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
 
 
 def _channels(config: ModelConfig) -> int:
-    channels = config.vision("num_channels", "in_channels", "in_chans")
-    return channels if isinstance(channels, int) else 3
+    return config.vision("num_channels", "in_channels", "in_chans") or 3
 
 
 def _image_sizes(config: ModelConfig) -> Iterator[tuple[tuple[int, int], str]]:
-    size = config.vision("image_size", "img_size", "crop_size", "input_size")
-    if isinstance(size, int):
-        yield (size, size), "image_size of the model's config"
-    elif isinstance(size, list | tuple) and len(size) >= 2:
-        yield (size[-2], size[-1]), "image_size of the model's config"
+    size = config.image_size("image_size", "img_size", "crop_size", "input_size")
+    if size is not None:
+        yield size, "image_size of the model's config"
     elif config.vision("num_queries") is not None:
         yield (_DETECTION_SIZE, _DETECTION_SIZE), "the usual size of detection models"
     else:
@@ -101,7 +98,7 @@ def _image_sizes(config: ModelConfig) -> Iterator[tuple[tuple[int, int], str]]:
 def image_patches(config: ModelConfig, defaults: Defaults) -> tuple[Guess, Guess] | None:
     """The patches of each image of a batch in one row, and the grid (frames, rows, columns) of each."""
     side = config.vision("patch_size")
-    if not isinstance(side, int):
+    if not side:
         return None
     depth = config.vision("temporal_patch_size") or 1
     # An even number of patches, as neighbours are merged two by two.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def resolve(
 
 
 def is_file(target: Any) -> bool:
-    return isinstance(target, str) and bool(target) and Path(target.removeprefix("hf:")).exists()
+    return isinstance(target, str) and os.path.exists(target.removeprefix("hf:"))
 
 
 def _describe(value: object) -> str:
@@ -79,10 +80,10 @@ def _resolve_path(text: str, opening: Opening) -> Source:
     place, _, attribute = text.rpartition(":")
     if python_code.is_file(place) and is_dotted_name(attribute):
         return Source(python_code.build_from_file(Path(place), attribute), TargetRecord(opening.name, files=(place,)))
-    if python_code.is_file(text) and Path(text).is_file():
+    if python_code.is_file(text) and os.path.isfile(text):
         attribute, model = python_code.build_only_model(Path(text))
         return Source(model, TargetRecord(f"{opening.name}:{attribute}", files=(text,)))
-    if text and Path(text).exists():
+    if os.path.exists(text):
         return open_path(Path(text), opening)
     if is_dotted_name(place) and is_dotted_name(attribute):
         return Source(python_code.build_from_module(place, attribute), TargetRecord(opening.name))

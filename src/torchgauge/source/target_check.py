@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -22,10 +23,11 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 def check_target(text: str) -> None:
     """Raise where `text` cannot be a target: nothing has that name, or the file is empty or of another kind."""
     text = text.strip()
-    path = Path(text.removeprefix("hf:"))
-    if text and path.exists():
-        if path.is_file() and path.suffix not in (".py", ".json"):
-            refuse_foreign_file(str(path))
+    path = text.removeprefix("hf:")
+    # `os.path` answers for every text: a name may be too long for a file, or hold what none can have.
+    if os.path.exists(path):
+        if os.path.isfile(path) and not path.endswith((".py", ".json")):
+            refuse_foreign_file(path)
     elif ":" not in text:
         raise unknown_target(text)
 
@@ -40,7 +42,7 @@ def unknown_target(text: str) -> TargetError | UsageError:
     hint = f" Did you mean {' or '.join(likely)}?" if likely else ""
     path = Path(text)
     if ":" not in text and (path.suffix or len(path.parts) > 1) and not any(":" in name for name in likely):
-        if not hint and re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
+        if not hint and re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not os.path.exists(path.parent):
             hint = " Nothing is downloaded: for a model of the Hugging Face hub, download its config.json first."
         return TargetError(f"there is no file '{text}'.{hint}" if hint else f"there is no file '{text}'")
     return UsageError(f"'{text}' is not a target.{hint or f' The forms are: {FORMS}'}")
@@ -51,10 +53,10 @@ def _files(text: str) -> Iterator[str]:
     if not text or "\0" in text:
         return
     module = Path(text.replace(".", "/") + ".py")
-    if is_dotted_name(text) and module.is_file():
+    if is_dotted_name(text) and os.path.isfile(module):
         yield str(module)
     path = Path(text)
-    if path.parent.is_dir():
+    if os.path.isdir(path.parent):
         names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
         yield from (str(path.parent / name) for name in close_names(path.name, names, cutoff=0.75))
 

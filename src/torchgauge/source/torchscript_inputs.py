@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchgauge.source.candidate import Assignment, Defaults, Guess
+from torchgauge.source.candidate import Assignment, Defaults, Guess, make_tensor
 from torchgauge.source.companions import companion, is_companion
 from torchgauge.source.layers import suggest
 from torchgauge.source.signature import ForwardSignature, Parameter
@@ -74,10 +74,7 @@ def _example(value: Any) -> Tensor | None:
     kind = value.type()
     if kind.kind() != "TensorType" or kind.sizes() is None or kind.scalarType() not in _DTYPES:
         return None
-    dtype = _DTYPES[kind.scalarType()]
-    if dtype.is_floating_point:
-        return torch.empty(kind.sizes(), dtype=dtype, device="meta")
-    return torch.ones(kind.sizes(), dtype=dtype)
+    return make_tensor(tuple(kind.sizes()), _DTYPES[kind.scalarType()])
 
 
 def _guesses(use: FirstUse, defaults: Defaults) -> Iterator[Guess]:

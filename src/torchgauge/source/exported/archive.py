@@ -5,18 +5,15 @@ Torch's own reader would unpickle sample inputs and evaluate the text of symboli
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign
-from torchgauge.source.archive_records import record_size
+from torchgauge.source.archive_records import ArchiveRecords
 from torchgauge.source.exported.document import read_program
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.stored_tensors import StoredTensors, Values
@@ -45,17 +42,16 @@ _KINDS = ("weights", "constants")
 
 def _parts(name: str, values: Values | None) -> tuple[dict[str, Any], StoredTensors]:
     try:
-        reader = _reader(name)
+        records = ArchiveRecords(name)
     except FormatError:
         document = _old_document(name)
         if document is None:
             raise
         return document, StoredTensors(None, {}, {}, values=values)
-    records: list[str] = reader.get_all_records()
-    record = _document_record(records, name)
+    record = _document_record(records.names, name)
     model = record.removeprefix("models/").removesuffix(".json")
-    configs = (_config(reader, records, f"data/{kind}/{model}_{kind}_config.json", name) for kind in _KINDS)
-    return _json(reader, record, name), StoredTensors(reader, *configs, values=values)
+    configs = (_config(records, f"data/{kind}/{model}_{kind}_config.json", name) for kind in _KINDS)
+    return _json(records, record, name), StoredTensors(records, *configs, values=values)
 
 
 def _old_document(name: str) -> dict[str, Any] | None:
@@ -70,16 +66,6 @@ def _old_document(name: str) -> dict[str, Any] | None:
         return parse_json(archive.read(record), f"'{name}': {_OLD_DOCUMENT}")
 
 
-def _reader(name: str) -> Any:
-    try:
-        with open(name, "rb"):
-            return torch._C.PyTorchFileReader(name)
-    except OSError as error:
-        raise FormatError(f"cannot read '{name}': {error.strerror or error}") from error
-    except RuntimeError as error:
-        raise FormatError(f"'{name}' is no archive that torch reads: {str(error).splitlines()[0]}") from error
-
-
 def _document_record(records: list[str], name: str) -> str:
     models = [record for record in records if record.startswith("models/") and record.endswith(".json")]
     if len(models) != 1:
@@ -87,18 +73,10 @@ def _document_record(records: list[str], name: str) -> str:
     return models[0]
 
 
-def _config(reader: Any, records: list[str], record: str, name: str) -> dict[str, Any]:
-    found = _json(reader, record, name).get("config") if record in records else {}
+def _config(records: ArchiveRecords, record: str, name: str) -> dict[str, Any]:
+    found = _json(records, record, name).get("config") if record in records.names else {}
     return found if isinstance(found, dict) else {}
 
 
-def _json(reader: Any, record: str, name: str) -> dict[str, Any]:
-    if record_size(reader, record) > DOCUMENT_LIMIT:
-        raise FormatError(f"'{name}': {record} is larger than {DOCUMENT_LIMIT >> 20} MiB")
-    try:
-        document = json.loads(reader.get_record(record))
-    except (ValueError, RecursionError, RuntimeError) as error:
-        raise FormatError(f"'{name}': {record} is no JSON: {type(error).__name__}") from error
-    if not isinstance(document, dict):
-        raise FormatError(f"'{name}': {record} is no JSON object")
-    return document
+def _json(records: ArchiveRecords, record: str, name: str) -> dict[str, Any]:
+    return parse_json(records.read(record, DOCUMENT_LIMIT), f"'{name}': {record}")

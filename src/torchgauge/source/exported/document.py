@@ -24,7 +24,7 @@ def read_program(document: dict[str, Any], tensors: StoredTensors, where: str) -
     module = document["graph_module"]
     described, signature = module["graph"]["tensor_values"], module["signature"]
     graph = read_graph(module["graph"], where)
-    kinds = [next(iter(spec.items())) for spec in signature["output_specs"]]
+    kinds = [_tagged(spec) for spec in signature["output_specs"]]
     outputs = tuple(_argument(spec["arg"], where) for kind, spec in kinds if kind == "user_output")
     program = Program(
         graph=Graph(graph.inputs, graph.calls, outputs[0] if len(outputs) == 1 else outputs),
@@ -37,8 +37,15 @@ def read_program(document: dict[str, Any], tensors: StoredTensors, where: str) -
     return program
 
 
+def _tagged(union: dict[str, Any]) -> tuple[str, Any]:
+    """The kind and the value of an object that has one member, named after its kind."""
+    for kind, value in union.items():
+        return kind, value
+    raise ValueError("an empty object")
+
+
 def _hold(program: Program, spec: dict[str, Any], tensors: StoredTensors, described: dict[str, Any]) -> None:
-    (kind, entry), *_ = spec.items()
+    kind, entry = _tagged(spec)
     if kind in ("parameter", "buffer", "tensor_constant"):
         name, target = entry["arg"]["name"], entry[f"{kind}_name"]
         tensor = tensors.get(target, described[name], is_parameter=kind == "parameter")
@@ -55,7 +62,7 @@ def _inputs(signature: dict[str, Any], described: dict[str, Any], where: str) ->
             continue
         argument = spec["user_input"]["arg"]
         if "as_tensor" not in argument:
-            raise FormatError(f"{where} takes an input that is no tensor: {next(iter(argument))}")
+            raise FormatError(f"{where} takes an input that is no tensor: {_tagged(argument)[0]}")
         name = argument["as_tensor"]["name"]
         meta = described[name]
         found.append(Input(name, tuple(map(size_of, meta["sizes"])), dtype_of(meta["dtype"])))
@@ -108,7 +115,7 @@ def _is_keyword(entry: dict[str, Any]) -> bool:
 
 def _taken_apart(output: dict[str, Any]) -> Any:
     """The names that an output is given: one, or one for each tensor of a list."""
-    kind, value = next(iter(output.items()))
+    kind, value = _tagged(output)
     if kind in ("as_tensors", "as_optional_tensors"):
         return [_name(item) for item in value]
     return _name(value) if isinstance(value, dict) else ""
@@ -140,7 +147,7 @@ def _places(node: dict[str, Any]) -> tuple[Place, ...]:
 
 
 def _argument(argument: dict[str, Any], where: str) -> Any:
-    kind, value = next(iter(argument.items()))
+    kind, value = _tagged(argument)
     match kind:
         case "as_none":
             return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.source.archive_records import record_size
+from torchgauge.source.archive_records import ArchiveRecords
 
 # The numbers of the format, which are not those of torch.
 _DTYPES = {
@@ -37,9 +37,14 @@ class StoredTensors:
     """Tensors by their name in the model; one record at one place is one tensor, however many names it has."""
 
     def __init__(
-        self, reader: Any, weights: dict[str, Any], constants: dict[str, Any], *, values: Values | None = None
+        self,
+        records: ArchiveRecords | None,
+        weights: dict[str, Any],
+        constants: dict[str, Any],
+        *,
+        values: Values | None = None,
     ) -> None:
-        self._reader = reader
+        self._records = records
         self._values = values
         self._entries = {name: ("data/weights/", entry) for name, entry in weights.items()}
         self._entries |= {name: ("data/constants/", entry) for name, entry in constants.items()}
@@ -73,6 +78,6 @@ class StoredTensors:
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
     def _content(self, record: str) -> bytes | None:
-        if not record or record_size(self._reader, record) > CONTENT_LIMIT:
+        if self._records is None or not record or self._records.size(record) > CONTENT_LIMIT:
             return None
-        return self._reader.get_record(record)
+        return self._records.read(record, CONTENT_LIMIT)

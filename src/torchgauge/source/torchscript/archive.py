@@ -13,7 +13,7 @@ import torch
 
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign, require_allowed
-from torchgauge.source.archive_records import record_size
+from torchgauge.source.archive_records import ArchiveRecords, first_line
 from torchgauge.source.torchscript.code import require_harmless_reading, scan_code, scan_pickle
 
 SOURCE_LIMIT = 64 << 20
@@ -35,53 +35,39 @@ def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.Scr
         try:
             module = torch.jit.load(name, map_location=device)
         except (RuntimeError, ValueError) as error:
-            raise FormatError(f"'{name}' cannot be read as TorchScript: {_first_line(error)}") from error
+            raise FormatError(f"'{name}' cannot be read as TorchScript: {first_line(error)}") from error
     _check_graphs(module, name)
     mark_foreign(module)
     return module
 
 
 def _scan(name: str) -> None:
-    reader = _reader(name)
-    records: list[str] = reader.get_all_records()
+    records = _open(name)
     # An older layout keeps its code elsewhere.
-    if any(record.lower() == "model.json" for record in records):
+    if any(record.lower() == "model.json" for record in records.names):
         raise FormatError(f"'{name}' is a TorchScript archive of before torch 1.3, which is not read")
-    sources = [record for record in records if record.lower().endswith(".py")]
+    sources = [record for record in records.names if record.lower().endswith(".py")]
     if not sources:
         raise FormatError(f"'{name}' holds no TorchScript code")
     special: frozenset[str] = frozenset()
     for record in sources:
-        special |= scan_code(_record(reader, record, name), f"'{name}' ({record})")
+        special |= scan_code(records.read(record, SOURCE_LIMIT), f"'{name}' ({record})")
     require_harmless_reading(special, f"'{name}'")
-    for record in records:
+    for record in records.names:
         if record.lower().endswith(".pkl") and not record.startswith("extra/"):
-            scan_pickle(_record(reader, record, name), f"'{name}' ({record})")
+            scan_pickle(records.read(record, SOURCE_LIMIT), f"'{name}' ({record})")
 
 
-def _record(reader: Any, record: str, name: str) -> bytes:
-    if record_size(reader, record) > SOURCE_LIMIT:
-        raise FormatError(f"'{name}': {record} is larger than {SOURCE_LIMIT >> 20} MiB")
-    return bytes(reader.get_record(record))
-
-
-def _reader(name: str) -> Any:
+def _open(name: str) -> ArchiveRecords:
     try:
         with open(name, "rb") as file:
             head = file.read(8)
-        # Torch takes a file with this mark for another format, whatever else it is.
-        if head[:4] != _ZIP or head[4:] == b"PTMF":
-            raise FormatError(f"'{name}' is no TorchScript archive")
-        return torch._C.PyTorchFileReader(name)
     except OSError as error:
         raise FormatError(f"cannot read '{name}': {error.strerror or error}") from error
-    except RuntimeError as error:
-        raise FormatError(f"'{name}' is no archive that torch reads: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    # Torch takes a file with this mark for another format, whatever else it is.
+    if head[:4] != _ZIP or head[4:] == b"PTMF":
+        raise FormatError(f"'{name}' is not a TorchScript archive")
+    return ArchiveRecords(name)
 
 
 def _check_graphs(module: torch.jit.ScriptModule, name: str) -> None:
@@ -93,10 +79,12 @@ def _check_graphs(module: torch.jit.ScriptModule, name: str) -> None:
                 require_allowed(node.kind(), f"'{name}' ({path or 'the model itself'}, {method})")
 
 
-def _nodes(block: Any) -> Iterator[Any]:
-    for node in block.nodes():
-        yield node
-        for inner in node.blocks():
-            yield from _nodes(inner)
-        if node.hasAttribute("Subgraph"):
-            yield from _nodes(node.g("Subgraph"))
+def _nodes(graph: Any) -> Iterator[Any]:
+    """All nodes of a graph, without a call for each level: blocks may be nested thousands deep."""
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().nodes():
+            yield node
+            waiting.extend(node.blocks())
+            if node.hasAttribute("Subgraph"):
+                waiting.append(node.g("Subgraph"))

@@ -79,9 +79,12 @@ def _check_name(parts: tuple[str, ...], where: str) -> None:
 
 def _dotted(node: ast.expr) -> tuple[str, ...]:
     """The names of `a.b.c`; an expression in front of them is an empty name."""
-    if isinstance(node, ast.Attribute):
-        return (*_dotted(node.value), node.attr)
-    return (node.id,) if isinstance(node, ast.Name) else ("",)
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    names.append(node.id if isinstance(node, ast.Name) else "")
+    return tuple(reversed(names))
 
 
 def _check_getattr(call: ast.Call, where: str) -> None:

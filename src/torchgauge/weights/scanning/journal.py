@@ -1,6 +1,7 @@
 """What a scan has finished, line by line, so that an interrupted one can go on where it stopped.
 
-Lines are handed to the system as they are written: a killed process loses at most the one it was writing.
+Lines are handed to the system as they are written: a killed process loses at most the one it was writing. Each begins
+with a checksum: one that was torn or edited, or that belongs to another scan, is read again from the files.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Journal:
 
     def __init__(self, path: Path | None, *, resume: bool = False) -> None:
         self._path = path
+        self._scan = b"" if path is None else os.fsencode(path.stem)
         self._began = time.monotonic()
         self._finished: dict[str, int] = {}
         self._begun: dict[str, int] = {}
@@ -96,16 +98,17 @@ class Journal:
         try:
             if self._writer is None:
                 self._writer = _open_to_write(self._path)
-            self._writer.write(json.dumps(line).encode() + b"\n")
+            text = json.dumps(line).encode()
+            self._writer.write(self._checksum(text) + b" " + text + b"\n")
             self._writer.flush()
         except OSError:
             self._path = None  # no room left, or no folder to write to: the scan itself needs none
 
     def _index(self, reader: BinaryIO) -> None:
-        """The place of each tensor's last line; a torn one is no JSON."""
+        """The place of each tensor's last line."""
         at = 0
         for text in iter(reader.readline, b""):
-            line = _parse(text)
+            line = self._parse(text)
             if line is not None:
                 places = self._finished if "row" in line else self._begun
                 places[line["name"]] = at
@@ -115,7 +118,18 @@ class Journal:
         if self._reader is None or place is None:
             return None
         self._reader.seek(place)
-        return _parse(self._reader.readline())
+        return self._parse(self._reader.readline())
+
+    def _parse(self, text: bytes) -> dict[str, Any] | None:
+        checksum, _, content = text.rstrip(b"\n").partition(b" ")
+        if checksum != self._checksum(content):
+            return None
+        line: dict[str, Any] = json.loads(content)
+        return line
+
+    def _checksum(self, content: bytes) -> bytes:
+        """Of the line and of the scan that it belongs to, which the journal is named after."""
+        return blake2b(self._scan + content, digest_size=16).hexdigest().encode()
 
 
 def _open_leftover(path: Path, *, resume: bool) -> BinaryIO | None:
@@ -141,11 +155,3 @@ def _remove_old(folder: Path) -> None:
     for leftover in folder.glob("*.jsonl"):
         if time.time() - leftover.stat().st_mtime > KEPT_S:
             leftover.unlink(missing_ok=True)
-
-
-def _parse(text: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) and isinstance(line.get("name"), str) else None

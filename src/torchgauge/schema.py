@@ -1,0 +1,235 @@
+"""JSON from strangers, checked against the types that are expected of it.
+
+The types are Python's own annotations: a `TypedDict` is an object with at least these keys, of which `NotRequired` ones
+may be missing; `Annotated[…, Rule]` is a type with a condition. One check at the edge, and the inside may trust what it
+reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from torchgauge.errors import FormatError, TorchgaugeError
+
+T = TypeVar("T")
+Check = Callable[[Any], None]
+
+# Far above every figure; sums and products of several such numbers still fit a float.
+LARGEST = 10**30
+# Structures of inputs and outputs are a few levels deep; Python ends at some hundreds of calls.
+DEEPEST = 60
+
+_WORDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a whole number",
+          float: "a number", NoneType: "null"}  # fmt: skip
+
+
+class Rule(NamedTuple):
+    """A condition on a value of the right type, and in words what it asks for."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+Count = Annotated[int, Rule(lambda value: value >= 0, "a whole number from 0 on")]
+
+
+class MismatchError(Exception):
+    """What a value should be; `keys` lead to it, the innermost first."""
+
+    def __init__(self, expected: str, value: Any) -> None:
+        super().__init__(expected)
+        self.expected, self.value = expected, value
+        self.keys: list[str] = []
+
+    def describe(self) -> str:
+        shown = _WORDS[type(self.value)] if isinstance(self.value, dict | list) else repr(self.value)
+        place = "".join(reversed(self.keys)).removeprefix(".")
+        return f"{place or 'it'} is {shown if len(shown) < 60 else shown[:60] + '…'}, not {self.expected}"
+
+
+def conform(value: Any, kind: type[T], what: str, error: type[TorchgaugeError] = FormatError) -> T:
+    """The value, found to be of the type `kind`; else an `error` that `what` begins and that has the key's path."""
+    try:
+        _check_of(kind)(value)
+    except MismatchError as mismatch:
+        raise error(f"{what}: {mismatch.describe()}") from None
+    return value
+
+
+_checks: dict[Any, Check] = {}
+
+
+def _check_of(kind: Any) -> Check:
+    """The function that raises `MismatchError` unless a value is of a type."""
+    if kind not in _checks:
+        _checks[kind] = _make_check(kind)
+    return _checks[kind]
+
+
+def _make_check(kind: Any) -> Check:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return lambda value: _require_plain(value, DEEPEST)
+    if kind in (int, float):
+        return _number(kind)
+    if kind in _WORDS and kind not in (dict, list):
+        return _of_type(kind)
+    if is_typeddict(kind):
+        return _object(kind)
+    if origin is Annotated:
+        return _ruled(_check_of(arguments[0]), arguments[1:])
+    if origin in (Union, UnionType):
+        return _either(arguments)
+    if origin is Literal:
+        return _one_of(arguments)
+    if origin is list:
+        return _list(_check_of(arguments[0]))
+    if origin is dict and arguments[0] is str:
+        return _mapping(_check_of(arguments[1]))
+    raise TypeError(f"{kind} has no form in JSON")
+
+
+def _of_type(kind: type) -> Check:
+    def check(value: Any) -> None:
+        if type(value) is not kind:
+            raise MismatchError(_WORDS[kind], value)
+
+    return check
+
+
+def _number(kind: type) -> Check:
+    def check(value: Any) -> None:
+        found = type(value)
+        # JSON has one kind of number: a float may be written without its fraction.
+        if found is not kind and not (found is int and kind is float):
+            raise MismatchError(_WORDS[kind], value)
+        if not -LARGEST <= value <= LARGEST:
+            raise MismatchError("a number of ordinary size", value if found is float else float("inf"))
+
+    return check
+
+
+def _require_plain(value: Any, levels: int) -> None:
+    """Any JSON, with numbers of ordinary size and not too deep."""
+    if type(value) in (int, float):
+        _check_of(type(value))(value)
+    elif isinstance(value, dict | list):
+        if not levels:
+            raise MismatchError(f"nested less than {DEEPEST} levels deep", value)
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            try:
+                _require_plain(item, levels - 1)
+            except MismatchError as error:
+                error.keys.append(f".{key}" if isinstance(value, dict) else f"[{key}]")
+                raise
+
+
+def _object(kind: Any) -> Check:
+    hints = get_type_hints(kind, include_extras=True)
+    optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired or not kind.__total__}
+    checks = [
+        (key, _check_of(get_args(hint)[0] if get_origin(hint) is NotRequired else hint)) for key, hint in hints.items()
+    ]
+
+    def check(value: Any) -> None:
+        if type(value) is not dict:
+            raise MismatchError(_WORDS[dict], value)
+        for key, check_member in checks:
+            if key not in value:
+                if key in optional:
+                    continue
+                raise MismatchError(f"an object with '{key}'", value)
+            try:
+                check_member(value[key])
+            except MismatchError as error:
+                error.keys.append(f".{key}")
+                raise
+
+    return check
+
+
+def _list(check_item: Check) -> Check:
+    def check(value: Any) -> None:
+        if type(value) is not list:
+            raise MismatchError(_WORDS[list], value)
+        at = 0
+        try:
+            for item in value:
+                check_item(item)
+                at += 1
+        except MismatchError as error:
+            error.keys.append(f"[{at}]")
+            raise
+
+    return check
+
+
+def _mapping(check_item: Check) -> Check:
+    def check(value: Any) -> None:
+        if type(value) is not dict:
+            raise MismatchError(_WORDS[dict], value)
+        for key, item in value.items():
+            try:
+                check_item(item)
+            except MismatchError as error:
+                error.keys.append(f".{key}")
+                raise
+
+    return check
+
+
+def _either(kinds: tuple[Any, ...]) -> Check:
+    """`X | None`, or one of several; the error is that of the last, which is where the details are."""
+    *others, last = sorted((kind for kind in kinds if kind is not NoneType), key=lambda kind: kind not in _WORDS)
+    allows_null = NoneType in kinds
+    checks = [_check_of(kind) for kind in others]
+    check_last = _check_of(last)
+
+    def check(value: Any) -> None:
+        if value is None and allows_null:
+            return
+        for check_other in checks:
+            try:
+                return check_other(value)
+            except MismatchError:
+                continue
+        try:
+            check_last(value)
+        except MismatchError as error:
+            if not error.keys and allows_null:
+                error.expected += " or null"
+            raise
+
+    return check
+
+
+def _one_of(choices: tuple[Any, ...]) -> Check:
+    def check(value: Any) -> None:
+        if not isinstance(value, str) or value not in choices:
+            raise MismatchError(f"one of {', '.join(map(repr, choices))}", value)
+
+    return check
+
+
+def _ruled(check_type: Check, rules: tuple[Rule, ...]) -> Check:
+    def check(value: Any) -> None:
+        check_type(value)
+        for rule in rules:
+            if not rule.holds(value):
+                raise MismatchError(rule.words, value)
+
+    return check
