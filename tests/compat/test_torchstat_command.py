@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,17 @@ def net(tmp_path: Path) -> str:
 
 def test_the_command_prints_the_report(net: str) -> None:
     command = [sys.executable, "-m", "torchgauge.compat.torchstat", "-f", net, "-m", "Net", "-s", "3x6x6"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert f"Total Flops: {4 * 4 * (27 * 2 + 2)}Flops" in done.stdout
+
+
+def test_the_package_installs_the_command(net: str) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    module, _, function = project["project"]["scripts"]["torchstat"].partition(":")
+    # What an installer writes.
+    script = f"import sys; from {module} import {function}; sys.argv[0] = 'torchstat'; sys.exit({function}())"
+    command = [sys.executable, "-c", script, "-s", "3x6x6", "-m", "Net", net]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert f"Total Flops: {4 * 4 * (27 * 2 + 2)}Flops" in done.stdout
@@ -81,7 +93,16 @@ def test_a_reader_that_has_gone_is_no_error(net: str) -> None:
         assert process.wait(timeout=120) == 0
 
 
-@pytest.mark.parametrize("arguments", [[], ["-f", "net.py"], ["-f", "net.py", "-m", "Net", "-s", "3xa"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-f", "net.py"],
+        ["-f", "net.py", "-m", "Net", "-s", "3xa"],
+        ["-m", "Net"],
+        ["-f", "a.py", "b.py", "-m", "N"],
+    ],
+)
 def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as exit_info:
         main(arguments)

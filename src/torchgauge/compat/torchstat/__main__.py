@@ -1,4 +1,4 @@
-"""`python -m torchgauge.compat.torchstat -f net.py -m Net -s 3x224x224`."""
+"""The command `torchstat -f net.py -m Net -s 3x224x224`, also as `python -m torchgauge.compat.torchstat`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchgauge.source.python_code import build_from_file
 def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
-        model = build_from_file(Path(arguments.file), arguments.model)
+        model = build_from_file(Path(arguments.file or arguments.named_file), arguments.model)
         stat(model, arguments.size)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -36,8 +36,10 @@ def _complain(message: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m torchgauge.compat.torchstat", description=stat.__doc__)
-    parser.add_argument("-f", "--file", required=True, help="Python file that has the model")
+    parser = argparse.ArgumentParser(prog="torchstat", description=stat.__doc__)
+    file = parser.add_mutually_exclusive_group(required=True)
+    file.add_argument("file", nargs="?", help="Python file that has the model")
+    file.add_argument("-f", "--file", dest="named_file", help="the same, as an option")
     parser.add_argument("-m", "--model", required=True, help="class of the model; it is called without arguments")
     parser.add_argument(
         "-s", "--size", type=_size, default="3x224x224", help="size of one sample, such as 3x224x224 (the default)"
@@ -49,7 +51,7 @@ def _size(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.lower().split("x"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size; write it like 3x224x224") from None
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size; write it like 3x224x224") from None
 
 
 if __name__ == "__main__":
