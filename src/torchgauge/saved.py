@@ -71,13 +71,18 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         ops=tuple(_ops(document["ops"])),
         input_bytes=run["input_bytes"],
         stored=stored_from_document(document),
-        architecture=ArchitectureRecord(**document["architecture"]),
+        architecture=_architecture(document["architecture"]),
         statistics=statistics_from_document(document),
         measured=measured_from_document(document),
         energy=energy_from_document(document),
         advice=tuple(document.get("advice", ())),
         plan=document.get("plan"),
     )
+
+
+def _architecture(row: Mapping[str, Any]) -> ArchitectureRecord:
+    """Its complexity follows from the ops."""
+    return ArchitectureRecord(row["family"], row["layer_counts"], row["hyperparameters"])
 
 
 def _run(row: Mapping[str, Any]) -> RunRecord:

@@ -7,13 +7,16 @@ from functools import cached_property
 from typing import Any
 
 from torchgauge.measured import trace_member
-from torchgauge.records import SCHEMA_VERSION, Capture
+from torchgauge.records import SCHEMA_VERSION, ArchitectureRecord, Capture
 from torchgauge.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
 from torchgauge.statistics import against_member, summary_member, weight_rows
 from torchgauge.stored import pickle_member
 from torchgauge.tree import Figures, Node, build_tree
 
 __all__ = ["Row", "View"]
+
+# By the MACs of one sample that each grade stays below: 1 G, 10 G, 100 G.
+COMPLEXITY = {"low": 10**9, "medium": 10**10, "high": 10**11}
 
 
 class View:
@@ -75,12 +78,23 @@ class View:
     @cached_property
     def architecture(self) -> Row:
         known = self.capture.architecture
-        if known is not None:
-            counts, hyperparameters = dict(known.layer_counts), dict(known.hyperparameters)
-            return Row(family=known.family, layer_counts=counts, hyperparameters=hyperparameters)
-        parents = {record.parent for record in self.capture.modules}
-        kinds = Counter(record.type for record in self.capture.modules if record.path not in parents)
-        return Row(family=None, layer_counts=dict(kinds.most_common()), hyperparameters={})
+        if known is None:
+            parents = {record.parent for record in self.capture.modules}
+            kinds = Counter(record.type for record in self.capture.modules if record.path not in parents)
+            known = ArchitectureRecord(None, dict(kinds.most_common()))
+        return Row(
+            family=known.family,
+            complexity=self._complexity(),
+            layer_counts=dict(known.layer_counts),
+            hyperparameters=dict(known.hyperparameters),
+        )
+
+    def _complexity(self) -> str | None:
+        """The grade of the forward pass by the MACs of one sample; None where nothing was run."""
+        if not self.capture.has_code:
+            return None
+        macs = sum(op.cost.macs for op in self.capture.ops if op.phase == "forward") / self.capture.samples
+        return next((grade for grade, limit in COMPLEXITY.items() if macs < limit), "very high")
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of the contract, with plain numbers only."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -272,3 +273,47 @@ def test_a_depthwise_convolution_in_a_block_is_no_mlp() -> None:
     block = {"conv.weight": (16, 1, 3), "attn.qkv.weight": (48, 16), "attn.proj.weight": (16, 16)}
     shapes = {f"blocks.{number}.{name}": shape for number in range(3) for name, shape in block.items()}
     assert "intermediate_size" not in describe_shapes(shapes).hyperparameters
+
+
+@pytest.mark.parametrize(
+    ("macs", "grade"),
+    [
+        (0, "low"),
+        (10**9 - 1, "low"),
+        (10**9, "medium"),
+        (10**10 - 1, "medium"),
+        (10**10, "high"),
+        (10**11 - 1, "high"),
+        (10**11, "very high"),
+    ],
+)
+def test_complexity_is_graded_by_the_macs_of_one_sample(macs: int, grade: str) -> None:
+    """A product of 1 × macs and macs × 1 per sample."""
+
+    class Product(nn.Module):
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            return left @ right
+
+    for batch in (1, 5):
+        left, right = torch.empty(batch, 1, macs, device="meta"), torch.empty(batch, macs, 1, device="meta")
+        found = tg.analyze(Product(), inputs=(left, right), advice=False)
+        assert found.totals.macs == batch * macs
+        assert found.architecture.complexity == grade
+
+
+def test_complexity_is_that_of_the_forward_pass_is_saved_and_stands_beside_the_family(tmp_path: Path) -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 62 * 62, 4000))
+    found = tg.analyze(model, input_size=(1, 3, 64, 64), mode="train", advice=False)
+    assert found.totals.macs > 10**9 > found.totals.macs / 3
+    assert found.to_dict()["architecture"]["complexity"] == "low"
+    assert "CNN  low complexity, " in str(found)
+    found.save(tmp_path / "run.json")
+    found.save(tmp_path / "run.md")
+    assert "| CNN | low complexity, " in (tmp_path / "run.md").read_text(encoding="utf-8")
+    assert tg.load(tmp_path / "run.json").architecture == found.architecture
+
+
+def test_what_was_not_run_has_no_complexity(tmp_path: Path) -> None:
+    torch.save(nn.Linear(3, 4).state_dict(), tmp_path / "weights.pt")
+    assert tg.analyze(tmp_path / "weights.pt").architecture.complexity is None

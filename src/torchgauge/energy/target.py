@@ -61,7 +61,7 @@ def energy_facts(
     peaks = peaks_of(name, device.type)
     facts = facts or _missed(capture.measured)
     known = _circumstances(capture.measured, device, name, peaks)
-    return completed(facts, Analysed(capture.ops, capture.modules, samples_of(capture)), known, peaks, footprint)
+    return completed(facts, Analysed(capture.ops, capture.modules, capture.samples), known, peaks, footprint)
 
 
 def _missed(measured: Measured | None) -> EnergyFacts | None:
@@ -75,11 +75,6 @@ def name_of(device: torch.device) -> str:
     if device.type == "cuda":
         return device_name("cuda", device.index) if has_cuda(device.index) else str(device)
     return cpu_name()
-
-
-def samples_of(capture: Capture) -> int:
-    """The size of the batch: the first dimension of the first input."""
-    return next((max(entry.spec.shape[0], 1) for entry in capture.inputs if entry.spec.shape), 1)
 
 
 def _circumstances(measured: Measured | None, device: torch.device, name: str, peaks: Peaks | None) -> Circumstances:

@@ -41,3 +41,8 @@ class Capture:
     def has_code(self) -> bool:
         """Whether a model was run; without one there are names and shapes, but no ops."""
         return self.run.mode is not None
+
+    @property
+    def samples(self) -> int:
+        """The size of the batch: the first dimension of the first input."""
+        return next((max(entry.spec.shape[0], 1) for entry in self.inputs if entry.spec.shape), 1)

@@ -18,9 +18,10 @@ Fact = tuple[str, str, str]
 
 def origin_facts(view: View) -> list[Fact]:
     facts: list[Fact] = []
-    family = view.architecture.family
+    family, complexity = view.architecture.family, view.architecture.complexity
     if family:
-        facts.append(("Family", visible(family), visible(hyperparameter_text(view.architecture.hyperparameters))))
+        known = (complexity and f"{complexity} complexity", hyperparameter_text(view.architecture.hyperparameters))
+        facts.append(("Family", visible(family), visible(", ".join(filter(None, known)))))
     target = view.capture.target
     if view.capture.stored is not None and target.format:
         facts.append(("Format", visible(target.format), _files_text(target.files)))
