@@ -9,6 +9,7 @@ from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.records import ArchitectureRecord, ModuleRecord, OpRecord, ParamRecord
 from torchgauge.source.architecture.evidence import Evidence
 from torchgauge.source.architecture.family import RULES, family, family_rule
+from torchgauge.source.architecture.heads import observed_heads
 from torchgauge.source.architecture.hyperparameters import hyperparameters
 from torchgauge.source.architecture.layers import Shapes, layer_kinds
 from torchgauge.source.architecture.stated import stated_hyperparameters
@@ -44,6 +45,7 @@ def describe_run(
         shapes={name: param.spec.shape for param in params for name in (param.name, *param.aliases)},
         categories=frozenset(op.category for op in calls),
         is_causal=any(op.signature.attributes.get("is_causal") is True for op in calls if op.category == "attention"),
+        heads=observed_heads(calls),
         stated=stated,
     )
     return ArchitectureRecord(family(evidence), _classes(records), hyperparameters(evidence))

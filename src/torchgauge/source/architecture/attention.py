@@ -16,6 +16,7 @@ _BIAS_TABLES = ("relative_position_bias_table", "relative_attention_bias.weight"
 _PER_HEAD = ("attn.sinks", "self.logit_scale")
 # Nearly all models up to about 2,000 wide have heads of 64, the larger ones of 128.
 _USUAL, _USUAL_WIDE, _WIDE = 64, 128, 2048
+_PADDING = 8  # flash kernels take heads whose size is a multiple of it
 
 
 def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> dict[str, Any]:
@@ -25,7 +26,10 @@ def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> dict
         return latent
     queries = _rows(layers, _SEPARATE_QUERY) or width
     keys = _rows(layers, _KEY) or queries
-    known = _stated(evidence, queries) or _from_norms(layers, queries) or _from_tables(evidence, layers, queries)
+    stated = _stated(evidence, queries)
+    if stated is None and (observed := _observed(evidence, queries, keys)):
+        return observed
+    known = stated or _from_norms(layers, queries) or _from_tables(evidence, layers, queries)
     size = known or _usual(queries, keys, width)
     if size is None:
         return {}
@@ -33,6 +37,23 @@ def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> dict
     if keys != queries:
         found["kv_heads"] = keys // size
     return found if known else found | {"assumed": list(found)}
+
+
+def _observed(evidence: Evidence, queries: int, keys: int) -> dict[str, Any] | None:
+    """From the last attention that was run with as many query channels as the described block has; else from the last
+    fused one, whose shapes say all."""
+    for heads in reversed(evidence.heads):
+        count = heads.count or queries // heads.size
+        # A CUDA kernel may have been given padded heads: their number still holds.
+        if count and queries % count == 0 and 0 <= heads.size - queries // count < _PADDING:
+            size = queries // count
+            kv_count = keys // size if keys != queries else heads.kv_count or count
+            return {"heads": count, "head_size": size} | ({"kv_heads": kv_count} if kv_count != count else {})
+    fused = next((heads for heads in reversed(evidence.heads) if heads.count), None)
+    if fused is None:
+        return None
+    shared = {"kv_heads": fused.kv_count} if fused.kv_count not in (None, fused.count) else {}
+    return {"heads": fused.count, "head_size": fused.size} | shared
 
 
 def _rows(layers: list[Layer], name: re.Pattern[str]) -> int | None:

@@ -9,12 +9,14 @@ from functools import cached_property
 from typing import Any
 
 from torchgauge.source.architecture.blocks import Blocks, find_blocks
+from torchgauge.source.architecture.heads import Heads
 from torchgauge.source.architecture.layers import Layer, Shapes, layers_of
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The names and shapes of the tensors; of a model that was run also the categories of its ops.
+    """The names and shapes of the tensors; of a model that was run also the categories of its ops and the heads of its
+    attention.
 
     `stated` are hyperparameters that the model itself states, in a config or in attributes of its layers.
     """
@@ -22,6 +24,7 @@ class Evidence:
     shapes: Shapes
     categories: frozenset[str] = frozenset()
     is_causal: bool = False
+    heads: tuple[Heads, ...] = ()
     stated: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
