@@ -7,9 +7,12 @@ import io
 import json
 from dataclasses import replace
 from math import nan
+from pathlib import Path
 
 import pytest
+import torch
 
+import torchgauge as tg
 from tests.report.stored_sample import stored_view
 from tests.report.weights_sample import APART, BLOCKS, QKV, UP, figures, weights_capture, weights_view
 from torchgauge.errors import UsageError
@@ -19,7 +22,17 @@ from torchgauge.report.layout import cell_width
 from torchgauge.report.saving import weight_format
 from torchgauge.report.weight_columns import flat_rows
 from torchgauge.report.weight_heatmap import heat_maps, narrowed, shade
-from torchgauge.report.weight_statistics import advice, by_operation, examined, hardest, places, sqnr_db
+from torchgauge.report.weight_statistics import (
+    advice,
+    by_operation,
+    easiest_to_prune,
+    examined,
+    hardest,
+    places,
+    sqnr_db,
+    structured,
+    structured_in_all,
+)
 from torchgauge.saved import capture_from_document
 from torchgauge.view import Row, View
 
@@ -51,6 +64,37 @@ def test_the_hardest_to_quantize_with_one_scale_comes_first() -> None:
     assert (sqnr_db(first, "int8"), sqnr_db(second, "int8")) == (22.0, 40.0)
     assert sqnr_db(first, "int8", "per_channel") is None
     assert all(len(row.shape) > 1 for row in hardest(weights_view(), 99))
+
+
+def _pruned_by_structure(tmp_path: Path) -> View:
+    """A matrix of eight rows, two of them nearly nothing, and one that keeps all."""
+    weight = torch.ones(8, 12)
+    weight[:2] = 1e-6
+    torch.save({"fc.weight": weight, "head.weight": torch.ones(4, 12)}, tmp_path / "weights.pt")
+    return tg.scan_weights(tmp_path / "weights.pt", deep=True)
+
+
+def test_shares_that_can_go_by_structure_are_weighed_by_elements(tmp_path: Path) -> None:
+    view = _pruned_by_structure(tmp_path)
+    fc, head = view.weights
+    assert structured(fc) == {"rows": 0.25, "columns": 0.0}
+    assert structured(head) == {"rows": 0.0, "columns": 0.0}
+    assert structured_in_all(view) == pytest.approx({"rows": 0.25 * 96 / 144, "columns": 0.0, "two_four": 0.5})
+    assert [row["name"] for row in easiest_to_prune(view, 5)] == ["fc.weight"]
+
+
+def test_structured_pruning_is_in_the_text_reports(tmp_path: Path) -> None:
+    view = _pruned_by_structure(tmp_path)
+    text = render(view, "weights", Options(width=100))
+    assert "Structured  rows 16.7 %" in text
+    assert "columns 0.0 % at 1 % relative error; 2:4 keeps 50.0 % of the energy" in text
+    table = text.partition("Structured pruning: what can go at 1 % relative error")[2].splitlines()
+    assert table[1].split() == ["Tensor", "Shape", "Rows", "Columns", "Channels", "Heads", "2:4", "keeps"]
+    assert table[2].split() == ["fc", "8×12", "25.0", "%", "0.0", "%", "-", "-", "50.0", "%"]
+    detail = render(view, "comprehensive", Options(width=100))
+    assert "by structure    rows 25.0 %, columns 0.0 % at 1 % relative error" in detail
+    shallow = tg.scan_weights(tmp_path / "weights.pt", deep=False)
+    assert "Structured" not in render(shallow, "weights", Options(width=100))
 
 
 def test_packed_weights_show_their_values_and_are_not_quantized_again() -> None:

@@ -133,6 +133,7 @@ PARTS = (
             weight_sections.weight_kinds,
             weight_sections.weight_places,
             weight_sections.weight_hardest,
+            weight_sections.weight_structures,
             weight_findings.weight_outliers,
             weight_findings.weight_heat_maps,
             weight_findings.weight_packings,

@@ -11,7 +11,7 @@ from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.weight_sections import FORMATS
-from torchgauge.report.weight_statistics import sqnr_db
+from torchgauge.report.weight_statistics import sqnr_db, structured
 from torchgauge.units import format_bytes, format_decibels, format_exact, format_percent, format_shape, format_value
 from torchgauge.view import Row, View
 from torchgauge.weights.whole.value_figures import quantization_of, removable, value_figures
@@ -93,6 +93,11 @@ def _saving_facts(row: Mapping[str, Any]) -> Iterator[Fact]:
         yield "entropy", f"{bits}, {format_percent(row.get('compressibility'))} compressible without loss"
     if row.get("pruning"):
         yield "prunable", f"{format_percent(removable(row))} by magnitude at 1 % relative error"
+    parts = [f"{name} {format_percent(share)}" for name, share in structured(row).items()]
+    if parts:
+        kept_share = row["pruning"].get("two_four_energy")
+        two_four = f"; 2:4 keeps {format_percent(kept_share)} of the energy" if kept_share is not None else ""
+        yield "by structure", f"{', '.join(parts)} at 1 % relative error{two_four}"
     kept = [(name, sqnr_db(row, name)) for name in FORMATS]
     told = ", ".join(f"{name} {format_decibels(value)}" for name, value in kept if value is not None)
     if told:

@@ -11,10 +11,14 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.report.weight_statistics import (
+    STRUCTURES,
+    easiest_to_prune,
     formats_text,
     hardest,
     places,
     sqnr_db,
+    structured,
+    structured_in_all,
     summary_part,
 )
 from torchgauge.units import (
@@ -43,7 +47,7 @@ def weight_totals(view: View, options: Options) -> list[Line]:
         return []
     return [
         heading("Values of the parameters"),
-        *fact_lines([*_value_facts(total), *_saving_facts(total), *_scan(view)], options.width),
+        *fact_lines([*_value_facts(total), *_saving_facts(total), *_structured(view), *_scan(view)], options.width),
     ]
 
 
@@ -86,6 +90,32 @@ def _saving_facts(total: dict[str, Any]) -> list[Fact]:
         ("Prunable", format_percent(removable(total)), f"by magnitude at 1 % relative error, {at_five}"),
         ("Quantized", "", f"one scale for all: {kept or 'nothing to quantize'}"),
     ]
+
+
+def _structured(view: View) -> list[Fact]:
+    found = structured_in_all(view)
+    kept = found.pop("two_four", None)
+    if not found:
+        return []
+    (first, share), *others = found.items()
+    text = ", ".join(f"{name} {format_percent(share)}" for name, share in others) + " at 1 % relative error"
+    two_four = f"; 2:4 keeps {format_percent(kept)} of the energy" if kept is not None else ""
+    return [("Structured", f"{first} {format_percent(share)}", text + two_four)]
+
+
+def weight_structures(view: View, options: Options) -> list[Line]:
+    """What pruning by structure could take, where a deep pass has looked."""
+    rows = easiest_to_prune(view, HARDEST)
+    columns: list[Shown] = [
+        ("Shape", lambda row: format_shape(row["shape"]), True),
+        *(
+            (name.capitalize(), lambda row, name=name: format_percent(structured(row).get(name)), False)
+            for name in STRUCTURES
+        ),
+        ("2:4 keeps", lambda row: format_percent((row["pruning"] or {}).get("two_four_energy")), False),
+    ]
+    table = _table("Tensor", [row["name"].removesuffix(".weight") for row in rows], rows, columns, options)
+    return [heading("Structured pruning: what can go at 1 % relative error"), *table] if rows else []
 
 
 def _scan(view: View) -> list[Fact]:

@@ -16,6 +16,7 @@ from torchgauge.weights.whole.siblings import place_of
 from torchgauge.weights.whole.value_figures import quantization_of, removable, value_figures
 
 _NUMBER = re.compile(r"[\d.,]+")
+STRUCTURES = ("rows", "columns", "channels", "heads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,35 @@ def hardest(view: View, limit: int) -> list[Row]:
     """The matrices that int8 with one scale hurts most."""
     matrices = [row for row in examined(view) if len(row["shape"]) > 1 and sqnr_db(row, "int8") is not None]
     return sorted(matrices, key=lambda row: sqnr_db(row, "int8") or 0.0)[:limit]
+
+
+def structured(row: Mapping[str, Any]) -> dict[str, float]:
+    """The shares of rows, columns, channels and heads that can go at 1 % error; what was not examined is left out."""
+    pruning = value_figures(row).get("pruning") or {}
+    shares = {structure: (pruning.get(structure) or {}).get("0.01") for structure in STRUCTURES}
+    return {structure: share for structure, share in shares.items() if share is not None}
+
+
+def structured_in_all(view: View) -> dict[str, float]:
+    """Of all matrices together, each by its elements; `two_four` is the share of the energy that 2:4 sparsity keeps."""
+    rows = [row for row in examined(view) if structured(row)]
+    found: dict[str, float] = {}
+    for structure in STRUCTURES:
+        shares = [(row["elements"], structured(row)[structure]) for row in rows if structure in structured(row)]
+        elements = sum(count for count, _ in shares)
+        if elements:
+            found[structure] = sum(count * share for count, share in shares) / elements
+    kept = [(row["l2"] ** 2, row["pruning"].get("two_four_energy")) for row in rows if row.get("l2")]
+    energy = sum(whole for whole, share in kept if share is not None)
+    return found | (
+        {"two_four": sum(whole * share for whole, share in kept if share is not None) / energy} if energy else {}
+    )
+
+
+def easiest_to_prune(view: View, limit: int) -> list[Row]:
+    """The matrices with the largest share of rows, columns, channels or heads that can go; those with none left out."""
+    rows = [row for row in examined(view) if any(structured(row).values())]
+    return sorted(rows, key=lambda row: -max(structured(row).values()))[:limit]
 
 
 def advice(view: View) -> list[Advice]:

@@ -20,7 +20,13 @@ from torchgauge.report.weight_findings import (
     weight_packings,
 )
 from torchgauge.report.weight_groups import Group, by_dtype, by_folder, by_role, tied
-from torchgauge.report.weight_sections import weight_hardest, weight_kinds, weight_places, weight_totals
+from torchgauge.report.weight_sections import (
+    weight_hardest,
+    weight_kinds,
+    weight_places,
+    weight_structures,
+    weight_totals,
+)
 from torchgauge.report.weights_against import against_lines
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 from torchgauge.view import View
@@ -43,6 +49,7 @@ def weight_lines(view: View, options: Options) -> list[Line]:
         weight_kinds(view, options),
         weight_places(view, options),
         weight_hardest(view, options),
+        weight_structures(view, options),
         weight_packings(view, options),
         weight_outliers(view, options),
         weight_heat_maps(view, options),
