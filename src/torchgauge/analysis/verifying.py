@@ -75,7 +75,7 @@ def _verified(
         require_device(request.device)
         if not rows:
             return [], None
-        real = real_model(source, seen.candidate)
+        real = real_model(source)
         how: dict[str, Any] = {"device": request.device, "dtype": request.dtype, "train": request.train}
         with (
             applied(settings, request.device),

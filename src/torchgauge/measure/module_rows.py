@@ -12,7 +12,7 @@ from torchgauge.capture.paths import ModulePaths
 from torchgauge.measure.module_times import ModuleTime
 from torchgauge.measure.op_times import OpTime
 from torchgauge.records import OpRecord
-from torchgauge.source.exported.plain_code import is_plain
+from torchgauge.source.exported.plain_program import is_plain
 
 FORWARD, OPTIMIZER = "forward", "optimizer"
 # By path of the module: its own seconds in each phase.

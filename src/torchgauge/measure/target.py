@@ -67,7 +67,7 @@ def refused(reason: str, asked: Asked) -> Measured:
 
 
 def _ready(source: Source, seen: Seen, request: Request, asked: Asked) -> Any:
-    real = real_model(source, seen.candidate)
+    real = real_model(source)
     return ready(
         real.model,
         seen.candidate,

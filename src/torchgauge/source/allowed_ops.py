@@ -1,20 +1,27 @@
-"""The ops that a model from a file may hold: known ones of torch and torchvision without effects outside the model."""
+"""The ops that a model from a file may hold: known ones of torch and torchvision without effects outside the model.
+
+An op is found by looking its full name (`aten::add.Tensor`) up in torch's own list. The text of a file is never used to
+look up an attribute: `torch.ops.aten.relu.__setattr__` is an attribute, and no op.
+"""
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from weakref import WeakSet
 
 import torch
 from torch import nn
+from torch._ops import OpOverload
 
 from torchgauge.errors import FormatError
 
 _NAMESPACES = frozenset(("aten", "prims", "quantized", "_quantized", "torchvision", "profiler"))
-# They touch files, the interpreter or the settings of torch.
+# They touch files, the interpreter, other processes or the settings of torch.
 _DENIED_BY_NAME = frozenset(
     (
-        "aten::save", "aten::from_file", "aten::backward", "aten::_set_data", "aten::set_data", "aten::_print",
+        "aten::save", "aten::from_file", "aten::backward", "aten::_backward", "aten::dist_backward", "aten::_set_data",
+        "aten::set_data", "aten::_print", "aten::record_stream", "aten::_propagate_xla_data",
         "aten::_cufft_set_plan_cache_max_size", "aten::_cufft_clear_plan_cache", "prim::PythonOp",
         "prim::IgnoredPythonOp", "prim::CallFunctionPython", "prim::rpc_async", "prim::rpc_sync", "prim::rpc_remote",
         "prim::AddStatValue", "prim::TimePoint", "prim::FallbackGraph", "prim::BailOut", "prim::BailoutTemplate",
@@ -55,15 +62,64 @@ def require_allowed(op: str, where: str) -> None:
     namespace = op.partition("::")[0]
     if is_denied(op):
         raise FormatError(f"{where} calls {op}, which has effects outside the model, so it is not run")
-    if op not in _PRIMS and (namespace not in _NAMESPACES or op not in _known_ops()):
+    if op not in _PRIMS and (namespace not in _NAMESPACES or op not in _registry_with(op).names):
         raise FormatError(
             f"{where} calls {op}, which is no op that torchgauge knows, so it is not run: only torch's own are"
         )
 
 
+def find_operator(op: str, overload: str) -> OpOverload | None:
+    """The operator of this name (`aten::add`) and overload (`Tensor`, `default`); None where torch has none."""
+    return _operator(*found) if (found := _registry_with(op).overloads.get(f"{op}.{overload}")) else None
+
+
+def find_dispatched(op: str, overload: str) -> OpOverload | None:
+    """The same, for exported programs: those hold ops of the dispatcher and none that only TorchScript has."""
+    is_dispatched = f"{op}.{overload}".removesuffix(".default") in _registry_with(op).dispatched
+    return find_operator(op, overload) if is_dispatched else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Registry:
+    """Torch's list of operators. `overloads` has the parts of a name by the whole name."""
+
+    names: frozenset[str]
+    overloads: dict[str, tuple[str, str, str]]
+    dispatched: frozenset[str]
+
+
+def _registry_with(op: str) -> _Registry:
+    """Libraries add ops when they are imported: the list is made anew where it lacks this one and has grown."""
+    global _size
+    found = _registry(_size)
+    if op not in found.names:
+        _size = len(torch._C._dispatch_get_all_op_names())
+        found = _registry(_size)
+    return found
+
+
+_size = 0
+
+
+@lru_cache(maxsize=1)
+def _registry(_: int) -> _Registry:
+    parts = [
+        (*schema.name.split("::", 1), schema.overload_name or "default") for schema in torch._C._jit_get_all_schemas()
+    ]
+    return _Registry(
+        names=frozenset(f"{namespace}::{name}" for namespace, name, _ in parts),
+        overloads={
+            f"{namespace}::{name}.{overload}": (namespace, name, overload) for namespace, name, overload in parts
+        },
+        dispatched=frozenset(torch._C._dispatch_get_all_op_names()),
+    )
+
+
 @cache
-def _known_ops() -> frozenset[str]:
-    return frozenset(schema.name for schema in torch._C._jit_get_all_schemas())
+def _operator(namespace: str, name: str, overload: str) -> OpOverload | None:
+    """Of names that torch's registry gave; torch makes the object when it is asked for."""
+    found = getattr(getattr(getattr(torch.ops, namespace), name, None), overload, None)
+    return found if isinstance(found, OpOverload) else None
 
 
 def mark_foreign(model: nn.Module) -> None:

@@ -12,9 +12,9 @@ from torch.jit import ScriptModule
 
 from torchgauge.checkpoint import Entry
 from torchgauge.errors import InputError
-from torchgauge.source.candidate import Candidate, model_dtype
+from torchgauge.source.candidate import model_dtype
 from torchgauge.source.exported import ExportedModel, load_exported
-from torchgauge.source.exported.plain_code import plain_code, takes_tensors
+from torchgauge.source.exported.plain_program import PlainProgram
 from torchgauge.source.matching import find_fit
 from torchgauge.source.opened import Source
 from torchgauge.source.state_names import model_entries
@@ -24,7 +24,6 @@ from torchgauge.units import format_bytes
 
 RANDOM = "random weights: they are not those of a trained model"
 AS_BUILT = "the weights are those that the code gives the model when it builds it"
-NODE_BY_NODE = "the exported program is run node by node, which adds some microseconds to each"
 
 # A model is held while it is built and while it is filled: its own size, and a tensor or two besides.
 _ROOM = 1.2
@@ -39,13 +38,14 @@ class RealModel:
     is_owned: bool = True
 
 
-def real_model(source: Source, candidate: Candidate) -> RealModel:
-    """The model as it is run with this candidate. What the user gave is never written to."""
+def real_model(source: Source) -> RealModel:
+    """The model as it is run. What the user gave is never written to."""
     model, index = source.runnable, source.index
     if index is not None and isinstance(model, ScriptModule):
         return RealModel(_script(model, index.path))
     if isinstance(model, ExportedModel):
-        return _program(_exported(source) if index is not None else model, candidate, is_owned=index is not None)
+        program = PlainProgram(_exported(source) if index is not None else model)
+        return RealModel(program, is_owned=index is not None)
     if index is not None and not source.is_unpickled:
         return _filled(source)
     if _is_valueless(model):
@@ -75,14 +75,6 @@ def _exported(source: Source) -> ExportedModel:
     if missing:
         raise InputError(f"'{source.record.name}' does not hold the values of {missing[0]}, so it cannot be run")
     return model
-
-
-def _program(model: ExportedModel, candidate: Candidate, *, is_owned: bool) -> RealModel:
-    """As the code that torch itself makes of an export; its own steps are for those who follow it."""
-    plain = plain_code(model) if takes_tensors(model, candidate.args, candidate.kwargs) else None
-    if plain is None:
-        return RealModel(model, (NODE_BY_NODE,), is_owned)
-    return RealModel(plain, (), is_owned)
 
 
 def _value(entry: Entry | None) -> torch.Tensor | None:

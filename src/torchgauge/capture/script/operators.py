@@ -13,7 +13,7 @@ from torchgauge.capture.script.pieces import bounded
 from torchgauge.capture.script.program import Unsupported
 from torchgauge.capture.script.tensor_questions import QUESTIONS, as_tensor, make_tensor, number_to_tensor
 from torchgauge.errors import ForwardError
-from torchgauge.source.allowed_ops import is_denied
+from torchgauge.source.allowed_ops import find_operator, is_denied
 
 _MAKERS: dict[str, Callable[..., Any]] = {
     "aten::tensor": make_tensor,
@@ -53,11 +53,9 @@ def _refuse(op: str) -> Callable[..., Any]:
 def _dispatched(schema: Any) -> Callable[..., Any]:
     if is_denied(schema.name):
         return _refuse(schema.name)
-    namespace, _, name = schema.name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), name, None)
-    if packet is None:
+    function = find_operator(schema.name, schema.overload_name or "default")
+    if function is None:
         raise Unsupported(schema.name)
-    function = getattr(packet, schema.overload_name or "default")
     keywords = tuple(argument.name for argument in schema.arguments if argument.kwarg_only)
     if not keywords:
         return bounded(schema.name, function)

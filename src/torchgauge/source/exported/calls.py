@@ -12,7 +12,8 @@ from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.while_loop import while_loop_op
 
 from torchgauge.errors import FormatError
-from torchgauge.source.allowed_ops import require_allowed
+from torchgauge.source.allowed_ops import find_dispatched, require_allowed
+from torchgauge.source.exported.program import Body
 
 # Checks that the export added: the model itself does not make them.
 _CHECK_NAMES = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
@@ -24,14 +25,28 @@ CHECKS = frozenset(
     for overload in packet.overloads()
 )
 
-_LARGEST = 1 << 63  # sizes have 64 bits; Python's integers have no end, and a file could ask for a very long one
+# Sizes have 64 bits. Python's integers have no end: a file could ask for one that fills the memory.
+_LARGEST = 1 << 63
 
 
-def _multiply(left: Any, right: Any) -> Any:
-    product = left * right
-    if abs(product) > _LARGEST:
+def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Arithmetic on sizes: it takes and gives numbers and truth values, none of them long, and nothing else."""
+
+    def run(*values: Any) -> Any:
+        for value in values:
+            _require_number(value)
+        result = function(*values)
+        _require_number(result)
+        return result
+
+    return run
+
+
+def _require_number(value: Any) -> None:
+    if type(value) not in (int, float, bool):
+        raise TypeError(f"arithmetic on sizes takes numbers, not {type(value).__name__}")
+    if type(value) is int and abs(value) > _LARGEST:
         raise OverflowError("a size of the exported program does not fit into 64 bits")
-    return product
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -40,14 +55,48 @@ def _power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-# Arithmetic on sizes.
-_PYTHON: dict[str, Callable[..., Any]] = {
-    f"_operator.{name}": getattr(operator, name)
-    for name in ("add", "sub", "floordiv", "truediv", "mod", "neg", "pos", "eq", "ne", "lt", "le", "gt",
-                 "ge", "and_", "or_", "not_", "getitem")
-} | {
-    "_operator.mul": _multiply,
+def _shift_left(number: int, places: int) -> int:
+    if places > 64:
+        raise OverflowError("a size of the exported program does not fit into 64 bits")
+    return number << places
+
+
+def _sum(numbers: Any) -> Any:
+    if not isinstance(numbers, list | tuple):
+        raise TypeError(f"torch.sym_sum takes a list of sizes, not {type(numbers).__name__}")
+    for number in numbers:
+        _require_number(number)
+    return sum(numbers)
+
+
+def _item(items: Any, index: Any) -> Any:
+    """One of several results."""
+    if not isinstance(items, list | tuple) or type(index) is not int:
+        raise TypeError(f"one result of several is taken by its number, not {type(index).__name__}")
+    return items[index]
+
+
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "_operator.add": operator.add,
+    "_operator.sub": operator.sub,
+    "_operator.mul": operator.mul,
+    "_operator.floordiv": operator.floordiv,
+    "_operator.truediv": operator.truediv,
+    "_operator.mod": operator.mod,
     "_operator.pow": _power,
+    "_operator.lshift": _shift_left,
+    "_operator.rshift": operator.rshift,
+    "_operator.neg": operator.neg,
+    "_operator.pos": operator.pos,
+    "_operator.eq": operator.eq,
+    "_operator.ne": operator.ne,
+    "_operator.lt": operator.lt,
+    "_operator.le": operator.le,
+    "_operator.gt": operator.gt,
+    "_operator.ge": operator.ge,
+    "_operator.and_": operator.and_,
+    "_operator.or_": operator.or_,
+    "_operator.not_": operator.not_,
     "math.ceil": math.ceil,
     "math.floor": math.floor,
     "math.trunc": math.trunc,
@@ -58,11 +107,13 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "torch.sym_not": operator.not_,
     "torch.sym_ite": lambda condition, yes, no: yes if condition else no,
     "torch._sym_sqrt": math.sqrt,
-}  # fmt: skip
+}
+_PYTHON = {name: _on_numbers(function) for name, function in _ARITHMETIC.items()}
+_PYTHON |= {"_operator.getitem": _item, "torch.sym_sum": _sum}
 
 
 def function_named(target: str, where: str) -> Callable[..., Any] | None:
-    """The function that a node of an archive calls; None for a check that is left out."""
+    """The function that a node of an archive calls, from tables; None for a check that is left out."""
     if target in _PYTHON:
         return _PYTHON[target]
     match target.split("."):
@@ -70,7 +121,7 @@ def function_named(target: str, where: str) -> Callable[..., Any] | None:
             return run_higher_order(name)
         case ["torch", "ops", namespace, name, overload]:
             require_allowed(f"{namespace}::{name}", where)
-            found = getattr(getattr(getattr(torch.ops, namespace), name), overload, None)
+            found = find_dispatched(f"{namespace}::{name}", overload)
             if found is not None:
                 return None if found in CHECKS else found
     raise FormatError(f"{where} calls {target}, which torchgauge does not know, so it is not run")
@@ -83,11 +134,17 @@ def run_higher_order(name: str) -> Callable[..., Any]:
     return found
 
 
-# What a graph is to a higher-order op: a function of its inputs that gives a tuple.
-Body = Callable[..., tuple[Any, ...]]
+_AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "xla")
+
+
+def _require_bodies(*bodies: Any) -> None:
+    for body in bodies:
+        if not isinstance(body, Body):
+            raise TypeError(f"a higher-order op takes graphs, not {type(body).__name__}")
 
 
 def _with_grad_mode(enabled: bool, body: Body, *args: Any) -> tuple[Any, ...]:
+    _require_bodies(body)
     with torch.set_grad_enabled(enabled):
         return body(*args)
 
@@ -95,16 +152,21 @@ def _with_grad_mode(enabled: bool, body: Body, *args: Any) -> tuple[Any, ...]:
 def _with_autocast(
     device: str, dtype: torch.dtype | None, enabled: bool, cache: bool | None, body: Body, *args: Any
 ) -> tuple[Any, ...]:
+    _require_bodies(body)
+    if device not in _AUTOCAST_DEVICES:
+        raise TypeError("autocast takes a kind of device")
     with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=cache):
         return body(*args)
 
 
 def _cond(condition: Any, yes: Body, no: Body, operands: Any = ()) -> Any:
     """Torch's own op, so that whoever follows the run sees a branch."""
+    _require_bodies(yes, no)
     return cond_op(condition, yes, no, operands)
 
 
 def _while_loop(condition: Body, body: Body, carried: Any, additional: Any = ()) -> Any:
+    _require_bodies(condition, body)
     return while_loop_op(lambda *args: condition(*args)[0], body, tuple(carried), tuple(additional))
 
 

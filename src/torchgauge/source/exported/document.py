@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -147,6 +148,7 @@ def _places(node: dict[str, Any]) -> tuple[Place, ...]:
 
 
 def _argument(argument: dict[str, Any], where: str) -> Any:
+    """A value as an op takes it: of the type that its kind says, names of other values aside."""
     kind, value = _tagged(argument)
     match kind:
         case "as_none":
@@ -162,20 +164,41 @@ def _argument(argument: dict[str, Any], where: str) -> Any:
         case "as_layout":
             return _LAYOUTS[value]
         case "as_device":
-            return torch.device(value["type"], value["index"]) if value.get("index") is not None else _device(value)
+            return _device(value)
         case "as_graph":
             return read_graph(value["graph"], where)
         case "as_complex":
-            return complex(value["real"], value["imag"])
-        case "as_int" | "as_ints" | "as_float" | "as_floats" | "as_string" | "as_strings" | "as_bool" | "as_bools":
-            return value
+            return complex(_plain("as_float", value["real"]), _plain("as_float", value["imag"]))
+        case "as_int" | "as_float" | "as_bool" | "as_string":
+            return _plain(kind, value)
+        case "as_ints" | "as_floats" | "as_bools" | "as_strings":
+            return [_plain(kind[:-1], item) for item in value]
         case "as_int_lists" | "as_float_lists":
-            return value
+            return [[_plain(kind.removesuffix("_lists"), item) for item in row] for row in value]
     raise FormatError(f"{where} has an argument of the kind '{kind}', which torchgauge does not know")
 
 
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "as_int": (int,),
+    "as_float": (float, int, str),
+    "as_bool": (bool,),
+    "as_string": (str,),
+}
+# JSON has no such numbers, so the format writes them as texts.
+_NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+
+
+def _plain(kind: str, value: Any) -> Any:
+    if type(value) not in _PLAIN[kind] or (type(value) is int and abs(value) >= 1 << 64):
+        raise TypeError(f"a value of the kind '{kind}' that is none")
+    if kind == "as_float":
+        return _NOT_FINITE[value] if isinstance(value, str) else float(value)
+    return value
+
+
 def _device(value: dict[str, Any]) -> torch.device:
-    return torch.device(value["type"])
+    index = value.get("index")
+    return torch.device(value["type"]) if index is None else torch.device(value["type"], index)
 
 
 def _scalar(value: dict[str, Any]) -> Any:
@@ -184,5 +207,5 @@ def _scalar(value: dict[str, Any]) -> Any:
         return None
     for kind in ("as_int", "as_float", "as_bool"):
         if kind in value:
-            return value[kind]
+            return _plain(kind, value[kind])
     return Ref(_name(value))

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from torchgauge.source.candidate import Candidate, make_tensor
-from torchgauge.source.exported.program import Call, Graph, Program, assign, resolve
+from torchgauge.source.exported.program import Body, Call, Graph, Program, assign, resolve
 from torchgauge.source.exported.stages import Segment, segment_graph
 
 
@@ -56,7 +56,7 @@ class Engine:
                 values.pop(name, None)
         return values
 
-    def _body(self, graph: Graph, call: Call) -> Callable[..., tuple[Any, ...]]:
+    def _body(self, graph: Graph, call: Call) -> Body:
         """A graph that is given to a higher-order op, as a function."""
         key = id(graph)
         if key not in self._bodies:
@@ -67,7 +67,7 @@ class Engine:
             outputs = resolve(graph.outputs, self.run(segment, args))
             return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
 
-        return run
+        return Body(run)
 
     def _call(self, segment: Segment, values: dict[str, Any]) -> tuple[Any, ...]:
         self._next = segment
@@ -87,7 +87,10 @@ class Engine:
         if name in self._constants:
             return self._constants[name]
         path, _, leaf = self._homes[name].rpartition(".")
-        return getattr(self.stages[path], leaf)
+        stage = self.stages[path]
+        held = stage._parameters[leaf] if leaf in stage._parameters else stage._buffers[leaf]
+        assert held is not None
+        return held
 
 
 class _Values(dict[str, Any]):

@@ -46,6 +46,16 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
+class Body:
+    """What a graph is to the higher-order op that it is given to: a function of its inputs that gives a tuple."""
+
+    run: Callable[..., tuple[Any, ...]]
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        return self.run(*args)
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
     """An input of the model: a tensor of this shape and type, or a fixed value that the graph does not read."""
 

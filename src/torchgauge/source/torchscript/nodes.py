@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,12 @@ from torchgauge.source.torchscript.scopes import Scopes, is_flat
 
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
 _PLAIN = (bool, int, float, str)
+# Attributes of a node that are texts and numbers, by the name of their kind.
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "s": lambda node, name: node.s(name),
+    "i": lambda node, name: node.i(name),
+    "f": lambda node, name: node.f(name),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +66,10 @@ def _method_nodes(path: str, method: str, graph: Any, types: frozenset[str]) -> 
 
 
 def _attributes(node: Any) -> dict[str, Any]:
-    own = {name: getattr(node, node.kindOf(name))(name) for name in node.attributeNames()}
-    return {name: value for name, value in own.items() if isinstance(value, _PLAIN)} | dict(_constants(node))
+    own = {
+        name: _READERS[kind](node, name) for name in node.attributeNames() if (kind := node.kindOf(name)) in _READERS
+    }
+    return own | dict(_constants(node))
 
 
 def _constants(node: Any) -> Iterator[tuple[str, Any]]:
