@@ -25,7 +25,7 @@ from torchgauge.records import (
     TensorSpec,
 )
 from torchgauge.statistics import statistics_from_document
-from torchgauge.stored import stored_from_document
+from torchgauge.stored import adapter_from_document, stored_from_document, training_from_document
 
 
 def capture_from_document(document: Any, name: str) -> Capture:
@@ -77,6 +77,8 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         energy=energy_from_document(document),
         advice=tuple(document.get("advice", ())),
         plan=document.get("plan"),
+        training=training_from_document(document),
+        adapter=adapter_from_document(document),
     )
 
 

@@ -1,11 +1,11 @@
-"""Tensors in files: their totals, and their form in the JSON document and back."""
+"""What files hold: tensors and their totals, the training they are of, adapters; in the JSON document and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from torchgauge.records import PickleImport, StoredRecord, StoredTensor, TensorSpec
+from torchgauge.records import AdapterRecord, PickleImport, StoredRecord, StoredTensor, TensorSpec, TrainingRecord
 
 TOTALS = ("stored_elements", "logical_params", "optimizer_elements", "stored_bytes")
 
@@ -107,3 +107,48 @@ def _tensor(row: Mapping[str, Any]) -> StoredTensor:
         module=row.get("module"),
         module_type=row.get("module_type"),
     )
+
+
+def training_member(found: TrainingRecord | None) -> dict[str, Any] | None:
+    """`optimizer` and `scheduler` are the first of theirs; nearly always the only ones."""
+    if found is None:
+        return None
+    return {
+        "made_by": found.made_by,
+        "model": found.model,
+        "epoch": found.epoch,
+        "step": found.step,
+        "best_metric": found.best_metric and dict(found.best_metric),
+        "metrics": dict(found.metrics),
+        "arguments": dict(found.arguments),
+        "optimizer": dict(found.optimizers[0]) if found.optimizers else None,
+        "optimizers": [dict(one) for one in found.optimizers],
+        "scheduler": dict(found.schedulers[0]) if found.schedulers else None,
+        "schedulers": [dict(one) for one in found.schedulers],
+        "ema": found.ema and dict(found.ema),
+        "rng": found.rng and dict(found.rng),
+        "scaler": found.scaler and dict(found.scaler),
+    }
+
+
+def training_from_document(document: Mapping[str, Any]) -> TrainingRecord | None:
+    row = document.get("training")
+    if row is None:
+        return None
+    single = {name: row[name] for name in TrainingRecord.__slots__ if name not in ("optimizers", "schedulers")}
+    return TrainingRecord(**single, optimizers=tuple(row["optimizers"]), schedulers=tuple(row["schedulers"]))
+
+
+def adapter_member(found: AdapterRecord | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    facts = {name: getattr(found, name) for name in AdapterRecord.__slots__}
+    shares = {"trainable_share": found.trainable_share, "share_of_adapted": found.share_of_adapted}
+    return facts | {"targets": list(found.targets), "settings": dict(found.settings)} | shares
+
+
+def adapter_from_document(document: Mapping[str, Any]) -> AdapterRecord | None:
+    row = document.get("adapter")
+    if row is None:
+        return None
+    return AdapterRecord(**{name: row[name] for name in AdapterRecord.__slots__} | {"targets": tuple(row["targets"])})

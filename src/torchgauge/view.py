@@ -10,7 +10,7 @@ from torchgauge.measured import trace_member
 from torchgauge.records import SCHEMA_VERSION, ArchitectureRecord, Capture
 from torchgauge.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
 from torchgauge.statistics import against_member, summary_member, weight_rows
-from torchgauge.stored import pickle_member
+from torchgauge.stored import adapter_member, pickle_member, training_member
 from torchgauge.tree import Figures, Node, build_tree
 
 __all__ = ["Row", "View"]
@@ -131,6 +131,8 @@ class View:
             "weight_summary": self.weight_summary and dict(self.weight_summary),
             "against": against_member(capture.statistics),
             "pickle": pickle_member(capture.stored),
+            "training": training_member(capture.training),
+            "adapter": adapter_member(capture.adapter),
             "measurements": self.measurements and dict(self.measurements),
             "trace": trace_member(capture.measured),
             "energy": self.energy and dict(self.energy),

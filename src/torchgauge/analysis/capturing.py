@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import ForwardError, InputError
-from torchgauge.records import ArchitectureRecord, Capture, RunRecord
+from torchgauge.records import AdapterRecord, ArchitectureRecord, Capture, RunRecord
 
 if TYPE_CHECKING:
     from torchgauge.capture import Seen
@@ -69,7 +69,7 @@ def stored_capture(source: Source) -> Capture:
 
     index = source.stored
     # First: what it takes for a while is free again for the records, which stay.
-    architecture = describe_shapes(model_shapes(index))
+    architecture = describe_shapes(model_shapes(index)) if index.adapter is None else describe_adapter(index.adapter)
     params = param_records(index)
     return Capture(
         **_circumstances(source),
@@ -80,6 +80,12 @@ def stored_capture(source: Source) -> Capture:
         ops=(),
         architecture=architecture,
     )
+
+
+def describe_adapter(adapter: AdapterRecord) -> ArchitectureRecord:
+    """Its factors are matrices, but no model."""
+    known = {"rank": adapter.rank, "alpha": adapter.alpha, "targets": list(adapter.targets) or None}
+    return ArchitectureRecord(f"{adapter.method} adapter", {}, {k: v for k, v in known.items() if v is not None})
 
 
 def _circumstances(source: Source, device: str = "cpu") -> dict[str, Any]:
@@ -93,4 +99,6 @@ def _circumstances(source: Source, device: str = "cpu") -> dict[str, Any]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "stored": None if source.index is None else stored_record(source),
+        "training": None if source.index is None else source.index.training,
+        "adapter": None if source.index is None else source.index.adapter,
     }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SCAN_MEMBERS = (
     "schema_version", "tool", "created", "environment", "target", "capture", "architecture", "totals", "weights",
-    "weight_summary", "against", "pickle",
+    "weight_summary", "against", "pickle", "training", "adapter",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from torchgauge.checkpoint.index import Entry, Index
 from torchgauge.checkpoint.pickle_values import Storage
 from torchgauge.checkpoint.pickles import PickleMachine, scan_followers
 from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.training import describe_training
 from torchgauge.checkpoint.walking import walk
 from torchgauge.checkpoint.zip_directory import has_directory
 from torchgauge.checkpoint.zip_local import LocalHeader, noted_size, read_local, record_end
@@ -57,6 +58,7 @@ def _read(source: ByteSource, log: ImportLog) -> Index:
         entries=unpack_packed(listing.entries),
         imports=log.imports,
         modules=tuple(found.modules),
+        training=describe_training(pickle.value, listing.entries),
         metadata={
             "model_prefix": listing.model_prefix,
             "archive_version": None,

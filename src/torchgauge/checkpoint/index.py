@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from math import prod
 from typing import Any
 
-from torchgauge.records import TensorSpec
+from torchgauge.records import AdapterRecord, TensorSpec, TrainingRecord
 from torchgauge.stored import file_totals
 
 
@@ -104,6 +104,8 @@ class Index:
     modules: tuple[PickledModule, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    training: TrainingRecord | None = None
+    adapter: AdapterRecord | None = None
 
     @property
     def unique(self) -> list[Entry]:

@@ -13,6 +13,7 @@ from torchgauge.checkpoint.pickle_values import Storage
 from torchgauge.checkpoint.pickles import PickleMachine
 from torchgauge.checkpoint.registry import FILES, Progress, opens
 from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.training import describe_training
 from torchgauge.checkpoint.walking import walk
 from torchgauge.errors import FormatError
 
@@ -97,5 +98,6 @@ def _index(source: ByteSource, log: ImportLog, value: Any, places: dict[str, Pla
         entries=unpack_packed(listing.entries),
         imports=log.imports,
         modules=tuple(found.modules),
+        training=describe_training(value, listing.entries),
         metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
     )

@@ -17,12 +17,14 @@ from torchgauge.checkpoint import (
     torch_zip,
     torchscript_archive,
 )
+from torchgauge.checkpoint.adapter import with_adapter
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import FOLDERS, Progress, find_format, silent
 from torchgauge.checkpoint.signatures import describe, describe_folder
 from torchgauge.checkpoint.single_file import open_file, sniff_file
+from torchgauge.checkpoint.trainer_files import with_trainer_files
 from torchgauge.errors import FormatError
 
 FORMAT_MODULES = (
@@ -41,16 +43,23 @@ def open_checkpoint(path: str | os.PathLike[str], *, progress: Progress | None =
         return _open(os.fspath(path), progress or silent)
 
 
-def _open(place: str, report: Progress) -> Index:
+def _open(place: str, report: Progress, *, is_base: bool = False) -> Index:
+    """`is_base`: of an adapter, which may not send us from one base to the next."""
     if not os.path.isdir(place):
-        return open_file(place, report)
+        index = open_file(place, report)
+        return index if is_base else with_adapter(index, os.path.dirname(place), _open_base)
     try:
         found = find_format(FOLDERS, place)
         if found is None:
             raise FormatError(f"{place} is {describe_folder(place)}: none of its files is a PyTorch checkpoint")
-        return found.opens(place, report)
+        index = with_trainer_files(found.opens(place, report), place)
+        return index if is_base else with_adapter(index, place, _open_base)
     except OSError as error:
         raise FormatError(f"{place} could not be read: {error.strerror or error}") from error
+
+
+def _open_base(place: str) -> Index:
+    return _open(place, silent, is_base=True)
 
 
 def sniff(path: str | os.PathLike[str]) -> str | None:

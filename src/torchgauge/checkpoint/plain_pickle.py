@@ -15,6 +15,7 @@ from torchgauge.checkpoint.pickles import GLOBAL_LINE, PROTOCOL_MARKS, PickleMac
 from torchgauge.checkpoint.registry import FILES, Progress, opens
 from torchgauge.checkpoint.safetensors_file import is_safetensors
 from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.training import describe_training
 from torchgauge.checkpoint.walking import walk
 from torchgauge.errors import FormatError
 
@@ -62,6 +63,7 @@ def _read(source: ByteSource, log: ImportLog) -> Index:
         entries=listing.entries,
         imports=log.imports,
         modules=tuple(found.modules),
+        training=describe_training(value, listing.entries),
         metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
         warnings=tuple(warnings),
     )

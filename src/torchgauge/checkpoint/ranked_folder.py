@@ -14,6 +14,8 @@ from torchgauge.checkpoint.byte_source import is_file_name, opened
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
 from torchgauge.checkpoint.single_file import open_file
+from torchgauge.checkpoint.training import merge_training
+from torchgauge.records import TrainingRecord
 
 # Text files that name the folder of the last step.
 _POINTERS = {"latest": "{}", "latest_checkpointed_iteration.txt": "iter_{:0>7}"}
@@ -120,7 +122,18 @@ def _joined(folder: str, layout: str, parts: list[_Part], indexes: list[Index]) 
         modules=tuple(module for index in models for module in index.modules) if is_one else (),
         metadata={"model_prefix": models[0].metadata.get("model_prefix", "") if is_one else ""},
         warnings=(*_remarks(models, entries), *(warning for index in indexes for warning in index.warnings)),
+        training=merge_training([_training_of(part, index) for part, index in zip(parts, indexes, strict=True)]),
     )
+
+
+def _training_of(part: _Part, index: Index) -> TrainingRecord | None:
+    """All that an optimizer's file holds is its state: master weights too, which lie beside the moments."""
+    found = index.training
+    if not part.is_optimizer or found is None or not found.optimizers:
+        return found
+    unique = index.unique
+    whole = {"name": "optimizer", "state_bytes": sum(e.nbytes for e in unique), "state_tensors": len(unique)}
+    return replace(found, optimizers=({**found.optimizers[0], **whole},))
 
 
 def _labelled(part: _Part, entries: Iterable[Entry], *, keeps_names: bool) -> Iterator[Entry]:

@@ -16,6 +16,7 @@ from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.checkpoint.ranked_folder import is_ranked
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
 from torchgauge.checkpoint.single_file import open_file
+from torchgauge.checkpoint.training import merge_training
 from torchgauge.errors import FormatError
 
 _INDEX_SUFFIX = ".index.json"
@@ -107,6 +108,7 @@ def _merge(folder: str, parts: list[Index], notes: Any, warnings: Iterable[str] 
         modules=tuple(module for part in parts for module in part.modules),
         metadata={"model_prefix": prefixes.pop() if len(prefixes) == 1 else "", "index": _plain(notes)},
         warnings=(*warnings, *(warning for part in parts for warning in part.warnings)),
+        training=merge_training([part.training for part in parts]),
     )
 
 

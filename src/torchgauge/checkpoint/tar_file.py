@@ -17,6 +17,7 @@ from torchgauge.checkpoint.pickles import PickleMachine
 from torchgauge.checkpoint.rebuild import sizes, whole
 from torchgauge.checkpoint.registry import FILES, Progress, opens
 from torchgauge.checkpoint.torch_zip import top_level_keys
+from torchgauge.checkpoint.training import describe_training
 from torchgauge.checkpoint.walking import walk
 from torchgauge.errors import FormatError
 
@@ -74,6 +75,7 @@ def _read(source: ByteSource, log: ImportLog) -> Index:
         entries=listing.entries,
         imports=log.imports,
         modules=tuple(found.modules),
+        training=describe_training(value, listing.entries),
         metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
     )
 

@@ -15,6 +15,7 @@ from torchgauge.checkpoint.pickle_values import Data, Global, Storage, any_stora
 from torchgauge.checkpoint.pickles import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
 from torchgauge.checkpoint.rebuild import whole
 from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens
+from torchgauge.checkpoint.training import describe_training
 from torchgauge.checkpoint.walking import walk
 from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
 from torchgauge.checkpoint.zip_directory import Record
@@ -53,6 +54,7 @@ def _read(archive: ZipArchive, log: ImportLog) -> Index:
         entries=unpack_packed(listing.entries),
         imports=log.imports,
         modules=tuple(found.modules),
+        training=describe_training(value, listing.entries),
         metadata={
             "model_prefix": listing.model_prefix,
             "archive_version": facts.version,

@@ -171,7 +171,7 @@ def state_attributes(state: Any) -> dict[Any, Any]:
 
 def children(value: Any) -> Iterator[_Child]:
     if isinstance(value, dict):
-        yield from (_Child((_text(key),), item) for key, item in value.items())
+        yield from (_Child((key_text(key),), item) for key, item in value.items())
     elif isinstance(value, list | tuple):
         yield from (_Child((str(number),), item) for number, item in enumerate(value))
     elif isinstance(value, Tensor):
@@ -210,13 +210,13 @@ def _module_children(value: Instance) -> Iterator[_Child]:
     for group, role in known.items():
         items = state.get(group)
         for key, item in items.items() if isinstance(items, dict) else ():
-            yield _Child((_text(key),), item, role)
+            yield _Child((key_text(key),), item, role)
     for key, item in state.items():
         if key not in known:
-            yield _Child((_text(key),), item, Role.OTHER)
+            yield _Child((key_text(key),), item, Role.OTHER)
 
 
-def _text(key: Any) -> str:
+def key_text(key: Any) -> str:
     if isinstance(key, str) and key.isascii():
         return key
     if isinstance(key, Key):

@@ -7,6 +7,7 @@ from torchgauge.records.model import ArchitectureRecord, InputRecord, ModuleReco
 from torchgauge.records.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
 from torchgauge.records.run import Allocation, Environment, RunRecord, StepMemory, TargetRecord
 from torchgauge.records.tensor import ITEM_BITS, TensorSpec, tensor_specs
+from torchgauge.records.training import AdapterRecord, TrainingRecord
 
 __all__ = [
     "CATEGORIES",
@@ -15,6 +16,7 @@ __all__ = [
     "ITEM_BITS",
     "SCHEMA_VERSION",
     "UNCOUNTED",
+    "AdapterRecord",
     "Allocation",
     "ArchitectureRecord",
     "Capture",
@@ -35,6 +37,7 @@ __all__ = [
     "TargetRecord",
     "TensorSpec",
     "TraceRecord",
+    "TrainingRecord",
     "WeightStatistics",
     "tensor_specs",
 ]

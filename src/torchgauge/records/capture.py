@@ -11,6 +11,7 @@ from torchgauge.records.files import StoredRecord
 from torchgauge.records.model import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.records.op import OpRecord
 from torchgauge.records.run import Environment, RunRecord, TargetRecord
+from torchgauge.records.training import AdapterRecord, TrainingRecord
 
 SCHEMA_VERSION = 1
 
@@ -36,6 +37,8 @@ class Capture:
     energy: EnergyFacts | None = None
     advice: tuple[Mapping[str, Any], ...] = ()
     plan: Mapping[str, Any] | None = None
+    training: TrainingRecord | None = None
+    adapter: AdapterRecord | None = None
 
     @property
     def has_code(self) -> bool:

@@ -7,13 +7,12 @@ from pathlib import PurePath
 from typing import Any
 
 from torchgauge.report.escape import visible
+from torchgauge.report.training_facts import Fact as Fact
+from torchgauge.report.training_facts import adapter_facts, training_facts
 from torchgauge.units import format_bytes, format_exact
 from torchgauge.view import View
 
 _LONGEST = 80  # of a value in the metadata
-
-# Name, value, remark.
-Fact = tuple[str, str, str]
 
 
 def origin_facts(view: View) -> list[Fact]:
@@ -27,7 +26,7 @@ def origin_facts(view: View) -> list[Fact]:
         facts.append(("Format", visible(target.format), _files_text(target.files)))
     if target.metadata:
         facts.append(("Archive", "", _metadata_text(target.metadata)))
-    return facts
+    return [*facts, *adapter_facts(view.capture.adapter), *training_facts(view.capture.training)]
 
 
 def _metadata_text(metadata: Mapping[str, str]) -> str:

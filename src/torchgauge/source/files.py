@@ -13,7 +13,7 @@ from torch import nn
 
 from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
 from torchgauge.errors import TargetError, TorchgaugeError, errors_as_torchgauge
-from torchgauge.records import TargetRecord
+from torchgauge.records import AdapterRecord, TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.exported import load_exported
 from torchgauge.source.identify import identify
@@ -27,6 +27,7 @@ from torchgauge.source.unpickling import can_unpickle, unpickle
 Progress = Callable[[int, int, str], None]
 _LOADERS: dict[str, Callable[[str], nn.Module]] = {"torchscript": load_torchscript, "exported": load_exported}
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
+_WITHOUT_ADAPTER = "the figures of the model are those of the base, without the adapter"
 _UNPACKED = "the weights are stored in packed form: the figures of the model are those with unpacked ones"
 # Tied and rounded sizes differ a little; code of another size differs a lot.
 _SAME_SIZE = 0.02
@@ -66,6 +67,8 @@ def _open_code(index: Index, opening: Opening) -> Source:
 
 
 def _open_given_code(index: Index, opening: Opening) -> Source | None:
+    if opening.code is not None and index.adapter is not None:
+        return _open_base(index, index.adapter, opening, opening.code)
     if opening.code is not None:
         return _join(index, opening, opening.code)
     if not (opening.allow_pickle and can_unpickle(index)):
@@ -73,6 +76,14 @@ def _open_given_code(index: Index, opening: Opening) -> Source | None:
     model = unpickle(index)
     known = with_roles_of(model, index)
     return Source(model, _record(index, opening, "unpickled"), index=known, is_unpickled=True)
+
+
+def _open_base(index: Index, adapter: AdapterRecord, opening: Opening, code: Source) -> Source:
+    """The code of an adapter is that of its base: the adapter's tensors are not among the model's."""
+    model = code.runnable
+    known = replace(adapter, base_params=sum(parameter.numel() for parameter in model.parameters()))
+    record = _record(index, opening, f"base: {code.record.name}")
+    return Source(model, record, code.build_real, replace(index, adapter=known), (_WITHOUT_ADAPTER,))
 
 
 def _record(index: Index, opening: Opening, remark: str = "") -> TargetRecord:
@@ -96,6 +107,8 @@ def _open_archive(index: Index, opening: Opening) -> Source:
 
 
 def _identify(index: Index, opening: Opening) -> Source:
+    if index.adapter is not None:
+        return Source(None, _record(index, opening), index=index)
     shapes = logical_shapes(index)
     # A tensor that is another's storage is tied: without it the names tell so.
     shared = {name for name, entry in model_entries(index).items() if entry.shared_with is not None}

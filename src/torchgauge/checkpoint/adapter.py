@@ -1,0 +1,114 @@
+"""Adapters: weights that change another model. LoRA and other methods of PEFT, with the config beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torchgauge.checkpoint.byte_source import opened
+from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.index import Entry, Index, Role
+from torchgauge.checkpoint.json_text import parse_json
+from torchgauge.checkpoint.limits import JSON_BYTES
+from torchgauge.checkpoint.plain_values import number_of, plain_value
+from torchgauge.errors import FormatError
+from torchgauge.records import AdapterRecord
+
+CONFIG = "adapter_config.json"
+# As PEFT, diffusers and kohya's scripts call the two factors of an update: (rank × in) and (out × rank).
+_DOWN = re.compile(r"(.*?)[._](lora_A|lora_down|lora\.down|lora_embedding_A)(?:\.\w+)?(?:\.weight)?")
+_UP = re.compile(r"(.*?)[._](lora_B|lora_up|lora\.up|lora_embedding_B)(?:\.\w+)?(?:\.weight)?")
+_MARKS = {
+    "LORA": re.compile(r"lora_(A|B|down|up|magnitude_vector|embedding_[AB])|\.lora\.(down|up)\."),
+    "IA3": re.compile(r"ia3_l"),
+    "PROMPT_TUNING": re.compile(r"^prompt_embeddings$|prompt_encoder"),
+    "ADALORA": re.compile(r"lora_E"),
+    "LOHA": re.compile(r"hada_w1"),
+    "LOKR": re.compile(r"lokr_w1"),
+    "OFT": re.compile(r"\boft_r\b"),
+    "VERA": re.compile(r"vera_lambda"),
+}
+_TITLES = {"LORA": "LoRA", "ADALORA": "AdaLoRA", "LOHA": "LoHa", "LOKR": "LoKr", "VERA": "VeRA", "IA3": "IA3"}
+_OWN = (
+    "peft_type", "base_model_name_or_path", "r", "lora_alpha", "target_modules", "auto_mapping", "revision",
+    "inference_mode",
+)  # fmt: skip
+
+
+def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -> Index:
+    """The index as that of an adapter, where there is a config of one beside it or its names are those of one."""
+    path = os.path.join(folder, CONFIG)
+    config: dict[str, Any] = {}
+    warnings = index.warnings
+    own = [entry for entry in index.entries if entry.role in (Role.PARAMETER, Role.OTHER)]
+    if os.path.isfile(path):
+        try:
+            with opened(path) as source:
+                if source.size > JSON_BYTES:
+                    raise FormatError("too large")
+                config = parse_json(source.read(0, source.size), CONFIG)
+        except FormatError as error:
+            warnings = (*warnings, f"{CONFIG} was not used: {error}")
+    marked = {kind: sum(bool(mark.search(entry.name)) for entry in own) for kind, mark in _MARKS.items()}
+    likely = max(marked, key=lambda kind: marked[kind])
+    # Beside a config every tensor is the adapter's; without one nearly all must be called so.
+    if not config.get("peft_type") and (not own or 2 * marked[likely] < len(own)):
+        return replace(index, warnings=warnings)
+    stated = config.get("peft_type")
+    method = _title(stated if isinstance(stated, str) else likely, config, own)
+    record = _described(method, config, own)
+    base = config.get("base_model_name_or_path")
+    if isinstance(base, str) and (params := _base_params(base, open_base)) is not None:
+        record = replace(record, base_params=params)
+    return replace(index, adapter=record, warnings=warnings)
+
+
+def _title(kind: str, config: Mapping[str, Any], entries: list[Entry]) -> str:
+    if config.get("use_dora") is True or any("lora_magnitude_vector" in entry.name for entry in entries):
+        return "DoRA"
+    return _TITLES.get(kind.upper()) or printable(kind).replace("_", " ").lower()
+
+
+def _described(method: str, config: Mapping[str, Any], entries: list[Entry]) -> AdapterRecord:
+    downs = {match[1]: entry for entry in entries if (match := _DOWN.fullmatch(entry.name))}
+    ups = {match[1]: entry for entry in entries if (match := _UP.fullmatch(entry.name))}
+    sizes = [_adapted(downs[place], ups[place]) for place in downs.keys() & ups.keys()]
+    ranks = {min(entry.spec.shape) for entry in downs.values() if len(entry.spec.shape) == 2}
+    stated, alpha = number_of(config.get("r")), number_of(config.get("lora_alpha"))
+    places = downs or dict.fromkeys(entry.name.rpartition(".")[0] for entry in entries)
+    targets = config.get("target_modules")
+    named = targets if isinstance(targets, list) else [targets] if isinstance(targets, str) else []
+    base = config.get("base_model_name_or_path")
+    settings = {key: value for key, value in plain_value(dict(config)).items()
+                if key not in _OWN and value not in (None, {}, [], False)}  # fmt: skip
+    return AdapterRecord(
+        method=method,
+        base_model=printable(base) if isinstance(base, str) else None,
+        rank=int(stated) if stated is not None else ranks.pop() if len(ranks) == 1 else None,
+        alpha=alpha,
+        targets=tuple(sorted(printable(name) for name in named if isinstance(name, str))),
+        modules=len(places),
+        trainable_params=sum(entry.elements for entry in entries if entry.shared_with is None),
+        adapted_params=sum(sizes) or None,
+        settings=settings,
+    )
+
+
+def _adapted(down: Entry, up: Entry) -> int:
+    """The elements of the matrix (or kernel) that the product of the two has."""
+    inner, outer = down.spec.shape, up.spec.shape
+    rank = min(inner[0], outer[1] if len(outer) > 1 else inner[0]) if inner else 0
+    return down.elements * up.elements // (rank * rank) if rank else 0
+
+
+def _base_params(base: str, open_base: Callable[[str], Index]) -> int | None:
+    """Of a base model that lies on this disk; a name of the hub is not looked up, a network path not followed."""
+    if base.startswith(("//", "\\\\")) or "\0" in base or not os.path.exists(base):
+        return None
+    try:
+        return open_base(base).logical_params or None
+    except FormatError:
+        return None

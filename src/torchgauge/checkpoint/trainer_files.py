@@ -1,0 +1,97 @@
+"""What lies beside the weights in the folder of a trainer: its state, its arguments, optimizer, scheduler, generators.
+
+As the Trainer of transformers and accelerate's `save_state` write them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torchgauge.checkpoint.byte_source import opened
+from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.index import Index
+from torchgauge.checkpoint.json_text import parse_json
+from torchgauge.checkpoint.limits import JSON_BYTES
+from torchgauge.checkpoint.plain_values import number_of
+from torchgauge.checkpoint.registry import silent
+from torchgauge.checkpoint.single_file import open_file
+from torchgauge.checkpoint.training import merge_training
+from torchgauge.errors import FormatError
+from torchgauge.records import TrainingRecord
+
+_STATE = "trainer_state.json"
+_PARTS = re.compile(
+    r"training_args\.bin|optimizer(_\d+)?\.(pt|bin)|scheduler(_\d+)?\.(pt|bin)|scaler\.(pt|bin)"
+    r"|rng_state(_\d+)?\.pth|random_states_\d+\.pkl|custom_checkpoint_\d+\.pkl"
+)
+
+
+def with_trainer_files(index: Index, folder: str) -> Index:
+    """The index of a folder with what its trainer left there; a file that cannot be read is named in a warning."""
+    names = sorted(name for name in os.listdir(folder) if _PARTS.fullmatch(name))
+    found: list[TrainingRecord | None] = [index.training]
+    imports, warnings = list(index.imports), list(index.warnings)
+    if os.path.isfile(os.path.join(folder, _STATE)):
+        try:
+            found.append(_trainer_state(os.path.join(folder, _STATE)))
+        except FormatError as error:
+            warnings.append(f"{_STATE} was not used: {error}")
+    for name in names:
+        path = os.path.join(folder, name)
+        if path in index.files:
+            continue
+        try:
+            part = open_file(path, silent)
+        except FormatError as error:
+            imports += error.imports
+            warnings.append(f"{printable(name)} was not used: {error}")
+            continue
+        imports += part.imports
+        found.append(_named(part.training, name))
+    training = merge_training(found)
+    if training is not None and training.best_metric is not None and training.best_metric["name"] == "best_metric":
+        metric = training.arguments.get("metric_for_best_model")
+        if isinstance(metric, str):
+            training = replace(training, best_metric={**training.best_metric, "name": metric})
+    return replace(index, training=training, imports=tuple(imports), warnings=tuple(warnings))
+
+
+def _named(found: TrainingRecord | None, file: str) -> TrainingRecord | None:
+    """What is the whole of a file has the file's name."""
+    if found is None:
+        return None
+    named = [{**one, "name": one["name"] or file} for one in found.optimizers]
+    return replace(
+        found,
+        optimizers=tuple(named),
+        schedulers=tuple({**one, "name": one["name"] or file} for one in found.schedulers),
+    )
+
+
+def _trainer_state(path: str) -> TrainingRecord:
+    with opened(path) as source:
+        if source.size > JSON_BYTES:
+            raise FormatError(f"{_STATE}: too large for a trainer's state")
+        state = parse_json(source.read(0, source.size), _STATE)
+    best = number_of(state.get("best_metric"))
+    return TrainingRecord(
+        made_by="transformers Trainer",
+        epoch=number_of(state.get("epoch")),
+        step=number_of(state.get("global_step")),
+        best_metric=None if best is None else {"name": "best_metric", "value": best},
+        metrics=dict(_last_logged(state.get("log_history"))),
+    )
+
+
+def _last_logged(history: Any) -> Iterator[tuple[str, float]]:
+    """The last value of each figure that the log has."""
+    rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
+    for row in rows:
+        for key, value in row.items():
+            number = number_of(value)
+            if number is not None and key not in ("epoch", "step") and not key.endswith(("_runtime", "_per_second")):
+                yield printable(key), number

@@ -1,0 +1,367 @@
+"""What a checkpoint says of the training it is of: read from the literal values of its pickle, which is not run.
+
+Trainers agree on little, so things are known by their form where they have one (an optimizer's state has
+`param_groups`, a scheduler's `last_epoch`) and by the names in use where they have none (epochs, metrics, arguments).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.index import Entry
+from torchgauge.checkpoint.pickle_values import Instance, Tensor
+from torchgauge.checkpoint.plain_values import number_of, plain_value
+from torchgauge.checkpoint.walking import attributes, is_module, key_text
+from torchgauge.checkpoint.wrappers import COPIES
+from torchgauge.records import TrainingRecord
+
+Path = tuple[str, ...]
+
+_EPOCH = ("epoch", "current_epoch", "epochs", "last_epoch", "epoch_num", "n_epoch", "start_epoch")
+_STEP = (
+    "global_step", "step", "global_steps", "iteration", "iter", "iterations", "num_updates", "steps", "train_step",
+    "current_step", "n_iter", "it", "update",
+)  # fmt: skip
+_ARGUMENTS = (
+    "hyper_parameters", "hparams", "args", "train_args", "training_args", "arguments", "config", "cfg", "conf", "opt",
+    "options", "hyperparameters", "hyperparams", "opts", "settings", "model_args", "ds_config",
+)  # fmt: skip
+_MODEL = ("arch", "model_name", "architecture", "model_type", "arch_name")
+# Where trainers keep their progress one level down.
+_FOLDERS = ("meta", "extra_state", "train_iterator", "train_state", "trainer", "trainer_state", "progress", "info")
+_METRIC = re.compile(
+    r"(^|_|\b)(loss|acc|acc1|top1|accuracy|metric|score|error|err|iou|miou|map|f1|bleu|ppl|perplexity|wer|cer|auc|fitness"
+    r"|psnr|ssim|fid|rmse|mse|mae|dice|reward|return)(\d*)($|_|\b)",
+    re.IGNORECASE,
+)
+_BEST = re.compile(r"^best($|_)(?!.*(epoch|step|iter|path|model_checkpoint))", re.IGNORECASE)
+_SCHEDULED = re.compile(r"sched", re.IGNORECASE)
+_GENERATORS = {
+    "python": ("python", "random_state", "python_rng_state", "random_rng_state", "py_rng_state", "python_random_state"),
+    "numpy": ("numpy", "numpy_random_seed", "numpy_rng_state", "np_rng_state", "numpy_random_state"),
+    "torch": ("cpu", "torch", "torch_manual_seed", "torch_rng_state", "rng_state", "cpu_rng_state"),
+    "cuda": ("cuda", "torch_cuda_manual_seed", "cuda_rng_state", "cuda_rng_state_all", "cuda_rng_states", "cuda_rng"),
+}  # fmt: skip
+_RNG = re.compile(r"rng|random_state|random_seed|manual_seed", re.IGNORECASE)
+_VISITED, _DEEPEST, _LONG_LIST = 20_000, 5, 64
+
+# Type, settings that all its groups have, settings that none has. The first that fits.
+_OPTIMIZERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("LBFGS", ("max_iter", "history_size"), ()),
+    ("Rprop", ("etas", "step_sizes"), ()),
+    ("ASGD", ("lambd", "t0"), ()),
+    ("Adadelta", ("rho",), ()),
+    ("Adagrad", ("lr_decay", "initial_accumulator_value"), ()),
+    ("RMSprop", ("alpha", "centered"), ()),
+    ("Adafactor", ("beta2_decay",), ()),
+    ("Adafactor", ("clip_threshold", "scale_parameter"), ()),
+    ("Muon", ("ns_steps",), ()),
+    ("LAMB", ("betas", "max_grad_norm"), ()),
+    ("NAdam", ("betas", "momentum_decay"), ()),
+    ("Adam", ("betas", "amsgrad"), ()),
+    ("RAdam", ("betas", "eps", "decoupled_weight_decay"), ("amsgrad",)),
+    ("Adamax", ("betas", "eps", "weight_decay", "maximize"), ("amsgrad",)),
+    ("SparseAdam", ("betas", "eps"), ("weight_decay",)),
+    ("AdamW", ("betas", "eps", "correct_bias"), ()),
+    ("Lion", ("betas", "weight_decay"), ("eps",)),
+    ("SGD", ("momentum", "nesterov"), ()),
+)  # fmt: skip
+_SCHEDULERS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("ReduceLROnPlateau", ("patience", "num_bad_epochs")),
+    ("CosineAnnealingWarmRestarts", ("T_0", "T_mult")),
+    ("CosineAnnealingLR", ("T_max",)),
+    ("OneCycleLR", ("total_steps",)),
+    ("CyclicLR", ("total_size", "step_ratio")),
+    ("MultiStepLR", ("milestones", "gamma")),
+    ("StepLR", ("step_size", "gamma")),
+    ("LinearLR", ("start_factor", "end_factor")),
+    ("PolynomialLR", ("power", "total_iters")),
+    ("ConstantLR", ("factor", "total_iters")),
+    ("SequentialLR", ("_schedulers", "_milestones")),
+    ("ChainedScheduler", ("_schedulers",)),
+    ("LambdaLR", ("lr_lambdas",)),
+    ("ExponentialLR", ("gamma", "base_lrs")),
+    ("timm CosineLRScheduler", ("base_values", "t_initial", "lr_min", "cycle_mul")),
+    ("timm MultiStepLRScheduler", ("base_values", "decay_t", "decay_rate")),
+    ("timm Scheduler", ("base_values", "param_group_field")),
+)  # fmt: skip
+
+
+def describe_training(value: Any, entries: Sequence[Entry]) -> TrainingRecord | None:
+    """The training that the value of a checkpoint's pickle is of; None where it holds nothing but a model."""
+    if isinstance(value, Instance):
+        is_settings = not is_module(value) and (attributes(value) or value.mapping)
+        found = TrainingRecord(arguments=_mapping(value)) if is_settings else TrainingRecord()
+        return None if found.is_empty else found
+    if not isinstance(value, dict):
+        return None
+    found = _Reading(value, entries).record()
+    return None if found.is_empty else found
+
+
+class _Reading:
+    def __init__(self, root: dict[Any, Any], entries: Sequence[Entry]) -> None:
+        self.root = root
+        self.entries = {entry.name: entry for entry in entries}
+        self.nodes = list(_nodes(root))
+
+    def record(self) -> TrainingRecord:
+        arguments = self._arguments()
+        hint = next((str(arguments[key]).lower() for key in ("opt", "optim", "optimizer") if key in arguments), "")
+        known = [(path, value) for path, value in self.nodes if _is_optimizer(value)]
+        optimizers = [self._optimizer(path, value, hint) for path, value in known]
+        schedulers = [_scheduler(path, value) for path, value in self._schedulers()]
+        return TrainingRecord(
+            made_by=_made_by(self.root),
+            model=next((printable(text) for key in _MODEL if isinstance(text := self.root.get(key), str)), None),
+            epoch=self._number(_EPOCH),
+            step=self._number(_STEP),
+            best_metric=self._best(),
+            metrics=self._metrics(),
+            arguments=arguments,
+            optimizers=tuple(optimizers),
+            schedulers=tuple(schedulers),
+            ema=self._copy(),
+            rng=self._rng(),
+            scaler=next((plain_value(value) for _, value in self.nodes if _is_scaler(value)), None),
+        )
+
+    def _places(self) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
+        """Where a trainer's own values stand: the top, and the folders it may keep them in."""
+        if not (_is_optimizer(self.root) or _is_scheduler((), self.root)):
+            yield (), self.root
+        for path, value in self.nodes:
+            if path and path[-1] in _FOLDERS and len(path) <= 2 and isinstance(value, dict):
+                yield path, value
+
+    def _number_at(self, path: Path, value: Any) -> float | None:
+        return number_of(value, self.entries.get(".".join(path)))
+
+    def _number(self, keys: Sequence[str]) -> float | None:
+        for path, place in self._places():
+            for key in keys:
+                number = self._number_at((*path, key), place[key]) if key in place else None
+                if number is not None:
+                    return number
+        return None
+
+    def _scalars(self) -> Iterator[tuple[str, float]]:
+        """Numbers that are called like figures of merit; a name with dots is that of a parameter."""
+        for path, place in self._places():
+            for key, value in place.items():
+                if isinstance(key, str) and "." not in key and (_METRIC.search(key) or _BEST.search(key)):
+                    number = self._number_at((*path, key), value)
+                    if number is not None:
+                        yield printable(key), number
+
+    def _best(self) -> dict[str, Any] | None:
+        for path, value in self.nodes:  # of a Lightning callback
+            if isinstance(value, dict) and "best_model_score" in value:
+                number = self._number_at((*path, "best_model_score"), value["best_model_score"])
+                monitor = value.get("monitor")
+                if number is not None:
+                    return {"name": printable(monitor) if isinstance(monitor, str) else "best score", "value": number}
+        named = dict(self._scalars())
+        best = next((name for name in named if _BEST.search(name)), "metric" if "metric" in named else None)
+        return None if best is None else {"name": best, "value": named[best]}
+
+    def _metrics(self) -> dict[str, float]:
+        return {name: number for name, number in self._scalars() if _METRIC.search(name) and not _BEST.search(name)}
+
+    def _arguments(self) -> dict[str, Any]:
+        for _, place in self._places():
+            for key in _ARGUMENTS:
+                held = place.get(key)
+                if isinstance(held, dict | Instance) and not _holds_tensors(held) and (found := _mapping(held)):
+                    return found
+        return {}
+
+    def _optimizer(self, path: Path, value: Mapping[Any, Any], hint: str) -> dict[str, Any]:
+        groups = [group for group in value["param_groups"] if isinstance(group, dict)]
+        shown = [{key: item for key, item in group.items() if key not in ("params", "param_names")} for group in groups]
+        settings = plain_value(shown[0]) if shown else {}
+        rates = list(dict.fromkeys(number for group in shown if (number := number_of(group.get("lr"))) is not None))
+        if len(rates) > 1:
+            settings["lr"] = rates
+        own = [entry for entry in self._below((*path, "state")) if entry.shared_with is None]
+        return {
+            "name": printable(".".join(path)) or None,
+            "type": _optimizer_type(groups, hint),
+            "settings": settings,
+            "groups": len(groups),
+            "state_bytes": sum(entry.nbytes for entry in own),
+            "state_tensors": len(own),
+        }
+
+    def _below(self, path: Path) -> Iterator[Entry]:
+        lead = ".".join((*path, ""))
+        return (entry for name, entry in self.entries.items() if name.startswith(lead))
+
+    def _schedulers(self) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
+        taken: list[Path] = []
+        for path, value in self.nodes:
+            # The parts of a scheduler that is made of others are its own.
+            if _is_scheduler(path, value) and not any(path[: len(above)] == above for above in taken):
+                taken.append(path)
+                yield path, value
+
+    def _copy(self) -> dict[str, Any] | None:
+        for key in self.root:
+            if not isinstance(key, str) or key.lower() not in COPIES:
+                continue
+            own = list(self._below((key,)))
+            if own:
+                size = sum(entry.nbytes for entry in own if entry.shared_with is None)
+                found = {"name": key, "elements": sum(entry.elements for entry in own), "bytes": size}
+                decay = next((number_of(self.root[name]) for name in ("ema_decay", "decay") if name in self.root), None)
+                updates = number_of(self.root.get("updates"))
+                return {**found, "decay": decay, "updates": updates}
+        return None
+
+    def _rng(self) -> dict[str, Any] | None:
+        held: dict[str, list[Path]] = {}
+        for path, value in self.nodes:
+            if not isinstance(value, dict) or len(path) > 2:
+                continue
+            keys = {key_text(key) for key in value}
+            # Short names such as `cpu` tell of generators only among others of their kind.
+            are_short = (path and _RNG.search(path[-1])) or {"cpu", "numpy", "python"} <= keys
+            for generator, names in _GENERATORS.items():
+                for name in names:
+                    if name in keys and (are_short or _RNG.search(name)):
+                        held.setdefault(generator, []).append((*path, name))
+        if not held:
+            return None
+        own = {entry.name: entry.nbytes for paths in held.values() for path in paths for entry in self._at(path)}
+        return {"generators": list(held), "bytes": sum(own.values())}
+
+    def _at(self, path: Path) -> Iterator[Entry]:
+        whole = self.entries.get(".".join(path))
+        yield from self._below(path)
+        if whole is not None:
+            yield whole
+
+
+def _nodes(root: Any) -> Iterator[tuple[Path, Any]]:
+    """Containers by their paths, the outer before the inner; modules and long lists are not entered."""
+    waiting: deque[tuple[Path, Any]] = deque([((), root)])
+    for _ in range(_VISITED):
+        if not waiting:
+            return
+        path, value = waiting.popleft()
+        yield path, value
+        if len(path) >= _DEEPEST:
+            continue
+        if isinstance(value, Instance) and not is_module(value):
+            value = {**value.mapping, **attributes(value)}
+        if isinstance(value, list | tuple):
+            value = dict(enumerate(value)) if len(value) <= _LONG_LIST else {}
+        if isinstance(value, dict):
+            inner = ((key_text(key), item) for key, item in value.items())
+            waiting += [((*path, key), item) for key, item in inner if isinstance(item, dict | list | tuple | Instance)]
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    found = plain_value(value)
+    return found if isinstance(found, dict) else {}
+
+
+def _holds_tensors(value: Any) -> bool:
+    if isinstance(value, Instance) and is_module(value):
+        return True
+    inner = value if isinstance(value, dict) else {**value.mapping, **attributes(value)}
+    return any(isinstance(item, Tensor) for item in inner.values())
+
+
+def _is_optimizer(value: Any) -> bool:
+    return isinstance(value, dict) and "state" in value and isinstance(value.get("param_groups"), list)
+
+
+def _is_scheduler(path: Path, value: Any) -> bool:
+    if not isinstance(value, dict) or not value or _is_optimizer(value):
+        return False
+    if "last_epoch" in value and any(key in value for key in ("base_lrs", "_last_lr", "_step_count", "lr_lambdas")):
+        return True
+    is_named = bool(path) and _SCHEDULED.search(path[-1]) is not None
+    is_timm = "base_values" in value and "param_group_field" in value
+    return is_timm or (is_named and any(number_of(item) is not None for item in value.values()))
+
+
+def _is_scaler(value: Any) -> bool:
+    return isinstance(value, dict) and "scale" in value and "growth_factor" in value
+
+
+def _optimizer_type(groups: Sequence[Mapping[Any, Any]], hint: str) -> str | None:
+    """By the settings of its groups: a state dict does not name its class. `hint` is what the arguments call it."""
+    if not groups:
+        return None
+    keys = {key for key in groups[0] if isinstance(key, str)}
+    fitting = (name for name, has, lacks in _OPTIMIZERS if keys.issuperset(has) and not keys.intersection(lacks))
+    found = next(fitting, None)
+    if found == "Adam":
+        if "decoupled_weight_decay" in groups[0]:
+            return "AdamW" if groups[0]["decoupled_weight_decay"] is True else "Adam"
+        # Before torch 2.7 the two had the same settings.
+        return "AdamW" if "adamw" in hint else "Adam" if "adam" in hint else "Adam or AdamW"
+    return found
+
+
+def _scheduler(path: Path, value: Mapping[Any, Any]) -> dict[str, Any]:
+    kind = next((name for name, has in _SCHEDULERS if all(key in value for key in has)), None)
+    kept = {key.removeprefix("_") if key == "_last_lr" else key: item for key, item in value.items()
+            if isinstance(key, str) and (not key.startswith("_") or key == "_last_lr")}  # fmt: skip
+    return {"name": printable(".".join(path)) or None, "type": kind, "settings": plain_value(kept)}
+
+
+def _made_by(root: Mapping[Any, Any]) -> str | None:
+    def version(key: str) -> str:
+        text = root.get(key)
+        return f" {printable(text)}" if isinstance(text, str) else ""
+
+    if "pytorch-lightning_version" in root:
+        return f"Lightning{version('pytorch-lightning_version')}"
+    if "ds_version" in root or "ds_config" in root:
+        return f"DeepSpeed{version('ds_version')}"
+    if "train_args" in root and ("best_fitness" in root or "ema" in root):
+        return f"Ultralytics{version('version')}"
+    if {"arch", "state_dict", "version", "args"} <= root.keys():
+        return "timm"
+    meta = root.get("meta")
+    if isinstance(meta, dict):
+        known = {"mmengine_version": "MMEngine", "mmcv_version": "MMCV"}
+        found = next(((key, name) for key, name in known.items() if isinstance(meta.get(key), str)), None)
+        return None if found is None else f"{found[1]} {printable(meta[found[0]])}"
+    return None
+
+
+def merge_training(records: Sequence[TrainingRecord | None]) -> TrainingRecord | None:
+    """Of the files of one checkpoint: what the first of them says. Equal optimizers are the parts of one."""
+    known = [record for record in records if record is not None]
+    if not known:
+        return None
+    merged = known[0]
+    for record in known[1:]:
+        for name in TrainingRecord.__slots__:
+            mine, theirs = getattr(merged, name), getattr(record, name)
+            if name == "optimizers":
+                merged = replace(merged, optimizers=_merged_optimizers((*mine, *theirs)))
+            elif name == "schedulers":
+                merged = replace(merged, schedulers=(*mine, *(one for one in theirs if one not in mine)))
+            elif mine is None or mine in ({}, ()):
+                merged = replace(merged, **{name: theirs})
+    return merged
+
+
+def _merged_optimizers(optimizers: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    merged: dict[str, dict[str, Any]] = {}
+    for one in optimizers:
+        key = repr((one["name"], one["type"], one["settings"], one["groups"]))
+        known = merged.get(key)
+        sums = {} if known is None else {name: known[name] + one[name] for name in ("state_bytes", "state_tensors")}
+        merged[key] = {**one, **sums}
+    return tuple(merged.values())
