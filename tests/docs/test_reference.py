@@ -102,7 +102,10 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     whole = tg.analyze(model, input_size=size, profile=True, sweep={"batch": [1]}, weights=True, spectrum=True, **brief)
     step = tg.analyze(model, input_size=(2, *size[1:]), mode="train", inference=True, **brief)
     scan = tg.scan_weights(folder / "a.pt", against=folder / "b.pt")
-    return [whole.to_dict(), step.to_dict(), scan.to_dict(), _verified(), {"plan": no_plan("interrupted")}]
+    torch.save({"epoch": 1, "model": nn.Linear(4, 4).state_dict()}, folder / "c.pt")
+    torch.save({"fc.lora_A.weight": torch.ones(2, 4), "fc.lora_B.weight": torch.ones(4, 2)}, folder / "d.pt")
+    files = [tg.scan_weights(folder / name).to_dict() for name in ("c.pt", "d.pt")]
+    return [whole.to_dict(), step.to_dict(), scan.to_dict(), *files, _verified(), {"plan": no_plan("interrupted")}]
 
 
 def _verified() -> dict[str, Any]:
@@ -122,7 +125,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     **{
         name: (name,)
         for name in ("environment", "target", "inputs", "capture", "totals", "modules", "ops", "parameters", "weights",
-                     "weight_summary", "weight_ops", "against", "pickle", "measurements", "energy", "advice", "plan")
+                     "weight_summary", "weight_ops", "against", "pickle", "training", "adapter", "measurements", "energy",
+                     "advice", "plan")
     },
     "latency": ("measurements", "latency"),
     "verified": ("advice", "verified"),
