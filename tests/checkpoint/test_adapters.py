@@ -18,10 +18,19 @@ from torchgauge.records import AdapterRecord
 
 LAYERS, WIDTH, RANK = 2, 32, 4
 CONFIG = {
-    "peft_type": "LORA", "base_model_name_or_path": "org/base", "r": RANK, "lora_alpha": 16, "lora_dropout": 0.05,
-    "target_modules": ["v_proj", "q_proj"], "task_type": "CAUSAL_LM", "bias": "none", "inference_mode": True,
-    "modules_to_save": None, "use_dora": False, "use_rslora": False,
-}  # fmt: skip
+    "peft_type": "LORA",
+    "base_model_name_or_path": "org/base",
+    "r": RANK,
+    "lora_alpha": 16,
+    "lora_dropout": 0.05,
+    "target_modules": ["v_proj", "q_proj"],
+    "task_type": "CAUSAL_LM",
+    "bias": "none",
+    "inference_mode": True,
+    "modules_to_save": None,
+    "use_dora": False,
+    "use_rslora": False,
+}
 
 
 def lora(**extra: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -109,14 +118,22 @@ def test_the_code_of_the_base_tells_the_share(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "config", "method"),
     [
-        (lora(**{"base_model.model.q.lora_magnitude_vector.weight": torch.ones(4)}), CONFIG | {"use_dora": True}, "DoRA"),
+        (
+            lora(**{"base_model.model.q.lora_magnitude_vector.weight": torch.ones(4)}),
+            CONFIG | {"use_dora": True},
+            "DoRA",
+        ),
         ({"base_model.model.h.0.fc.ia3_l": torch.ones(8, 1)}, {"peft_type": "IA3"}, "IA3"),
-        ({"prompt_embeddings": torch.ones(20, 8)}, {"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 20}, "prompt tuning"),
+        (
+            {"prompt_embeddings": torch.ones(20, 8)},
+            {"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 20},
+            "prompt tuning",
+        ),
         ({"prompt_embeddings": torch.ones(20, 8)}, {"peft_type": "PREFIX_TUNING"}, "prefix tuning"),
         ({"a.hada_w1_a": torch.ones(4, 4)}, {"peft_type": "LOHA"}, "LoHa"),
         ({"base_model.model.h.0.fc.ia3_l": torch.ones(8, 1)}, None, "IA3"),
     ],
-)  # fmt: skip
+)
 def test_other_methods_are_named(
     tensors: dict[str, torch.Tensor], config: dict[str, Any] | None, method: str, tmp_path: Path
 ) -> None:
@@ -127,8 +144,14 @@ def test_other_methods_are_named(
 
 
 @pytest.mark.parametrize(
-    "config", ["{", "[]", '{"peft_type": 3}', '{"peft_type": "LORA", "r": "x", "target_modules": {"a": [1]}, "lora_alpha": null}']
-)  # fmt: skip
+    "config",
+    [
+        "{",
+        "[]",
+        '{"peft_type": 3}',
+        '{"peft_type": "LORA", "r": "x", "target_modules": {"a": [1]}, "lora_alpha": null}',
+    ],
+)
 def test_a_strange_config_does_not_keep_the_weights_from_being_read(config: str, tmp_path: Path) -> None:
     write(tmp_path, lora(), None)
     (tmp_path / "adapter_config.json").write_text(config)

@@ -79,9 +79,14 @@ def test_the_checkpoint_of_the_pytorch_tutorial(tmp_path: Path, options: dict[st
 def test_the_checkpoint_of_the_imagenet_example(tmp_path: Path) -> None:
     model, optimizer = trained(torch.optim.SGD, lr=0.1, momentum=0.9)
     scheduler = lr_scheduler.StepLR(optimizer, 30)
-    checkpoint = {"epoch": 12, "arch": "resnet18", "state_dict": {f"module.{k}": v for k, v in model.state_dict().items()},
-                  "best_acc1": torch.tensor(71.5), "optimizer": optimizer.state_dict(),
-                  "scheduler": scheduler.state_dict()}  # fmt: skip
+    checkpoint = {
+        "epoch": 12,
+        "arch": "resnet18",
+        "state_dict": {f"module.{k}": v for k, v in model.state_dict().items()},
+        "best_acc1": torch.tensor(71.5),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+    }
     found = saved(tmp_path, checkpoint)
     assert (found.epoch, found.model, found.best_metric) == (12, "resnet18", {"name": "best_acc1", "value": 71.5})
     assert (found.optimizers[0]["type"], found.optimizers[0]["settings"]["momentum"]) == ("SGD", 0.9)
@@ -91,9 +96,19 @@ def test_the_checkpoint_of_the_imagenet_example(tmp_path: Path) -> None:
 
 
 OPTIMIZERS = [
-    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta,
-    torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam, torch.optim.ASGD, torch.optim.Rprop, torch.optim.Adafactor,
-]  # fmt: skip
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.RMSprop,
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.ASGD,
+    torch.optim.Rprop,
+    torch.optim.Adafactor,
+]
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS, ids=lambda kind: kind.__name__)
@@ -213,9 +228,17 @@ def test_a_lightning_checkpoint(tmp_path: Path, importable: None) -> None:
             return [optimizer], [lr_scheduler.CosineAnnealingLR(optimizer, 10)]
 
     saving = ModelCheckpoint(dirpath=tmp_path, filename="last", monitor="train_loss")
-    trainer = lightning.Trainer(max_epochs=2, callbacks=[saving], logger=False, enable_progress_bar=False, accelerator="cpu",
-                                enable_model_summary=False, default_root_dir=tmp_path)  # fmt: skip
-    trainer.fit(Module(), torch.utils.data.DataLoader(torch.ones(6, 4), batch_size=2))
+    trainer = lightning.Trainer(
+        max_epochs=2,
+        callbacks=[saving],
+        logger=False,
+        enable_progress_bar=False,
+        accelerator="cpu",
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    rows: Any = torch.ones(6, 4)
+    trainer.fit(Module(), torch.utils.data.DataLoader(rows, batch_size=2))
     found = training_of(next(tmp_path.glob("*.ckpt")))
     assert (found.made_by or "").startswith("Lightning 2.")
     assert (found.epoch, found.step) == (1, 6)
@@ -251,8 +274,16 @@ def test_the_folder_of_a_transformers_trainer(tmp_path: Path, importable: None) 
     config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16, n_positions=8)
     model = transformers.GPT2LMHeadModel(config)
     rows = [{"input_ids": torch.arange(8), "labels": torch.arange(8)} for _ in range(4)]
-    options = {"learning_rate": 1e-3, "max_steps": 2, "save_steps": 2, "logging_steps": 1, "report_to": [], "use_cpu": True,
-               "per_device_train_batch_size": 2, "disable_tqdm": True}  # fmt: skip
+    options = {
+        "learning_rate": 1e-3,
+        "max_steps": 2,
+        "save_steps": 2,
+        "logging_steps": 1,
+        "report_to": [],
+        "use_cpu": True,
+        "per_device_train_batch_size": 2,
+        "disable_tqdm": True,
+    }
     arguments = transformers.TrainingArguments(output_dir=str(tmp_path), **options)
     transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
     found = training_of(tmp_path / "checkpoint-2")
@@ -289,10 +320,17 @@ def test_the_folder_of_accelerate(tmp_path: Path, importable: None) -> None:
 def test_a_checkpoint_like_those_of_ultralytics(tmp_path: Path) -> None:
     model, optimizer = trained(torch.optim.SGD, lr=0.01, momentum=0.9)
     checkpoint = {
-        "epoch": 7, "best_fitness": np.float64(0.5), "model": None, "ema": model, "updates": 900, "version": "8.3.0",
-        "optimizer": optimizer.state_dict(), "train_args": {"imgsz": 640, "batch": 16, "data": "coco8.yaml"},
-        "train_metrics": {"metrics/mAP50(B)": 0.6}, "date": "2025-01-01",
-    }  # fmt: skip
+        "epoch": 7,
+        "best_fitness": np.float64(0.5),
+        "model": None,
+        "ema": model,
+        "updates": 900,
+        "version": "8.3.0",
+        "optimizer": optimizer.state_dict(),
+        "train_args": {"imgsz": 640, "batch": 16, "data": "coco8.yaml"},
+        "train_metrics": {"metrics/mAP50(B)": 0.6},
+        "date": "2025-01-01",
+    }
     found = saved(tmp_path, checkpoint)
     assert (found.made_by, found.epoch) == ("Ultralytics 8.3.0", 7)
     assert found.best_metric == {"name": "best_fitness", "value": 0.5}

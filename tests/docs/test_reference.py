@@ -125,8 +125,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     **{
         name: (name,)
         for name in ("environment", "target", "inputs", "capture", "totals", "modules", "ops", "parameters", "weights",
-                     "weight_summary", "weight_ops", "against", "pickle", "training", "adapter", "measurements", "energy",
-                     "advice", "plan")
+                     "weight_summary", "weight_ops", "against", "pickle", "training", "adapter", "measurements",
+                     "energy", "advice", "plan")
     },
     "latency": ("measurements", "latency"),
     "verified": ("advice", "verified"),

@@ -59,8 +59,8 @@ def training_facts(found: TrainingRecord | None) -> list[Fact]:
         first = [key for key in _FIRST if key in found.arguments]
         known = {key: found.arguments[key] for key in (*first, *found.arguments) if found.arguments[key] is not None}
         shown = dict(list(known.items())[:_SHOWN])
-        more = f", and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
-        facts.append(("Arguments", "", _settings(shown) + more))
+        others = f", and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
+        facts.append(("Arguments", "", _settings(shown) + others))
     return facts
 
 
