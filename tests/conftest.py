@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 import torchgauge.capture
 
@@ -33,10 +37,25 @@ def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torchgauge.capture, "see", see)
 
 
+@contextmanager
+def _outside() -> Iterator[None]:
+    """Of modes and traces that a test analyses in: the looks of this file are not for them."""
+    engine: Any = torch._C
+    tracing = engine._get_tracing_state()
+    engine._set_tracing_state(None)
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        engine._set_tracing_state(tracing)
+
+
 def _process_state() -> tuple[Any, ...]:
+    with _outside():
+        numbers = torch.get_rng_state().numpy().tobytes()
     return (
         nn.Module.__call__,
-        torch.get_rng_state().numpy().tobytes(),
+        numbers,
         random.getstate(),
         np.random.get_state()[1].tobytes(),  # type: ignore[index]
         torch.is_grad_enabled(),
@@ -49,11 +68,12 @@ def _process_state() -> tuple[Any, ...]:
 
 
 def _fingerprint(model: nn.Module) -> dict[str, Any]:
-    return {
-        "keys": list(model.state_dict(keep_vars=True).keys()),
-        "modules": [(name, id(module), _attributes(module)) for name, module in model.named_modules()],
-        "tensors": [(name, _tensor(tensor)) for name, tensor in _tensors(model)],
-    }
+    with _outside():
+        return {
+            "keys": list(model.state_dict(keep_vars=True).keys()),
+            "modules": [(name, id(module), _attributes(module)) for name, module in model.named_modules()],
+            "tensors": [(name, _tensor(tensor)) for name, tensor in _tensors(model)],
+        }
 
 
 def _tensors(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -77,5 +97,6 @@ def _contents(value: Any) -> Any:
 def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     if isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
         return (id(tensor), "uninitialised")
-    content = b"" if tensor.is_meta else tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    has_content = not tensor.is_meta and not isinstance(tensor, FakeTensor)
+    content = b"" if not has_content else tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
     return (id(tensor), content, tensor.device, tensor.dtype, tensor.requires_grad, id(tensor.grad), tensor.stride())

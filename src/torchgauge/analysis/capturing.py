@@ -21,14 +21,14 @@ NOT_RUN = "the weights alone: the code was not run"
 
 def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Analysis, Seen | None]:
     """Without code: what the names and shapes of the weights tell."""
-    from torchgauge.capture import Request, deep_calls, see
+    from torchgauge.capture import Request, see, undisturbed
     from torchgauge.source import candidate_inputs
 
     model = source.model
     if model is None:
         return Analysis(stored_capture(source)), None
     try:
-        with deep_calls(model):
+        with undisturbed(model):
             candidates = candidate_inputs(model, **given)
         seen = see(model, candidates, Request(**request, build_real=source.build_real))
     except (ForwardError, InputError) as error:

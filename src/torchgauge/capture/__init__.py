@@ -2,6 +2,6 @@
 
 from torchgauge.capture.paths import unwrap
 from torchgauge.capture.run import Request, Seen, see
-from torchgauge.capture.surroundings import deep_calls
+from torchgauge.capture.surroundings import undisturbed
 
-__all__ = ["Request", "Seen", "deep_calls", "see", "unwrap"]
+__all__ = ["Request", "Seen", "see", "undisturbed", "unwrap"]

@@ -12,6 +12,9 @@ from torchgauge.capture.signals import DataDependent
 from torchgauge.errors import ForwardError
 from torchgauge.records import TensorSpec, tensor_specs
 
+# What torch says where C++ code asks for the memory of a tensor that has none.
+_READS_MEMORY = ("data is not allocated yet", "on an invalid python storage", "Cannot access data pointer")
+
 
 def call_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder) -> Any:
     try:
@@ -19,6 +22,9 @@ def call_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], 
     except (DataDependent, ForwardError):
         raise
     except Exception as error:  # whatever the user's code raises
+        if any(text in str(error) for text in _READS_MEMORY):
+            path = recorder.failure.path if recorder.failure else ""
+            raise DataDependent("code of C++ that reads the memory of a tensor", path) from error
         raise _forward_error(error, recorder, args, kwargs) from error
 
 

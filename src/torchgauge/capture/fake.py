@@ -24,6 +24,8 @@ from torchgauge.records import Allocation
 _NUMBERS = frozenset((int, float, bool, complex))
 _ATOMS = frozenset((type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format))
 _SEQUENCES = frozenset((list, tuple, torch.Size))
+# Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
+_MOST_LENT_BYTES = 64 << 20
 
 
 class _Id(int):
@@ -59,6 +61,7 @@ class FakeRun(TorchDispatchMode):
         self._plans: dict[tuple[Any, ...], Plan] = {}
         # Adopted tensors are kept, so that an id stays theirs for the whole run.
         self._adopted: dict[int, tuple[torch.Tensor, Ghost]] = {}
+        self._lent: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> Ghost:
         """The ghost of a parameter, buffer or constant of the model: held by it, so no part of the live memory."""
@@ -83,6 +86,16 @@ class FakeRun(TorchDispatchMode):
         ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), values.constant(tensor, floats=False))
         self._adopted[id(tensor)] = (tensor, ghost)
         return ghost
+
+    def lend(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor whose memory the model may have for that of one that is no ghost: a copy, the same every time."""
+        lent = self._lent.get(id(tensor))
+        if lent is None:
+            if tensor.nbytes > _MOST_LENT_BYTES:
+                raise DataDependent("memory of a tensor", self.recorder.path)
+            with torch._C._DisableTorchDispatch():
+                lent = self._lent[id(tensor)] = (tensor, tensor.detach().clone())
+        return lent[1]
 
     def mark(self, tensor: Any, origin: int) -> int:
         """Let `origin` stand for an input among the producers of what reads it; one that it has already is kept."""

@@ -118,13 +118,23 @@ class Ghost(torch.Tensor):
 
     def numpy(self, **_: Any) -> Any:
         with torch._C._DisableTorchDispatch():
-            return self._content("numpy").numpy()
+            return torch._C.TensorBase.numpy(self._content("numpy"))
 
     def __array__(self, dtype: Any = None, **_: Any) -> Any:
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def data_ptr(self) -> int:
         raise DataDependent("data_ptr")
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise DataDependent("__dlpack__")
+
+    def share_memory_(self) -> NoReturn:
+        raise DataDependent("share_memory_")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        duplicate = memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
+        return duplicate
 
     def _content(self, asked_by: str) -> torch.Tensor:
         if self.value is None or not self.storage_.known:

@@ -5,6 +5,7 @@ Torch's own way compiles them, which cannot be done with ghosts, and hides their
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -25,12 +26,18 @@ LOOP_LIMIT = 1 << 18
 
 @contextmanager
 def branches_followed(recorder: Recorder) -> Iterator[None]:
-    """`torch.cond` and `torch.while_loop` run their functions directly for the length of the block."""
+    """`torch.cond` and `torch.while_loop` run their functions directly for the length of the block, in this thread."""
+    before: Any = CondOp.__call__, WhileLoopOp.__call__
+    owner = threading.get_ident()
 
-    def cond(_: Any, condition: Any, yes: Branch, no: Branch, operands: Sequence[Any] = ()) -> Any:
+    def cond(op: Any, condition: Any, yes: Branch, no: Branch, operands: Sequence[Any] = ()) -> Any:
+        if threading.get_ident() != owner:
+            return before[0](op, condition, yes, no, operands)
         return _choose(recorder, condition, yes, no, operands)
 
-    def while_loop(_: Any, condition: Branch, body: Branch, carried: Sequence[Any], additional: Sequence[Any]) -> Any:
+    def while_loop(op: Any, condition: Branch, body: Branch, carried: Any, additional: Any) -> Any:
+        if threading.get_ident() != owner:
+            return before[1](op, condition, body, carried, additional)
         values = tuple(carried)
         while bool(condition(*values, *additional)):
             values = tuple(body(*values, *additional))
@@ -39,7 +46,6 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
         return values
 
     turns = count()  # of all loops together: they may be nested
-    before = CondOp.__call__, WhileLoopOp.__call__
     CondOp.__call__, WhileLoopOp.__call__ = cond, while_loop  # type: ignore[method-assign, assignment]
     try:
         yield

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from torchgauge.capture.structure import map_tensors
+from torchgauge.capture.process_state import process_state_kept
+from torchgauge.capture.twin import Copier, in_mode
 from torchgauge.errors import InputError
 
 _Uninitialized: tuple[Any, ...] = (UninitializedParameter, UninitializedBuffer)
@@ -23,10 +24,10 @@ def is_lazy(model: nn.Module) -> bool:
 def initialised_copy(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> nn.Module:
     """A copy whose lazy modules have taken their shapes from a call; the user's model is not touched."""
     memo = {id(tensor): _on_meta(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    duplicate = copy.deepcopy(model, memo).eval()
-    args, kwargs = map_tensors((args, kwargs), lambda tensor: torch.empty_like(tensor, device="meta"))
+    duplicate = copy.deepcopy(model, memo)
+    args, kwargs = Copier(lambda tensor: torch.empty_like(tensor, device="meta")).copy((args, kwargs))
     try:
-        with torch.no_grad():
+        with process_state_kept(), torch.no_grad(), in_mode(duplicate, train=False):
             duplicate(*args, **kwargs)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
         said = str(error).strip().splitlines()

@@ -58,12 +58,18 @@ class ModulePaths:
         self._owned: dict[int, Owned] = {}
         self._scripted: set[str] = set()
         self._first_path: dict[str, str] = {}
+        self._callable: dict[str, nn.Module] = {}
         for path, module in _walk(self.root):
             self._add(path, module)
 
     @property
     def members(self) -> list[Member]:
         return list(self._members.values())
+
+    def modules(self) -> Iterator[tuple[nn.Module, str]]:
+        """The modules with their paths; script modules within script modules left out."""
+        for path, module in self._callable.items():
+            yield module, self._first_path.get(path, path)
 
     @property
     def owned(self) -> list[Owned]:
@@ -87,10 +93,13 @@ class ModulePaths:
         else:
             member.aliases.append(path)
             self._first_path[path] = member.path
+        is_outermost = not path or path.rpartition(".")[0] not in self._scripted
+        if is_outermost:
+            self._callable[path] = module
         if isinstance(module, torch.jit.ScriptModule):
             self._scripted.add(path)
             # Freezing leaves one module; constants in a part of a larger one are no weights.
-            if not path or path.rpartition(".")[0] not in self._scripted:
+            if is_outermost:
                 self._add_inlined(path, module)
         for registry, is_buffer in ((module._parameters, False), (module._buffers, True)):
             for name, tensor in registry.items():

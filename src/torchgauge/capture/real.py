@@ -13,7 +13,7 @@ from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.signature import describe
-from torchgauge.capture.structure import storage_key, tensors_in
+from torchgauge.capture.structure import storage_key, storage_of, tensors_in
 from torchgauge.records import Allocation
 
 
@@ -32,17 +32,18 @@ class RealRun(TorchDispatchMode):
         self._writers: dict[int, int] = {}
         # Of the storages alive: what allocated them, and their bytes.
         self._allocations: dict[int, Allocation] = {}
-        # What the model writes to its own tensors and to its inputs is put back: first content by storage. They are
-        # copied when an op is about to write to them, buffers at once: batch norm writes to its statistics and does not
-        # say so.
-        self._lent = set(self._names)
+        # What the model writes to tensors that it did not make is put back: first content by storage. They are copied
+        # when an op is about to write to them or their memory is asked for, buffers at once: batch norm writes to its
+        # statistics and does not say so.
+        self._foreign: dict[int, Any] = {}  # storages by key, kept so that no other gets their key
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         for owned in paths.owned:
+            self._note_foreign(owned.tensor)
             if owned.is_buffer:
                 self._remember(owned.tensor)
 
     def undo(self) -> None:
-        """Put back what the model wrote to its parameters, buffers and inputs."""
+        """Put back what the model wrote to its parameters, buffers, inputs, and tensors from elsewhere."""
         for storage, content in self._before.values():
             storage.copy_(content, non_blocking=False)
 
@@ -51,9 +52,15 @@ class RealRun(TorchDispatchMode):
         self._track(tensor, is_input=not self.recorder.ops)
         return tensor
 
+    def lend(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Be told that a tensor may be written to from now on."""
+        if storage_key(tensor) in self._foreign or self._is_new(tensor):
+            self._remember(tensor)
+        return tensor
+
     def mark(self, tensor: torch.Tensor, origin: int) -> int:
         """As in a run on ghosts: memory that is given twice keeps the first origin."""
-        self._lent.add(storage_key(tensor))
+        self._note_foreign(tensor)
         return self._writers.setdefault(storage_key(tensor), origin)
 
     def writer_of(self, tensor: torch.Tensor) -> int | None:
@@ -70,10 +77,12 @@ class RealRun(TorchDispatchMode):
         call = OpCall(func, op_info(func), args, kwargs, list(tensors_in((args, kwargs))))
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on ghosts
+        for tensor in () if call.info.name == "aten::lift_fresh" else call.tensors:  # it makes a tensor of a number
+            if self._is_new(tensor):
+                self._note_foreign(tensor)
         written = call.written
         for tensor in written:
-            if storage_key(tensor) in self._lent:
-                self._remember(tensor)
+            self.lend(tensor)
         # An op may change the shape of its own argument: describe the arguments first.
         distinct = [spec_of_real(tensor) for tensor in call.distinct]
         producers = tuple(self._writers.get(storage_key(tensor)) for tensor in call.distinct)
@@ -101,14 +110,18 @@ class RealRun(TorchDispatchMode):
 
     def _is_new(self, tensor: torch.Tensor) -> bool:
         key = storage_key(tensor)
-        return key not in self._alive and key not in self._names
+        return key not in self._alive and key not in self._foreign
+
+    def _note_foreign(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor was there before the run: no memory that the model takes, and to be left as it is."""
+        self._foreign[storage_key(tensor)] = storage_of(tensor) if tensor.layout is torch.strided else tensor
 
     def _track(self, tensor: torch.Tensor, *, is_input: bool = False) -> int:
         """Add a storage seen for the first time to the live memory, until it dies; its bytes."""
         if not self._is_new(tensor):
             return 0
         key = storage_key(tensor)
-        storage = tensor.untyped_storage()
+        storage = storage_of(tensor)
         nbytes = storage.nbytes()
         ledger = self.recorder.ledger
         alive, writers, allocations = self._alive, self._writers, self._allocations
@@ -127,5 +140,5 @@ class RealRun(TorchDispatchMode):
     def _remember(self, tensor: torch.Tensor) -> None:
         key = storage_key(tensor)
         if key not in self._before and tensor.layout is torch.strided:
-            storage = tensor.untyped_storage()
+            storage = storage_of(tensor)
             self._before[key] = (storage, storage.clone())

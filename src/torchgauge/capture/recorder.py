@@ -32,7 +32,12 @@ class ModuleCalls:
 
 
 class Recorder:
-    def __init__(self, paths: ModulePaths, *, train: bool = False) -> None:
+    """`original_of` gives the user's own module for one of the twin that runs."""
+
+    def __init__(
+        self, paths: ModulePaths, *, train: bool = False, original_of: Callable[[Any], Any] = lambda module: module
+    ) -> None:
+        self.original_of = original_of
         self.ledger = Ledger()
         self.ops: list[OpRecord] = []
         self.calls: dict[str, ModuleCalls] = {}

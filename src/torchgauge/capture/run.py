@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,16 +19,17 @@ from torchgauge.capture.fake import FakeRun
 from torchgauge.capture.ghost import Storage, make_ghost
 from torchgauge.capture.given import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
+from torchgauge.capture.memory_access import memory_lent
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.supported import unsupported
-from torchgauge.capture.surroundings import deep_calls, no_collections, prepared
+from torchgauge.capture.surroundings import no_collections, prepared, undisturbed
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import MakeOptimizer, train_step
-from torchgauge.capture.untouched import gradients_kept
+from torchgauge.capture.twin import Copier, TensorCopies
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory
 from torchgauge.source import Candidate
@@ -36,7 +38,7 @@ from torchgauge.source.allowed_ops import is_foreign
 # A registry model that looks at its data is built once more with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
 
-# The class-wide call is replaced while a pass runs: one pass at a time.
+# Functions of torch are replaced while a pass runs: one pass at a time.
 _one_at_a_time = threading.RLock()
 
 
@@ -67,7 +69,7 @@ class Request:
 
 def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
     """Run the model on the first candidate that works. The model is left as it was, whatever happens."""
-    with _one_at_a_time, no_collections(), deep_calls(model):
+    with _one_at_a_time, no_collections(), undisturbed(model):
         return _first_that_runs(unwrap(model), candidates, request)
 
 
@@ -146,23 +148,24 @@ def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | Non
 
 
 def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Seen:
-    paths = ModulePaths(model)
-    recorder = Recorder(paths, train=request.train)
-    run = FakeRun(recorder, request.device, assume=assume)
-    with prepared(model, train=request.train):
+    copier = Copier()
+    with prepared(model, train=request.train, copier=copier) as twin:
+        paths = ModulePaths(twin)
+        recorder = Recorder(paths, train=request.train, original_of=copier.original_of)
+        run = FakeRun(recorder, request.device, assume=assume)
         swap_tensors(paths, run, request.dtype)
         params = param_records(paths, lambda tensor: run.adopt(tensor).spec.record)
-        args, kwargs = map_tensors(
-            (candidate.args, candidate.kwargs), lambda tensor: run.admit(tensor, dtype=request.dtype)
-        )
+        admit = Copier(lambda tensor: run.admit(tensor, dtype=request.dtype))
+        args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
-        with watch_modules(recorder, run.adopt), run:
-            output = call_model(model, args, kwargs, recorder)
-        results, step = _results(output, run), None
-        if request.train:
-            parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
-            step = train_step(run, recorder, output, parameters, lambda root: _ghost_like(run, root), request.optimizer)
+        with memory_lent(run.lend):
+            with watch_modules(paths, recorder, run.adopt), run:
+                output = call_model(twin, args, kwargs, recorder)
+            results, step = _results(output, run), None
+            if request.train:
+                parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
+                step = train_step(run, recorder, output, parameters, partial(_ghost_like, run), request.optimizer)
     record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, step), results, step)
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 
@@ -170,31 +173,25 @@ def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: b
 def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Seen:
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
-    paths = ModulePaths(model)
-    params = param_records(paths, spec_of_real)
-    recorder = Recorder(paths, train=request.train)
-    run = RealRun(recorder, paths)
-    with prepared(model, train=request.train), gradients_kept(model):
-        args, kwargs = map_tensors(
-            (candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, request.device, request.dtype)
-        )
-        map_tensors((args, kwargs), run.admit)
+    # A training step writes to every parameter and its gradient, so there the twin has tensors of its own.
+    copier = Copier(TensorCopies().copy if request.train else None)
+    with prepared(model, train=request.train, copier=copier) as twin:
+        paths = ModulePaths(twin)
+        params = param_records(paths, spec_of_real)
+        recorder = Recorder(paths, train=request.train, original_of=copier.original_of)
+        run = RealRun(recorder, paths)
+        admit = Copier(lambda tensor: run.admit(materialise(tensor, request.device, request.dtype)))
+        args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
         try:
-            with watch_modules(recorder, lambda tensor: tensor), run:
-                output = call_model(model, args, kwargs, recorder)
-            results, step = _results(output, run), None
-            if request.train:
-                parameters = list(model.parameters())
-                step = train_step(
-                    run,
-                    recorder,
-                    output,
-                    parameters,
-                    lambda root: run.admit(torch.ones_like(root)),
-                    request.optimizer,
-                )
+            with memory_lent(run.lend):
+                with watch_modules(paths, recorder, lambda tensor: tensor), run:
+                    output = call_model(twin, args, kwargs, recorder)
+                results, step = _results(output, run), None
+                if request.train:
+                    parameters = list(twin.parameters())
+                    step = train_step(run, recorder, output, parameters, partial(_ones_like, run), request.optimizer)
         finally:
             run.undo()
     record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, step), results, step)
@@ -234,3 +231,7 @@ def _warnings(recorder: Recorder, step: StepMemory | None) -> tuple[str, ...]:
 
 def _ghost_like(run: FakeRun, root: Any) -> torch.Tensor:
     return make_ghost(root.spec, Storage(root.spec.nbytes, run.recorder.ledger, born=len(run.recorder.ops)))
+
+
+def _ones_like(run: RealRun, root: torch.Tensor) -> torch.Tensor:
+    return run.admit(torch.ones_like(root))

@@ -46,9 +46,20 @@ def materialise(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype |
     return tensor.to(device, dtype if floating else None)
 
 
+def is_subclass(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is one of those that answer ops themselves (`DTensor`, `FakeTensor`, nested, quantized)."""
+    kind: Any = type(tensor)
+    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """The same for all views of one storage."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+    return storage_of(tensor)._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
+    """For our own bookkeeping: past `memory_access`, which watches the model."""
+    return torch._C.TensorBase.untyped_storage(tensor)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

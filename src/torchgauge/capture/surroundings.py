@@ -1,17 +1,20 @@
-"""What surrounds a run: the model in the mode asked for, compiled code switched off, the garbage collector quiet."""
+"""What surrounds a run: a twin of the model in the mode asked for, compiled code switched off, no collections."""
 
 from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
-from torchgauge.capture.untouched import untouched
+from torchgauge.capture.process_state import process_state_kept
+from torchgauge.capture.twin import Copier, in_mode
 from torchgauge.errors import ForwardError, InputError
 
 # Frames of torch and ours, at most, for one module in another.
@@ -19,15 +22,37 @@ _FRAMES_OF_A_LEVEL = 6
 
 
 @contextmanager
-def prepared(model: nn.Module, *, train: bool) -> Iterator[None]:
-    """The model in the mode asked for, eager, outside inference mode; everything back as it was at the end."""
+def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Module]:
+    """A twin of the model in the mode asked for, eager, outside inference mode; no setting is left changed."""
     with ExitStack() as stack:
-        stack.enter_context(untouched(model))
+        stack.enter_context(process_state_kept())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(train))
         stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
         stack.enter_context(_eager())
-        model.train(train)
+        twin = copier.copy(model)
+        stack.enter_context(in_mode(twin, train=train))
+        yield twin
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Outside whatever the caller is inside of: modes that see every op, a trace, a compiled region. A transform of
+    torch.func changes what tensors are, so there is no outside of it."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise InputError(
+            "an analysis cannot run inside a transform of torch.func (vmap, grad, jvp, functionalize): call it outside"
+        )
+    with ExitStack() as stack:
+        stack.enter_context(deep_calls(model))
+        stack.enter_context(_disable_current_modes())
+        engine: Any = torch._C
+        if engine._get_tracing_state() is not None:
+            stack.callback(engine._set_tracing_state, engine._get_tracing_state())
+            engine._set_tracing_state(None)
+        if "torch._dynamo" in sys.modules:
+            frames = engine._dynamo.eval_frame
+            stack.callback(frames.set_eval_frame, frames.set_eval_frame(None))
         yield
 
 
@@ -75,18 +100,21 @@ def nesting(model: nn.Module) -> int:
     return depth
 
 
-def _uncompiled(model: Any = None, **_: Any) -> Any:
-    return _uncompiled if model is None else model
-
-
 @contextmanager
 def _eager() -> Iterator[None]:
     """Compiled functions run as written. Only what is loaded can be compiled; loading it would cost a second."""
     flex = sys.modules.get("torch.nn.attention.flex_attention")
+    compile_, owner = torch.compile, threading.get_ident()
+
+    def uncompiled(model: Any = None, **options: Any) -> Any:
+        """What compiles a function while the model runs (`torch.cond` does) gets the function."""
+        if threading.get_ident() != owner:
+            return compile_(model, **options)
+        return uncompiled if model is None else model
+
     with ExitStack() as stack:
-        # What compiles a function while the model runs (`torch.cond` does) gets the function.
-        stack.callback(setattr, torch, "compile", torch.compile)
-        torch.compile = _uncompiled
+        stack.callback(setattr, torch, "compile", compile_)
+        torch.compile = uncompiled
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         if flex is not None:

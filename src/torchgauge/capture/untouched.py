@@ -1,10 +1,8 @@
-"""Leave no trace: after the block, the model and the random states are as they were, whatever happened inside."""
+"""Leave no trace of runs on the model itself: after the block it is as it was, whatever happened inside."""
 
 from __future__ import annotations
 
 import operator
-import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -12,14 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchgauge.capture.process_state import process_state_kept
+
 _CONTAINERS = (dict, list, set)
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Restore attributes, containers, modes and hooks of every module, and all random states, on exit."""
+    """Restore attributes, containers, modes and hooks of every module, and the settings of the process, on exit."""
     with ExitStack() as stack:
-        stack.enter_context(_random_states())
+        stack.enter_context(process_state_kept())
         restores = [_remember(module) for module in model.modules()]
         stack.callback(_call_all, restores)
         yield
@@ -88,21 +88,3 @@ def _refill(container: Any, content: list[Any]) -> None:
         container.update(zip(content[:half], content[half:], strict=True))
     else:
         container.update(content)
-
-
-@contextmanager
-def _random_states() -> Iterator[None]:
-    python = random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpy_state = numpy.random.get_state() if numpy is not None else None
-    cpu = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
-        torch.set_rng_state(cpu)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)

@@ -15,6 +15,7 @@ import torch
 from torchgauge.capture.ghost import Ghost
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.structure import is_subclass
 
 if TYPE_CHECKING:
     from torchgauge.capture.fake import FakeRun
@@ -35,7 +36,7 @@ _BALANCED = (
 def constant(tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
     """A copy of the content of a tensor that the model or the user holds; theirs is never written to."""
     is_float = _is_float(tensor.dtype)
-    if tensor.is_meta or tensor.layout is not torch.strided or (is_float and not floats):
+    if tensor.is_meta or tensor.layout is not torch.strided or is_subclass(tensor) or (is_float and not floats):
         return None
     small = tensor.numel() <= (HELD_LIMIT if is_float else LIMIT)
     return tensor.detach().to(_CPU, copy=True) if small else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -122,10 +122,11 @@ class _Subject(nn.Module):
         for name, module in self.model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 module.training = self.modes[name]
-        self.observer.begin(self.model)
+        original = run.recorder.original_of
+        self.observer.begin(original(self.model))
         with ExitStack() as stack:
             stack.enter_context(every_module_called())
-            stack.enter_context(_told_of_modules(self.observer))
+            stack.enter_context(_told_of_modules(self.observer, original))
             if self.whole:
                 # Below autograd an op is met before it falls apart into what it is made of.
                 stack.enter_context(torch._C._AutoDispatchBelowAutograd())
@@ -172,21 +173,22 @@ class _OutermostOps(TorchDispatchMode):
 
 
 @contextmanager
-def _told_of_modules(observer: Observer) -> Iterator[None]:
-    """As the capture does it, in the call of the class: hooks on modules would be a trace, and not tell of failures."""
+def _told_of_modules(observer: Observer, original_of: Callable[[Any], Any]) -> Iterator[None]:
+    """In the call of the class, so that modules which the forward makes are told too; hooks do not tell of failures."""
     original = nn.Module.__call__
     owner = threading.get_ident()
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != owner:
             return original(module, *args, **kwargs)
-        observer.enter(module)
+        told = original_of(module)
+        observer.enter(told)
         try:
             output = original(module, *args, **kwargs)
         except BaseException:
-            observer.fail(module)
+            observer.fail(told)
             raise
-        observer.leave(module, args, output)
+        observer.leave(told, args, output)
         return output
 
     nn.Module.__call__ = call  # type: ignore[method-assign]

@@ -14,6 +14,7 @@ from torch import nn
 from torchgauge.capture.lazy import is_lazy
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.supported import unsupported
+from torchgauge.capture.twin import Copier, in_mode
 from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import InputError
 from torchgauge.source import Candidate
@@ -68,14 +69,14 @@ def ready(
     missing = unsupported(subject, device)
     if missing is not None:
         raise InputError(f"{missing}: choose another with dtype= (--dtype)")
-    args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, device, dtype))
+    args, kwargs = Copier(lambda tensor: materialise(tensor, device, dtype)).copy((candidate.args, candidate.kwargs))
     with ExitStack() as stack:
         stack.enter_context(untouched(subject))
         stack.enter_context(gradients_kept(subject))
         stack.enter_context(_buffers_kept(subject))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(train))
-        subject.train(train)
+        stack.enter_context(in_mode(subject, train=train))
         yield Subject(subject, args, kwargs, device, (*notes, *remarks), dtype)
 
 
@@ -96,10 +97,10 @@ def require_device(device: torch.device) -> None:
 
 def _initialised(model: nn.Module, candidate: Candidate) -> nn.Module:
     """A copy whose lazy modules have taken their shapes from a call."""
-    duplicate = copy.deepcopy(model).eval()
+    duplicate = copy.deepcopy(model)
     cpu = torch.device("cpu")
     args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, cpu, None))
-    with rng_untouched(), torch.no_grad():
+    with rng_untouched(), torch.no_grad(), in_mode(duplicate, train=False):
         duplicate(*args, **kwargs)
     return duplicate
 

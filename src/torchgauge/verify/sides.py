@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from torchgauge.capture.twin import in_mode, set_mode
 from torchgauge.measure.latency import Clock
 from torchgauge.measure.measuring import failure_text
 from torchgauge.measure.subject import Subject
@@ -44,22 +45,10 @@ class Side:
     def outputs(self, seed: int = SEED) -> list[tuple[str, torch.Tensor]]:
         """Of one call in evaluation, random numbers being the same for every side."""
         model = self.subject.model
-        with rng_untouched(), torch.no_grad(), switches_kept(), _evaluating(model):
+        with rng_untouched(), torch.no_grad(), switches_kept(), in_mode(model, train=False):
             torch.manual_seed(seed)
             self.switches.apply()
             return output_tensors(self.subject())
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    was_training = getattr(model, "training", False)  # a frozen script has none
-    if was_training:
-        model.eval()
-    try:
-        yield
-    finally:
-        if was_training:
-            model.train()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +90,7 @@ class Bench:
             model = optimised(self.copied(), [each.code for each in applied], args, train=self.train)
             switches = Switches.now()
         # Modules that code has made are in training mode.
-        model.train(self.train)
+        set_mode(model, train=self.train)
         samples = max((each.samples for each in applied), default=1)
         return self._side(model, switches, inputs, samples)
 

@@ -1,0 +1,55 @@
+"""Ways from a tensor to its memory that pass no dispatcher: `weight.data.numpy()[:] = 0` is no op that a run could see.
+
+While a run lasts, its thread is given what the run says in place of a tensor whose memory it asks for: a run on ghosts
+gives a copy, a real run remembers what is there first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from torchgauge.capture.ghost import Ghost
+
+# Other ways come down to these: `__array__` and `np.asarray` call `numpy`, ctypes is given a `data_ptr`.
+_WAYS: tuple[tuple[Any, str], ...] = (
+    *((torch.Tensor, name) for name in ("numpy", "data_ptr", "untyped_storage", "storage", "_typed_storage")),
+    *((torch.Tensor, name) for name in ("__dlpack__", "share_memory_")),
+    *((torch._C, "_to_dlpack"), (torch.utils.dlpack, "to_dlpack")),
+)
+_DLPACK = ("_to_dlpack", "to_dlpack")
+
+
+@contextmanager
+def memory_lent(lend: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """`lend` gives the tensor whose memory is handed out for that of a tensor with data."""
+    thread = threading.get_ident()
+    is_lending = False
+
+    def guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def access(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal is_lending
+            if type(tensor) is Ghost and name in _DLPACK:
+                return tensor.__dlpack__()
+            if threading.get_ident() != thread or type(tensor) is Ghost or is_lending:
+                return original(tensor, *args, **kwargs)
+            is_lending = True  # `storage` calls `untyped_storage`
+            try:
+                return original(lend(tensor), *args, **kwargs)
+            finally:
+                is_lending = False
+
+        return access
+
+    with ExitStack() as stack:
+        for place, name in _WAYS:
+            if name in vars(place):
+                stack.callback(setattr, place, name, vars(place)[name])
+            else:  # inherited
+                stack.callback(delattr, place, name)
+            setattr(place, name, guarded(name, getattr(place, name)))
+        yield

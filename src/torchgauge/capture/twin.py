@@ -1,0 +1,321 @@
+"""A copy of everything that a run may write to: the modules of a model, their containers and plain objects, inputs.
+
+Analyses run on such a twin, never on the user's objects: what the forward stores goes away with the twin, another
+thread may use the model meanwhile, and modes are set on the twin alone. Tensors are shared, or replaced by `tensor`.
+None of the user's code is called for it: no `__init__`, `__copy__`, `__reduce__` or `__setattr__`.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import sys
+import types
+import weakref
+from argparse import Namespace
+from collections import OrderedDict, UserDict, UserList, defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.capture.structure import is_subclass, storage_key, storage_of
+from torchgauge.source.allowed_ops import is_foreign, mark_foreign
+from torchgauge.source.exported.model import Engine
+
+# Some models hold a trainer, which holds a data set: beyond these limits the rest is shared, not copied.
+MOST_OBJECTS = 20_000
+LONGEST_CONTAINER = 10_000
+LARGEST_ARRAY_BYTES = 1 << 20
+
+# Shared as they are: most attributes of most modules.
+_ATOMS: frozenset[Any] = frozenset(
+    (
+        *(bool, int, float, complex, str, bytes, type(None), type, range, types.ModuleType, types.BuiltinFunctionType),
+        *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, torch.Generator),
+    )
+)
+# Hooks that no forward meets; every module has these containers, nearly always empty.
+_UNUSED = frozenset(
+    ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+)
+# Of the standard library's classes only those that hold other people's data: copying a logger would copy all loggers.
+_RECORDS = (types.SimpleNamespace, Namespace, UserDict, UserList)
+_CONTAINERS = (dict, list, set, deque, tuple, frozenset)
+_BASES: tuple[Any, ...] = (OrderedDict, defaultdict, dict, list, set, deque, object)
+
+Change = Callable[[torch.Tensor], Any]
+
+
+class Copier:
+    """Copies structures. What occurs twice, also in two calls, is copied once."""
+
+    def __init__(self, tensor: Change | None = None) -> None:
+        self._tensor = tensor
+        self._copies: dict[int, Any] = {}
+        self._originals: dict[int, Any] = {}  # by the id of the copy; keeps them, so that an id stays theirs
+        self._objects = 0
+
+    def original_of(self, duplicate: Any) -> Any:
+        return self._originals.get(id(duplicate), duplicate)
+
+    def copy(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _ATOMS:
+            return value
+        found = self._copies.get(id(value))
+        if found is not None:
+            return found
+        if isinstance(value, torch.Tensor):
+            return value if self._tensor is None else self._note(value, self._tensor(value))
+        if isinstance(value, nn.Module):
+            return self._modules(value)
+        if isinstance(value, _CONTAINERS):
+            return self._container(value)
+        if kind is functools.partial:
+            return self._partial(value)
+        if kind is types.MethodType:
+            owner, function = self.copy(value.__self__), self.copy(value.__func__)
+            same = owner is value.__self__ and function is value.__func__
+            return value if same else types.MethodType(function, owner)
+        if kind is types.FunctionType:
+            return self._function(value)
+        if kind is weakref.ref:
+            target = value()
+            twin = None if target is None else self._copies.get(id(target))
+            return value if twin is None else weakref.ref(twin)
+        if _is_small_array(value):
+            return self._note(value, value.copy())
+        return self._object(value) if _is_plain(kind) else value
+
+    def _note(self, original: Any, duplicate: Any) -> Any:
+        self._copies[id(original)] = duplicate
+        self._originals[id(duplicate)] = original
+        return duplicate
+
+    def _modules(self, root: nn.Module) -> Any:
+        """A module and those below it: first all of them, then what they hold, because models may be nested deeper
+        than Python may call itself."""
+        waiting, made = [root], []
+        while waiting:
+            module = waiting.pop()
+            if id(module) not in self._copies:
+                made.append((module, self._note(module, _blank(_finalizer_free(type(module))))))
+                if not isinstance(module, torch.jit.ScriptModule):
+                    waiting += [child for child in module._modules.values() if child is not None]
+        for module, twin in made:
+            self._fill(twin, module)
+            if is_foreign(module):
+                mark_foreign(twin)
+        return self._copies[id(root)]
+
+    def _fill(self, duplicate: Any, original: Any) -> None:
+        """Attributes and, of a container, its items."""
+        attributes = getattr(original, "__dict__", None)
+        if attributes:
+            target = duplicate.__dict__
+            for name, value in attributes.items():
+                kind = type(value)
+                if kind in _ATOMS or name in _UNUSED:
+                    target[name] = value
+                elif kind is OrderedDict and not value:
+                    target[name] = OrderedDict()
+                else:
+                    target[name] = self.copy(value)
+        for slot in _slots(type(original)):
+            try:
+                slot.__set__(duplicate, self.copy(slot.__get__(original)))
+            except AttributeError:  # never set
+                continue
+        if isinstance(original, dict):
+            base = OrderedDict if isinstance(original, OrderedDict) else dict
+            for key, value in original.items():
+                base.__setitem__(duplicate, self.copy(key), self.copy(value))
+            if isinstance(original, defaultdict):
+                duplicate.default_factory = self.copy(original.default_factory)
+        elif isinstance(original, list):
+            list.extend(duplicate, [self.copy(item) for item in original])
+        elif isinstance(original, set):
+            set.update(duplicate, [self.copy(item) for item in original])
+        elif isinstance(original, deque):
+            deque.__init__(duplicate, [self.copy(item) for item in original], original.maxlen)
+
+    def _container(self, value: Any) -> Any:
+        kind = type(value)
+        if len(value) > LONGEST_CONTAINER:
+            return value
+        if isinstance(value, tuple | frozenset):
+            items = [self.copy(item) for item in value]
+            if all(item is old for item, old in zip(items, value, strict=True)):
+                return value
+            duplicate = _rebuilt(kind, items)
+            if hasattr(value, "__dict__"):
+                vars(duplicate).update({name: self.copy(item) for name, item in vars(value).items()})
+            return self._note(value, duplicate)
+        if kind is dict:  # the same as below, for the most common one
+            duplicate = self._note(value, {})
+            for key, item in value.items():
+                duplicate[key if type(key) is str else self.copy(key)] = (
+                    item if type(item) in _ATOMS else self.copy(item)
+                )
+            return duplicate
+        try:
+            duplicate = self._note(value, _blank(kind))
+        except TypeError:  # written in C
+            return value
+        self._fill(duplicate, value)
+        return duplicate
+
+    def _object(self, value: Any) -> Any:
+        # One without state is a sentinel, known by its identity.
+        has_state = bool(getattr(value, "__dict__", None)) or bool(_slots(type(value)))
+        self._objects += 1
+        if not has_state or self._objects > MOST_OBJECTS:
+            return value
+        duplicate = self._note(value, _blank(type(value)))
+        self._fill(duplicate, value)
+        return duplicate
+
+    def _partial(self, value: functools.partial[Any]) -> Any:
+        function, args, keywords = self.copy(value.func), self.copy(value.args), self.copy(value.keywords)
+        duplicate = self._note(value, functools.partial(function, *args, **keywords))
+        duplicate.__dict__.update({name: self.copy(item) for name, item in vars(value).items()})
+        return duplicate
+
+    def _function(self, value: types.FunctionType) -> Any:
+        """A function that an object holds, over copies of what it closes over; itself where that makes no difference:
+        functions are known by their identity (`self.activation is F.relu`)."""
+        if value.__closure__ is None and value.__defaults__ is None and value.__kwdefaults__ is None:
+            return value
+        self._copies[id(value)] = value  # where it closes over itself
+        cells = value.__closure__ or ()
+        old = [cell.cell_contents for cell in cells if cell != _EMPTY_CELL]
+        new = [self.copy(item) for item in old]
+        defaults = self.copy(value.__defaults__)
+        old_keywords = value.__kwdefaults__ or {}
+        keywords = {name: self.copy(item) for name, item in old_keywords.items()}
+        same_keywords = all(item is old_keywords[name] for name, item in keywords.items())
+        if all(map(_is, new, old)) and defaults is value.__defaults__ and same_keywords:
+            return value
+        contents = iter(new)
+        closure = tuple(_EMPTY_CELL if cell == _EMPTY_CELL else types.CellType(next(contents)) for cell in cells)
+        duplicate = types.FunctionType(value.__code__, value.__globals__, value.__name__, defaults, closure or None)
+        duplicate.__kwdefaults__ = keywords or None
+        duplicate.__dict__.update(value.__dict__)
+        return self._note(value, duplicate)
+
+
+class TensorCopies:
+    """Tensors with memory of their own; what shares memory still does."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout is not torch.strided or is_subclass(tensor):
+            with torch.no_grad():
+                duplicate = tensor.clone()
+        else:
+            key = storage_key(tensor)
+            if key not in self._storages:
+                self._storages[key] = storage_of(tensor).clone()
+            with torch.no_grad():
+                duplicate = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                duplicate.set_(self._storages[key], tensor.storage_offset(), tensor.shape, tensor.stride())
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(duplicate, requires_grad=tensor.requires_grad)
+        return duplicate.requires_grad_(tensor.requires_grad)
+
+
+_EMPTY_CELL = types.CellType()
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _blank(kind: type) -> Any:
+    """An instance that was not initialised; TypeError where its state is not that of a Python class."""
+    return next(base for base in _BASES if issubclass(kind, base)).__new__(kind)
+
+
+def _rebuilt(kind: Any, items: list[Any]) -> Any:
+    if issubclass(kind, frozenset):
+        return frozenset.__new__(kind, items)
+    try:
+        return tuple.__new__(kind, items)  # a named tuple may want other things of its `__new__`
+    except TypeError:
+        return kind(items)  # the tuples with names that C code returns
+
+
+def _finalizer_free(kind: type) -> type:
+    """A twin must not close, when it dies, what the original still uses."""
+    return type(kind.__name__, (kind,), {"__del__": lambda self: None}) if hasattr(kind, "__del__") else kind
+
+
+def _slots(kind: type) -> list[Any]:
+    found = _slots_of.get(kind)
+    if found is None:
+        found = [d for base in kind.__mro__ for d in vars(base).values() if type(d) is types.MemberDescriptorType]
+        _slots_of[kind] = found
+    return found
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether all that an instance is lies in its attributes, and it stands for nothing but itself."""
+    found = _plain.get(kind)
+    if found is None:
+        found = _plain[kind] = _find_plain(kind)
+    return found
+
+
+def _find_plain(kind: type) -> bool:
+    package = kind.__module__.partition(".")[0]
+    if package in sys.stdlib_module_names and package != "__main__":
+        return issubclass(kind, _RECORDS)
+    if package in ("torch", "torchgauge"):  # what torch keeps beside a model is not for its forward to change
+        return kind is Engine
+    if issubclass(kind, enum.Enum | type | BaseException) or hasattr(kind, "__del__"):
+        return False
+    try:
+        object.__new__(kind)
+    except TypeError:  # written in C
+        return False
+    return True
+
+
+_slots_of: weakref.WeakKeyDictionary[type, list[Any]] = weakref.WeakKeyDictionary()
+_plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def _is_small_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray and value.nbytes <= LARGEST_ARRAY_BYTES
+
+
+def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
+    """Put all modules in training or evaluation mode without their own `train`, which may do anything; gives what puts
+    those that were not back."""
+    undo: list[Callable[[], object]] = []
+    for module in model.modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            script = module._c
+            if script.hasattr("training") and script.getattr("training") != train:
+                script.setattr("training", train)
+                undo.append(functools.partial(script.setattr, "training", not train))
+        elif module.training != train:
+            undo.append(functools.partial(module.__dict__.__setitem__, "training", module.training))
+            module.__dict__["training"] = train
+    return undo
+
+
+@contextmanager
+def in_mode(model: nn.Module, *, train: bool) -> Iterator[None]:
+    undo = set_mode(model, train=train)
+    try:
+        yield
+    finally:
+        for put_back in undo:
+            put_back()
