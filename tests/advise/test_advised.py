@@ -36,7 +36,7 @@ def test_an_analysis_gives_advice_with_evidence_place_code_and_gain() -> None:
     row = fusion(analyze().advice)
 
     assert {place["module"] for place in row.evidence["places"]} == {"1", "3"}
-    assert "for pair in [('0', '1'), ('2', '3')]: fold(*pair)" in row.code
+    assert "for first, second in [('0', '1'), ('2', '3')]:" in row.code
     assert 0 < row.expected_gain["low"] < row.expected_gain["high"] < 1
 
 

@@ -170,5 +170,5 @@ def test_fewer_passes_are_a_wider_range_of_time_than_of_bytes(evidence: Evidence
 def test_a_range_that_was_judged_says_so(evidence: Evidence) -> None:
     share = evidence.share([named(evidence, "sigmoid")])
 
-    assert "30 % to all of it is expected, by judgement" in share.gain(0.3, 1.0, "a pass").how
+    assert "30 % to all of it is assumed" in share.gain(0.3, 1.0, "a pass").how
     assert "judgement" not in share.gain(1.0, 1.0, "a copy", is_judged=False).how

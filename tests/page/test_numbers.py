@@ -116,7 +116,7 @@ def test_the_ten_figures_of_the_overview_are_the_totals_of_the_document(open_pag
     totals, shown = document["totals"], cards(open_page(view))
     assert len(shown) == 10
     assert shown["Parameters"] == format_count(totals["params"])
-    assert shown["Parameter memory"] == format_bytes(totals["param_bytes"])
+    assert shown["Memory"] == format_bytes(totals["total_bytes"])
     assert shown["MACs"] == format_count(totals["macs"])
     assert shown["FLOPs"] == format_count(totals["flops"])
     assert shown["Bytes moved"] == format_bytes(moved(totals))

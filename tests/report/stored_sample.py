@@ -49,7 +49,7 @@ def stored_capture() -> Capture:
     return replace(
         sample_capture(),
         target=TargetRecord(FILE, "checkpoint", "torch", (FILE,)),
-        run=RunRecord(None, "no code: static figures need --as TARGET", "cpu", False, ("it has a flaw",)),
+        run=RunRecord(None, "weights only; add --as file.py:Net for FLOPs", "cpu", False, ("it has a flaw",)),
         inputs=(),
         modules=(
             ModuleRecord("", "Net", params=2 * numel, param_bytes=2 * size),

@@ -30,7 +30,7 @@ from torchgauge.report.ranking import rank_ops
 from torchgauge.report.summary import summary_facts
 from torchgauge.report.tables import OPS
 from torchgauge.report.weight_columns import flat_rows
-from torchgauge.units import format_count, format_exact
+from torchgauge.units import format_bytes, format_count, format_exact
 from torchgauge.view import Row, View
 
 Document = dict[str, Any]
@@ -166,7 +166,7 @@ def check_fragment(view: View, document: Document, data: bytes) -> None:
 def text_cells(text: str, view: View) -> list[list[str]]:
     """The cells of the table of modules in a text report: two spaces and more are between them."""
     count, columns = len(view.modules), len(columns_of(view, DEFAULT_COLUMNS))
-    lines = text.split("\nModules\n", 1)[1].splitlines()[1 : 1 + count]
+    lines = re.split(r"^Module {2,}.*\n", text, maxsplit=1, flags=re.MULTILINE)[1].splitlines()[:count]
     return [re.split(r"\s{2,}", line.strip())[-columns:] for line in lines]
 
 
@@ -174,7 +174,8 @@ def check_text(view: View, document: Document, data: bytes) -> None:
     text = data.decode()
     assert text_cells(text, view) == module_cells(view)
     if view.capture.has_code:
-        assert f"MACs              {format_count(view.totals.macs)}" in text
+        assert re.search(rf"^MACs +{format_count(view.totals.macs)} ", text, re.MULTILINE)
+        assert re.search(rf"^Memory +{format_bytes(view.totals.total_bytes)} ", text, re.MULTILINE)
 
 
 def check_comprehensive(view: View, document: Document, data: bytes) -> None:

@@ -49,11 +49,11 @@ def test_the_document_of_a_file_reads_back_as_the_same_capture() -> None:
 
 def test_a_report_without_a_run_has_no_tables_of_ops() -> None:
     text = render(stored_view(), "text")
-    assert "Run     no code: static figures need --as TARGET; float32 parameters" in text
-    assert "Family  MLP    width 8, heads 2?" in text
+    assert "Run     weights only; add --as file.py:Net for FLOPs; float32" in text
+    assert "Family  MLP: width 8, heads 2?" in text
     assert "Logical parameters  96" in text
     assert "blocks" in text
-    for absent in ("MACs", "FLOPs", "Coverage", "Most expensive", "None"):
+    for absent in ("MACs", "Coverage", "Most expensive", "None", "--ops"):
         assert absent not in text
 
 

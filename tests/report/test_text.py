@@ -3,11 +3,14 @@ from __future__ import annotations
 import dataclasses
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import torchgauge as tg
+from tests import zoo
 from tests.report.sample import HOSTILE, sample_capture, sample_view
-from torchgauge.records import InputRecord, RunRecord, TensorSpec
+from torchgauge.records import InputRecord, RunRecord, StepMemory, TensorSpec
 from torchgauge.report import Options, render
 from torchgauge.report.layout import line_width
 from torchgauge.report.terminal import terminal_width, write_lines
@@ -18,10 +21,32 @@ GOLDEN = Path(__file__).parent / "golden"
 LAYOUTS = {
     "default": Options(),
     "narrow": Options(width=60),
+    "ops": Options(ops=True),
     "columns": Options(
         width=80, depth=1, sort="params", columns=("calls", "params", "param_bytes", "input_shapes", "ops")
     ),
 }
+
+
+OPS_HEADINGS = (
+    "Most expensive modules", "Most expensive ops", "Distribution by kind of op", "Layers and parameters by type",
+    "Coverage of ops",
+)  # fmt: skip
+
+
+def with_advice(code: str) -> View:
+    row: dict[str, Any] = {
+        "rule": "a-rule",
+        "where": {"module": "", "ops": [], "weight": None},
+        "evidence": {},
+        "recommendation": "do it",
+        "code": code,
+        "expected_gain": {"quantity": "time_s", "low": 0.1, "high": 0.2, "how": ""},
+        "risk": "none",
+        "confidence": "high",
+        "verified": None,
+    }
+    return View(dataclasses.replace(sample_capture(), advice=(row,)))
 
 
 class Terminal(io.StringIO):
@@ -45,7 +70,8 @@ def test_no_line_is_wider_than_asked(width: int) -> None:
 
 def test_figures_are_never_cut() -> None:
     wide, tight = (render(sample_view(), "text", Options(width=width)) for width in (200, 30))
-    for text in ("1.18 M  2.38 M", "1,179,648", "74,688"):
+    assert "1.18 M  2.38 M" in wide
+    for text in ("1.18 M", "1,179,648", "74,688"):
         assert text in wide
         assert text in tight
 
@@ -86,7 +112,7 @@ def test_active_parameters_and_given_inputs_are_told() -> None:
     view.totals["active_params"] = 50_000
     text = render(view)
     assert "50,000 active per token" in text
-    assert "Input ids  1×8 int64\n" in text
+    assert "Input  ids 1×8 int64\n" in text
     assert "Assumed" not in text
 
 
@@ -94,7 +120,7 @@ def test_a_reason_that_covers_several_inputs_is_told_once() -> None:
     names = ("input_ids", "mask")
     inputs = tuple(InputRecord(name, TensorSpec((1, 8), "int64"), "an ordinary prompt") for name in names)
     text = render(View(dataclasses.replace(sample_capture(), inputs=inputs)))
-    assert "Input mask       1×8 int64\nAssumed          an ordinary prompt\n" in text
+    assert "Input    mask 1×8 int64\nAssumed  an ordinary prompt\n" in text
 
 
 def test_a_model_without_modules_ops_or_parameters_has_a_report() -> None:
@@ -102,8 +128,8 @@ def test_a_model_without_modules_ops_or_parameters_has_a_report() -> None:
     run = RunRecord("fake", None, "cpu", True)
     root = dataclasses.replace(full.modules[0], params=0, trainable_params=0, param_bytes=0)
     view = View(dataclasses.replace(full, modules=(root,), params=(), ops=(), inputs=(), run=run))
-    text = render(view)
-    assert "training on cpu, no parameters, without arithmetic" in text
+    text = render(view, "text", Options(ops=True))
+    assert "training on cpu, no parameters, static (nothing computed)" in text
     assert "0 in all: 0 counted, 0 free, 0 uncounted" in text
     assert "Notes" not in text
 
@@ -111,5 +137,65 @@ def test_a_model_without_modules_ops_or_parameters_has_a_report() -> None:
 def test_the_phases_are_told_where_there_are_several() -> None:
     full = sample_capture()
     backward = tuple(dataclasses.replace(op, phase="backward") for op in full.ops)
-    assert "Distribution by phase" not in render(View(full))
-    assert "Distribution by phase" in render(View(dataclasses.replace(full, ops=full.ops + backward)))
+    both = View(dataclasses.replace(full, ops=full.ops + backward))
+    assert "Distribution by phase" not in render(View(full), "text", Options(ops=True))
+    assert "Distribution by phase" in render(both, "text", Options(ops=True))
+
+
+def test_the_first_screen_is_what_it_is_totals_memory_tree_and_advice() -> None:
+    view = with_advice("a = 1")
+    text = render(view)
+    order = ["Input", "Run", "Parameters", "MACs", "Memory", "Module ", "Advice", "Notes", "More: --ops"]
+    places = [text.index(f"\n{word}") for word in order]
+    assert places == sorted(places)
+    for behind in OPS_HEADINGS:
+        assert behind not in text
+
+
+def test_ops_distributions_and_coverage_are_shown_on_request() -> None:
+    text = render(sample_view(), "text", Options(ops=True))
+    places = [text.index(heading) for heading in OPS_HEADINGS]
+    assert places == sorted(places)
+    assert "More: --ops" not in text
+
+
+def test_ops_without_a_formula_are_named_in_every_report() -> None:
+    text = " ".join(render(sample_view()).split())
+    assert "; not counted: my::mix ×12 (no formula, " in text
+
+
+def test_memory_is_told_in_total_and_by_purpose() -> None:
+    """Two hundred bytes of gradients and a state of 600 are not activations."""
+    full = sample_capture()
+    last = full.ops[-1].index
+    step = StepMemory("AdamW", ((0, 100),), ((last, 200),), ((last, 600),))
+    ops = (*full.ops[:-1], dataclasses.replace(full.ops[-1], live_bytes=50_000, phase="backward"))
+    view = View(dataclasses.replace(full, ops=ops, run=dataclasses.replace(full.run, train=True, step=step)))
+    totals = view.totals
+    assert totals.total_bytes == totals.param_bytes + totals.buffer_bytes + 50_000
+    assert (totals.gradient_bytes, totals.optimizer_bytes, totals.saved_activation_bytes) == (200, 600, 100)
+    text = " ".join(render(view).split())
+    assert "48.0 KiB activations + 200 B gradients + 600 B optimizer state (AdamW)" in text
+    assert "the forward pass saves 100 B for the backward pass" in text
+
+
+@pytest.mark.parametrize("width", [30, 80, 100])
+def test_code_to_paste_is_never_cut(width: int) -> None:
+    long = "layers = [" + ", ".join(f"'block.{index}.attention'" for index in range(0, 90, 2)) + "]"
+    lines = ["for name in layers:", *(f"    use(model, name, {index})" for index in range(30))]
+    text = render(with_advice("\n".join([long, *lines])), "text", Options(width=width))
+    assert all(f"\n{line}\n" in text for line in (long, *lines))
+
+
+def test_tied_weights_are_marked_where_they_appear_again() -> None:
+    text = render(tg.analyze(zoo.Tied()))
+    assert "Linear (tied to embed)" in text
+    assert text.count("tied to") == 1
+
+
+def test_a_narrow_terminal_gives_the_names_room() -> None:
+    wide, narrow = (render(sample_view(), "text", Options(width=width)) for width in (100, 50))
+    assert "Output" in wide
+    assert "Output" not in narrow
+    asked = Options(width=50, columns=("output_shapes", "flops"))
+    assert "Output" in render(sample_view(), "text", asked)

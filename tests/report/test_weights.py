@@ -175,7 +175,7 @@ def test_the_text_has_every_part_and_keeps_to_the_width(width: int) -> None:
     for part in (
         "Values of the parameters", "Not finite", "2 NaN", "Left out", "2.00 MiB/s",
         "Values by kind of layer", "Largest weights",
-        "Hardest to quantize", "Standing apart", "Std by layer, blocks.*", "▒▒▒▒▒▒▒▒▒▒██▒▒▒▒",
+        "Hardest to quantize", "Outliers among repeated layers", "Std by layer, blocks.*", "▒▒▒▒▒▒▒▒▒▒██▒▒▒▒",
         "Recommendations for weights", "(and 1 like it)", "could not be read", "the file ends early",
     ):  # fmt: skip
         assert part in text, part

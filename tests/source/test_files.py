@@ -83,7 +83,7 @@ def test_a_state_dict_without_code_gives_a_tree_of_names(state: Path) -> None:
 
 def test_the_report_of_bare_weights_says_what_is_missing(state: Path) -> None:
     text = str(tg.analyze(str(state)))
-    assert "no code: static figures need --as TARGET" in text
+    assert "weights only; add --as file.py:Net for FLOPs" in text
     assert "MACs" not in text
 
 

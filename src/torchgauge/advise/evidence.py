@@ -37,12 +37,12 @@ class Share:
         # In cache, or where a function like tanh takes the time, passes cost little: on a CPU 9 to 76 % were saved.
         least = 0.1 if self.quantity == "time_s" else 0.5
         how = f"one pass over memory in place of {passes} spares {format_whole_percent(spared)} of their bytes"
-        judged = f"{_span(least, 1.0)} of that is expected, by judgement"
+        judged = f"{_span(least, 1.0)} of that is assumed"
         return self.gain(least * spared, spared, f"{how}; {judged}", is_judged=False)
 
     def gain(self, low: float, high: float, how: str, *, is_judged: bool = True) -> Gain:
         """What is saved where `low` to `high` of this part can be; `is_judged`: nobody computed these two."""
-        judged = f"; {_span(low, high)} of it is expected, by judgement" if is_judged else ""
+        judged = f"; {_span(low, high)} of it is assumed" if is_judged else ""
         return Gain(self.quantity, self.value * low, self.value * high, f"{how}{judged}; as a share of {self.of}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from torchgauge.advise.listing import merged_code
 from torchgauge.advise.record import CONFIDENCES, Advice, Gain
 
 # The largest moment of the run counts: what two places save there does not add up.
@@ -27,15 +28,11 @@ def _merge(group: list[Advice]) -> Advice:
     return replace(
         first,
         evidence={**first.evidence, "count": len(group), "places": [_place(advice) for advice in group]},
-        code=_lines(group),
+        # What is pasted is what the gain is promised for: the code of every place.
+        code=merged_code([advice.code for advice in group if advice.code]),
         expected_gain=_sum(group, first.expected_gain),
         confidence=least.confidence,
     )
-
-
-def _lines(group: list[Advice]) -> str | None:
-    """The code of every place, equal lines once: what is pasted is what the gain is promised for."""
-    return "\n".join(dict.fromkeys(advice.code for advice in group if advice.code)) or None
 
 
 def _place(advice: Advice) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchgauge.capture import Seen
     from torchgauge.source import Source
 
-NO_CODE = "no code: static figures need --as TARGET"
+NO_CODE = "weights only; add --as file.py:Net for FLOPs"
 NOT_RUN = "the weights alone: the code was not run"
 
 

@@ -56,7 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_carbon_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
     add_advice_options(parser)
-    add_table_options(parser)
+    add_table_options(parser).add_argument(
+        "--ops", action="store_true", help="also the most expensive modules and ops, distributions and coverage"
+    )
 
 
 def add_advice_options(parser: argparse.ArgumentParser) -> None:

@@ -144,7 +144,7 @@ def add_common_options(parser: argparse.ArgumentParser, suffixes: str) -> None:
     group.add_argument("-o", dest="outputs", action="append", default=[], metavar="FILE", help=told)
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors and what a pickle will run")
-    group.add_argument("--no-progress", action="store_true", help="do not show how far the work is")
+    group.add_argument("--no-progress", action="store_true", help="hide the progress indicator")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 

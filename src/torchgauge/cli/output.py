@@ -32,7 +32,8 @@ def table_options(args: argparse.Namespace) -> Options:
     from torchgauge.report.terminal import terminal_width
 
     columns = DEFAULT_COLUMNS if args.columns is None else tuple(part.strip() for part in args.columns.split(","))
-    return Options(depth=args.depth, columns=columns, sort=args.sort, width=terminal_width())
+    ops = getattr(args, "ops", False)  # of analyze alone
+    return Options(depth=args.depth, columns=columns, sort=args.sort, width=terminal_width(), ops=ops)
 
 
 def check_outputs(args: argparse.Namespace) -> None:
@@ -120,7 +121,7 @@ def tell_failures(view: View) -> int:
         print(f"torchgauge: error: {visible(name)} could not be read: {visible(reason)}", file=sys.stderr)
     if len(failures) > _TOLD:
         names = ", ".join(visible(name) for name, _ in failures[_TOLD:])
-        print(f"torchgauge: error: nor could {len(failures) - _TOLD:,} others: {names}", file=sys.stderr)
+        print(f"torchgauge: error: {len(failures) - _TOLD:,} more tensors could not be read: {names}", file=sys.stderr)
     return TorchgaugeError.exit_status if failures else 0
 
 

@@ -98,11 +98,12 @@ def measuring_arguments(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def add_table_options(parser: argparse.ArgumentParser) -> None:
+def add_table_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     table = parser.add_argument_group("report")
     table.add_argument("--depth", type=int, metavar="N", help="levels of the module tree (default: what fits a page)")
     table.add_argument("--columns", metavar="A,B", help="columns of the module tree, such as params,macs,calls")
     table.add_argument("--sort", metavar="KEY", help="order siblings by this column, the largest first")
+    return table
 
 
 def positive(text: str) -> int:

@@ -23,12 +23,11 @@ from torchgauge.units import (
 )
 from torchgauge.view import View
 
-SHOWN = 8
-# Of code that names every place; the JSON, Markdown and HTML reports have all of it.
-CODE_LINES, CODE_WIDTH = 10, 320
+SHOWN = 5
+CODE_BESIDE = 2
 _QUANTITIES = {
     "time_s": "of the time", "energy_j": "of the energy", "bytes_moved": "of the bytes moved", "flops": "of the FLOPs",
-    "peak_activation_bytes": "of the peak of activations", "param_bytes": "of the parameters' bytes",
+    "peak_activation_bytes": "of the peak besides parameters and buffers", "param_bytes": "of the parameters' bytes",
     "stored_bytes": "of the stored bytes",
 }  # fmt: skip
 _APART = ("places", "count")
@@ -43,19 +42,26 @@ def every_advice(view: View, options: Options) -> list[Line]:
 
 
 def advice_lines(found: Sequence[Mapping[str, Any]], options: Options, limit: int) -> list[Line]:
+    """The advice as a list to read through; code of more than a line or two stands below it."""
     standing = [row for row in found if not is_withdrawn(row)]
     lines: list[Line] = []
+    below: list[Line] = []
     for number, row in enumerate(standing[:limit], start=1):
         lead = f"{number}. "
         lines += wrap(visible(_headline(row)), options.width, lead=(Span(lead),))
         indent = (Span(" " * len(lead)),)
         before, after = _details(row)
         lines += [line for text in before for line in wrap(visible(text), options.width, lead=indent, style="dim")]
-        # Not wrapped: a line that is cut in two cannot be pasted.
-        lines += [(*indent, Span(visible(text), "dim")) for text in code_lines(row["code"] or "")]
+        # Neither cut nor wrapped: it is for pasting.
+        code = [text for text in (row["code"] or "").splitlines() if text.strip()]
+        if len(code) <= CODE_BESIDE:
+            lines += [(*indent, Span(visible(text))) for text in code]
+        else:
+            below += [(), heading(f"Code for advice {number}: {visible(row['rule'])}")]
+            below += [(Span(visible(text)),) for text in code]
         lines += [line for text in after for line in wrap(visible(text), options.width, lead=indent, style="dim")]
     lines += [*more_lines(len(standing) - limit), *withdrawn_lines(found, options)]
-    return [heading("Advice"), *lines] if lines else []
+    return [heading("Advice"), *lines, *below] if lines else []
 
 
 def _headline(row: Mapping[str, Any]) -> str:
@@ -63,18 +69,12 @@ def _headline(row: Mapping[str, Any]) -> str:
 
 
 def _details(row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What stands before the code, and what behind it."""
-    shown = {name: value for name, value in row["evidence"].items() if name not in _APART}
+    """What stands before the code, and what behind it. Of several places the evidence is that of one."""
+    is_whole = row["evidence"].get("count", 1) == 1
+    shown = {name: value for name, value in row["evidence"].items() if name not in _APART} if is_whole else {}
     figures = ", ".join(text for name, value in shown.items() if (text := figure_text(name, value)))
     measured, risk = measured_text(row), f"risk: {row['risk']}; confidence: {row['confidence']}"
     return [figures] if figures else [], [measured, risk] if measured else [risk]
-
-
-def code_lines(code: str) -> list[str]:
-    """Its beginning, which says what it does; names of many places are for formats that are not read line by line."""
-    lines = [line for line in code.splitlines() if line.strip()]
-    shown = [line if len(line) <= CODE_WIDTH else f"{line[:CODE_WIDTH]}…" for line in lines[:CODE_LINES]]
-    return [*shown, *([f"… {format_exact(len(lines) - CODE_LINES)} more lines"] if len(lines) > CODE_LINES else [])]
 
 
 def place_text(row: Mapping[str, Any]) -> str:

@@ -9,13 +9,12 @@ from html import escape
 from torchgauge.report.columns import COLUMNS, columns_of
 from torchgauge.report.coverage import coverage
 from torchgauge.report.escape import visible
-from torchgauge.report.headline import model_kind, parameter_note, run_text
+from torchgauge.report.headline import memory_facts, model_kind, parameter_note, run_text
 from torchgauge.report.options import Options
 from torchgauge.report.origin import stored_facts
 from torchgauge.report.outline import OutlineLine, outline
-from torchgauge.report.peak import find_peak
 from torchgauge.report.registry import renderer
-from torchgauge.units import format_bytes, format_count, format_exact, format_seconds
+from torchgauge.units import format_count, format_exact, format_seconds
 from torchgauge.view import View
 
 _TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
@@ -43,16 +42,11 @@ def _totals(view: View) -> str:
     totals, note = view.totals, parameter_note(view)
     figures = [
         ("Parameters", format_exact(totals.params) + (f" ({note})" if note else "")),
-        ("Parameter memory", format_bytes(totals.param_bytes)),
         *((name, f"{value} ({remark})") for name, value, remark in stored_facts(view)),
     ]
     if view.capture.has_code:
-        peak = find_peak(view)
-        figures += [
-            ("MACs", format_count(totals.macs)),
-            ("FLOPs", format_count(totals.flops)),
-            ("Peak activations", f"{format_bytes(peak.activation_bytes)} at {peak.place}"),
-        ]
+        figures += [("MACs", format_count(totals.macs)), ("FLOPs", format_count(totals.flops))]
+    figures += [(name, f"{value}: {note}" if value else note) for name, value, note in memory_facts(view)]
     if totals.time_s is not None:
         figures.append(("Measured latency", f"{format_seconds(totals.time_s)}, the median of undisturbed runs"))
     return _table([], [[(name, False), (value, False)] for name, value in figures])

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
+from torchgauge.peak_memory import memory_at_peak
+from torchgauge.report.coverage import coverage
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, cell_width, shorten, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact, origin_facts, stored_facts
-from torchgauge.report.peak import find_peak
-from torchgauge.units import format_bytes, format_count, format_exact, format_shape
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_shape
 from torchgauge.view import View
 
-_LONGEST = 32  # of an input's name, which all others are aligned with
+_LONGEST = 32  # of an input's name
+MIN_NOTE_WIDTH = 48  # of a remark beside its value
+_NAMED = 3  # ops without a formula
 
 
 def title(view: View, options: Options) -> list[Line]:
     capture, kind = view.capture, model_kind(view)
     named = f" · {visible(capture.target.name)}" if capture.target.name not in ("", kind) else ""
     lines: list[Line] = [(Span(visible(kind), "heading"), Span(named))]
-    return lines + fact_lines([("Run", run_text(view), ""), *input_facts(view), *origin_facts(view)], options.width)
+    return lines + fact_lines([*origin_facts(view), *input_facts(view), ("Run", "", run_text(view))], options.width)
 
 
 def model_kind(view: View) -> str:
@@ -32,35 +36,59 @@ def totals(view: View, options: Options) -> list[Line]:
 
 
 def total_facts(view: View) -> list[Fact]:
-    if not view.capture.has_code:
-        return [*_parameters(view), *stored_facts(view)]
-    figures, moved = view.totals, view.totals.bytes_read + view.totals.bytes_written
-    intensity = f"{format_count(figures.flops / moved)} FLOPs per byte" if moved else ""
-    peak = find_peak(view)
-    return [
-        *_parameters(view),
-        *stored_facts(view),
-        ("MACs", format_count(figures.macs), format_exact(figures.macs)),
-        ("FLOPs", format_count(figures.flops), format_exact(figures.flops)),
-        ("Bytes moved", format_bytes(moved), _moved_note(view, intensity)),
-        ("Peak activations", format_bytes(peak.activation_bytes), f"at {visible(peak.place)}"),
-    ]
-
-
-def _parameters(view: View) -> list[Fact]:
     figures = view.totals
-    return [
-        ("Parameters", format_exact(figures.params), parameter_note(view)),
-        ("Parameter memory", format_bytes(figures.param_bytes), _buffer_note(view)),
+    facts = [("Parameters", format_exact(figures.params), parameter_note(view)), *stored_facts(view)]
+    if view.capture.has_code:
+        moved = figures.bytes_read + figures.bytes_written
+        facts += [
+            ("MACs", format_count(figures.macs), format_exact(figures.macs)),
+            ("FLOPs", format_count(figures.flops), format_exact(figures.flops) + _uncounted_note(view)),
+            ("Bytes moved", format_bytes(moved), _moved_note(view)),
+        ]
+    return [*facts, *memory_facts(view)]
+
+
+def memory_facts(view: View) -> list[Fact]:
+    """What is in memory at the peak and what it is made of; of a file without code the tensors of its model."""
+    figures, use = view.totals, memory_at_peak(view.capture)
+    if use is None:
+        kept = {"parameters": figures.param_bytes, "buffers": figures.buffer_bytes}
+        facts = [("Memory", format_bytes(figures.param_bytes + figures.buffer_bytes), _parts(kept))]
+        if figures.peak_activation_bytes is not None:  # of a training step saved by a version that did not say more
+            note = "at the peak, gradients and optimizer state included"
+            facts.append(("Besides", format_bytes(figures.peak_activation_bytes), note))
+        return facts
+    parts = {"parameters": use.parameters, "buffers": use.buffers, "activations": use.activations}
+    step = view.capture.run.step
+    if step is None:
+        where = f" (peak in {visible(use.op.module or 'the model itself')})" if use.op else ""
+        return [("Memory", format_bytes(use.total), _parts(parts) + where)]
+    parts |= {"gradients": use.gradients, f"optimizer state ({visible(step.optimizer)})": use.optimizer_state}
+    saved = f"the forward pass saves {format_bytes(figures.saved_activation_bytes)} for the backward pass"
+    phase = f"{use.op.phase} {'step' if use.op.phase == 'optimizer' else 'pass'}" if use.op else ""
+    remarks = [
+        f"{phase} in {visible(use.op.module or 'the model itself')}" if use.op else "before the first op",
+        saved,
+        f"gradients grow to {format_bytes(figures.gradient_bytes)}" if use.gradients < figures.gradient_bytes else "",
     ]
+    return [
+        ("Memory", format_bytes(use.total), _parts(parts)),
+        ("At the peak", "", "; ".join(part for part in remarks if part)),
+    ]
+
+
+def _parts(sizes: Mapping[str, int]) -> str:
+    """`97.5 MiB parameters + 208 KiB buffers`."""
+    return " + ".join(f"{format_bytes(size)} {name}" for name, size in sizes.items() if size)
 
 
 def run_text(view: View) -> str:
-    """`inference on cpu, float32 parameters, without arithmetic`."""
+    """`inference on cpu, float32, static (nothing computed)`."""
     run = view.capture.run
     if run.mode is None:
         return visible(f"{run.reason}; {_dtypes(view)}")
-    how = "run for real" if run.mode == "real" else "without arithmetic"
+    static = "static (nothing computed)" if view.measurements is None else "static figures, then measured"
+    how = "run for real" if run.mode == "real" else static
     return visible(f"{'training' if run.train else 'inference'} on {run.device}, {_dtypes(view)}, {how}")
 
 
@@ -82,31 +110,46 @@ def _dtypes(view: View) -> str:
     for param in view.capture.params:
         if not param.is_buffer:
             elements[param.spec.dtype] += param.spec.numel
-    return f"{', '.join(dtype for dtype, _ in elements.most_common())} parameters" if elements else "no parameters"
+    return ", ".join(dtype for dtype, _ in elements.most_common()) or "no parameters"
 
 
 def input_facts(view: View) -> list[Fact]:
     """The inputs, then what was assumed: one reason often covers several of them."""
     inputs = view.capture.inputs
-    shapes = [visible(f"{format_shape(entry.spec.shape)} {entry.spec.dtype}") for entry in inputs]
-    names = [f"Input {shorten(visible(entry.name), _LONGEST)}" for entry in inputs]
+    texts = [
+        visible(f"{shorten(entry.name, _LONGEST)} {format_shape(entry.spec.shape)} {entry.spec.dtype}")
+        for entry in inputs
+    ]
+    facts: list[Fact] = [("Input", "", text) for text in texts]
     reasons = dict.fromkeys(entry.inferred for entry in inputs if entry.inferred)
-    given = [(name, shape, "") for name, shape in zip(names, shapes, strict=True)]
-    return given + [("Assumed", "", visible(reason)) for reason in reasons]
+    if len(inputs) == 1 and reasons:
+        # It begins with the name and the shape, which stand here already.
+        why = next(iter(reasons)).removeprefix(f"{inputs[0].name} {format_shape(inputs[0].spec.shape)}: ")
+        return [("Input", "", f"{texts[0]}, assumed: {visible(why)}")]
+    return facts + [("Assumed", "", visible(reason)) for reason in reasons]
 
 
-def _buffer_note(view: View) -> str:
-    held = view.totals.buffer_bytes
-    return f"and {format_bytes(held)} of buffers" if held else ""
+def _uncounted_note(view: View) -> str:
+    """Ops without a formula are named, never counted as zero."""
+    missing = coverage(view)
+    if not missing.uncounted:
+        return ""
+    names = ", ".join(f"{visible(entry.op)} ×{format_exact(entry.calls)}" for entry in missing.uncounted_ops[:_NAMED])
+    more = f" and {len(missing.uncounted_ops) - _NAMED} more" if len(missing.uncounted_ops) > _NAMED else ""
+    return f"; not counted: {names}{more} (no formula, {format_percent(missing.bytes_share)} of the bytes)"
 
 
-def _moved_note(view: View, intensity: str) -> str:
-    read, written = format_bytes(view.totals.bytes_read), format_bytes(view.totals.bytes_written)
-    return f"{read} read, {written} written" + (f", {intensity}" if intensity else "")
+def _moved_note(view: View) -> str:
+    figures = view.totals
+    read, written = format_bytes(figures.bytes_read), format_bytes(figures.bytes_written)
+    moved = figures.bytes_read + figures.bytes_written
+    intensity = f", {format_count(figures.flops / moved)} FLOPs per byte" if moved else ""
+    return f"{read} read, {written} written{intensity}"
 
 
 def fact_lines(facts: list[Fact], width: int) -> list[Line]:
-    """Name, value and remark, the names and values aligned; a remark that does not fit goes below its value."""
+    """Name, value and remark, the names and values aligned; a remark that does not fit is wrapped: beside its value
+    where there is room for it, else below."""
     names = max(cell_width(name) for name, _, _ in facts) + 2
     values = max((cell_width(value) for _, value, note in facts if note), default=0)
     values += 2 if values else 0
@@ -115,11 +158,13 @@ def fact_lines(facts: list[Fact], width: int) -> list[Line]:
         lead = Span(padded(name, names), "dim")
         if not value:
             lines += wrap(note, width, lead=(lead,))
-        elif names + values + cell_width(note) <= width:
-            lines.append((lead, Span(padded(value, values) if note else value, "figure"), Span(note, "dim")))
+        elif not note:
+            lines.append((lead, Span(value, "figure")))
+        elif names + values + cell_width(note) <= width or width - names - values >= MIN_NOTE_WIDTH:
+            lines += wrap(note, width, lead=(lead, Span(padded(value, values), "figure")), style="dim")
         else:
             lines.append((lead, Span(value, "figure")))
-            lines += wrap(note, width, lead=(Span(padded("", names)),), style="dim") if note else []
+            lines += wrap(note, width, lead=(Span(padded("", names)),), style="dim")
     return lines
 
 

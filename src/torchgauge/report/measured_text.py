@@ -82,7 +82,7 @@ def _circumstances(figures: Mapping[str, Any]) -> list[Fact]:
     facts: list[Fact] = []
     if phases := figures.get("phases"):
         text = ", ".join(f"{visible(name)} {format_seconds(seconds)}" for name, seconds in phases.items())
-        facts.append(("Phases", "", f"{text}, in one step brought to rest between them"))
+        facts.append(("Phases", "", f"{text}, one step, synchronised between phases"))
     if threads := figures.get("threads"):
         note = f"intra-op, {format_exact(threads.get('inter_op'))} inter-op"
         facts.append(("Threads", format_exact(threads.get("intra_op")), note))
@@ -160,7 +160,7 @@ def slow_ops(view: View, options: Options) -> list[Line]:
     ]
 
 
-_NO_ROOF = "The device's limits are not known: `torchgauge system --calibrate` measures them."
+_NO_ROOF = "No roofline: peak unknown; run torchgauge system --calibrate."
 
 
 def _op_cells(entry: TimedOps, *, has_roof: bool) -> list[Line]:
@@ -197,7 +197,7 @@ def _residue_facts(found: Residue) -> list[Fact]:
     facts: list[Fact] = [
         ("Whole run", format_seconds(found.total_s), "the median above"),
         ("In ops", format_seconds(found.in_ops_s), f"{where}({joined})"),
-        ("In no op", format_seconds(found.unexplained_s), _unexplained_note(found)),
+        ("Unattributed", format_seconds(found.unexplained_s), _unexplained_note(found)),
     ]
     if found.device_idle_s is not None:
         share = format_percent(found.device_idle_s / found.total_s if found.total_s else None)
@@ -211,5 +211,5 @@ def _residue_facts(found: Residue) -> list[Fact]:
 
 def _unexplained_note(found: Residue) -> str:
     if found.unexplained_s < 0:
-        return "under the profiler the ops take longer than the whole run does without it"
+        return "ops take longer under the profiler than the whole run without it"
     return f"{format_percent(found.unexplained_share)} of the run"

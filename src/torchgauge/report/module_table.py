@@ -5,30 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchgauge.measured import MODULE_MEMBERS
-from torchgauge.report.columns import COLUMNS, columns_of
+from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, columns_of
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.outline import OutlineLine, outline
-from torchgauge.report.sections import figure, heading, text_cell
+from torchgauge.report.sections import figure, text_cell
 from torchgauge.units import format_percent
 from torchgauge.view import View
 
-FOLDED = "×n: n equal blocks in a row, shown once with the figures of all n together"
-ON_HOST = (
-    "Time: measured on the CPU in runs of their own, with (Self: without) the modules below; share: of the median run"
-)
-ON_DEVICE = (
-    "Time: of the device's work in profiled runs, with (Self: without) the modules below; share: of the median run"
-)
+FOLDED = "×n: n equal blocks in a row, with the sum of their figures"
+ON_HOST = "Time includes submodules, Self does not; measured on the CPU in separate runs. share: of the median run"
+ON_DEVICE = "Time includes submodules, Self does not; device time of profiled runs. share: of the median run"
 
 
+# Below this width of the terminal a default column is left out.
+LEAST_WIDTH = {"output_shapes": 72, "self_time_s": 72, "flops": 56, "time_share": 48}
 # More than what timing the modules costs, and what is outside the model's own call.
 DRIFT = 0.15
 
 
 def module_table(view: View, options: Options) -> list[Line]:
-    options = replace(options, columns=columns_of(view, options.columns))
+    options = replace(options, columns=columns_for_width(view, options))
     lines = outline(view, options)
     headings = [Heading("Module", is_figure=False)]
     headings += [Heading(COLUMNS[key].title, COLUMNS[key].is_figure) for key in options.columns]
@@ -36,7 +34,16 @@ def module_table(view: View, options: Options) -> list[Line]:
     notes = [FOLDED] if any(line.count > 1 for line in lines) else []
     notes += _time_notes(view, options)
     told = [line for note in notes for line in wrap(note, options.width, style="dim")]
-    return [heading("Modules"), *lay_out(headings, rows, options.width), *told]
+    return [*lay_out(headings, rows, options.width), *told]
+
+
+def columns_for_width(view: View, options: Options) -> tuple[str, ...]:
+    """On a narrow terminal the names need the room of columns that nobody asked for."""
+    columns = columns_of(view, options.columns)
+    if options.columns != DEFAULT_COLUMNS:
+        return columns
+    narrow = {column for column, least in LEAST_WIDTH.items() if options.width < least}
+    return tuple(column for column in columns if column not in narrow)
 
 
 def _time_notes(view: View, options: Options) -> list[str]:
@@ -53,8 +60,8 @@ def _drift_note(share: float | None) -> list[str]:
     """The modules of one run are as long as the run, unless the machine is another by then."""
     if share is None or abs(share - 1) <= DRIFT:
         return []
-    told = f"Those runs took {format_percent(share)} of the median run: the machine was busier or freer then"
-    return [f"{told}, and the shares are to be compared with each other only"]
+    told = f"Those runs took {format_percent(share)} of the median run: machine load differed"
+    return [f"{told}; compare the shares only with each other"]
 
 
 def _name_cell(line: OutlineLine) -> Line:

@@ -19,11 +19,12 @@ def origin_facts(view: View) -> list[Fact]:
     facts: list[Fact] = []
     family, complexity = view.architecture.family, view.architecture.complexity
     if family:
-        known = (complexity and f"{complexity} complexity", hyperparameter_text(view.architecture.hyperparameters))
-        facts.append(("Family", visible(family), visible(", ".join(filter(None, known)))))
+        kind = f"{family}, {complexity} complexity" if complexity else family
+        known = hyperparameter_text(view.architecture.hyperparameters)
+        facts.append(("Family", "", visible(f"{kind}: {known}" if known else kind)))
     target = view.capture.target
     if view.capture.stored is not None and target.format:
-        facts.append(("Format", visible(target.format), _files_text(target.files)))
+        facts.append(("Format", "", f"{visible(target.format)}: {_files_text(target.files)}"))
     if target.metadata:
         facts.append(("Archive", "", _metadata_text(target.metadata)))
     return [*facts, *adapter_facts(view.capture.adapter), *training_facts(view.capture.training)]

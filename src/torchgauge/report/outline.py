@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchgauge.records import ModuleRecord
+from torchgauge.records import Capture, ModuleRecord
 from torchgauge.report.folding import Block, fold
 from torchgauge.report.options import Options
 from torchgauge.view import Row, View
 
-# As deep as fits on a page: enough for the stages of a CNN, the blocks of a transformer and their halves.
-PAGE_LINES = 40
+# As deep as leaves room on a screen for the totals and the advice: enough for the stages of a CNN, the blocks of a
+# transformer and their halves.
+PAGE_LINES = 25
 
 
 @dataclass(frozen=True, slots=True)
 class OutlineLine:
-    """`remark` tells what the figures do not: other names of the module, more than one call."""
+    """`remark` says what the figures do not: other names of the module, more than one call, tied weights."""
 
     guide: str
     name: str
@@ -32,7 +33,17 @@ def outline(view: View, options: Options) -> list[OutlineLine]:
     if options.sort:
         block = sort_blocks(block, options.sort)
     depth = fitting_depth(block) if options.depth is None else options.depth
-    return list(_lines(block, depth))
+    return list(_lines(block, depth, tied_modules(view.capture)))
+
+
+def tied_modules(capture: Capture) -> dict[str, str]:
+    """By the path of a module that holds a parameter of another one, the path of the one that has it first."""
+    return {
+        alias.rpartition(".")[0]: param.module
+        for param in capture.params
+        for alias in param.aliases
+        if alias.rpartition(".")[0] != param.module
+    }
 
 
 def sort_blocks(block: Block, key: str) -> Block:
@@ -60,19 +71,22 @@ def _rank(value: Any) -> tuple[bool, float, str]:
     return (value is None, 0.0, str(value))
 
 
-def _lines(root: Block, deepest: int) -> Iterator[OutlineLine]:
+def _lines(root: Block, deepest: int, tied: Mapping[str, str]) -> Iterator[OutlineLine]:
     waiting = [(root, 0, "", "")]
     while waiting:
         block, depth, guide, below = waiting.pop()
         record = block.members[0].record
-        yield OutlineLine(guide, block.name, block.count, record.type, _remark(record), block.row)
+        remark = _remark(record, tied.get(record.path))
+        yield OutlineLine(guide, block.name, block.count, record.type, remark, block.row)
         if depth < deepest:
             inside = [(child, depth + 1, f"{below}├─ ", f"{below}│  ") for child in block.children[:-1]]
             inside += [(child, depth + 1, f"{below}└─ ", f"{below}   ") for child in block.children[-1:]]
             waiting.extend(reversed(inside))
 
 
-def _remark(record: ModuleRecord) -> str:
+def _remark(record: ModuleRecord, tied_to: str | None) -> str:
     calls = [f"{record.calls} calls"] if record.calls > 1 else []
     names = [f"also {record.aliases[0]}" + ("…" if len(record.aliases) > 1 else "")] if record.aliases else []
-    return f" ({', '.join([*names, *calls])})" if calls or names else ""
+    tied = [] if tied_to is None else [f"tied to {tied_to or 'the model itself'}"]
+    remarks = [*names, *tied, *calls]
+    return f" ({', '.join(remarks)})" if remarks else ""

@@ -26,7 +26,7 @@ def pareto(view: View, options: Options) -> list[Line]:
     title = "Time against energy, per sample" + ("" if is_measured else ", energy ESTIMATED")
     lines = [heading(title), *_table(rows, options)]
     if not is_measured:
-        text = "An estimate follows the time: it cannot tell an efficient point, and there is no front."
+        text = "Energy is estimated from time, so no Pareto front can be drawn."
         return [*lines, *wrap(text, options.width, style="dim")]
     points = [row for row in rows if row.get(ENERGY) is not None and row.get(TIME)]
     return [*lines, *wrap(f"{_ON}: no other point is both faster and thriftier.", options.width, style="dim"),

@@ -60,7 +60,7 @@ def system(view: View, options: Options) -> list[Line]:
         return []
     headings = [Heading("Quantity", is_figure=False), *(Heading(title) for title in ("Mean", "Least", "Most"))]
     lines = [heading("System during the runs"), *(lay_out(headings, rows, options.width) if rows else [])]
-    lines += wrap(f"Nothing seen of: {visible(nothing)}.", options.width, style="dim") if nothing else []
+    lines += wrap(f"No data for {visible(nothing)}.", options.width, style="dim") if nothing else []
     cost = (figures.get("cost") or {}).get("share")
     if cost is not None:
         lines += wrap(f"Sampling took {format_percent(cost)} of a core.", options.width, style="dim")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torchgauge.report import (
     advice_text,
     carbon_text,
@@ -17,38 +19,39 @@ from torchgauge.report import (
     weight_findings,
     weight_sections,
 )
-from torchgauge.report.layout import Line, plain
+from torchgauge.report.layout import Line, plain, wrap
 from torchgauge.report.module_table import module_table
 from torchgauge.report.options import Options
 from torchgauge.report.pickled import pickled
 from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
-SECTIONS = (
+Section = Callable[[View, Options], list[Line]]
+
+# What fits a screen, then what was asked for besides: measured runs, the values of weights.
+SECTIONS: tuple[Section, ...] = (
     headline.title,
     headline.totals,
     measured_text.latency,
-    memory_text.memory,
     energy_text.energy,
-    thermal_text.thermal,
     carbon_text.carbon,
     module_table,
+    advice_text.advice,
+    sections.notes,
+    pickled,
     measured_text.slow_modules,
     measured_text.slow_phases,
     measured_text.slow_ops,
     measured_text.residue,
+    memory_text.memory,
     energy_text.hungry_modules,
     energy_text.hungry_ops,
+    thermal_text.thermal,
     sweep_text.sweeps,
     pareto_text.pareto,
     sweep_text.thread_scaling,
     system_text.system,
     system_text.counters,
-    sections.expensive_modules,
-    sections.expensive_ops,
-    sections.categories,
-    sections.phases,
-    sections.layers,
     weight_sections.weight_totals,
     weight_sections.weight_kinds,
     weight_findings.weight_outliers,
@@ -56,10 +59,15 @@ SECTIONS = (
     weight_findings.weight_operations,
     weight_findings.weight_advice,
     weight_findings.weight_failures,
-    advice_text.advice,
+)
+# With `--ops`.
+OPS_SECTIONS: tuple[Section, ...] = (
+    sections.expensive_modules,
+    sections.expensive_ops,
+    sections.categories,
+    sections.phases,
+    sections.layers,
     sections.covered,
-    pickled,
-    sections.notes,
 )
 
 
@@ -70,8 +78,15 @@ def render_text(view: View, options: Options) -> str:
 
 def report_lines(view: View, options: Options) -> list[Line]:
     lines: list[Line] = []
-    for section in SECTIONS:
+    for section in (*SECTIONS, *(OPS_SECTIONS if options.ops else ()), more):
         piece = section(view, options)
         if piece:
             lines += [(), *piece] if lines else piece
     return lines
+
+
+def more(view: View, options: Options) -> list[Line]:
+    """Where the rest is."""
+    if options.ops or not view.capture.has_code:
+        return []
+    return wrap("More: --ops (ops, distributions, coverage); -o report.html (everything)", options.width, style="dim")

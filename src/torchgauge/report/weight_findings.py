@@ -35,7 +35,7 @@ def weight_outliers(view: View, options: Options) -> list[Line]:
         for row in found[:OUTLIERS]
     ]
     table = lay_out(headings, rows, options.width)
-    return [heading("Standing apart from their siblings"), *table, *more_lines(len(found) - OUTLIERS)] if rows else []
+    return [heading("Outliers among repeated layers"), *table, *more_lines(len(found) - OUTLIERS)] if rows else []
 
 
 def weight_heat_maps(view: View, options: Options) -> list[Line]:

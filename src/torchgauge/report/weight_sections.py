@@ -59,7 +59,7 @@ def _value_facts(total: dict[str, Any]) -> list[Fact]:
         (
             "Shape",
             f"kurtosis {format_value(total['kurtosis'])}",
-            f"skewness {format_value(total['skewness'])}; a normal has 0 and 0",
+            f"skewness {format_value(total['skewness'])} (normal distribution: 0, 0)",
         ),
         ("Zeros", format_percent(total["sparsity"]), f"{format_percent(total['near_zero'])} below 1 % of the std"),
         ("Norms", f"L2 {format_value(total['l2'])}", f"L1 {format_value(total['l1'])}"),
@@ -88,7 +88,7 @@ def _saving_facts(total: dict[str, Any]) -> list[Fact]:
     return [
         *(entropy if total["entropy_bits"] is not None else []),
         ("Prunable", format_percent(removable(total)), f"by magnitude at 1 % relative error, {at_five}"),
-        ("Quantized", "", f"one scale for all: {kept or 'nothing to quantize'}"),
+        ("Quantized", "", f"SQNR with one scale per tensor: {kept or 'nothing to quantize'}"),
     ]
 
 

@@ -69,7 +69,7 @@ def weight_lines(view: View, options: Options) -> list[Line]:
 
 
 def _title(view: View, options: Options) -> list[Line]:
-    params = ("Parameters", format_exact(view.totals.params), "floating tensors that are no known buffers")
+    params = ("Parameters", format_exact(view.totals.params), "floating-point tensors, known buffers excluded")
     facts = [*origin_facts(view), params, *stored_facts(view)]
     return [(Span(visible(view.capture.target.name), "heading"),), *fact_lines(facts, options.width)]
 
@@ -96,7 +96,7 @@ def _tied(view: View, options: Options) -> list[Line]:
     pairs = tied(view)
     if not pairs:
         return []
-    headings = [Heading("Tensor", is_figure=False), Heading("has the bytes of", is_figure=False)]
+    headings = [Heading("Tensor", is_figure=False), Heading("shares storage with", is_figure=False)]
     rows = [[text_cell(name), text_cell(original)] for name, original in pairs[:TIED]]
     more = [(Span(f"and {len(pairs) - TIED:,} more", "dim"),)] if len(pairs) > TIED else []
     return [heading("Shared tensors"), *lay_out(headings, rows, options.width), *more]

@@ -10,12 +10,14 @@ from typing import Any
 
 from torch import nn
 
+from torchgauge.advise import listing
+
 _INPUTS = re.compile(r"\binputs\b")
 
 
 def literal(value: Any) -> str:
     """Names of a model's modules as Python writes them, in lines of a readable length."""
-    return pformat(value, width=100, compact=True, sort_dicts=False)
+    return listing.literal(value) if isinstance(value, list) else pformat(value, width=100, sort_dicts=False)
 
 
 def function_text(codes: Sequence[str], *, train: bool = False) -> str:

@@ -32,7 +32,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=evidence.share(ops[1:-1]).gain(
                 0.5, 1.0, "the passes over the scores between the two products go away"
             ),
-            risk="the attention weights are not at hand any more; a mask or a bias must be given as attn_mask",
+            risk="attention weights are no longer returned; a mask or a bias must be given as attn_mask",
             confidence="high",
         )
 

@@ -44,7 +44,7 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str, str] | None:
         return None
     source = flow.source(op)
     if source is not None and source.op == _CLONE and flow.is_kept_for(source, op):
-        words = "copy once: turn the dimensions first, then make the tensor contiguous"
+        words = "remove the second copy: permute first, then call .contiguous() once"
         return "it copies a copy", words, "y = x.permute(dims).contiguous()  # one copy, of x itself", "high"
     if read == written:
         words = "leave out the clone(): nothing writes to it"

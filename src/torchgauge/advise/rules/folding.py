@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.listing import literal
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.records import OpRecord
@@ -24,8 +25,7 @@ _REPLACE = """\
 # Bodies of a loop over pairs; verification runs the same lines.
 INTO_CONVOLUTION = f"""\
 {_PAIR}\
-    transposed = 'Transpose' in type(layer).__name__
-    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(layer, bn, transposed)
+    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(layer, bn, 'Transpose' in type(layer).__name__)
 {_REPLACE}"""
 INTO_LINEAR = f"""\
 {_PAIR}\
@@ -42,7 +42,7 @@ INTO_LAYER_BEHIND = f"""\
     layer.weight = torch.nn.Parameter(scaled.detach().contiguous())
     model.set_submodule(second, torch.nn.Identity())
 """
-_RISK = "for inference only: the layer cannot be trained on as before; rounding differs in the last digits"
+_RISK = "for inference only; rounding differs in the last digits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def conv_bn(evidence: Evidence) -> Iterator[Advice]:
         evidence,
         "conv-bn-fusion",
         _layer_before(evidence, _is_convolution),
-        "fold the batch norm into the convolution before it: inference needs no pass for it",
+        "fold the batch norm into the convolution before it: this removes one memory pass",
         lambda pair: _is_plain(evidence, pair, "Conv") and _fuses(pair),
         INTO_CONVOLUTION,
     )
@@ -71,7 +71,7 @@ def linear_bn(evidence: Evidence) -> Iterator[Advice]:
         evidence,
         "linear-bn-fusion",
         _layer_before(evidence, _is_linear_by_channel),
-        "fold the batch norm into the linear layer before it: inference needs no pass for it",
+        "fold the batch norm into the linear layer before it: this removes one memory pass",
         lambda pair: _is_plain(evidence, pair, "Linear"),
         INTO_LINEAR,
     )
@@ -88,7 +88,7 @@ def norm_linear(evidence: Evidence) -> Iterator[Advice]:
         evidence,
         "norm-linear-fusion",
         [Pair(reader, norm) for norm, reader in readers if reader is not None and _takes_norm(evidence, norm, reader)],
-        "fold the batch norm into the layer behind it: inference needs no pass for it",
+        "fold the batch norm into the layer behind it: this removes one memory pass",
         lambda pair: _is_affine(evidence, pair),
         INTO_LAYER_BEHIND,
     )
@@ -106,8 +106,7 @@ def _advice(
     if evidence.is_train or evidence.share(pair.norm for pair in pairs).value < _LEAST_SHARE:
         return
     plain = [(pair.layer.module, pair.norm.module) for pair in pairs if is_plain(pair)]
-    # The names last: what it does is read first, however many there are.
-    code = f"def fold(first, second):\n{statements}\nmodel.eval()\nfor pair in {plain!r}: fold(*pair)"
+    code = f"model.eval()\nfor first, second in {literal(plain)}:\n{statements}"
     for pair in pairs:
         yield Advice(
             rule=rule_name,

@@ -29,7 +29,7 @@ def linear_activation(evidence: Evidence) -> Iterator[Advice]:
             rule="linear-activation",
             where=Where(op.module, (product.index, op.index)),
             evidence={"activation": op.op, "linear": product.module, "activation_bytes_moved": moved(op)},
-            recommendation="let the activation run in the linear layer's kernel: compiled, it needs no pass of its own",
+            recommendation="compile the model: torch.compile can fuse the activation into the linear layer",
             code="model = torch.compile(model)",
             expected_gain=evidence.share([op]).gain(0.3, 1.0, "the activation's pass over its input and output"),
             risk=_RISK,

@@ -26,7 +26,7 @@ def gelu_by_hand(evidence: Evidence) -> Iterator[Advice]:
             rule="gelu-by-hand",
             where=Where(chain[0].module, tuple(op.index for op in chain)),
             evidence={"ops": len(chain), "passes": [op.op for op in chain], "bytes_moved": _bytes(chain)},
-            recommendation="use torch's GELU: written out it goes over memory once for each of its ops",
+            recommendation="use torch's GELU: as separate ops it reads and writes memory once per op",
             code=f"y = torch.nn.functional.gelu(x, approximate={form!r})",
             expected_gain=_one_pass(evidence, chain),
             risk="rounding differs in the last digits",

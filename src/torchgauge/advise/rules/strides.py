@@ -62,7 +62,7 @@ def _advice(evidence: Evidence, access: Access) -> Advice:
         recommendation=access.words,
         code=_code(evidence, access),
         expected_gain=_gain(evidence, access),
-        risk="the copy may only move elsewhere: what makes the tensor must make it in this order",
+        risk="the copy may only move elsewhere: the producer should write contiguous output",
         confidence="medium",
     )
 
@@ -78,7 +78,7 @@ def _copied(op: OpRecord) -> Access | None:
     read = op.signature.inputs[0]
     if read.stride is None or read.distinct_numel < read.numel:
         return None
-    words = "give it a contiguous tensor: its kernel copies one that is turned around, at every call"
+    words = "give it a contiguous tensor: the kernel copies non-contiguous input at every call"
     return Access(op, read, words, 2 * read.nbytes / (moved(op) + 2 * read.nbytes))
 
 
@@ -97,7 +97,7 @@ def _mixed(op: OpRecord) -> Access | None:
     turned = next((spec for spec in large if spec.stride is not None), None)
     if len({innermost(spec) for spec in large}) < 2 or turned is None:
         return None
-    words = "call contiguous() once where the tensor is turned around: beside one in order it is read by element"
+    words = "call .contiguous() after the transpose: mixing strides makes this op slow"
     return Access(op, turned, words, _fetched(op, turned, _LINE_BYTES))
 
 

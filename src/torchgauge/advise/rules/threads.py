@@ -37,7 +37,7 @@ def thread_count(evidence: Evidence) -> Iterator[Advice]:
             "median_s": now["median_s"],
             "best_median_s": best["median_s"],
         },
-        recommendation="run it with fewer threads: they cost more than they bring",
+        recommendation="run it with fewer threads: more of them are slower here",
         code=f"torch.set_num_threads({best['threads']})",
         expected_gain=Gain(
             "time_s",

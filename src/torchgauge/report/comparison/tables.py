@@ -81,7 +81,7 @@ def structure_tables(compared: Compared) -> list[Table]:
         groups = grouped_changes(structure.changes)
         counts = [sum(change.state == state for change in structure.changes) for state in STATES]
         told = [f"{format_exact(count)} {state}" for state, count in zip(STATES, counts, strict=True) if count]
-        summary = ", ".join([*told, f"{format_exact(structure.unchanged)} modules as they were"])
+        summary = ", ".join([*told, f"{format_exact(structure.unchanged)} modules unchanged"])
         more = [f"and {format_exact(len(groups) - CHANGES)} more kinds of change"] if len(groups) > CHANGES else []
         rows = tuple(_change_cells(group) for group in groups[:CHANGES])
         headings = (_text(""), _text("Module"), _text("What"), Heading("Params"))
@@ -110,7 +110,7 @@ def _weight_table(labels: tuple[str, str], found: WeightsCompared) -> Table:
     names = ("norm", f"std {base}", other, f"sparsity {base}", other)
     headings = (_text("Tensor"), *map(Heading, names)) if moved else ()
     equal = len(found.pairs) - len(moved)
-    notes = [f"{format_exact(equal)} tensors with equal figures, {format_exact(len(moved))} with others"]
+    notes = [f"{format_exact(equal)} tensors unchanged, {format_exact(len(moved))} changed"]
     notes += [f"{format_exact(len(found.removed))} removed, {format_exact(len(found.added))} added"]
     notes += [f"shown: the {WEIGHTS} whose norm changed most"] if len(moved) > WEIGHTS else []
     return Table(title, headings, tuple(_weight_cells(pair) for pair in moved[:WEIGHTS]), (", ".join(notes),), lead=6)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.report.energy_ranking import is_estimated
 from torchgauge.report.energy_text import range_text
-from torchgauge.report.headline import parameter_note
+from torchgauge.report.headline import memory_facts, parameter_note
 from torchgauge.report.origin import stored_facts
 from torchgauge.report.page.figures import ESTIMATED, MEASURED, STATIC
 from torchgauge.report.peak import find_peak
@@ -66,8 +66,8 @@ def _parameters(view: View) -> Iterator[Card]:
     figures, note = view.totals, parameter_note(view)
     exact = format_exact(figures.params)
     yield Card("Parameters", format_count(figures.params), f"{exact}; {note}" if note else exact)
-    held = f"and {format_bytes(figures.buffer_bytes)} of buffers" if figures.buffer_bytes else ""
-    yield Card("Parameter memory", format_bytes(figures.param_bytes), held)
+    name, value, parts = memory_facts(view)[0]
+    yield Card(name, value, parts)
 
 
 def _work(view: View) -> Iterator[Card]:
@@ -76,7 +76,12 @@ def _work(view: View) -> Iterator[Card]:
     yield Card("MACs", format_count(figures.macs), format_exact(figures.macs))
     yield Card("FLOPs", format_count(figures.flops), format_exact(figures.flops))
     yield Card("Bytes moved", format_bytes(figures.bytes_read + figures.bytes_written), moved)
-    yield Card("Peak activations", format_bytes(peak.activation_bytes), f"at {peak.place}")
+    step = view.capture.run.step
+    if step is None:
+        yield Card("Peak activations", format_bytes(peak.activation_bytes), f"at {peak.place}")
+    else:
+        yield Card("Gradients", format_bytes(figures.gradient_bytes), "of the trained parameters")
+        yield Card("Optimizer state", format_bytes(figures.optimizer_bytes), step.optimizer)
 
 
 def _latency(view: View) -> Iterator[Card]:
@@ -115,7 +120,7 @@ def _counts(view: View) -> Iterator[Card]:
         f"{format_exact(figures.uncounted_ops)} without a formula" if figures.uncounted_ops else "all accounted for"
     )
     yield Card("Ops", format_exact(figures.ops), without)
-    yield Card("Activations", format_bytes(figures.activation_bytes), "all that ops make, together")
+    yield Card("Activations", format_bytes(figures.activation_bytes), "sum of all op outputs")
 
 
 def _values(total: Mapping[str, Any]) -> Iterator[Card]:
@@ -129,6 +134,6 @@ def _values(total: Mapping[str, Any]) -> Iterator[Card]:
         yield Card("Compressible", format_percent(total["compressibility"]), "without loss, by its entropy")
     found: Mapping[str, Any] = (quantization_of(total).get("int8") or {}).get("per_tensor") or {}
     if found.get("sqnr_db") is not None:
-        yield Card("In int8", format_decibels(found["sqnr_db"]), "signal to noise, one scale for all")
+        yield Card("In int8", format_decibels(found["sqnr_db"]), "signal to noise with one scale per tensor")
     if (share := removable(total)) is not None:
         yield Card("Prunable", format_percent(share), "by magnitude, at an error of 1 %")

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.options import Options
+from torchgauge.report.outline import tied_modules
 from torchgauge.report.page.column_store import columns, shortened
 from torchgauge.report.page.figures import bytes_moved
 from torchgauge.report.page.parts.ops import RANGE
@@ -23,7 +24,7 @@ _AS_THEY_ARE = (
 @part("modules")
 def modules(view: View, options: Options) -> dict[str, Any]:
     """`name` is the path beyond the parent's, `parent` its row: whole paths would be most of a large page."""
-    rows = view.modules
+    rows, tied = view.modules, tied_modules(view.capture)
     places = list(_places(view.tree))
     values: dict[str, list[Any]] = {
         "name": [name for name, _ in places],
@@ -32,6 +33,7 @@ def modules(view: View, options: Options) -> dict[str, Any]:
         **{key: shortened(row[key] for row in rows) for key in RANGE},
         "bytes_moved": [bytes_moved(row) for row in rows],
         "aliases": [", ".join(row.aliases) or None for row in rows],
+        "tied_to": [tied.get(row.path) for row in rows],
         "input_shapes": [format_shapes(row.input_shapes) if row.input_shapes else None for row in rows],
         "output_shapes": [format_shapes(row.output_shapes) if row.output_shapes else None for row in rows],
     }

@@ -72,7 +72,7 @@
   }
 
   function drawPlan(element, plan) {
-    element.append(tg.el("div", { class: "plan" }, tg.heading("Plan: what held best together, measured"),
+    element.append(tg.el("div", { class: "plan" }, tg.heading("Plan: best combination, measured"),
       tg.facts([["Gain", plan.gain], ["Output", "", plan.output], ["Made of", "", plan.rules.join(", ")]]), codeBlock(plan.code)));
   }
 })();

@@ -97,7 +97,7 @@
       { label: "Power cap", cell: (row) => tg.format.watts(row.power_limit_watts) },
       { label: "", isText: true, cell: (row) => (row.efficient ? "on the front" : "") },
     ].filter(Boolean), points));
-    if (!measured.length) element.append(tg.note("An estimate follows the time: it cannot tell an efficient point, and there is no front."));
+    if (!measured.length) element.append(tg.note("Energy is estimated from time, so no Pareto front can be drawn."));
   }
 
   function label(frame, point) {

@@ -13,7 +13,7 @@
         ["Processor", data.cpu, data.cpu_cores ? `${tg.plural(data.cpu_cores, "core")}, ${tg.plural(data.threads, "thread")} for PyTorch` : ""],
         ["Memory", tg.isKnown(data.memory_bytes) ? tg.format.bytes(data.memory_bytes) : null],
         ["Device", data.accelerator ?? data.device, data.accelerator ? data.device : ""],
-        ["Peaks", "", peaks ? peaksText(peaks) : "not known for this device: no roof is drawn and no share of a peak is given"],
+        ["Peaks", "", peaks ? peaksText(peaks) : "unknown for this device: no roofline"],
         ...data.settings.filter(({ value }) => tg.isKnown(value)).map(({ name, value }) => [name.replaceAll("_", " "), String(value)]),
         ...data.packages.map(({ name, version }) => [name, version]),
       ]));

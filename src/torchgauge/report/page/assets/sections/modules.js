@@ -35,7 +35,7 @@ tg.section({
         text: (row) => tg.figureText(column.figure, modules.get(row, column.key)),
         tip: (row) => (column.isEstimated ? tg.rangeText(modules, row) : exactText(modules.get(row, column.key))),
       }));
-      const texts = [["output_shapes", "Output"], ["input_shapes", "Input"], ["aliases", "Aliases"]]
+      const texts = [["output_shapes", "Output"], ["input_shapes", "Input"], ["aliases", "Aliases"], ["tied_to", "Tied to"]]
         .filter(([key]) => modules.has(key))
         .map(([key, label]) => ({
           key, label, isText: true, width: 10, grow: 0.3,

@@ -18,7 +18,7 @@
 
   function peaksText(data) {
     if (!data.peaks) {
-      return tg.el("p", { class: "note" }, `What this device (${data.device}) can do at most is not known, so no roof is drawn. `,
+      return tg.el("p", { class: "note" }, `No roofline: the peak of ${data.device} is unknown. `,
         tg.el("code", {}, "torchgauge system --calibrate"), " measures it on the machine itself.");
     }
     const rates = data.ridges.map((ridge) => `${ridge.dtype} ${tg.format.rate(ridge.flops_per_s, "FLOP")} (ridge at ${tg.format.value(ridge.intensity)} FLOPs per byte)`);

@@ -15,7 +15,7 @@
     for (const quantity of seen.filter(hasCourse)) drawCourse(charts, quantity);
     element.append(extentTable(seen));
     const nothing = system.quantities.filter((quantity) => !seen.includes(quantity)).map(({ name }) => name);
-    if (nothing.length) element.append(tg.note(`Nothing seen of: ${nothing.join(", ")}.`));
+    if (nothing.length) element.append(tg.note(`No data for ${nothing.join(", ")}.`));
     if (tg.isKnown(system.cost_share)) element.append(tg.note(`Sampled in runs of their own; sampling took ${tg.format.percent(system.cost_share)} of a core.`));
   };
 

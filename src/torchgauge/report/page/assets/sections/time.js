@@ -64,7 +64,7 @@
     const whole = phases.reduce((sum, phase) => sum + phase.time_s, 0);
     element.append(tg.heading("Phases of a training step"));
     tg.chart.bars(element, phases.map((phase, place) => ({ label: phase.name, value: phase.time_s, text: tg.format.seconds(phase.time_s), share: phase.time_s / whole, color: `var(--c${place})` })),
-      { label: "Phases", caption: "In one step brought to rest between the phases." });
+      { label: "Phases", caption: "One step, synchronised between phases." });
   }
 
   function drawRankings(element, data) {
@@ -116,7 +116,7 @@
     element.append(tg.heading("The undisturbed run and its parts"), tg.facts([
       ["Whole run", tg.format.seconds(residue.total_s), "the median above"],
       ["In ops", tg.format.seconds(residue.in_ops_s), `${residue.device_s === null ? "" : "on the device "}(${tg.format.exact(residue.joined_ops)} of ${tg.format.exact(residue.static_ops)} ops)`],
-      ["In no op", tg.format.seconds(residue.unexplained_s), unexplained],
+      ["Unattributed", tg.format.seconds(residue.unexplained_s), unexplained],
       tg.isKnown(residue.device_idle_s) ? ["Device idle", tg.format.seconds(residue.device_idle_s), `${tg.format.percent(residue.device_idle_s / residue.total_s)}: no kernel ran`] : null,
       tg.isKnown(residue.between_ops_s) && residue.profiled_s ? ["Between ops", tg.format.seconds(residue.between_ops_s), `${tg.format.percent(residue.between_ops_s / residue.profiled_s)} of one profiled run of ${tg.format.seconds(residue.profiled_s)}: Python, and the profiler's own work`] : null,
     ]), tg.note(`Parts are from profiled runs, which ${slower}; they are measured, not scaled.`));

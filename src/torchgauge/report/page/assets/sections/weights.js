@@ -52,7 +52,7 @@
       ["Values", exact(total.elements), `in ${tg.plural(total.tensors, "tensor")}, ${tg.format.bytes(total.bytes)}`],
       ["Mean", value(total.mean), `std ${value(total.std)}, median ${value(middle)}`],
       ["Range", `${value(total.min)} … ${value(total.max)}`, `99.8 % within ${value(low)} … ${value(high)}`],
-      ["Shape", `kurtosis ${value(total.kurtosis)}`, `skewness ${value(total.skewness)}; a normal has 0 and 0`],
+      ["Shape", `kurtosis ${value(total.kurtosis)}`, `skewness ${value(total.skewness)} (normal distribution: 0, 0)`],
       ["Zeros", percent(total.sparsity), `${percent(total.near_zero)} below 1 % of the std`],
       tg.isKnown(total.entropy_bits) ? ["Entropy", `${value(total.entropy_bits)} of ${value(total.entropy_symbol_bits)} bits`, `${percent(total.compressibility)} compressible without loss`] : null,
       broken.length ? ["Not finite", broken.join(" and "), "left out of all figures"] : null,
@@ -91,7 +91,7 @@
     const { outliers } = state.data;
     if (!outliers.length) return;
     const rows = new Map(state.store.column("name").map((name, row) => [name, row]));
-    element.append(tg.heading("Standing apart from their siblings"), tg.rowTable("Outliers", [
+    element.append(tg.heading("Outliers among repeated layers"), tg.rowTable("Outliers", [
       { label: "Tensor", isText: true, cell: (row) => tg.name(row.name, 90) },
       { label: "Figure", isText: true, cell: (row) => row.figure.replaceAll("_", " ") },
       { label: "Value", cell: (row) => tg.format.value(row.value) },

@@ -1,0 +1,142 @@
+"""Names of a model's modules as short Python: `[f'layer{i}.conv' for i in range(12)]` where their numbers allow it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from math import prod
+from textwrap import indent
+
+LINE = 96  # with the indent of the report's advice it fits 100 columns
+# Text in quotes, and numbers that are not part of a name.
+_TOKEN = re.compile(r"(?<!\w)'[^'\\\n]*'|(?<![\w.'])\d+(?:\.\d+)?(?![\w.'])")
+_QUOTED = re.compile(r"'[^']*'")
+# Not taken apart: quotes within quotes, escapes, braces.
+_SPECIAL = re.compile(r'["\\{]')
+_NUMBER = re.compile(r"\d+")
+_LETTERS = "ijklmnpq"
+
+# The numbers within a row's quoted names.
+Vector = tuple[int, ...]
+
+
+def literal(rows: Sequence[str] | Sequence[tuple[str, ...]]) -> str:
+    """A list of names, or of tuples of names, as an expression in lines of a readable length. Rows whose numbers make a
+    grid are written as a comprehension; their order may change."""
+    texts = [repr(row) for row in rows]
+    groups: dict[str, list[Vector]] = {}
+    items: list[str] = []
+    for text in dict.fromkeys(texts):
+        numbers = _NUMBER.findall(text)
+        is_plain = all(number == str(int(number)) for number in numbers) and len(numbers) <= len(_LETTERS)
+        if not is_plain or _SPECIAL.search(text) or _NUMBER.search(_QUOTED.sub("", text)):
+            items.append(text)
+        else:
+            groups.setdefault(_NUMBER.sub("{}", text), []).append(tuple(map(int, numbers)))
+    for pattern, vectors in groups.items():
+        items += _grids(pattern, vectors)
+    if len(items) == 1 and items[0].startswith("*("):
+        return f"[{items[0][2:-1]}]"
+    whole = f"[{', '.join(items)}]"
+    return whole if len(whole) <= LINE else "[\n" + "".join(f"    {line}\n" for line in _filled(items)) + "]"
+
+
+def merged_code(codes: Sequence[str]) -> str | None:
+    """The code of several places, equal code once. Codes that differ in names and numbers alone become a loop."""
+    distinct = list(dict.fromkeys(codes))
+    rows = [_TOKEN.findall(code) for code in distinct]
+    frames = {_TOKEN.sub("\0", code) for code in distinct}
+    # A name with quotes in it would be taken apart in the wrong places.
+    if len(distinct) < 3 or len(frames) > 1 or any('"' in code or "\\" in code for code in distinct):
+        return "\n".join(distinct) or None
+    columns = list(zip(*rows, strict=True))
+    varying = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
+    names = ["name"] if len(varying) == 1 else [f"name_{place + 1}" for place in range(len(varying))]
+    known = dict(zip(varying, names, strict=True))
+    tokens = iter(known.get(column, column[0]) for column in columns)
+    body = _TOKEN.sub(lambda _: next(tokens), distinct[0])
+    values = [tuple(_value(text) for text in row) for row in zip(*varying, strict=True)]
+    listed = [row[0] for row in values] if len(names) == 1 else values
+    return f"for {', '.join(names)} in {literal(listed)}:\n{indent(body, '    ')}"
+
+
+def _value(token: str) -> str:
+    """A quoted name as a string; a number as something that is written as it stood."""
+    return token[1:-1] if token.startswith("'") else _Written(token)
+
+
+class _Written(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _grids(pattern: str, vectors: list[Vector]) -> Iterator[str]:
+    """Rows of one pattern as few comprehensions as a split by one number after the other finds."""
+    columns = list(zip(*vectors, strict=True))
+    varying = [column for column in dict.fromkeys(columns) if len(set(column)) > 1]
+    if len(vectors) < 3 or not varying:
+        yield from (_filled_pattern(pattern, vector) for vector in vectors)
+        return
+    if (loops := _loops(varying, len(set(vectors)))) is not None:
+        letters = dict(zip(varying, _LETTERS, strict=False))
+        slots = [f"{{{letters[column]}}}" if column in letters else str(column[0]) for column in columns]
+        row = _filled_pattern(re.sub(r"'([^']*\{\}[^']*)'", r"f'\1'", pattern), slots)
+        # Broken between the row and its loops where it is long.
+        yield f"*({row} {loops})" if len(row) + len(loops) < LINE - 10 else f"*({row}\n      {loops})"
+        return
+    split = min(varying, key=lambda column: len(set(column)))
+    for value in sorted(set(split)):
+        yield from _grids(pattern, [vector for vector, own in zip(vectors, split, strict=True) if own == value])
+
+
+def _loops(varying: list[tuple[int, ...]], rows: int) -> str | None:
+    """`for i in range(3) for j in range(1, 4)`, where the rows are all of these; or, where the second number ends
+    elsewhere for each first one (stages of different depth), `for i, end in [(1, 3), (2, 4)] for j in range(end)`."""
+    points = set(zip(*varying, strict=True))
+    ranges = [sorted(set(column)) for column in varying]
+    if all(_is_run(values) for values in ranges) and prod(map(len, ranges)) == rows == len(points):
+        return " ".join(f"for {_LETTERS[n]} in {_range(values)}" for n, values in enumerate(ranges))
+    if len(varying) < 2 or len(points) != rows:
+        return None
+    inner: dict[int, list[list[int]]] = {}
+    for first in ranges[0]:
+        own = [point[1:] for point in points if point[0] == first]
+        parts = [sorted(set(column)) for column in zip(*own, strict=True)]
+        if not all(map(_is_run, parts)) or prod(map(len, parts)) != len(own):
+            return None
+        inner[first] = parts
+    start, same = inner[ranges[0][0]][0][0], inner[ranges[0][0]][1:]
+    if any(parts[0][0] != start or parts[1:] != same for parts in inner.values()):
+        return None
+    ends = ", ".join(f"({first}, {parts[0][-1] + 1})" for first, parts in inner.items())
+    rest = "".join(f" for {_LETTERS[n + 2]} in {_range(part)}" for n, part in enumerate(same))
+    span = f"range({start}, end)" if start else "range(end)"
+    return f"for {_LETTERS[0]}, end in [{ends}] for {_LETTERS[1]} in {span}{rest}"
+
+
+def _is_run(values: list[int]) -> bool:
+    return values[-1] - values[0] + 1 == len(values)
+
+
+def _range(values: list[int]) -> str:
+    if len(values) == 1:
+        return f"[{values[0]}]"
+    return f"range({values[0]}, {values[-1] + 1})" if values[0] else f"range({values[-1] + 1})"
+
+
+def _filled_pattern(pattern: str, values: Sequence[object]) -> str:
+    parts = pattern.split("{}")
+    return "".join(f"{part}{value}" for part, value in zip(parts, [*values, ""], strict=True))
+
+
+def _filled(items: list[str]) -> Iterator[str]:
+    """As many on a line as fit."""
+    line = ""
+    for item in items:
+        if line and len(line) + len(item) + 1 > LINE - 4:
+            yield line
+            line = ""
+        line += f"{' ' if line else ''}{item},"
+    yield line
