@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,11 +28,12 @@ def draft_of(final: Path) -> Path:
     return final.with_name(f".torchgauge-{secrets.token_hex(8)}")
 
 
-def replace_file(final: Path, data: bytes) -> None:
+def replace_file(final: Path, data: bytes | Iterable[bytes]) -> None:
     """A reader sees the old file or the new one, never half of it."""
     draft = draft_of(final)
     try:
-        draft.write_bytes(data)
+        with draft.open("wb") as stream:
+            stream.writelines((data,) if isinstance(data, bytes) else data)
         os.replace(draft, final)
     finally:
         # Gone after the rename; a folder that may not be searched has none either.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -96,23 +97,24 @@ class View:
         macs = sum(op.cost.macs for op in self.capture.ops if op.phase == "forward") / self.capture.samples
         return next((grade for grade, limit in COMPLEXITY.items() if macs < limit), "very high")
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document of the contract, with plain numbers only."""
+    def members(self) -> dict[str, Callable[[], Any]]:
+        """The members of the JSON document in their order, each computed when it is called. Rows of weights that nobody
+        has asked for yet come one by one: a file may hold a million tensors."""
         capture = self.capture
         return {
-            "schema_version": SCHEMA_VERSION,
-            "tool": {"name": "torchgauge", "version": capture.version},
-            "created": capture.created,
-            "environment": _environment(capture),
-            "target": {
+            "schema_version": lambda: SCHEMA_VERSION,
+            "tool": lambda: {"name": "torchgauge", "version": capture.version},
+            "created": lambda: capture.created,
+            "environment": lambda: _environment(capture),
+            "target": lambda: {
                 "name": capture.target.name,
                 "kind": capture.target.kind,
                 "format": capture.target.format,
                 "files": list(capture.target.files),
                 "metadata": dict(capture.target.metadata),
             },
-            "inputs": [input_row(given) for given in capture.inputs],
-            "capture": {
+            "inputs": lambda: [input_row(given) for given in capture.inputs],
+            "capture": lambda: {
                 "mode": capture.run.mode,
                 "reason": capture.run.reason,
                 "device": capture.run.device,
@@ -122,23 +124,28 @@ class View:
                 "results": list(capture.run.results),
                 "step": step_member(capture.run.step),
             },
-            "architecture": dict(self.architecture),
-            "totals": dict(self.totals),
-            "modules": [dict(row) for row in self.modules],
-            "ops": [dict(row) for row in self.ops],
-            "parameters": [param_row(param) for param in capture.params],
-            "weights": [dict(row) for row in self.weights],
-            "weight_summary": self.weight_summary and dict(self.weight_summary),
-            "against": against_member(capture.statistics),
-            "pickle": pickle_member(capture.stored),
-            "training": training_member(capture.training),
-            "adapter": adapter_member(capture.adapter),
-            "measurements": self.measurements and dict(self.measurements),
-            "trace": trace_member(capture.measured),
-            "energy": self.energy and dict(self.energy),
-            "advice": [dict(row) for row in self.advice],
-            "plan": self.plan and dict(self.plan),
+            "architecture": lambda: dict(self.architecture),
+            "totals": lambda: dict(self.totals),
+            "modules": lambda: map(dict, self.modules),
+            "ops": lambda: map(dict, self.ops),
+            "parameters": lambda: map(param_row, capture.params),
+            "weights": lambda: map(dict, self.weights) if "weights" in self.__dict__ else weight_rows(capture),
+            "weight_summary": lambda: self.weight_summary and dict(self.weight_summary),
+            "against": lambda: against_member(capture.statistics),
+            "pickle": lambda: pickle_member(capture.stored),
+            "training": lambda: training_member(capture.training),
+            "adapter": lambda: adapter_member(capture.adapter),
+            "measurements": lambda: self.measurements and dict(self.measurements),
+            "trace": lambda: trace_member(capture.measured),
+            "energy": lambda: self.energy and dict(self.energy),
+            "advice": lambda: [dict(row) for row in self.advice],
+            "plan": lambda: self.plan and dict(self.plan),
         }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of the contract, with plain numbers only."""
+        found = {key: compute() for key, compute in self.members().items()}
+        return {key: list(value) if isinstance(value, Iterator) else value for key, value in found.items()}
 
 
 def _environment(capture: Capture) -> dict[str, Any]:

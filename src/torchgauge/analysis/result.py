@@ -56,11 +56,14 @@ class Analysis(View):
             self.advisor = None
         return super().advice
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document of the contract; `weight_ops` has what weights' values tell of the ops that use them."""
+    def members(self) -> dict[str, Callable[[], Any]]:
+        """`weight_ops` has what weights' values tell of the ops that use them."""
         from torchgauge.weights.whole.per_op import weight_ops
 
-        return {**super().to_dict(), "weight_ops": weight_ops(self.capture.ops, self.weights, self.capture.params)}
+        return {
+            **super().members(),
+            "weight_ops": lambda: weight_ops(self.capture.ops, self.weights, self.capture.params),
+        }
 
     def to_dataframe(self, table: str = "modules") -> pandas.DataFrame:
         """The rows of "modules", "ops" or "weights" as a pandas DataFrame."""
@@ -85,10 +88,10 @@ class Analysis(View):
 class WeightScan(Analysis):
     """The tensors of a checkpoint: one row each, and their totals."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document, without what only a model that runs has."""
-        document = super().to_dict()
-        return {key: document[key] for key in SCAN_MEMBERS}
+    def members(self) -> dict[str, Callable[[], Any]]:
+        """The members of the JSON document, without what only a model that runs has."""
+        members = super().members()
+        return {key: members[key] for key in SCAN_MEMBERS}
 
     def to_dataframe(self, table: str = "weights") -> pandas.DataFrame:
         return report.to_dataframe(self, table)

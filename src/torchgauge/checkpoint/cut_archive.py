@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import Listing, Place, list_entries, unpack_packed
@@ -109,7 +108,7 @@ def _noting(value: Any, sizes: dict[str, int]) -> Any:
 def _records(source: ByteSource, pickle: _Pickle) -> Iterator[tuple[str, tuple[int, int]]]:
     """Where the records after the pickle begin and how long they are, by their names; the last may be cut."""
     at = pickle.end
-    for _ in range(limits.ZIP_ENTRIES):
+    while True:
         header = None if at is None else read_local(source, at)
         if header is None or not header.is_plain:
             return

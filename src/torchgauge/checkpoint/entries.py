@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from torchgauge.checkpoint.dtypes import VALUES_PER_BYTE, item_bytes
 from torchgauge.checkpoint.import_log import printable
@@ -45,11 +46,12 @@ def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endia
     is_optimizer = _is_optimizer_file(paths)
     entries, views = [], []
     for name, item in zip(_unique_names(found), found, strict=True):
-        place = _place(item.tensor, locate, file)
-        view = None if place is None else _view(item.tensor, place)
-        spec = _spec(item.tensor)
+        tensor = item.tensor
+        place = _place(tensor, locate, file)
+        view = None if place is None else _view(tensor, place)
+        spec = _spec(tensor.shape, tensor.dtype, tensor.stride)
         role = _role(item, spec, prefix, is_optimizer_file=is_optimizer)
-        entry = _entry(name, spec, item.tensor, place, view, role, big_endian)
+        entry = _entry(name, spec, tensor, place, view, role, big_endian)
         entries.append(entry if item.logical is None else with_logical(entry, item.logical))
         views.append(view)
     return Listing(tuple(_share(entries, views)), ".".join((*prefix, "")) if prefix else "")
@@ -86,8 +88,10 @@ def _place(tensor: Tensor, locate: Locate, file: str) -> Place | None:
     return locate(tensor.storage)
 
 
-def _spec(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(tensor.shape, tensor.dtype, None if is_contiguous(tensor.shape, tensor.stride) else tensor.stride)
+@lru_cache(maxsize=4096)
+def _spec(shape: tuple[int, ...], dtype: str, stride: tuple[int, ...]) -> TensorSpec:
+    """One for all tensors alike."""
+    return TensorSpec(shape, dtype, None if is_contiguous(shape, stride) else stride)
 
 
 def _entry(name: str, spec: TensorSpec, tensor: Tensor, place: Place | None, view: View | None, role: Role,
@@ -95,7 +99,12 @@ def _entry(name: str, spec: TensorSpec, tensor: Tensor, place: Place | None, vie
     if place is None or view is None:
         return Entry(name, spec, "", None, 0, role)
     per_byte = VALUES_PER_BYTE.get(tensor.dtype, 1)
-    _check_extent(name, view, place, per_byte)
+    end = 0 if view.is_empty else -(-view.span[1] // per_byte)
+    if end > place.size:
+        raise FormatError(
+            f"the tensor {printable(name)} reaches to byte {end} of a storage of {place.size}; "
+            "the file is damaged or was made to deceive"
+        )
     start = view.offset * view.item
     offset = None if place.offset is None else place.offset + start
     deflated = None if place.deflated is None else replace(place.deflated, start=start)
@@ -104,21 +113,10 @@ def _entry(name: str, spec: TensorSpec, tensor: Tensor, place: Place | None, vie
     return Entry(name, spec, place.file, offset, nbytes, role, big_endian=is_big, deflated=deflated)
 
 
-def _check_extent(name: str, view: View, place: Place, per_byte: int) -> None:
-    end = 0 if view.is_empty else -(-view.span[1] // per_byte)
-    if end > place.size:
-        raise FormatError(
-            f"the tensor {printable(name)} reaches to byte {end} of a storage of {place.size}; "
-            "the file is damaged or was made to deceive"
-        )
-
-
 def _share(entries: list[Entry], views: list[View | None]) -> list[Entry]:
-    owners = find_owners(views)
-    return [
-        entry if owner is None else replace(entry, shared_with=entries[owner].name)
-        for entry, owner in zip(entries, owners, strict=True)
-    ]
+    for number, owner in find_owners(views).items():
+        entries[number] = replace(entries[number], shared_with=entries[owner].name)
+    return entries
 
 
 def _view(tensor: Tensor, place: Place) -> View:

@@ -38,22 +38,22 @@ def put(machine: PickleMachine) -> None:
     # Indices that hash alike would make the memo slow: beyond 32 bits there is no honest one.
     if not 0 <= index < 2**32:
         raise machine.broken(f"memo index {index}")
-    machine.memo[index] = machine.top()
+    machine.remember(index, machine.top())
 
 
 @opcode(b"q", cost=100)
 def binput(machine: PickleMachine) -> None:
-    machine.memo[machine.stream.byte()] = machine.top()
+    machine.remember(machine.stream.byte(), machine.top())
 
 
 @opcode(b"r", cost=100)
 def long_binput(machine: PickleMachine) -> None:
-    machine.memo[int.from_bytes(machine.stream.read(4), "little")] = machine.top()
+    machine.remember(machine.stream.unsigned(4), machine.top())
 
 
 @opcode(b"\x94", cost=100)
 def memoize(machine: PickleMachine) -> None:
-    machine.memo[len(machine.memo)] = machine.top()
+    machine.remember(len(machine.memo) + len(machine.far_memo), machine.top())
 
 
 @opcode(b"g")
@@ -72,9 +72,12 @@ def long_binget(machine: PickleMachine) -> None:
 
 
 def _recall(machine: PickleMachine, index: int) -> None:
-    if index not in machine.memo:
+    if 0 <= index < len(machine.memo):
+        machine.stack.append(machine.memo[index])
+    elif index in machine.far_memo:
+        machine.stack.append(machine.far_memo[index])
+    else:
         raise machine.broken(f"nothing was stored under memo index {index}")
-    machine.stack.append(machine.memo[index])
 
 
 @opcode(b")")

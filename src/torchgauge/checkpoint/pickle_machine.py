@@ -12,6 +12,7 @@ from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.import_log import ImportLog
 from torchgauge.checkpoint.pickle_stream import PickleStream
+from torchgauge.checkpoint.tensor_opcodes import take_tensor
 from torchgauge.errors import FormatError
 
 Opcode = Callable[["PickleMachine"], None]
@@ -20,6 +21,7 @@ _REFERENCE_BYTES = 16
 # Opcodes between two looks at the limits: looking at each would cost more than most of them do.
 _BLOCK = 1024
 _STOP = ord(".")
+_RECALLS = b"hj"
 
 
 def opcode(code: bytes, *, cost: int = _REFERENCE_BYTES) -> Callable[[Opcode], Opcode]:
@@ -59,8 +61,13 @@ class PickleMachine:
         self.stack: list[Any] = []
         self.floor = 0  # the height of the stack at the last mark
         self.marks: list[int] = []  # the floors below it
-        self.memo: dict[int, Any] = {}
-        self.memory_left = limits.PICKLE_MEMORY_BYTES
+        self.memo: list[Any] = []
+        self.far_memo: dict[int, Any] = {}  # numbers beyond the end of the list
+        self.known_calls: dict[tuple[bytes, ...], Any] = {}  # what `tensor_opcodes` found in the memo
+        # What was inflated is not as large as it looks: it gets no more than the least.
+        size = source.size if source.is_mapped else 0
+        self.memory_left = max(limits.PICKLE_MEMORY_BYTES, limits.PICKLE_MEMORY_PER_BYTE * size)
+        self.opcodes_left = max(limits.PICKLE_OPCODES, size)
 
     @property
     def position(self) -> int:
@@ -70,24 +77,28 @@ class PickleMachine:
         """The object the pickle describes; `FormatError` where it is broken."""
         try:
             self._interpret()
+            self.memo.clear()
             return self.pop()
         except (ValueError, OverflowError, UnicodeError) as error:
             # What a literal's own text can raise: digits that are none, numbers too long, broken UTF-8.
             raise FormatError(f"{self._here()}: {error}") from error
 
     def _interpret(self) -> None:
-        for _ in range(limits.PICKLE_OPCODES // _BLOCK):
+        for _ in range(self.opcodes_left // _BLOCK):
             if self._interpret_block():
                 return
-        raise self.broken("it is too large to be interpreted safely")
+        raise self._too_large()
 
     def _interpret_block(self) -> bool:
         """Run the next opcodes; True at the end of the pickle."""
         stream, table, cost = self.stream, OPCODES, 0
         for _ in range(_BLOCK):
-            at = stream.at
-            if at < len(stream.buffer):  # as `stream.byte` does, without a call for each opcode
-                code = stream.buffer[at]
+            at, buffer = stream.at, stream.buffer
+            if at < len(buffer):  # as `stream.byte` does, without a call for each opcode
+                code = buffer[at]
+                if code in _RECALLS and (end := take_tensor(self, at)):
+                    stream.at = end
+                    continue
                 stream.at = at + 1
             else:
                 code = stream.byte()
@@ -100,6 +111,17 @@ class PickleMachine:
             function(self)
         self.charge(cost)
         return False
+
+    def remember(self, index: int, value: Any) -> None:
+        """Writers count up from 0, so the memo is a list; a pickle that skips numbers pays with a dict."""
+        if index == len(self.memo):
+            self.memo.append(value)
+            self.far_memo.pop(index, None)
+        elif index < len(self.memo):
+            self.memo[index] = value
+            self.known_calls.clear()
+        else:
+            self.far_memo[index] = value
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
@@ -145,7 +167,10 @@ class PickleMachine:
     def charge(self, size: int) -> None:
         self.memory_left -= size
         if self.memory_left < 0:
-            raise self.broken("it is too large to be interpreted safely")
+            raise self._too_large()
+
+    def _too_large(self) -> FormatError:
+        return FormatError(f"{self.source.label}: the pickle makes more values than it is safe to hold")
 
     def broken(self, reason: str) -> FormatError:
         return FormatError(f"{self._here()}: {reason}")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 
 @dataclass(slots=True, eq=False)
@@ -37,46 +35,59 @@ class View:
         return self.offset * self.item, (self.offset + self.extent) * self.item
 
 
-def find_owners(views: Sequence[View | None]) -> list[int | None]:
-    """For each view the number of the one whose bytes it overlaps, None where it is the first to hold its own."""
-    owners: list[int | None] = [None] * len(views)
-    by_storage: dict[object, list[int]] = defaultdict(list)
+def find_owners(views: Sequence[View | None]) -> dict[int, int]:
+    """For each view that overlaps a larger one, or an earlier one of its size, the number of that."""
+    by_storage: dict[object, list[int]] = {}
     for number, view in enumerate(views):
-        if view is not None and not view.is_empty:
-            by_storage[view.storage].append(number)
+        if view is not None:
+            by_storage.setdefault(view.storage, []).append(number)
+    owners: dict[int, int] = {}
     for members in by_storage.values():
         if len(members) > 1:
-            _assign(views, members, owners)
+            known = {number: view for number in members if (view := views[number]) is not None and not view.is_empty}
+            for cluster in _clusters(known):
+                owners |= _owners(cluster)
     return owners
 
 
-def _assign(views: Sequence[View | None], members: list[int], owners: list[int | None]) -> None:
+def _clusters(views: Mapping[int, View]) -> Iterator[dict[int, View]]:
+    """The views of a storage in groups whose bytes, from the first to the last of each, do not touch."""
+    cluster: dict[int, View] = {}
+    end = 0
+    for (first, last), number in sorted((view.span, number) for number, view in views.items()):
+        if first >= end and cluster:
+            yield cluster
+            cluster = {}
+        cluster[number] = views[number]
+        end = max(end, last)
+    yield cluster
+
+
+def _owners(views: Mapping[int, View]) -> dict[int, int]:
     """The largest owns; the others follow by size, so that a part never owns its whole."""
-    known = {number: view for number in members if (view := views[number]) is not None}
-    if _are_apart(list(known.values())):
-        return
-    ordered = sorted(known, key=lambda number: (-known[number].extent * known[number].item, number))
-    kept: list[int] = []
+    owners: dict[int, int] = {}
     identical: dict[tuple[object, ...], int] = {}
-    for number in ordered:
-        view = known[number]
+    kept: list[int] = []
+    comparisons = _COMPARISONS
+    for number in sorted(views, key=lambda number: (-views[number].extent * views[number].item, number)):
+        view = views[number]
         key = (view.offset, view.shape, view.stride, view.item)
         owner = identical.setdefault(key, number)
         if owner == number:
-            owner = next((other for other in kept[:_COMPARED] if overlap(known[other], view)), number)
+            # Where there are too many to compare each with each, the rest belongs to the largest of the group.
+            known = kept if len(kept) <= comparisons else kept[:1]
+            comparisons -= len(known)
+            is_sure = known is kept
+            owner = next((other for other in known if not is_sure or overlap(views[other], view)), number)
             identical[key] = owner
         if owner == number:
             kept.append(number)
         else:
             owners[number] = owner
+    return owners
 
 
-def _are_apart(views: list[View]) -> bool:
-    spans = sorted(view.span for view in views)
-    return all(before[1] <= after[0] for before, after in pairwise(spans))
-
-
-_COMPARED = 200  # views of one storage: beyond it, comparing each with each would take too long
+_COMPARISONS = 200_000  # in one group; each takes some microseconds
 
 
 def overlap(left: View, right: View) -> bool:
@@ -96,7 +107,7 @@ def _boxes_meet(left: View, right: View) -> bool:
     return len(dimensions) > _DIMENSIONS or _reaches(right.offset - left.offset, dimensions)
 
 
-_DIMENSIONS = 8  # more than slices have in practice; the search doubles with each
+_DIMENSIONS = 5  # more than slices have in practice; the search doubles with each
 
 
 def _reaches(distance: int, dimensions: list[tuple[int, int, int]]) -> bool:

@@ -64,7 +64,9 @@ def walk(root: Any) -> Walk:
 
 def continue_walk(found: Walk, root: Any, path: Path, role: Role | None) -> None:
     """Add what is under `root`, which hangs at `path`; the limits hold for all that is added."""
+    before = found.values_left
     fertile = _fertile_containers(root, found)
+    found.steps_left = max(found.steps_left, 2 * (before - found.values_left))
     _visit(_Child((), root, role), path, fertile, set(), found)
 
 
@@ -72,7 +74,7 @@ def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found:
     """Depth is bounded below Python's own limit, so recursion is safe."""
     value = child.value
     path = path + child.keys
-    found.characters_left -= sum(map(len, path))
+    found.characters_left -= len(path[0]) if len(path) == 1 else sum(map(len, path))
     if len(above) > limits.WALK_DEPTH or found.characters_left < 0:
         raise FormatError("its values are nested too deeply, or their names are too long")
     if _is_leaf(value):
@@ -130,7 +132,8 @@ def _fertile_containers(root: Any, found: Walk) -> set[int]:
                 continue
             if id(inner) not in parents:
                 parents[id(inner)] = []
-                waiting.append(inner)
+                if not _is_leaf(inner):
+                    waiting.append(inner)
                 if _is_source(inner):
                     sources.append(id(inner))
             parents[id(inner)].append(id(value))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.errors import FormatError
 
@@ -53,8 +52,8 @@ def read_directory(source: ByteSource) -> Directory:
     if end is None:
         raise FormatError(f"{source.label}: a zip archive without its directory; is it cut off?")
     shift = _shift(source, end)
-    if end.count > limits.ZIP_ENTRIES:
-        raise FormatError(f"{source.label}: {end.count} records are more than any checkpoint has")
+    if end.count * _ENTRY.size > end.size:
+        raise FormatError(f"{source.label}: the zip directory is damaged")
     data = source.read(end.offset + shift, end.size)
     records, at = [], 0
     for _ in range(end.count):

@@ -64,9 +64,9 @@ def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
             save_report(view, Path(path), options)
         tell_written(Path(path), quiet=args.quiet)
     if args.json:
-        from torchgauge.report import render
+        from torchgauge.report import render_pieces
 
-        sys.stdout.write(render(view, "json"))
+        sys.stdout.writelines(piece.decode() for piece in render_pieces(view, "json"))
     elif not args.quiet:
         print_report(view, options, sys.stdout, shown=shown)
 

@@ -111,7 +111,7 @@ def open_streams(outputs: list[str], stack: ExitStack) -> Callable[[Mapping[str,
 
 
 def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -> None:
-    from torchgauge.report import Options, render
+    from torchgauge.report import Options, render_pieces
     from torchgauge.report.terminal import terminal_width, write_lines
     from torchgauge.report.weights_text import weight_lines
 
@@ -122,7 +122,7 @@ def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -
                 scan.save(output)
         tell_written(Path(output), quiet=args.quiet)
     if args.json:
-        sys.stdout.write(render(scan, "json"))
+        sys.stdout.writelines(piece.decode() for piece in render_pieces(scan, "json"))
     elif not args.quiet:
         with stage("putting the report together", shown=shown):
             lines = weight_lines(scan, Options(width=terminal_width()))

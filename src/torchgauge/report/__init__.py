@@ -26,7 +26,15 @@ from torchgauge.report import (
 from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
 from torchgauge.report.dataframe import to_dataframe
 from torchgauge.report.options import Options
-from torchgauge.report.registry import FORMATS, find_format, known_suffixes, render, render_bytes, renderer
+from torchgauge.report.registry import (
+    FORMATS,
+    find_format,
+    known_suffixes,
+    render,
+    render_bytes,
+    render_pieces,
+    renderer,
+)
 from torchgauge.report.saving import save, save_weights
 
 __all__ = [
@@ -49,6 +57,7 @@ __all__ = [
     "parquet",
     "render",
     "render_bytes",
+    "render_pieces",
     "renderer",
     "save",
     "save_weights",

@@ -5,30 +5,47 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
+# Rows to a piece of text: enough that handing on the pieces costs nothing beside making them.
+_ROWS_AT_ONCE = 256
+
+_ENCODER = json.JSONEncoder(allow_nan=False, default=str)
+
 
 @renderer("json", suffix=".json")
-def render_document(view: View, options: Options) -> str:
-    members = [f" {json.dumps(key)}: {_member(value)}" for key, value in view.to_dict().items()]
-    return "{\n" + ",\n".join(members) + "\n}\n"
+def render_document(view: View, options: Options) -> Iterator[str]:
+    """In pieces: the rows of a million tensors are never all held at once."""
+    before = "{"
+    for key, compute in view.members().items():
+        yield f"{before}\n {json.dumps(key)}: "
+        yield from _member(compute())
+        before = ","
+    yield "\n}\n"
 
 
-def _member(value: Any) -> str:
-    if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"  {json_line(item)}" for item in value) + "\n ]"
-    return json_line(value)
+def _member(value: Any) -> Iterator[str]:
+    if not isinstance(value, Iterator) and not (isinstance(value, list) and value):
+        yield json_line(value)
+        return
+    rows = iter(value)
+    before = "[\n"
+    while piece := ",\n".join(f"  {json_line(row)}" for row in islice(rows, _ROWS_AT_ONCE)):
+        yield before + piece
+        before = ",\n"
+    yield "[]" if before == "[\n" else "\n ]"
 
 
 def json_line(value: Any) -> str:
     """JSON on one line that any reader takes."""
     # Escaped beyond ASCII: a name may hold half a surrogate pair, which no encoding can write.
     try:
-        return json.dumps(value, allow_nan=False, default=str)
+        return _ENCODER.encode(value)
     except ValueError:
         # An infinity: rare enough that walking through every value beforehand would be the larger cost.
         return json.dumps(json_value(value), allow_nan=False)

@@ -1,6 +1,6 @@
 """One registry: the name of a format -> its suffix and renderer.
 
-A format of one's own is one function; it gives text, or bytes for a binary format:
+A format of one's own is one function; it gives text, or bytes for a binary format, or text in pieces:
 
     @renderer("names", suffix=".names")
     def render_names(view: View, options: Options) -> str:
@@ -16,7 +16,7 @@ its metadata name the module in an entry point:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from torchgauge.errors import UsageError
 from torchgauge.report.options import Options
 from torchgauge.view import View
 
-Render = Callable[[View, Options], str | bytes]
+Render = Callable[[View, Options], str | bytes | Iterator[str]]
 R = TypeVar("R", bound=Render)
 
 ENTRY_POINTS = "torchgauge.renderers"
@@ -76,13 +76,20 @@ def render(view: View, format: str = "text", options: Options | None = None) -> 
     found = _named(format).render(view, options or Options())
     if isinstance(found, bytes):
         raise UsageError(f"the format '{format}' is binary: write it to a file")
-    return found
+    return found if isinstance(found, str) else "".join(found)
 
 
 def render_bytes(view: View, format: str, options: Options | None = None) -> bytes:
     """The report as the bytes of a file."""
+    return b"".join(render_pieces(view, format, options))
+
+
+def render_pieces(view: View, format: str, options: Options | None = None) -> Iterator[bytes]:
+    """The bytes of the file as they are made, so that a long report is never held whole."""
     found = _named(format).render(view, options or Options())
-    return found if isinstance(found, bytes) else found.encode()
+    if isinstance(found, bytes):
+        return iter((found,))
+    return (piece.encode() for piece in ((found,) if isinstance(found, str) else found))
 
 
 @cache

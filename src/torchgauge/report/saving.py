@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from torchgauge.disk import replace_file
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.report.options import Options
-from torchgauge.report.registry import find_format, render_bytes
+from torchgauge.report.registry import find_format, render_pieces
 from torchgauge.view import View
 
 
 def save(view: View, path: str | Path, options: Options | None = None) -> None:
     """Write the report in the format that the suffix names."""
-    write_whole(Path(path), render_bytes(view, find_format(path).name, options))
+    write_whole(Path(path), render_pieces(view, find_format(path).name, options))
 
 
 # The list of a checkpoint's tensors: the suffix -> the format; the first that fits.
@@ -47,19 +48,21 @@ def weight_format(path: str | Path) -> str:
 
 def save_weights(view: View, path: str | Path, options: Options | None = None) -> None:
     """Write the list of tensors in the format that the suffix names."""
-    write_whole(Path(path), render_bytes(view, weight_format(path), options))
+    write_whole(Path(path), render_pieces(view, weight_format(path), options))
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> None:
     """A file is replaced whole, or left as it was."""
     data = content.encode() if isinstance(content, str) else content
+    pieces = (data,) if isinstance(data, bytes) else data
     try:
         # A link stays a link: the file it points to is replaced.
         final = path.resolve()
         if takes_bytes_itself(final):
-            final.write_bytes(data)
+            with final.open("wb") as stream:
+                stream.writelines(pieces)
         else:
-            replace_file(final, data)
+            replace_file(final, pieces)
     except OSError as error:
         raise TorchgaugeError(f"cannot write '{path}': {error.strerror or error}") from error
     except RuntimeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -64,7 +65,15 @@ def layers_of(shapes: Shapes) -> list[Layer]:
     for name, shape in shapes.items():
         path, own = _split(name)
         owned.setdefault(path, {})[own] = shape
-    return [Layer(path, _kind(path, tensors), tensors) for path, tensors in owned.items()]
+    # Most layers of a large model are alike: their own name, their tensors and being an expert tell their kind.
+    kinds: dict[Any, str] = {}
+    layers = []
+    for path, tensors in owned.items():
+        key = (path.rpartition(".")[2], _EXPERTS.search(path) is None, *tensors.items())
+        if key not in kinds:
+            kinds[key] = _kind(path, tensors)
+        layers.append(Layer(path, kinds[key], tensors))
+    return layers
 
 
 def _split(name: str) -> tuple[str, str]:

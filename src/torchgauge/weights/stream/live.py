@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.checkpoint.dtypes import item_bytes
@@ -86,8 +86,8 @@ def _is_lazy(tensor: Any) -> bool:
     return bool(is_lazy(tensor))
 
 
-def _shared(entries: list[Entry], owners: list[int | None]) -> Iterator[Entry]:
+def _shared(entries: list[Entry], owners: Mapping[int, int]) -> Iterator[Entry]:
     from dataclasses import replace
 
-    for entry, owner in zip(entries, owners, strict=True):
-        yield entry if owner is None else replace(entry, shared_with=entries[owner].name)
+    for number, entry in enumerate(entries):
+        yield replace(entry, shared_with=entries[owners[number]].name) if number in owners else entry
