@@ -50,6 +50,14 @@ def _outside() -> Iterator[None]:
         engine._set_tracing_state(tracing)
 
 
+@pytest.fixture
+def without_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read in this process: for tests that look into it, or that show what holds without the isolation."""
+    for module in ("reading", "analyzing", "weighing"):
+        monkeypatch.setattr(f"torchgauge.analysis.{module}.needs_isolation", lambda *_: False)
+    monkeypatch.setattr("torchgauge.analysis.comparing.is_isolated", lambda: True)
+
+
 def _process_state() -> tuple[Any, ...]:
     with _outside():
         numbers = torch.get_rng_state().numpy().tobytes()

@@ -16,6 +16,7 @@ LAYERS = (
     "units",
     "strides",
     "disk",
+    "isolation",
     "records",
     "stored",
     "statistics",
@@ -47,8 +48,9 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "errors", "schema", "units", "strides", "disk", "records", "stored", "statistics", "measured", "consumption",
-    "tree", "experts", "peak_memory", "rows", "view", "saved", "cost", "hardware", "checkpoint", "advise", "report",
+    "errors", "schema", "units", "strides", "disk", "isolation", "records", "stored", "statistics", "measured",
+    "consumption", "tree", "experts", "peak_memory", "rows", "view", "saved", "cost", "hardware", "checkpoint",
+    "advise", "report",
 }  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

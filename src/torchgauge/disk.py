@@ -1,4 +1,4 @@
-"""Where things that can be made again are kept, and files that are replaced whole or not at all."""
+"""Cache directory and atomic file writes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 
 def cache_folder() -> Path:
@@ -23,19 +24,105 @@ def cache_folder() -> Path:
     return Path(base) / "torchgauge"
 
 
-def draft_of(final: Path) -> Path:
-    """A file beside it. Its name does not grow with that of the file, which may be as long as a name can be."""
-    return final.with_name(f".torchgauge-{secrets.token_hex(8)}")
+def journal_folder() -> Path:
+    """Where interrupted scans leave what they have finished."""
+    return cache_folder() / "scans"
+
+
+class Draft(Protocol):
+    """A file under way: nobody sees it before `commit`, and `discard` leaves what was there before."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+class Writer(Protocol):
+    """Everything that torchgauge does to files. A process without rights asks its parent (`isolation`)."""
+
+    def draft(self, final: Path) -> Draft: ...
+
+    def append(self, path: Path, data: bytes) -> None: ...
+
+    def remove(self, path: Path) -> None: ...
+
+
+class LocalDraft:
+    """Written beside the target and renamed. A pipe or a device takes the bytes itself."""
+
+    def __init__(self, final: Path) -> None:
+        # A link stays a link: the file it points to is replaced.
+        self._final = final.resolve()
+        self._is_direct = self._final.exists() and not (self._final.is_file() or self._final.is_dir())
+        # The draft's name does not grow with that of the file, which may be as long as a name can be.
+        draft = self._final.with_name(f".torchgauge-{secrets.token_hex(8)}")
+        self._draft = self._final if self._is_direct else draft
+        self._stream: BinaryIO = self._draft.open("wb")
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+
+    def commit(self) -> None:
+        try:
+            self._stream.close()
+            if not self._is_direct:
+                os.replace(self._draft, self._final)
+        except OSError:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        # A full disk is told by whoever writes; a folder that may not be searched has no draft either.
+        with suppress(OSError):
+            self._stream.close()
+        if not self._is_direct:
+            with suppress(OSError):
+                self._draft.unlink(missing_ok=True)
+
+
+class LocalWriter:
+    def draft(self, final: Path) -> Draft:
+        return LocalDraft(final)
+
+    def append(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as stream:
+            stream.write(data)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+
+_writer: Writer = LocalWriter()
+
+
+def use_writer(writer: Writer) -> None:
+    global _writer
+    _writer = writer
+
+
+def open_draft(final: Path) -> Draft:
+    return _writer.draft(final)
+
+
+def append_file(path: Path, data: bytes) -> None:
+    """The folder is made where it is missing."""
+    _writer.append(path, data)
+
+
+def remove_file(path: Path) -> None:
+    _writer.remove(path)
 
 
 def replace_file(final: Path, data: bytes | Iterable[bytes]) -> None:
     """A reader sees the old file or the new one, never half of it."""
-    draft = draft_of(final)
+    draft = open_draft(final)
     try:
-        with draft.open("wb") as stream:
-            stream.writelines((data,) if isinstance(data, bytes) else data)
-        os.replace(draft, final)
-    finally:
-        # Gone after the rename; a folder that may not be searched has none either.
-        with suppress(OSError):
-            draft.unlink()
+        for piece in (data,) if isinstance(data, bytes) else data:
+            draft.write(piece)
+    except BaseException:
+        draft.discard()
+        raise
+    draft.commit()

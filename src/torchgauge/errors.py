@@ -6,6 +6,7 @@
     ├── InputError                 the inputs do not fit, or none could be inferred
     ├── ForwardError               the model's own code failed; names the module and the shapes it saw
     ├── FormatError                a saved run or a model file could not be read
+    ├── LimitError                 reading a file needs more memory or time than it may take
     └── MissingDependencyError     an optional package is needed
 
 A message says what happened, where, and what to do next. The command line catches `TorchgaugeError` in one place.
@@ -79,6 +80,10 @@ EXTRAS = {
     "wandb": "wandb",
     "zstandard": "zstd",
 }
+
+
+class LimitError(TorchgaugeError):
+    """Reading a file needs more memory or time than `memory_limit` or `time_limit` allows."""
 
 
 class MissingDependencyError(TorchgaugeError):

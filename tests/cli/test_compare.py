@@ -68,7 +68,7 @@ def test_every_format_is_written(nets: Path, capsys: pytest.CaptureFixture[str])
         (["a", "b", "-o", "c.tex"], 2, "the name must end in one of"),
         (["a", "b", "-o", "c.ops.csv"], 2, "the name must end in one of"),
         (["a", "b", "-o", "no/such/c.md"], 1, "there is no folder"),
-        (["nets.py:Small", "missing.json"], 1, "cannot read 'missing.json'"),
+        (["nets.py:Small", "missing.json"], 1, "there is no file 'missing.json'"),
     ],
 )
 def test_a_wrong_request_is_told(

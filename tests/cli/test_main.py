@@ -108,6 +108,8 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
         "spectrum": False,
         "code": "b.py:Net",
         "allow_pickle": True,
+        "memory_limit": None,
+        "time_limit": None,
         "advice": False,
         "silence": ["tf32-off"],
         "verify": True,

@@ -76,6 +76,7 @@ def test_json_lines_hold_every_row(checkpoint: Path, tmp_path: Path, capsys: pyt
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".rows")] == []
 
 
+@pytest.mark.usefixtures("without_isolation")
 def test_a_cut_file_gives_the_rest_and_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from torchgauge.analysis.measuring import (
     measurements_asked,
 )
 from torchgauge.analysis.placing import chosen_device, chosen_dtype, pretended_device, stored_path, unwrapped
+from torchgauge.analysis.reading import needs_isolation, read_analysis
 from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.verifying import add_verification, check_verify
 from torchgauge.analysis.weighing import add_statistics
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from torchgauge.source import InputSpec
 
 MODES = ("inference", "train")
+MEASURED_OUTSIDE = "the file's model was run outside the isolation, with the rights of this process, to measure it"
 
 
 def analyze(
@@ -65,6 +67,8 @@ def analyze(
     verify: bool = False,
     code: str | torch.nn.Module | None = None,
     allow_pickle: bool = False,
+    memory_limit: int | str | None = None,
+    time_limit: float | None = None,
     progress: bool | None = None,
 ) -> Analysis:
     """Analyse a model without doing its arithmetic; it is left exactly as it was.
@@ -89,7 +93,11 @@ def analyze(
     do about the model, where there is evidence for it; `silence` are names of rules to leave out. `verify` applies what
     it can to copies of the model and measures them beside it: what does not hold is withdrawn, what does makes a plan.
     TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
+
+    A file or folder is read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB
+    or twice the size of the file) and `time_limit` seconds (default: 300, and more for large files).
     """
+    options = dict(locals())
     if isinstance(target, str | os.PathLike):
         check_target(os.fspath(target))
     if mode not in MODES:
@@ -102,6 +110,10 @@ def analyze(
     settings["memory_fraction"] = memory_fraction
     is_measured = inference or profile or sweep is not None
     asked = measurements_asked(target, profile, sweep, settings) if is_measured else None
+    if needs_isolation(target, allow_pickle):
+        found = read_file(options, is_measured=is_measured or verify)
+        if not (is_measured or verify):
+            return found
     from torchgauge.source import resolve
 
     given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq, "specs": specs}
@@ -118,6 +130,8 @@ def analyze(
             asked_device = chosen_device(place)
             request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}
             pretended, remarks = pretended_device(asked_device, is_run=is_measured or verify)
+            if needs_isolation(target, allow_pickle):
+                remarks = (*remarks, MEASURED_OUTSIDE)
             source = replace(source, warnings=(*source.warnings, *remarks))
             found, seen = static_run(source, given, {**request, "device": pretended})
         measured_energy: EnergyFacts | None = None
@@ -131,3 +145,13 @@ def analyze(
     if verify:
         add_verification(found, source, seen, request, settings, progress)
     return found
+
+
+def read_file(options: Mapping[str, Any], *, is_measured: bool) -> Analysis:
+    """The static part, read by a process without rights. Before a measurement only to see that it keeps its limits."""
+    static = {"inference": False, "profile": False, "sweep": None, "verify": False}
+    static |= {"weights": False, "advice": False} if is_measured else {}
+    limits = {name: options[name] for name in ("memory_limit", "time_limit")}
+    path = stored_path(options["target"])
+    assert path is not None
+    return read_analysis(Analysis, analyze, [path], {**options, **static}, **limits, needs_torch=True)

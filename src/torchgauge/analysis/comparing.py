@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torchgauge.analysis.analyzing import analyze
 from torchgauge.analysis.depth import WEIGHTS_BYTES
+from torchgauge.analysis.reading import read_data
 from torchgauge.analysis.result import Analysis, load
 from torchgauge.errors import errors_as_torchgauge
+from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage, transfer
 from torchgauge.report.comparison import Compared, compare_views, render, save, to_dataframe
 from torchgauge.report.comparison.document import comparison_document
@@ -69,7 +72,8 @@ def compare(first: Target, second: Target, *more: Target, **options: Any) -> Com
     analyses = [open_analysis(target, **options) for target in targets]
     reads = options.get("weights", "auto") is not False
     sides = list(zip(targets, analyses, strict=True))
-    drifts = [_drift(sides[0], side, progress) if reads else None for side in sides[1:]]
+    limits = {name: options.get(name) for name in ("memory_limit", "time_limit")}
+    drifts = [_drift(sides[0], side, limits, progress) if reads else None for side in sides[1:]]
     with stage("comparing", shown=progress):
         return Comparison(analyses, drifts)
 
@@ -100,12 +104,18 @@ def is_saved_run(target: Any) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def _drift(
-    base: tuple[Target, Analysis], other: tuple[Target, Analysis], progress: bool | None
+    base: tuple[Target, Analysis], other: tuple[Target, Analysis], limits: dict[str, Any], progress: bool | None
 ) -> Mapping[str, Any] | None:
     """How far the files' values are apart; None where not both are files that are small enough."""
     places = [place for side in (base, other) if (place := _stored_place(*side)) is not None]
     if len(places) < 2:
         return None
+    job = partial(_compare_values, places, progress)
+    drift: Mapping[str, Any] | None = job() if is_isolated() else read_data(job, places, **limits)
+    return drift
+
+
+def _compare_values(places: list[str], progress: bool | None) -> Mapping[str, Any] | None:
     from torchgauge.checkpoint import open_checkpoint
     from torchgauge.weights.comparing.against import compare as compare_files
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.capturing import stored_capture
 from torchgauge.analysis.depth import Depth, known_heads, switch
+from torchgauge.analysis.placing import stored_path
+from torchgauge.analysis.reading import needs_isolation, read_analysis
 from torchgauge.analysis.result import Analysis, WeightScan
 from torchgauge.errors import TargetError, errors_as_torchgauge
 from torchgauge.progress import Tell, stage, transfer
@@ -37,6 +39,8 @@ def scan_weights(
     code: str | torch.nn.Module | None = None,
     allow_pickle: bool = False,
     on_row: OnRow | None = None,
+    memory_limit: int | str | None = None,
+    time_limit: float | None = None,
     progress: bool | None = None,
 ) -> WeightScan:
     """The tensors of a checkpoint file or folder and what their values tell; nothing in it is executed unless
@@ -47,7 +51,19 @@ def scan_weights(
     address of a cluster, or `local:N` for N processes; `resume` goes on with a scan that was interrupted. `code` is the
     target that builds the model: names and shapes are checked, and it tells modules and roles. `on_row` gets each row
     as it is finished, in the order of the files.
+
+    The files are read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB or
+    twice their size) and `time_limit` seconds (default: 300, and more for large files). A Dask cluster reads them with
+    the rights of its workers.
     """
+    options = dict(locals())
+    if dask is None and needs_isolation(path, allow_pickle):
+        paths = [place for given in (path, against) if (place := stored_path(given)) is not None]
+        del options["on_row"]
+        return read_analysis(
+            WeightScan, scan_weights, paths, options, memory_limit=memory_limit, time_limit=time_limit,
+            needs_torch=code is not None, on_row=on_row,
+        )  # fmt: skip
     place, depth = os.fspath(path), Depth.of(deep, spectrum)
     reads = switch(weights, "weights")
     # What the caller's own function raises is no fault of the file.

@@ -20,6 +20,8 @@ from torchgauge.cli.target_options import (
     add_measuring_options,
     add_table_options,
     add_target_options,
+    files_to_isolate,
+    limit_arguments,
     measuring_arguments,
     target_arguments,
 )
@@ -59,6 +61,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_table_options(parser).add_argument(
         "--ops", action="store_true", help="also the most expensive modules and ops, distributions and coverage"
     )
+
+
+def isolated_paths(args: argparse.Namespace) -> list[str]:
+    """The file that a process without rights reads and reports on; none where its model is run for real."""
+    is_run = args.inference or args.profile or args.sweep or args.verify
+    return [] if is_run else files_to_isolate([args.target], args)
+
+
+def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
+    return {"torch": True, "weights": args.weights is not False}
 
 
 def add_advice_options(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +145,7 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
         **measuring_arguments(args),
         **carbon_arguments(args),
         **depth_arguments(args),
+        **limit_arguments(args),
         advice=args.advice,
         silence=args.silence,
         verify=args.verify,

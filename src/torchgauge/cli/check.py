@@ -14,6 +14,7 @@ from torchgauge.cli.output import check_folders, show_progress, write_file
 from torchgauge.cli.target_options import (
     add_measuring_options,
     add_target_options,
+    limit_arguments,
     measuring_arguments,
     target_arguments,
 )
@@ -124,7 +125,7 @@ def asked(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[s
     for key, needed in measuring_needs(list(budget.limits)).items():
         measuring[key] = measuring[key] or needed
     asked_for = {"advice": False, "weights": False, "progress": show_progress(args, sys.stderr)}
-    return {**target_arguments(own, target), **measuring, **asked_for}
+    return {**target_arguments(own, target), **measuring, **limit_arguments(args), **asked_for}
 
 
 def chosen_settings(budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:

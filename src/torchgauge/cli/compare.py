@@ -20,11 +20,14 @@ from torchgauge.cli.target_options import (
     add_measuring_options,
     add_table_options,
     add_target_options,
+    files_to_isolate,
+    limit_arguments,
     measuring_arguments,
     target_arguments,
 )
 from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import UsageError
+from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
 
 if TYPE_CHECKING:
@@ -45,6 +48,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_measuring_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
     add_table_options(parser)
+
+
+def isolated_paths(args: argparse.Namespace) -> list[str]:
+    is_run = args.inference or args.profile or args.sweep
+    return [] if is_run else files_to_isolate(args.targets, args)
+
+
+def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
+    from torchgauge.analysis.comparing import is_saved_run
+
+    is_analyzed = not all(is_saved_run(target) for target in args.targets)
+    return {"torch": is_analyzed, "weights": is_analyzed and args.weights is not False}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,7 +86,8 @@ def compare_targets(args: argparse.Namespace) -> Comparison:
     # Saved runs are compared without torch, which the others' options need.
     if all(is_saved_run(target) for target in args.targets):
         return compare(*args.targets, progress=shown)
-    asked = target_arguments(args, *args.targets) | measuring_arguments(args) | depth_arguments(args)
+    asked = target_arguments(args, *args.targets) | measuring_arguments(args)
+    asked |= depth_arguments(args) | limit_arguments(args)
     return compare(*args.targets, **asked, advice=False, progress=shown)
 
 
@@ -87,6 +103,7 @@ def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> No
         with stage(f"writing {Path(path).name}", shown=shown):
             found.save(path, replace(options, width=PLAIN_WIDTH))
         tell_written(Path(path), quiet=args.quiet)
+    stop_clock()
     if args.json:
         sys.stdout.write(found.render("json"))
     elif not args.quiet:

@@ -7,15 +7,19 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from itertools import takewhile
+from types import ModuleType
 
 from torchgauge import __version__
 from torchgauge.cli import analyze, check, compare, completion, demo, system, weights
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
 
-COMMANDS = {
+COMMANDS: dict[str, ModuleType] = {
     "analyze": analyze,
     "weights": weights,
     "compare": compare,
@@ -31,6 +35,7 @@ torchgauge analyze --help for the targets and options.
 exit status: 0 done; 1 the request could not be met; 2 wrong usage;
 3 a budget is broken; 130 interrupted
 """
+OPENING_FILES = ("analyze", "weights", "compare", "check")
 # Options without a value that every command takes: they may stand before the command too.
 COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle")
 
@@ -54,40 +59,89 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError:
             drop_stdout()
         raise
+    with reported_errors(args) as outcome:
+        # Commands without this read no files themselves, or each file apart.
+        isolated_paths = getattr(COMMANDS[args.command], "isolated_paths", None)
+        paths = isolated_paths(args) if isolated_paths is not None else []
+        outcome.status = run_isolated_command(args, paths) if paths else run_command(args)
+    return outcome.status
+
+
+def run_command(args: argparse.Namespace) -> int:
+    with warnings.catch_warnings():
+        # What a pickle will run must be told, whatever the user's own filters say.
+        warnings.simplefilter("always", UnpicklingWarning)
+        warnings.showwarning = show_announcement if args.quiet else show_warning
+        status: int = COMMANDS[args.command].run(args)
+    sys.stdout.flush()
+    return status
+
+
+def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
+    """The whole command by a process without rights: it prints, and this one writes the files that were asked for."""
+    from torchgauge.analysis.reading import compile_kernel, prepare_reader
+    from torchgauge.isolation import limits_for, run_isolated
+    from torchgauge.source.target_check import check_target
+
+    limits = limits_for(paths, args.memory_limit, args.time_limit)
+    for path in paths:
+        check_target(path)  # an empty file or a picture is refused before torch is imported
+    is_new = prepare_reader(**COMMANDS[args.command].reader_needs(args))
+    status = run_isolated(
+        partial(isolated_command, args),
+        limits=limits,
+        subject=paths[0],
+        writable=args.outputs,
+        services={"compile": compile_kernel},
+        needs_fresh_process=getattr(args, "mode", "") == "train" and not is_new,
+        is_torch_unused=is_new,
+    )
+    return int(status)
+
+
+def isolated_command(args: argparse.Namespace) -> bytes:
+    with reported_errors(args) as outcome:
+        outcome.status = run_command(args)
+    return str(outcome.status).encode()
+
+
+@dataclass
+class Outcome:
+    status: int = TorchgaugeError.exit_status
+
+
+@contextmanager
+def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
+    """What goes wrong in the block becomes a message and an exit status."""
+    outcome = Outcome()
     try:
-        with warnings.catch_warnings():
-            # What a pickle will run must be told, whatever the user's own filters say.
-            warnings.simplefilter("always", UnpicklingWarning)
-            warnings.showwarning = show_announcement if args.quiet else show_warning
-            status: int = COMMANDS[args.command].run(args)
-        sys.stdout.flush()
-        return status
+        yield outcome
     except TorchgaugeError as error:
         if args.debug:
             traceback.print_exc()
         complain("error", str(error) + command_hint(error, args))
-        return error.exit_status
+        outcome.status = error.exit_status
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing is wrong.
         drop_stdout()
-        return 0
+        outcome.status = 0
     except OSError as error:
         # What is written to files is told as such: this is stdout on a full disk, or a file that the model opens.
         if args.debug:
             traceback.print_exc()
         complain("error", f"input or output failed: {error}")
         drop_stdout()
-        return TorchgaugeError.exit_status
+        outcome.status = TorchgaugeError.exit_status
     except SystemExit as leaving:
         complain("error", f"the model's code ended the program (SystemExit: {leaving.code})")
-        return TorchgaugeError.exit_status
+        outcome.status = TorchgaugeError.exit_status
     except KeyboardInterrupt:
-        return 130
+        outcome.status = 130
     except Exception as error:
         if args.debug:
             traceback.print_exc()
         complain("error", "not enough memory" if isinstance(error, MemoryError) else unexpected(error))
-        return TorchgaugeError.exit_status
+        outcome.status = TorchgaugeError.exit_status
 
 
 def open_closed_streams() -> None:
@@ -126,6 +180,8 @@ def build_parser() -> argparse.ArgumentParser:
             sub.set_defaults(quiet=False, debug=False)
         else:
             add_common_options(sub, command.SUFFIXES)
+        if name in OPENING_FILES:
+            add_limit_options(sub)
     return parser
 
 
@@ -146,6 +202,18 @@ def add_common_options(parser: argparse.ArgumentParser, suffixes: str) -> None:
     group.add_argument("--quiet", action="store_true", help="print nothing but errors and what a pickle will run")
     group.add_argument("--no-progress", action="store_true", help="hide the progress indicator")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_limit_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("limits", "a process without rights reads files for this one")
+    group.add_argument(
+        "--memory-limit",
+        metavar="SIZE",
+        help="memory that reading may take, such as 4GiB (default: 2 GiB, or twice the size of the file)",
+    )
+    group.add_argument(
+        "--time-limit", type=float, metavar="SECONDS", help="time that it may take (default: 300, more for large files)"
+    )
 
 
 def with_command(argv: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchgauge.errors import TorchgaugeError
+from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
 
 # As shells tell that a program was ended by Ctrl-C.
@@ -63,6 +64,7 @@ def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
         with stage(f"writing {Path(path).name}", shown=shown):
             save_report(view, Path(path), options)
         tell_written(Path(path), quiet=args.quiet)
+    stop_clock()
     if args.json:
         from torchgauge.report import render_pieces
 

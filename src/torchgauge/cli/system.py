@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.energy.offers import offered
     from torchgauge.environment import collect_system
+    from torchgauge.isolation import barriers
     from torchgauge.measure.offers import offers
 
     system = collect_system()
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     # Where there is no CUDA device, its meters say so.
     places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
     found = offers(system) | {"meters": offered(places), "calibration": [asdict(one) for one in calibrated]}
+    found["isolation"] = [asdict(barrier) | {"available": barrier.is_active} for barrier in barriers()]
     for path in args.outputs:
         write_file(Path(path), FORMS[Path(path).suffix.lower()](system, found), quiet=args.quiet)
     if args.json:
@@ -99,7 +101,7 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
     for row in found.get("calibration", ()):
         facts += [("Missing", text) for text in missing_texts(row)] + [("Note", note) for note in row["notes"]]
     lines = [line for name, value in facts for line in wrap(visible(value), width, lead=(Span(f"{name:<10}"),))]
-    for title in ("Sensors", "Counters", "Meters"):
+    for title in ("Sensors", "Counters", "Meters", "Isolation"):
         rows = found.get(title.lower(), ())
         lines += [(), (Span(title, "heading"),)] if rows else []
         lines += [line for row in rows for line in offer_lines(row, width)]
@@ -161,7 +163,7 @@ def missing_texts(row: Mapping[str, Any]) -> list[str]:
 
 
 def offer_lines(row: Mapping[str, Any], width: int) -> list[Line]:
-    """A sensor or a counter: what it resolves, or why it is missing."""
+    """A sensor, a counter or a barrier: what it resolves, or why it is missing."""
     from torchgauge.report.escape import visible
     from torchgauge.report.layout import Span, wrap
 
@@ -173,7 +175,7 @@ def offer_lines(row: Mapping[str, Any], width: int) -> list[Line]:
 def _resolves(row: Mapping[str, Any]) -> str:
     from torchgauge.units import format_seconds
 
-    parts = []
+    parts = [f"prevents {row['prevents']}"] if row.get("prevents") else []
     if row.get("update_period_s"):
         parts.append(f"every {format_seconds(row['update_period_s'])}")
     if row.get("resolution"):

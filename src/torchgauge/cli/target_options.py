@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from torchgauge.cli.output import show_progress
@@ -55,6 +56,21 @@ def target_arguments(args: argparse.Namespace, *targets: str) -> dict[str, Any]:
         "code": args.code,
         "allow_pickle": args.allow_pickle,
     }
+
+
+def files_to_isolate(targets: Sequence[str | None], args: argparse.Namespace) -> list[str]:
+    """The files of a command whose targets are all files: it can run as a whole without rights. Python code and models
+    that are run for real cannot; then each file is read apart."""
+    from torchgauge.analysis.placing import stored_path
+    from torchgauge.analysis.reading import needs_isolation
+
+    named = [target for target in targets if target is not None]
+    paths = [path for target in named if needs_isolation(target, args.allow_pickle) and (path := stored_path(target))]
+    return paths if len(paths) == len(named) else []
+
+
+def limit_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    return {"memory_limit": args.memory_limit, "time_limit": args.time_limit}
 
 
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.cli.output import check_folders, show_progress, tell_failures, tell_written
-from torchgauge.cli.target_options import positive
+from torchgauge.cli.target_options import files_to_isolate, limit_arguments, positive
 from torchgauge.errors import UsageError
+from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--dask", metavar="ADDRESS|local:N", help="a Dask scheduler, or N processes of this machine")
     work.add_argument("--resume", action="store_true", help="go on with a scan that was interrupted")
     parser.add_argument("--against", metavar="B", help="compare with the checkpoint B: the largest change first")
+
+
+def isolated_paths(args: argparse.Namespace) -> list[str]:
+    """A Dask cluster reads with the rights of its workers."""
+    return [] if args.dask else files_to_isolate([args.path, args.against], args)
+
+
+def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
+    return {"torch": args.code is not None, "weights": args.weights is not False}
 
 
 def add_depth_options(parser: argparse.ArgumentParser, default: str) -> None:
@@ -86,6 +96,7 @@ def scan_target(args: argparse.Namespace, on_row: Callable[[Mapping[str, Any]], 
     return scan_weights(
         args.path,
         **depth_arguments(args),
+        **limit_arguments(args),
         threads=args.threads,
         dask=args.dask,
         resume=args.resume,
@@ -121,6 +132,7 @@ def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -
             with stage(f"writing {Path(output).name}", shown=shown):
                 scan.save(output)
         tell_written(Path(output), quiet=args.quiet)
+    stop_clock()
     if args.json:
         sys.stdout.writelines(piece.decode() for piece in render_pieces(scan, "json"))
     elif not args.quiet:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from torchgauge.disk import replace_file
@@ -53,23 +54,16 @@ def save_weights(view: View, path: str | Path, options: Options | None = None) -
 
 def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> None:
     """A file is replaced whole, or left as it was."""
-    data = content.encode() if isinstance(content, str) else content
-    pieces = (data,) if isinstance(data, bytes) else data
+    with reporting_failure(path):
+        replace_file(path, content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def reporting_failure(path: Path) -> Iterator[None]:
     try:
-        # A link stays a link: the file it points to is replaced.
-        final = path.resolve()
-        if takes_bytes_itself(final):
-            with final.open("wb") as stream:
-                stream.writelines(pieces)
-        else:
-            replace_file(final, pieces)
+        yield
     except OSError as error:
         raise TorchgaugeError(f"cannot write '{path}': {error.strerror or error}") from error
     except RuntimeError as error:
         # A chain of links without an end, as Path.resolve tells it before Python 3.13.
         raise TorchgaugeError(f"cannot write '{path}': {error}") from error
-
-
-def takes_bytes_itself(path: Path) -> bool:
-    """A pipe or a device: it must not be replaced by a file."""
-    return path.exists() and not (path.is_file() or path.is_dir())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from torchgauge import __version__
-from torchgauge.disk import cache_folder
+from torchgauge.disk import append_file, journal_folder, remove_file
 from torchgauge.weights.counting.tally import Tally, from_json, to_json
 from torchgauge.weights.scanning.tensors import Finished
 from torchgauge.weights.stream.reading import Stamp
@@ -30,7 +30,7 @@ def journal_path(path: str, stamps: dict[str, Stamp], options: Iterable[Any]) ->
     """One for each state of the files, set of options and version: what has changed is scanned anew."""
     files = sorted((os.path.realpath(file), stamp.size, stamp.mtime_ns) for file, stamp in stamps.items())
     facts = (os.path.realpath(path), files, list(options), __version__)
-    return cache_folder() / "scans" / f"{blake2b(repr(facts).encode(), digest_size=16).hexdigest()}.jsonl"
+    return journal_folder() / f"{blake2b(repr(facts).encode(), digest_size=16).hexdigest()}.jsonl"
 
 
 class Journal:
@@ -42,7 +42,7 @@ class Journal:
         self._began = time.monotonic()
         self._finished: dict[str, int] = {}
         self._begun: dict[str, int] = {}
-        self._writer: BinaryIO | None = None
+        self._has_written = False
         self._reader = None if path is None else _open_leftover(path, resume=resume)
         if self._reader is not None:
             self._index(self._reader)
@@ -52,10 +52,9 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for stream in (self._reader, self._writer):
-            if stream is not None:
-                stream.close()
-        self._reader = self._writer = None
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
 
     @property
     def size(self) -> int:
@@ -88,7 +87,7 @@ class Journal:
         self.__exit__()
         if self._path is not None:
             with suppress(OSError):
-                self._path.unlink(missing_ok=True)
+                remove_file(self._path)
 
     def _is_due(self) -> bool:
         return self._path is not None and (self._is_eager or time.monotonic() - self._began >= PATIENCE_S)
@@ -96,11 +95,11 @@ class Journal:
     def _write(self, line: dict[str, Any]) -> None:
         assert self._path is not None
         try:
-            if self._writer is None:
-                self._writer = _open_to_write(self._path)
             text = json.dumps(line).encode()
-            self._writer.write(self._checksum(text) + b" " + text + b"\n")
-            self._writer.flush()
+            # The last line of an interrupted scan may be torn.
+            start = b"" if self._has_written or not self._path.exists() else b"\n"
+            append_file(self._path, start + self._checksum(text) + b" " + text + b"\n")
+            self._has_written = True
         except OSError:
             self._path = None  # no room left, or no folder to write to: the scan itself needs none
 
@@ -138,20 +137,12 @@ def _open_leftover(path: Path, *, resume: bool) -> BinaryIO | None:
         _remove_old(path.parent)
         if resume:
             return path.open("rb")
-        path.unlink(missing_ok=True)
+        remove_file(path)
     return None
-
-
-def _open_to_write(path: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = path.open("ab")
-    if writer.tell():
-        writer.write(b"\n")  # after a torn line
-    return writer
 
 
 def _remove_old(folder: Path) -> None:
     """Journals of scans that nobody went on with."""
     for leftover in folder.glob("*.jsonl"):
         if time.time() - leftover.stat().st_mtime > KEPT_S:
-            leftover.unlink(missing_ok=True)
+            remove_file(leftover)

@@ -1,0 +1,120 @@
+"""Files are read by a process without rights (`isolation`), which hands back the JSON document of what it found."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from torchgauge.analysis.placing import stored_path
+from torchgauge.analysis.result import Analysis
+from torchgauge.errors import LimitError
+from torchgauge.isolation import is_isolated, limits_for, run_isolated
+from torchgauge.isolation.channel import Message
+from torchgauge.isolation.process import Service
+from torchgauge.report.document import json_line
+from torchgauge.saved import capture_from_document
+
+Found = TypeVar("Found", bound=Analysis)
+
+# A document's numbers and texts take several times its size once they are Python objects (measured: 5 to 8).
+_OBJECTS_PER_BYTE = 8
+
+
+def needs_isolation(target: Any, allow_pickle: bool) -> bool:
+    """Code that the user allows to run is outside; so is what a reader without rights does itself."""
+    return not (is_isolated() or allow_pickle) and stored_path(target) is not None
+
+
+def prepare_reader(*, torch: bool, weights: bool) -> bool:
+    """Import what reading needs: a process without rights cannot keep what an import compiles. Whether torch is new
+    here, so that a fork may use its threads."""
+    is_new = sys.modules.get("torch") is None
+    if torch:
+        import torchgauge.capture
+        import torchgauge.source
+        import torchgauge.source.architecture
+    if weights:
+        import torchgauge.weights
+
+        # All of it: kernels are kept on disk only by modules that were imported with the right to write there.
+        for module in pkgutil.walk_packages(torchgauge.weights.__path__, "torchgauge.weights."):
+            importlib.import_module(module.name)
+    return is_new
+
+
+def read_analysis(
+    kind: type[Found],
+    job: Callable[..., Analysis],
+    paths: list[str],
+    options: Mapping[str, Any],
+    *,
+    memory_limit: int | str | None,
+    time_limit: float | None,
+    needs_torch: bool,
+    on_row: Callable[[Mapping[str, Any]], None] | None = None,
+) -> Found:
+    """What `job(**options)` finds, done by a process without rights."""
+    limits = limits_for(paths, memory_limit, time_limit)
+    is_new = prepare_reader(torch=needs_torch, weights=options.get("weights") is not False)
+    services: dict[str, Service] = {"compile": compile_kernel}
+    if on_row is not None:
+        services["row"] = lambda message: on_row(json.loads(message.payload))
+    text = run_isolated(
+        partial(_document, job, dict(options), sends_rows=on_row is not None),
+        limits=limits,
+        subject=paths[0],
+        services=services,
+        # The engine of a backward pass has threads of its own, which do not survive a fork.
+        needs_fresh_process=options.get("mode") == "train" and not is_new,
+        is_torch_unused=is_new,
+    )
+    if len(text) * _OBJECTS_PER_BYTE > limits.memory_bytes:
+        raise LimitError(f"'{paths[0]}' {limits.describe('memory')}")
+    return _found(kind, json.loads(text), paths[0])
+
+
+def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_rows: bool) -> bytes:
+    from torchgauge.isolation import ask_parent
+
+    if sends_rows:
+        options["on_row"] = lambda row: ask_parent("row", json_line(row).encode())
+    found = job(**options)
+    return json_line(Analysis.to_dict(found)).encode()
+
+
+def _found(kind: type[Found], document: dict[str, Any], path: str) -> Found:
+    found = kind(capture_from_document(document, path))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        # The reader may have used one thread; what runs here will use as many as torch has.
+        environment = replace(found.capture.environment, threads=torch.get_num_threads())
+        found.capture = replace(found.capture, environment=environment)
+    return found
+
+
+def read_data(
+    job: Callable[[], Any], paths: list[str], *, memory_limit: int | str | None, time_limit: float | None
+) -> Any:
+    """What `job()` returns, plain data, done by a process without rights."""
+    limits = limits_for(paths, memory_limit, time_limit)
+    is_new = prepare_reader(torch=False, weights=True)
+    work = partial(_plain, job)
+    services: dict[str, Service] = {"compile": compile_kernel}
+    return json.loads(run_isolated(work, limits=limits, subject=paths[0], services=services, is_torch_unused=is_new))
+
+
+def _plain(job: Callable[[], Any]) -> bytes:
+    return json_line(job()).encode()
+
+
+def compile_kernel(message: Message) -> None:
+    """Kernels are compiled and kept by the parent: code that a reader left in a cache could not be trusted."""
+    from torchgauge.weights.kernels.jit import compile_entry
+
+    compile_entry(str(message.facts["kernel"]), list(message.facts["types"]))

@@ -1,0 +1,24 @@
+"""A process without rights reads files for its parent: limited memory and time, no writing, no network, no processes.
+
+limits      how much memory and time reading may take
+rights      giving up rights: Landlock, seccomp, capabilities
+channel     messages between the two processes, data only
+process     starts the reader, watches it, serves what it asks for
+reader      the reader's own side: what it cannot do itself, it asks its parent for
+"""
+
+from torchgauge.isolation.limits import Limits, limits_for
+from torchgauge.isolation.process import run_isolated
+from torchgauge.isolation.reader import ask_parent, is_isolated, stop_clock
+from torchgauge.isolation.rights import Barrier, barriers
+
+__all__ = [
+    "Barrier",
+    "Limits",
+    "ask_parent",
+    "barriers",
+    "is_isolated",
+    "limits_for",
+    "run_isolated",
+    "stop_clock",
+]

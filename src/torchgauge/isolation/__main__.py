@@ -1,0 +1,20 @@
+"""A reader in a new interpreter: its work comes from stdin, its messages go to stdout."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+
+from torchgauge.isolation.channel import Channel
+from torchgauge.isolation.reader import close_inherited_files, read
+
+if __name__ == "__main__":
+    channel = Channel(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
+    os.dup2(2, 1)  # what libraries print is not a message
+    work = channel.receive()
+    if work is None:
+        sys.exit(1)
+    close_inherited_files(channel.files)
+    # From the parent, which starts this process: trusted, unlike what goes the other way.
+    read(channel, *pickle.loads(work.payload), forwards_text=True)

@@ -1,0 +1,92 @@
+"""Messages between a process without rights and its parent: a JSON object and bytes. Data only, never objects."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from contextlib import suppress
+from threading import Lock
+from typing import IO, Any, NamedTuple
+
+_FRAME = struct.Struct("=IQ")  # bytes of the header, bytes of the payload
+_LONGEST_HEADER = 1 << 24
+_PIECE = 1 << 20
+
+
+class Message(NamedTuple):
+    kind: str
+    facts: dict[str, Any]
+    payload: bytes = b""
+
+
+class BadMessageError(Exception):
+    """The other side does not keep to the protocol."""
+
+
+class Channel:
+    def __init__(self, reader: IO[bytes], writer: IO[bytes], longest: int = 1 << 62) -> None:
+        """`longest`: bytes of the largest payload that is accepted."""
+        self._reader, self._writer, self._longest = reader, writer, longest
+        self._lock = Lock()
+
+    @classmethod
+    def pair(cls, longest: int) -> tuple[Channel, Channel]:
+        """The parent's end, which accepts no payload above `longest`, and the child's."""
+        down, up = os.pipe(), os.pipe()
+        parent = cls(os.fdopen(up[0], "rb"), os.fdopen(down[1], "wb"), longest)
+        return parent, cls(os.fdopen(down[0], "rb"), os.fdopen(up[1], "wb"))
+
+    @property
+    def files(self) -> tuple[int, int]:
+        return self._reader.fileno(), self._writer.fileno()
+
+    def close(self) -> None:
+        for stream in (self._reader, self._writer):
+            with suppress(OSError):  # the other side has gone, with what was left to be written
+                stream.close()
+
+    def send(self, kind: str, payload: bytes = b"", **facts: Any) -> None:
+        header = json.dumps({"kind": kind, **facts}).encode()
+        self._writer.write(_FRAME.pack(len(header), len(payload)) + header)
+        self._writer.write(payload)
+        self._writer.flush()
+
+    def receive(self) -> Message | None:
+        """None where the other side has gone."""
+        frame = self._reader.read(_FRAME.size)
+        if len(frame) < _FRAME.size:
+            return None
+        header_size, payload_size = _FRAME.unpack(frame)
+        if header_size > _LONGEST_HEADER or payload_size > self._longest:
+            raise BadMessageError(f"a message of {header_size + payload_size:,} bytes")
+        header, payload = self._read(header_size), self._read(payload_size)
+        if header is None or payload is None:
+            return None
+        try:
+            facts = json.loads(header)
+            return Message(str(facts.pop("kind")), facts, payload)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadMessageError("a message without its header") from error
+
+    def ask(self, kind: str, payload: bytes = b"", **facts: Any) -> dict[str, Any]:
+        """The parent's answer; an OSError there is one here. Threads take turns."""
+        with self._lock:
+            self.send(kind, payload, **facts)
+            answer = self.receive()
+        if answer is None:
+            raise OSError("the process that reads for this one has gone")
+        if "errno" in answer.facts:
+            raise OSError(answer.facts["errno"], answer.facts["strerror"])
+        return answer.facts
+
+    def _read(self, size: int) -> bytes | None:
+        """In pieces: memory is taken for what has come, not for what was announced."""
+        parts = []
+        while size > 0:
+            part = self._reader.read(min(size, _PIECE))
+            if not part:
+                return None
+            parts.append(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,86 @@
+"""How much memory and time reading a file may take."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchgauge.errors import UsageError
+from torchgauge.units import format_bytes, parse_bytes
+
+LEAST_MEMORY_BYTES = 2 << 30
+DEFAULT_TIME_S = 300.0
+# Weights are streamed: a scan's work grows with the file. This is far below what a slow disk delivers.
+SCANNED_BYTES_PER_S = 20e6
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`memory_bytes`: resident memory besides what the process had when it began to read."""
+
+    memory_bytes: int
+    time_s: float
+
+    def describe(self, exceeded: str) -> str:
+        if exceeded == "memory":
+            return f"needs more than {format_bytes(self.memory_bytes)} of memory; allow more with --memory-limit"
+        return f"takes longer than {self.time_s:g} s; allow more with --time-limit"
+
+
+def limits_for(
+    paths: Sequence[str | os.PathLike[str]], memory_limit: int | str | None, time_limit: float | None
+) -> Limits:
+    """By default the larger of 2 GiB and twice the files' size, and 300 s besides the time to stream the weights."""
+    size = sum(map(_stored_bytes, paths))
+    memory = _parsed_memory(memory_limit) if memory_limit is not None else max(LEAST_MEMORY_BYTES, 2 * size)
+    if time_limit is not None and not time_limit > 0:
+        raise UsageError(f"a time limit is a number of seconds above 0, not {time_limit}")
+    return Limits(memory, DEFAULT_TIME_S + size / SCANNED_BYTES_PER_S if time_limit is None else float(time_limit))
+
+
+def _parsed_memory(value: int | str) -> int:
+    try:
+        parsed = int(parse_bytes(value)) if isinstance(value, str) else int(value)
+    except (ValueError, OverflowError):
+        parsed = 0
+    if parsed <= 0:
+        raise UsageError(f"'{value}' is not a memory limit; write a size such as 4GiB or 500MB")
+    return parsed
+
+
+def _stored_bytes(path: str | os.PathLike[str]) -> int:
+    place = Path(path)
+    try:
+        if not place.is_dir():
+            return place.stat().st_size
+        return sum(entry.stat().st_size for entry in place.rglob("*") if entry.is_file())
+    except OSError:
+        return 0  # reading it will say what is wrong
+
+
+def limit_own_resources(limits: Limits) -> None:
+    """The kernel's own limits, behind those that the parent watches: core dumps, processor time, allocation."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    seconds = int(limits.time_s * (os.cpu_count() or 1)) + 2
+    _lower(resource.RLIMIT_CPU, seconds)
+    if sys.platform == "linux":
+        # Private memory that can be written, touched or not: twice the limit leaves room for what is reserved only.
+        status = Path("/proc/self/status").read_text().splitlines()
+        held = next((int(line.split()[1]) << 10 for line in status if line.startswith("VmData:")), 0)
+        _lower(resource.RLIMIT_DATA, held + 2 * limits.memory_bytes + (1 << 30))
+
+
+def _lower(kind: int, value: int) -> None:
+    import resource
+
+    hard = resource.getrlimit(kind)[1]
+    lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    # At the hard limit the kernel kills at once, without the signal that says why.
+    resource.setrlimit(kind, (lowered, hard if kind == resource.RLIMIT_CPU else lowered))

@@ -1,0 +1,321 @@
+"""The parent's side: start a reader, watch its memory and time, serve what it asks for, take its result."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Self
+
+import psutil
+
+from torchgauge import disk, errors
+from torchgauge.errors import LimitError, TorchgaugeError
+from torchgauge.isolation.channel import BadMessageError, Channel, Message
+from torchgauge.isolation.limits import Limits
+from torchgauge.isolation.reader import close_inherited_files, read
+
+Service = Callable[[Message], Mapping[str, Any] | None]
+
+# Memory is written at some GB/s: between two looks at most a few hundred MB beyond the limit.
+_LOOK_S = 0.02
+# How long a reader may take to end once it has been answered or interrupted.
+_GRACE_S = 2.0
+_RESTORED_LINE = "\r\x1b[2K\x1b[?25h"
+_JOURNAL = re.compile(r"[0-9a-f]{32}\.jsonl")
+_WARNINGS = {kind.__name__: kind for kind in (UserWarning, RuntimeWarning, DeprecationWarning, FutureWarning,
+                                              errors.UnpicklingWarning)}  # fmt: skip
+
+
+def run_isolated(
+    work: Callable[[], bytes],
+    *,
+    limits: Limits,
+    subject: str,
+    writable: Sequence[str | os.PathLike[str]] = (),
+    services: Mapping[str, Service] | None = None,
+    needs_fresh_process: bool = False,
+    is_torch_unused: bool = False,
+) -> bytes:
+    """What `work` returns, done by a process without rights.
+
+    `subject` is what errors call the file. `writable` are the files that the reader may have written for it, besides
+    journals of scans; `services` are further requests that the parent answers. Where the process can fork, `work` may
+    be any callable; `needs_fresh_process` (and platforms that cannot fork safely) start a new interpreter, to which it
+    is pickled. `is_torch_unused`: torch has not computed anything here yet, so a fork may use its threads.
+    """
+    files = _Files(writable)
+    try:
+        is_forked = _can_fork() and not needs_fresh_process
+        with _Forked(work, limits, is_torch_unused) if is_forked else _Spawned(work, limits) as reader:
+            return _serve(reader, limits, subject, {**files.services(), "warning": _warn, **(services or {})})
+    finally:
+        files.discard_all()
+
+
+def _can_fork() -> bool:
+    """CUDA does not survive a fork; macOS and its libraries do not expect one."""
+    torch = sys.modules.get("torch")
+    return sys.platform == "linux" and not (torch is not None and torch.cuda.is_initialized())
+
+
+class _Reader:
+    """A running reader. `exceeded` is the limit it was ended for."""
+
+    process: psutil.Process
+    channel: Channel
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.exceeded: str | None = None
+        self._is_over, self._is_read = Event(), Event()
+        self._served_s = 0.0
+        self._serving_since: float | None = None
+        self._watch = Thread(target=self._look_after, name="torchgauge-limits", daemon=True)
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        raise NotImplementedError
+
+    def start_clock(self) -> None:
+        if not self._watch.is_alive():
+            self._baseline = self.process.memory_info().rss
+            self._watch.start()
+
+    def stop_clock(self) -> None:
+        self._is_read.set()
+
+    @contextmanager
+    def paused_clock(self) -> Iterator[None]:
+        """What the parent does for the reader (compiling a kernel takes seconds) is not the reader's time."""
+        self._serving_since = began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._served_s += time.monotonic() - began
+            self._serving_since = None
+
+    def _look_after(self) -> None:
+        began = time.monotonic()
+        while not self._is_over.wait(_LOOK_S):
+            try:
+                grown = self.process.memory_info().rss - self._baseline
+            except psutil.Error:
+                return
+            if grown > self._limits.memory_bytes:
+                self.exceeded = "memory"
+            elif self._serving_since is None and not self._is_read.is_set():
+                is_late = time.monotonic() - began - self._served_s > self._limits.time_s
+                self.exceeded = "time" if is_late else None
+            if self.exceeded is not None:
+                self._signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+                return
+
+    def end(self, *, politely: bool = False) -> int:
+        """Its exit status. It has a moment to end by itself, then it is killed; `politely` it is interrupted first."""
+        if politely:
+            self._signal(signal.SIGINT)
+        patience = time.monotonic() + _GRACE_S
+        while (status := self.poll()) is None:
+            if time.monotonic() > patience:
+                self._signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+            time.sleep(0.001)
+        return status
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(psutil.Error, ValueError, OSError):  # it may have ended
+            self.process.send_signal(number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        if self._watch.is_alive():
+            self._watch.join()
+        self.channel.close()
+        self.end()
+
+
+class _Forked(_Reader):
+    def __init__(self, work: Callable[[], bytes], limits: Limits, is_torch_unused: bool) -> None:
+        super().__init__(limits)
+        self.channel, child = Channel.pair(longest=limits.memory_bytes)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()  # else both processes would write what is left in it
+        with warnings.catch_warnings():
+            # Python 3.12 warns where there are threads; the reader takes no lock that another thread may hold.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            try:
+                close_inherited_files(child.files)
+                if (torch := sys.modules.get("torch")) is not None and not is_torch_unused:
+                    # OpenMP's threads do not survive a fork: a parallel region would wait for them forever.
+                    torch.set_num_threads(1)
+                read(child, work, limits, forwards_text=False)
+            finally:
+                os._exit(0)
+        child.close()
+        self.process = psutil.Process(pid)
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        if self._status is None:
+            pid, status = os.waitpid(self.process.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status
+
+
+class _Spawned(_Reader):
+    def __init__(self, work: Callable[[], bytes], limits: Limits) -> None:
+        super().__init__(limits)
+        # A library that starts threads when it is imported would leave them their rights.
+        variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", "torchgauge.isolation"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
+        )
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self.process = psutil.Process(self._popen.pid)
+        self.channel = Channel(self._popen.stdout, self._popen.stdin, limits.memory_bytes)
+        self.channel.send("work", pickle.dumps((work, limits)))
+
+    def poll(self) -> int | None:
+        return self._popen.poll()
+
+
+def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str, Service]) -> bytes:
+    """Answer until the reader hands back its result. It is not trusted: what it may ask for is in `services`."""
+    clock: dict[str, Callable[[], None]] = {"ready": reader.start_clock, "read": reader.stop_clock}
+    try:
+        while (message := reader.channel.receive()) is not None:
+            if message.kind == "result":
+                return message.payload
+            if message.kind in ("error", "crash", "exceeded", "interrupted"):
+                raise _failure(message, limits, subject)
+            answer: Mapping[str, Any] | None = None
+            if message.kind in clock:
+                clock[message.kind]()
+            elif message.kind in services:
+                with reader.paused_clock():
+                    answer = services[message.kind](message)
+            else:
+                raise BadMessageError(f"a request for '{message.kind}'")
+            reader.channel.send("answer", **(answer or {}))
+    except KeyboardInterrupt:
+        reader.end(politely=True)
+        raise
+    except BadMessageError as error:
+        raise TorchgaugeError(f"the process that read '{subject}' misbehaved ({error}); it was stopped") from error
+    except BrokenPipeError:
+        pass  # it ended while it was answered
+    raise _sudden_end(reader, limits, subject)
+
+
+def _failure(message: Message, limits: Limits, subject: str) -> BaseException:
+    facts = message.facts
+    if message.kind == "interrupted":
+        return KeyboardInterrupt()
+    if message.kind == "exceeded":
+        return LimitError(f"'{subject}' {limits.describe('memory')}")
+    if message.kind == "error":
+        kind = getattr(errors, str(facts["type"]), TorchgaugeError) if facts["type"] in _ERRORS else TorchgaugeError
+        error: TorchgaugeError = kind.__new__(kind)
+        Exception.__init__(error, str(facts["message"]))
+        for name in _ERROR_ATTRIBUTES & dict(facts["attributes"]).keys():
+            setattr(error, name, str(facts["attributes"][name]))
+        return error
+    failed = TorchgaugeError(f"reading '{subject}' failed: {facts['type']}: {facts['message']}")
+    failed.__cause__ = RuntimeError(f"in the process that read it:\n{facts['traceback']}")
+    return failed
+
+
+_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TorchgaugeError)}
+_ERROR_ATTRIBUTES = {"module", "package"}
+
+
+def _sudden_end(reader: _Reader, limits: Limits, subject: str) -> TorchgaugeError:
+    """The reader ended without a result: for a limit, or by a crash of native code."""
+    status = reader.end()
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(_RESTORED_LINE)
+    if reader.exceeded is not None:
+        return LimitError(f"'{subject}' {limits.describe(reader.exceeded)}")
+    if status == -getattr(signal, "SIGXCPU", 0):
+        return LimitError(f"'{subject}' {limits.describe('time')}")
+    ended = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    return TorchgaugeError(f"the process that read '{subject}' ended unexpectedly ({ended})")
+
+
+class _Files:
+    """Files that a reader has written for it: those it was started to write, and journals of scans."""
+
+    def __init__(self, writable: Sequence[str | os.PathLike[str]]) -> None:
+        self._writable = {str(Path(path)) for path in writable}
+        self._drafts: dict[str, disk.Draft] = {}
+
+    def services(self) -> dict[str, Service]:
+        return {
+            kind: partial(_answer_failure, serve)
+            for kind, serve in {
+                "draft.open": self._open,
+                "draft.write": lambda message: self._drafts[message.facts["path"]].write(message.payload),
+                "draft.commit": lambda message: self._drafts.pop(message.facts["path"]).commit(),
+                "draft.discard": lambda message: self._drafts.pop(message.facts["path"]).discard(),
+                "append": lambda message: disk.append_file(self._journal(message), message.payload),
+                "remove": lambda message: disk.remove_file(self._journal(message)),
+                "text": _write_text,
+            }.items()
+        }
+
+    def discard_all(self) -> None:
+        for draft in self._drafts.values():
+            draft.discard()
+
+    def _open(self, message: Message) -> None:
+        path = str(message.facts["path"])
+        if path not in self._writable:
+            raise PermissionError(errno.EACCES, "not a file that was to be written")
+        self._drafts[path] = disk.open_draft(Path(path))
+
+    def _journal(self, message: Message) -> Path:
+        path = Path(str(message.facts["path"]))
+        if path.parent != disk.journal_folder() or not _JOURNAL.fullmatch(path.name):
+            raise PermissionError(errno.EACCES, "not a journal of a scan")
+        return path
+
+
+def _answer_failure(serve: Callable[[Message], None], message: Message) -> Mapping[str, Any] | None:
+    """A file that cannot be written is the reader's to report."""
+    try:
+        serve(message)
+    except OSError as error:
+        return {"errno": error.errno or 0, "strerror": error.strerror or str(error)}
+    except RuntimeError as error:  # a chain of links without an end, before Python 3.13
+        return {"errno": 0, "strerror": str(error)}
+    except (KeyError, ValueError) as error:
+        raise BadMessageError(f"a wrong request '{message.kind}'") from error
+    return None
+
+
+def _write_text(message: Message) -> None:
+    stream = sys.stderr if message.facts["stream"] == "stderr" else sys.stdout
+    stream.write(message.payload.decode(errors="surrogatepass"))
+
+
+def _warn(message: Message) -> None:
+    kind = _WARNINGS.get(str(message.facts["category"]), UserWarning)
+    warnings.warn(str(message.facts["message"]), kind, stacklevel=5)

@@ -1,0 +1,135 @@
+"""Giving up rights for good: no writing, no network, no new processes. What a platform lacks is reported."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from torchgauge.isolation import seccomp
+
+# Landlock's system calls have the same numbers on every architecture (Linux 5.13).
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION, _PATH_BENEATH = 1, 1
+# linux/landlock.h: everything but reading files and folders. REFER came with ABI 2, TRUNCATE with 3, IOCTL_DEV with 5.
+_EXECUTE, _WRITE_FILE, _REFER, _TRUNCATE, _IOCTL = 1 << 0, 1 << 1, 1 << 13, 1 << 14, 1 << 15
+_CHANGES = sum(1 << bit for bit in range(4, 13))  # remove and make, of every kind
+_TCP = 0b11  # bind, connect (ABI 4)
+_SCOPES = 0b11  # abstract Unix sockets, signals to others (ABI 6)
+# Device files that are written to by reading: the null device, and what a CUDA driver opens.
+_DEVICES = ("null", "tty", "nvidia*", "nvidia-caps/*", "dri/*")
+
+_SET_NO_NEW_PRIVS, _SET_DEATH_SIGNAL, _SIGKILL = 38, 1, 9
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITY_VERSION = 0x20080522
+# Root reads files of other users with it; every other capability is dropped.
+_READ_ALL_FILES = 1 << 2
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """One part of the isolation; `reason` says why it is missing here."""
+
+    name: str
+    prevents: str
+    reason: str | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.reason is None
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def barriers() -> list[Barrier]:
+    """What isolates a reader of files on this machine; nothing is changed."""
+    return [
+        Barrier("memory limit", "more resident memory than --memory-limit"),
+        Barrier("time limit", "more time than --time-limit"),
+        Barrier("landlock", "writing, removing and executing files, TCP connections", _no_landlock()),
+        Barrier("seccomp", "network, new processes, changing files, other processes", _no_seccomp()),
+    ]
+
+
+def _no_landlock() -> str | None:
+    if not sys.platform.startswith("linux"):
+        return f"needs Linux, this is {sys.platform}"
+    return None if _landlock_version() > 0 else "this kernel has no Landlock, or it is switched off"
+
+
+def _no_seccomp() -> str | None:
+    if not sys.platform.startswith("linux"):
+        return f"needs Linux, this is {sys.platform}"
+    if not seccomp.is_known_machine():
+        return "no filter for this processor architecture"
+    return None if Path("/proc/sys/kernel/seccomp").exists() else "this kernel has no seccomp"
+
+
+def _landlock_version() -> int:
+    return int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION))
+
+
+def end_with_parent() -> None:
+    """A reader whose parent was killed has nobody left to answer to, or to limit it."""
+    if sys.platform.startswith("linux"):
+        _libc().prctl(_SET_DEATH_SIGNAL, _SIGKILL)
+
+
+def drop_rights() -> None:
+    """From here on this process cannot write files, connect or start processes. Threads must start afterwards: Landlock
+    binds the thread that calls and those it starts."""
+    if not sys.platform.startswith("linux"):
+        return
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise RuntimeError("rights can be dropped only before the first thread starts")
+    if _libc().prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no_new_privs")
+    has_landlock = _no_landlock() is None
+    if has_landlock:
+        _apply_landlock()
+    _drop_capabilities()
+    if _no_seccomp() is None:
+        seccomp.apply_filter(_libc(), denies_writing=not has_landlock)
+
+
+def _apply_landlock() -> None:
+    version = _landlock_version()
+    handled = _EXECUTE | _WRITE_FILE | _CHANGES
+    handled |= (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0) | (_IOCTL if version >= 5 else 0)
+    attributes = struct.pack("=QQQ", handled, _TCP, _SCOPES)
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    ruleset = _libc().syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
+    if ruleset < 0:
+        raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
+    allowed = handled & (_WRITE_FILE | _TRUNCATE | _IOCTL)
+    for device in (path for pattern in _DEVICES for path in Path("/dev").glob(pattern) if path.is_char_device()):
+        place = os.open(device, os.O_PATH | os.O_CLOEXEC)
+        _libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, place), 0)
+        os.close(place)
+    if _libc().syscall(_RESTRICT_SELF, ruleset, 0) != 0:
+        raise OSError(ctypes.get_errno(), "landlock_restrict_self")
+    os.close(ruleset)
+
+
+def _drop_capabilities() -> None:
+    """A root user keeps the right to read all files, and no other."""
+    number = _CAPSET.get(os.uname().machine)
+    held = next(
+        int(line[7:], 16) for line in Path("/proc/self/status").read_text().splitlines() if line[:7] == "CapPrm:"
+    )
+    if number is None or held == 0:
+        return
+    kept = held & _READ_ALL_FILES
+    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+    if _libc().syscall(number, header, struct.pack("=6I", kept, kept, 0, 0, 0, 0)) != 0:
+        error = ctypes.get_errno()
+        if error != errno.EPERM:
+            raise OSError(error, "capset")

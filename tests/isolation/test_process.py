@@ -1,0 +1,235 @@
+"""The reader's memory and time, how it ends, and what its parent does for it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from torchgauge import disk
+from torchgauge.errors import FormatError, ForwardError, LimitError, TorchgaugeError, UnpicklingWarning, UsageError
+from torchgauge.isolation import Limits, ask_parent, is_isolated, limits_for, run_isolated
+from torchgauge.isolation.channel import Message
+
+LIMITS = Limits(memory_bytes=200 << 20, time_s=60)
+
+
+def hold_memory() -> bytes:
+    held = []
+    while True:
+        held.append(bytearray(os.urandom(1) * (4 << 20)))
+
+
+def loop_forever() -> bytes:
+    while True:
+        pass
+
+
+def sleep_forever() -> bytes:
+    time.sleep(1e6)
+    return b""
+
+
+def own_pid() -> bytes:
+    return f"{os.getpid()} {is_isolated()}".encode()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_another_process_does_the_work(fresh: bool) -> None:
+    pid, isolated = run_isolated(own_pid, limits=LIMITS, subject="x", needs_fresh_process=fresh).split()
+    assert (int(pid) != os.getpid(), isolated, is_isolated()) == (True, b"True", False)
+
+
+def test_memory_beyond_the_limit_ends_it_with_the_name_of_the_option() -> None:
+    with pytest.raises(LimitError, match=r"'x' needs more than 200 MiB of memory; allow more with --memory-limit"):
+        run_isolated(hold_memory, limits=LIMITS, subject="x")
+
+
+@pytest.mark.parametrize("work", [loop_forever, sleep_forever])
+def test_time_beyond_the_limit_ends_it_with_the_name_of_the_option(work: partial[bytes]) -> None:
+    with pytest.raises(LimitError, match=r"'x' takes longer than 0.3 s; allow more with --time-limit"):
+        run_isolated(work, limits=Limits(1 << 30, 0.3), subject="x")
+
+
+def test_one_large_allocation_ends_it() -> None:
+    with pytest.raises(LimitError, match="--memory-limit"):
+        run_isolated(lambda: bytes(40 << 30), limits=LIMITS, subject="x")
+
+
+def test_a_crash_of_native_code_is_one_sentence() -> None:
+    with pytest.raises(TorchgaugeError, match=r"the process that read 'x' ended unexpectedly \(SIGSEGV\)"):
+        run_isolated(lambda: ctypes.string_at(0), limits=LIMITS, subject="x")
+
+
+def test_an_exit_without_a_result_is_one_sentence() -> None:
+    def leave() -> bytes:
+        os._exit(0)
+
+    with pytest.raises(TorchgaugeError, match=r"ended unexpectedly \(exit status 0\)"):
+        run_isolated(leave, limits=LIMITS, subject="x")
+
+
+@pytest.mark.parametrize(
+    "error", [FormatError("bad"), UsageError("wrong"), ForwardError("failed", module="a.b"), TorchgaugeError("no")]
+)
+def test_errors_arrive_as_what_they_were(error: TorchgaugeError) -> None:
+    def fail() -> bytes:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        run_isolated(fail, limits=LIMITS, subject="x")
+    assert (type(caught.value), str(caught.value)) == (type(error), str(error))
+    assert getattr(caught.value, "module", None) == getattr(error, "module", None)
+
+
+def test_an_unexpected_error_keeps_its_traceback_as_the_cause() -> None:
+    def fail() -> bytes:
+        raise ZeroDivisionError("by zero")
+
+    with pytest.raises(TorchgaugeError, match="ZeroDivisionError: by zero") as caught:
+        run_isolated(fail, limits=LIMITS, subject="x")
+    assert "in fail" in str(caught.value.__cause__)
+
+
+def test_an_interrupted_reader_interrupts() -> None:
+    def interrupted() -> bytes:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_isolated(interrupted, limits=LIMITS, subject="x")
+
+
+def test_warnings_arrive() -> None:
+    import warnings
+
+    def warn() -> bytes:
+        warnings.simplefilter("always")
+        warnings.warn("beware", UnpicklingWarning, stacklevel=1)
+        return b""
+
+    with pytest.warns(UnpicklingWarning, match="beware"):
+        run_isolated(warn, limits=LIMITS, subject="x")
+
+
+def test_text_for_a_stream_without_a_file_is_written_by_the_parent(capsys: pytest.CaptureFixture[str]) -> None:
+    def speak() -> bytes:
+        print("inside é")
+        return b""
+
+    run_isolated(speak, limits=LIMITS, subject="x")
+    assert capsys.readouterr().out == "inside é\n"
+
+
+def test_the_parent_writes_the_files_that_were_asked_for(tmp_path: Path) -> None:
+    final, other = tmp_path / "report.json", tmp_path / "other"
+
+    def write() -> bytes:
+        disk.replace_file(final, b"content")
+        try:
+            disk.replace_file(other, b"content")
+        except PermissionError as error:
+            return str(error).encode()
+        return b"written"
+
+    answer = run_isolated(write, limits=LIMITS, subject="x", writable=[final])
+    assert (final.read_bytes(), other.exists()) == (b"content", False)
+    assert b"not a file that was to be written" in answer
+
+
+def test_a_draft_that_is_not_finished_leaves_nothing(tmp_path: Path) -> None:
+    final = tmp_path / "rows.jsonl"
+
+    def begin() -> bytes:
+        disk.open_draft(final).write(b"half")
+        return b""
+
+    run_isolated(begin, limits=LIMITS, subject="x", writable=[final])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../escape.jsonl", "plain.jsonl", "a" * 32 + ".json", "A" * 32 + ".jsonl"])
+def test_only_journals_are_appended_to(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
+
+    def append(path: Path) -> bytes:
+        try:
+            disk.append_file(path, b"line\n")
+        except PermissionError:
+            return b"refused"
+        return b"appended"
+
+    journal = disk.journal_folder() / ("a" * 32 + ".jsonl")
+    assert run_isolated(partial(append, journal), limits=LIMITS, subject="x") == b"appended"
+    assert journal.read_bytes() == b"line\n"
+    assert run_isolated(partial(append, disk.journal_folder() / name), limits=LIMITS, subject="x") == b"refused"
+
+
+def test_a_full_disk_is_the_readers_to_report(tmp_path: Path) -> None:
+    def write() -> bytes:
+        try:
+            disk.replace_file(tmp_path / "missing" / "report", b"x")
+        except FileNotFoundError:
+            return b"told"
+        return b""
+
+    assert run_isolated(write, limits=LIMITS, subject="x", writable=[tmp_path / "missing" / "report"]) == b"told"
+
+
+@pytest.mark.parametrize("kind", ["import", "eval", "draft.write", "draft.commit"])
+def test_a_reader_that_asks_for_what_is_not_offered_is_stopped(kind: str) -> None:
+    def misbehave() -> bytes:
+        ask_parent(kind, b"x", path="/etc/passwd")
+        return b""
+
+    with pytest.raises(TorchgaugeError, match="misbehaved"):
+        run_isolated(misbehave, limits=LIMITS, subject="x")
+
+
+def test_a_message_larger_than_the_memory_limit_is_refused() -> None:
+    with pytest.raises(TorchgaugeError, match="misbehaved"):
+        run_isolated(lambda: bytes(3 << 20), limits=Limits(2 << 20, 60), subject="x")
+
+
+def test_services_answer_with_data() -> None:
+    def double(message: Message) -> dict[str, int]:
+        return {"doubled": 2 * int(message.payload)}
+
+    answer = run_isolated(
+        lambda: str(ask_parent("double", b"21")["doubled"]).encode(), limits=LIMITS, subject="x",
+        services={"double": double},
+    )  # fmt: skip
+    assert answer == b"42"
+
+
+def test_the_parents_own_work_is_not_the_readers_time() -> None:
+    def slow(message: Message) -> None:
+        time.sleep(0.5)
+
+    def work() -> bytes:
+        ask_parent("slow")
+        return b"done"
+
+    assert run_isolated(work, limits=Limits(1 << 30, 0.3), subject="x", services={"slow": slow}) == b"done"
+
+
+def test_default_limits_grow_with_the_files(tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"x")
+    with large.open("wb") as file:
+        file.truncate(3 << 30)
+    assert limits_for([small], None, None).memory_bytes == 2 << 30
+    assert limits_for([small], None, None).time_s == pytest.approx(300)
+    assert limits_for([large], None, None).memory_bytes == 6 << 30
+    assert limits_for([tmp_path], None, None).memory_bytes == 2 * (3 << 30) + 2
+    assert limits_for([large], "4GiB", 10) == Limits(4 << 30, 10.0)
+    assert limits_for([large], 12345, None).memory_bytes == 12345
+
+
+@pytest.mark.parametrize(("memory", "seconds"), [("lots", None), ("-1", None), (0, None), (None, 0), (None, -3.0)])
+def test_wrong_limits_are_wrong_usage(memory: str | int | None, seconds: float | None) -> None:
+    with pytest.raises(UsageError):
+        limits_for([], memory, seconds)
