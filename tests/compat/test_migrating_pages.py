@@ -11,6 +11,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "migrating"
 PRINTED = {
     "fvcore": "#flops",
     "moduleprofiler": r"\begin{tabular}",
+    "pytorch_parser": "CNN low",
     "torch_profiling_utils": "Parameters=",
     "torchinfo": "Total params",
     "torchstat": "MemR+W(B)",

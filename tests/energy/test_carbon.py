@@ -86,6 +86,17 @@ def test_nothing_asked_for_is_nothing() -> None:
     assert footprint(None, None, None) is None
 
 
+def test_a_profile_takes_the_worlds_grid_by_default_and_says_so() -> None:
+    found = footprint(None, None, 1.2, has_default=True)
+    assert found is not None
+    figures = found.figures({"joules": 3.6e6})
+    assert (figures["country"], figures["pue"]) == ("WORLD", 1.2)
+    assert figures["assumed"] == "no country was given (--carbon CC)"
+    given = footprint("DE", None, None, has_default=True)
+    assert given is not None
+    assert (given.grid.code, given.figures({})["assumed"]) == ("DE", None)
+
+
 def test_the_overhead_is_one_unless_given() -> None:
     plain = footprint("DE", None, None)
     given = footprint(None, 350.0, 1.5)

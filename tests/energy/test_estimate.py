@@ -142,6 +142,17 @@ def test_the_figures_name_their_sources_and_what_is_missing() -> None:
     assert figures["estimated_joules_per_sample"]["low"] == pytest.approx(figures["estimated_joules"]["low"] / 4)
 
 
+def test_power_and_efficiency_are_ranges_of_the_same_estimate() -> None:
+    figures = estimate([op(0)], Circumstances(A100, "cuda", watts=400, time_s=0.01)).figures()
+    assert figures["estimated_watts_mean"] == pytest.approx({"low": 40.0, "high": 400.0, "value": math.sqrt(16000)})
+    flops = op(0).cost.flops
+    bounds = {"low": flops / 4.0, "high": flops / 0.4, "value": flops / math.sqrt(1.6)}
+    assert figures["estimated_flops_per_joule"] == pytest.approx(bounds)
+    # Without a time the device takes what it can.
+    assert estimate([op(0)], Circumstances(A100, "cuda", watts=400)).figures()["estimated_watts_mean"]["high"] == 400
+    assert estimate([], Circumstances("Chip", "cuda")).figures()["estimated_flops_per_joule"] is None
+
+
 def test_tf32_changes_matrix_work_alone() -> None:
     plain, tf32 = (estimate([op(0)], Circumstances(A100, "cuda", tf32=tf32)).joules for tf32 in (False, True))
     saved = technology_of(A100, "cuda").mac_j("float32").low - technology_of(A100, "cuda").mac_j("tf32").low

@@ -57,6 +57,12 @@ def test_without_a_meter_a_profile_estimates_and_says_why() -> None:
     latency = found.measurements["latency"]["median_s"] if found.measurements else 0.0
     assert energy.estimated_joules["high"] == pytest.approx(16 * torch.get_num_threads() * latency)
     assert energy.carbon["estimated_grams_per_1000"]["low"] < energy.carbon["estimated_grams_per_1000"]["high"]
+    assert energy.watts_mean is None
+    assert energy.estimated_watts_mean["high"] == pytest.approx(16 * torch.get_num_threads())
+    assert energy.flops_per_joule is None
+    rate = energy.estimated_flops_per_joule
+    assert rate["high"] == pytest.approx(found.totals.flops / energy.estimated_joules["low"])
+    assert rate["low"] < rate["value"] < rate["high"]
     assert found.totals.energy_j is None
     assert found.modules[0].estimated_energy_j == pytest.approx(energy.estimated_joules["value"])
 
@@ -108,6 +114,17 @@ def test_carbon_alone_rests_on_the_static_work() -> None:
     assert found.energy.reason == "energy is measured with --profile"
 
 
+@pytest.mark.usefixtures("no_meter")
+def test_a_profile_is_told_its_carbon_by_the_worlds_grid_unless_another_is_given() -> None:
+    found = tg.analyze(model(), input_size=(8, 16), profile=True, budget_s=0.02, pue=1.5, progress=False)
+    assert found.energy is not None
+    carbon = found.energy.carbon
+    assert (carbon["country"], carbon["pue"]) == ("WORLD", 1.5)
+    assert carbon["estimated_grams_per_1000"]["low"] > 0
+    assert "World, 2024" in str(found)
+    assert "no country was given (--carbon CC)" in str(found).replace("\n", " ").replace("            ", "")
+
+
 def test_neither_profile_nor_carbon_leaves_energy_alone() -> None:
     assert tg.analyze(model(), input_size=(8, 16), progress=False).energy is None
 
@@ -127,7 +144,7 @@ def test_a_measurement_that_fails_before_is_the_reason() -> None:
 
 def test_a_wrong_country_is_refused_before_anything_runs() -> None:
     with pytest.raises(UsageError, match="no electricity figures for 'XX'"):
-        tg.analyze("there/is/no/such.file", carbon="XX")
+        tg.analyze(model(), input_size=(8, 17), carbon="XX")  # which would fail
 
 
 def test_the_command_line_takes_a_grid_and_an_overhead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

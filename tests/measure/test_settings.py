@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+import torchgauge as tg
 from torchgauge.errors import UsageError
 from torchgauge.measure.settings import Settings, applied, read_settings
 
@@ -24,6 +25,39 @@ def test_the_environment_stands_for_what_is_not_given() -> None:
 def test_what_is_given_beats_the_environment() -> None:
     given: dict[str, Any] = {"threads": 1, "memory_fraction": 0.25, "budget_s": 1.0, "profile_level": "ops"}
     assert read_settings(**given, environ=VARIABLES) == Settings(1, 0.25, 1.0, "ops")
+
+
+@pytest.mark.parametrize(
+    ("number", "level"), [("0", "latency"), ("1", "modules"), ("2", "ops"), ("7", "ops"), ("-1", "latency")]
+)
+def test_the_variables_of_the_cpp_analyser_are_honoured_with_a_note(number: str, level: str) -> None:
+    theirs = {"PYTORCH_CUDA_MEMORY_FRACTION": "0.8", "PYTORCH_PROFILER_LEVEL": number}
+    found = read_settings(environ=theirs)
+    assert (found.memory_fraction, found.profile_level) == (0.8, level)
+    assert found.notes == (
+        "PYTORCH_CUDA_MEMORY_FRACTION=0.8 is taken as --memory-fraction 0.8",
+        f"PYTORCH_PROFILER_LEVEL={number} is taken as --profile-level {level}",
+    )
+    assert "notes" not in found.figures(profile=True)
+
+
+def test_arguments_and_variables_of_ours_come_before_those_of_the_cpp_analyser() -> None:
+    theirs = {"PYTORCH_CUDA_MEMORY_FRACTION": "0.8", "PYTORCH_PROFILER_LEVEL": "2"}
+    assert read_settings(environ=VARIABLES | theirs) == Settings(3, 0.5, 2.5, "latency")
+    assert read_settings(memory_fraction=0.3, profile_level="modules", environ=theirs) == Settings(
+        memory_fraction=0.3, profile_level="modules"
+    )
+    with pytest.raises(UsageError, match="PYTORCH_PROFILER_LEVEL is not a number: 'high'"):
+        read_settings(environ={"PYTORCH_PROFILER_LEVEL": "high"})
+
+
+def test_the_note_stands_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_PROFILER_LEVEL", "0")
+    found = tg.analyze(torch.nn.Linear(4, 4), input_size=(1, 4), inference=True, budget_s=0.02, progress=False)
+    assert found.measurements is not None
+    assert found.measurements["settings"]["profile_level"] == "latency"
+    assert "PYTORCH_PROFILER_LEVEL=0 is taken as --profile-level latency" in found.measurements["notes"]
+    assert "PYTORCH_PROFILER_LEVEL=0 is taken as" in str(found)
 
 
 def test_without_either_torch_decides() -> None:

@@ -67,7 +67,9 @@ def test_every_estimated_figure_is_marked_and_has_its_range() -> None:
     assert "≈ 1.60 J" in text
     assert "between 400 mJ and 6.40 J" in text
     assert "Carbon dioxide equivalents, ESTIMATED" in text
-    assert "FLOP/J" not in text
+    assert "Power       ≈ 16.0 W        between 4.00 W and 64.0 W" in text
+    assert "Efficiency  ≈ 1.48 MFLOP/J  between 371 k and 5.94 MFLOP/J" in text
+    assert text.count("FLOP/J") == 2, "of parts it would only repeat what was assumed"
 
 
 @pytest.mark.parametrize("section", [hungry_modules, hungry_ops])

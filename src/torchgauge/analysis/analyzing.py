@@ -85,8 +85,8 @@ def analyze(
     TORCHGAUGE_THREADS and the like stand for those not given.
 
     `profile` measures energy too, where the device has a meter; without one it is estimated, with a range. `carbon` is
-    the country of the grid ("DE"), or `carbon_intensity` its grams per kWh; `pue` is the data centre's overhead,
-    `carbon_rate` the samples per second that a year's grams are for.
+    the country of the grid ("DE"; with `profile` the world by default), or `carbon_intensity` its grams per kWh; `pue`
+    is the data centre's overhead, `carbon_rate` the samples per second that a year's grams are for.
 
     `weights` reads the values of the parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep`
     adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `advice` says what to
@@ -105,7 +105,7 @@ def analyze(
     depth = Depth.of(deep, spectrum)
     if verify:
         check_verify(advice)
-    emitted = asked_footprint(carbon, carbon_intensity, pue, carbon_rate)
+    emitted = asked_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
     settings: dict[str, Any] = {"threads": threads, "budget_s": budget_s, "profile_level": profile_level}
     settings["memory_fraction"] = memory_fraction
     is_measured = inference or profile or sweep is not None

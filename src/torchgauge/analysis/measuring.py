@@ -30,7 +30,8 @@ def measurements_asked(target: Any, profile: bool, sweep: Any, settings: Mapping
 
     is_wrapped = isinstance(target, Module) and unwrap(target) is not target
     notes = (f"measured without its {type(target).__name__} around it",) if is_wrapped else ()
-    return Asked(profile, parse_sweeps(sweep), read_settings(**settings), notes)
+    known = read_settings(**settings)
+    return Asked(profile, parse_sweeps(sweep), known, (*notes, *known.notes))
 
 
 def home_of(subject: Any) -> torch.device | None:
@@ -75,11 +76,11 @@ def nothing_to_run(source: Source) -> str:
 
 
 def asked_footprint(
-    country: str | None, intensity: float | None, pue: float | None, rate_per_s: float | None
+    country: str | None, intensity: float | None, pue: float | None, rate_per_s: float | None, *, profile: bool
 ) -> Footprint | None:
     from torchgauge.energy.carbon import footprint
 
-    return footprint(country, intensity, pue, rate_per_s)
+    return footprint(country, intensity, pue, rate_per_s, has_default=profile)
 
 
 def add_energy(found: Analysis, facts: EnergyFacts | None, emitted: Footprint | None) -> None:

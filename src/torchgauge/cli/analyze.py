@@ -86,7 +86,9 @@ def add_advice_options(parser: argparse.ArgumentParser) -> None:
 
 def add_carbon_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("carbon", "of the energy that --profile measures; without it of an estimate")
-    group.add_argument("--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD")
+    group.add_argument(
+        "--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD (with --profile the default)"
+    )
     group.add_argument("--carbon-intensity", type=float, metavar="G", help="of the grid, grams of CO2e per kWh")
     group.add_argument(
         "--pue", type=float, metavar="P", help="the data centre's power usage effectiveness (default: 1)"

@@ -45,6 +45,7 @@ class Footprint:
     grid: Grid
     pue: float = 1.0
     rate_per_s: float = REFERENCE_RATE_PER_S
+    is_default: bool = False  # nobody said where the electricity comes from
 
     def grams(self, joules: float) -> float:
         return joules / JOULES_PER_KWH * self.pue * self.grid.g_per_kwh
@@ -57,6 +58,7 @@ class Footprint:
             "g_per_kwh": self.grid.g_per_kwh,
             "year": self.grid.year,
             "source": self.grid.source,
+            "assumed": "no country was given (--carbon CC)" if self.is_default else None,
             "pue": self.pue,
             "boundary": BOUNDARY,
             "rate_per_s": self.rate_per_s,
@@ -78,11 +80,19 @@ class Footprint:
 
 
 def footprint(
-    country: str | None, intensity: float | None, pue: float | None, rate_per_s: float | None = None
+    country: str | None,
+    intensity: float | None,
+    pue: float | None,
+    rate_per_s: float | None = None,
+    *,
+    has_default: bool = False,
 ) -> Footprint | None:
-    """As it was asked for; None where nothing was."""
+    """As it was asked for; where nothing was, the world's grid with `has_default`, else None."""
     if country is not None and intensity is not None:
         raise UsageError("give either a country (--carbon) or an intensity (--carbon-intensity), not both")
+    is_default = has_default and country is None and intensity is None
+    if is_default:
+        country = "WORLD"
     if country is None and intensity is None:
         for name, given in (("--pue", pue), ("--carbon-rate", rate_per_s)):
             if given is not None:
@@ -94,7 +104,8 @@ def footprint(
     rate = REFERENCE_RATE_PER_S if rate_per_s is None else rate_per_s
     if not 0.0 < rate < math.inf:
         raise UsageError(f"a rate is in samples per second, above 0; not {rate:g}")
-    return Footprint(grid_of(country) if country is not None else given_grid(intensity or 0.0), overhead, rate)
+    grid = grid_of(country) if country is not None else given_grid(intensity or 0.0)
+    return Footprint(grid, overhead, rate, is_default)
 
 
 def given_grid(g_per_kwh: float) -> Grid:

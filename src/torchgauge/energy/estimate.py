@@ -44,6 +44,8 @@ class Estimate:
     technology: Technology
     ops: Mapping[int, float]
     notes: tuple[str, ...]
+    flops: int = 0
+    time_s: float | None = None
 
     @property
     def value(self) -> float:
@@ -59,10 +61,15 @@ class Estimate:
         }
 
     def figures(self, *, samples: int = 1) -> dict[str, Any]:
-        """`energy.estimated_joules` and what it rests on, as plain JSON."""
+        """`energy.estimated_joules` and what it rests on, as plain JSON. Power is that over the time; without a time
+        what the device can take."""
+        watts = self.joules.scaled(1 / self.time_s) if self.time_s else self.power
+        rate = Range(self.flops / self.joules.high, self.flops / self.joules.low) if self.joules.low else None
         return {
             "estimated_joules": spread(self.joules),
             "estimated_joules_per_sample": spread(self.joules.scaled(1 / samples)),
+            "estimated_watts_mean": None if watts is None else spread(watts),
+            "estimated_flops_per_joule": None if rate is None or not self.flops else spread(rate),
             "estimated_from": {
                 "technology": self.technology.name,
                 "technology_known": self.technology.is_known,
@@ -81,7 +88,9 @@ def estimate(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
     power = power_of(known.watts, known.kind, known.cores)
     joules = _bounded(work, power, known.time_s)
     shares = _shares({index: one.value for index, one in by_op.items()}, joules.value, known.op_times)
-    return Estimate(joules, work, power, technology, shares, tuple(_notes(ops, technology, power, known)))
+    notes = tuple(_notes(ops, technology, power, known))
+    flops = sum(op.cost.flops for op in ops)
+    return Estimate(joules, work, power, technology, shares, notes, flops, known.time_s)
 
 
 def module_shares(

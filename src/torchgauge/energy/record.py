@@ -13,8 +13,9 @@ BOUNDARY = "device, not host"
 
 KEYS = (
     "origin", "reason", "boundary", "meters", "joules", "ci95_j", "net_joules", "watts_mean", "watts_peak",
-    "idle_watts", "flops_per_joule", "joules_per_sample", "joules_per_token", "estimated_joules", "trials",
-    "iterations", "window_s", "power_limit_watts", "notes", "thermal", "attribution", "carbon",
+    "idle_watts", "flops_per_joule", "joules_per_sample", "joules_per_token", "estimated_joules",
+    "estimated_watts_mean", "estimated_flops_per_joule", "trials", "iterations", "window_s",
+    "power_limit_watts", "notes", "thermal", "attribution", "carbon",
 )  # fmt: skip
 
 

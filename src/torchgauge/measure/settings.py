@@ -25,16 +25,23 @@ PROFILE_LEVEL = "TORCHGAUGE_PROFILE_LEVEL"
 LATENCY, MODULES, OPS = "latency", "modules", "ops"
 LEVELS = (LATENCY, MODULES, OPS)
 
+# The C++ analyser's variables, which stand for a setting that neither an argument nor a variable of ours gives.
+# Its levels are numbers: 0 is the first of ours, from 2 on the last.
+CPP_MEMORY_FRACTION = "PYTORCH_CUDA_MEMORY_FRACTION"
+CPP_PROFILE_LEVEL = "PYTORCH_PROFILER_LEVEL"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`threads` None leaves torch's; `memory_fraction` is of a CUDA device's memory, None for all of it; `budget_s` is
-    for the undisturbed runs; `profile_level` None leaves it to what is asked for."""
+    for the undisturbed runs; `profile_level` None leaves it to what is asked for. `notes` name settings that come from
+    the variables of another tool."""
 
     threads: int | None = None
     memory_fraction: float | None = None
     budget_s: float = Budget().seconds
     profile_level: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         known = self.threads is None or (isinstance(self.threads, int) and 1 <= self.threads <= MOST_THREADS)
@@ -55,8 +62,10 @@ class Settings:
         return self.profile_level or (OPS if profile else MODULES)
 
     def figures(self, *, profile: bool) -> dict[str, Any]:
-        """Plain JSON: `measurements.settings`."""
-        return asdict(self) | {"profile_level": self.level(profile=profile)}
+        """Plain JSON: `measurements.settings`; the notes are among those of the measurements."""
+        figures = asdict(self) | {"profile_level": self.level(profile=profile)}
+        del figures["notes"]
+        return figures
 
 
 def _require(holds: bool, name: str, variable: str, what: str, value: object) -> None:
@@ -74,11 +83,20 @@ def read_settings(
 ) -> Settings:
     said = os.environ if environ is None else environ
     budget = _first(budget_s, said, BUDGET, float)
+    fraction = _first(memory_fraction, said, MEMORY_FRACTION, float)
+    level = _first(profile_level, said, PROFILE_LEVEL, str)
+    notes = []
+    if fraction is None and (fraction := _first(None, said, CPP_MEMORY_FRACTION, float)) is not None:
+        notes.append(f"{CPP_MEMORY_FRACTION}={fraction:g} is taken as --memory-fraction {fraction:g}")
+    if level is None and (number := _first(None, said, CPP_PROFILE_LEVEL, int)) is not None:
+        level = LEVELS[min(max(number, 0), len(LEVELS) - 1)]
+        notes.append(f"{CPP_PROFILE_LEVEL}={number} is taken as --profile-level {level}")
     return Settings(
         threads=_first(threads, said, THREADS, int),
-        memory_fraction=_first(memory_fraction, said, MEMORY_FRACTION, float),
+        memory_fraction=fraction,
         budget_s=Budget().seconds if budget is None else budget,
-        profile_level=_first(profile_level, said, PROFILE_LEVEL, str),
+        profile_level=level,
+        notes=tuple(notes),
     )
 
 
@@ -88,7 +106,7 @@ def _first(given: T | None, said: Mapping[str, str], variable: str, parse: Calla
     try:
         return parse(said[variable].strip())
     except ValueError as error:
-        raise UsageError(f"the environment variable {variable} is no number: '{said[variable]}'") from error
+        raise UsageError(f"the environment variable {variable} is not a number: '{said[variable]}'") from error
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def _terms(found: Mapping[str, Any]) -> list[Fact]:
     year = f", {found['year']}" if found.get("year") else ""
     grid = f"{format_value(found['g_per_kwh'])} g per kWh: {found['place']}{year} ({found['source']})"
     return [
-        ("Grid", "", visible(grid)),
+        ("Grid", "", visible(grid + (f"; {found['assumed']}" if found.get("assumed") else ""))),
         ("PUE", format_value(found["pue"]), "the data centre's overhead"),
         ("Boundary", "", visible(found["boundary"])),
     ]

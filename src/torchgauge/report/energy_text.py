@@ -101,6 +101,12 @@ def _estimated_facts(figures: Mapping[str, Any]) -> list[Fact]:
     each = figures["estimated_joules_per_sample"]
     if each != joules:
         facts.append(("Per sample", about(each), range_text(each)))
+    if watts := figures.get("estimated_watts_mean"):
+        within = f"between {format_watts(watts['low'])} and {format_watts(watts['high'])}"
+        facts.append(("Power", ABOUT + format_watts(watts["value"]), within))
+    if rate := figures.get("estimated_flops_per_joule"):
+        within = f"between {format_count(rate['low'])} and {format_count(rate['high'])}FLOP/J"
+        facts.append(("Efficiency", f"{ABOUT}{format_count(rate['value'])}FLOP/J", within))
     work = f"operations and bytes alone {range_text(basis['work_joules'])}"
     if basis["watts"]:
         low, high = format_watts(basis["watts"]["low"]), format_watts(basis["watts"]["high"])

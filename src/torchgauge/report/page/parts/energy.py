@@ -18,8 +18,8 @@ _RANKED = 20
 _AS_THEY_ARE = (
     "origin", "reason", "boundary", "meters", "joules", "ci95_j", "net_joules", "watts_mean", "watts_peak",
     "idle_watts", "flops_per_joule", "joules_per_sample", "joules_per_token", "estimated_joules",
-    "estimated_joules_per_sample", "estimated_from", "trials", "iterations", "window_s", "power_limit_watts",
-    "device_best", "carbon",
+    "estimated_joules_per_sample", "estimated_watts_mean", "estimated_flops_per_joule", "estimated_from", "trials",
+    "iterations", "window_s", "power_limit_watts", "device_best", "carbon",
 )  # fmt: skip
 
 

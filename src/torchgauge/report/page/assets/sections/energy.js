@@ -39,15 +39,19 @@
 
   function estimatedFacts(data) {
     const { estimated_joules: whole, estimated_joules_per_sample: each, estimated_from: basis } = data;
+    const { estimated_watts_mean: power, estimated_flops_per_joule: rate } = data;
+    const flops = (value) => `${tg.format.count(value)}FLOP/J`;
     if (!whole) return [];
     return [
       ["Energy", about(whole), between(whole)],
       each && each.value !== whole.value ? ["Per sample", about(each), between(each)] : null,
+      power ? ["Power", about(power, tg.format.watts), between(power, tg.format.watts)] : null,
+      rate ? ["Efficiency", about(rate, flops), between(rate, flops)] : null,
       basis ? ["From", "", `${basis.technology}: operations and bytes alone ${between(basis.work_joules)}${basis.watts ? `; the device takes ${tg.format.watts(basis.watts.low)} to ${tg.format.watts(basis.watts.high)}` : ""}`] : null,
     ];
   }
 
-  const about = (range) => tg.el("span", { class: "about" }, `≈ ${tg.format.joules(range.value)}`);
+  const about = (range, form = tg.format.joules) => tg.el("span", { class: "about" }, `≈ ${form(range.value)}`);
 
   function drawRange(element, range) {
     const frame = tg.chart.frame(element, {
