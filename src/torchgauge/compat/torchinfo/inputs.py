@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,7 +68,7 @@ def _dtype(kind: Any) -> torch.dtype:
 
 
 def _batched(size: Any, batch_dim: int | None) -> tuple[int, ...]:
-    numbers = list(size)
+    numbers = [operator.index(number) for number in size]  # TypeError for a fraction, as torch has it
     if batch_dim is not None:
         last = len(numbers)
         if not -last - 1 <= batch_dim <= last:
