@@ -37,6 +37,12 @@ def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torchgauge.capture, "see", see)
 
 
+@pytest.fixture(autouse=True)
+def no_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile measures the machine once and remembers it: no test waits for that, or writes to the user's cache."""
+    monkeypatch.setattr("torchgauge.analysis.measuring.ensure_roof", lambda device, progress: [])
+
+
 @contextmanager
 def _outside() -> Iterator[None]:
     """Of modes and traces that a test analyses in: the looks of this file are not for them."""

@@ -86,6 +86,13 @@ def steps(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
         sys.stderr.flush()
 
 
+def announce(text: str, *, shown: bool | None = None) -> None:
+    """A line that stays, also where stderr is not a terminal; nothing where `shown` is False."""
+    if shown is not False:
+        sys.stderr.write(f"torchgauge: {text}\n")
+        sys.stderr.flush()
+
+
 def is_dumb_terminal() -> bool:
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.placing import chosen_device
 from torchgauge.analysis.result import Analysis
-from torchgauge.progress import steps
+from torchgauge.errors import TorchgaugeError
+from torchgauge.progress import announce, stage, steps
 from torchgauge.records import EnergyFacts
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def add_measurements(
     """What a meter told is given back: it is made whole with what else is known."""
     from torchgauge.capture import Request
     from torchgauge.energy.target import EnergyWatch, with_efficient_points
+    from torchgauge.measure.settings import OPS
     from torchgauge.measure.target import measure_target, refused
 
     watch = EnergyWatch(asked.settings.budget_s)
@@ -61,12 +63,37 @@ def add_measurements(
         measured = refused(nothing_to_run(source), asked)
     else:
         wanted = Request(**request, build_real=source.build_real)
+        if asked.settings.level(profile=asked.profile) == OPS:
+            asked = replace(asked, notes=(*asked.notes, *ensure_roof(wanted.device, progress)))
         stages = (("energy", watch.measure),) if asked.profile else ()
         asked = replace(asked, more=stages, at_point=watch.at_point)
         with steps("measuring", shown=progress) as tell:
             measured = measure_target(source, seen, wanted, given, asked, tell)
     found.capture = replace(found.capture, measured=with_efficient_points(measured))
     return watch.facts
+
+
+def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
+    """Measure what the device reaches where its peaks are neither published nor measured yet; op times are compared
+    with it. Returns notes for the report: doubts about the figures, or why there are none."""
+    import torch
+
+    from torchgauge.disk import cache_folder
+    from torchgauge.environment import cpu_name, has_cuda
+    from torchgauge.measure.calibrate import calibrate
+    from torchgauge.measure.target import device_peaks
+
+    is_there = device.type == "cpu" or (device.type == "cuda" and has_cuda(device.index))
+    if not is_there or device_peaks(device) is not None:
+        return []
+    name = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    announce(f"measuring the roof of {name} once, for some seconds (kept in {cache_folder()})", shown=progress)
+    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    try:
+        with stage("calibrating", shown=progress) as tell:
+            return calibrate(str(device), name, f"with torch {torch.__version__}{threads}", tell).notes
+    except TorchgaugeError as error:
+        return [f"no roofline: {error}"]
 
 
 def nothing_to_run(source: Source) -> str:

@@ -94,7 +94,7 @@ def tell_written(path: Path, *, quiet: bool) -> None:
         print(f"wrote {path}", file=sys.stderr)
 
 
-def print_report(view: View, options: Options, stream: TextIO, *, shown: bool) -> None:
+def print_report(view: View, options: Options, stream: TextIO, *, shown: bool | None) -> None:
     from torchgauge.report.terminal import write_lines
     from torchgauge.report.text import report_lines
 
@@ -103,8 +103,9 @@ def print_report(view: View, options: Options, stream: TextIO, *, shown: bool) -
     write_lines(lines, stream)
 
 
-def show_progress(args: argparse.Namespace, stream: TextIO) -> bool:
-    return stream.isatty() and not (args.quiet or args.no_progress)
+def show_progress(args: argparse.Namespace, stream: TextIO) -> bool | None:
+    """None where there is no terminal: nothing moves then, but what is announced is."""
+    return False if args.quiet or args.no_progress else stream.isatty() or None
 
 
 # Tensors that cannot be read are told with their reason up to here, the others by name.

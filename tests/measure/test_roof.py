@@ -1,0 +1,85 @@
+"""A profile measures what the device can do, the first time on a machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchgauge as tg
+from torchgauge.analysis import measuring
+from torchgauge.environment import cpu_name
+from torchgauge.hardware import remembered
+from torchgauge.measure import calibrate
+
+# Other tests have it switched off.
+ENSURE = measuring.ensure_roof
+
+
+@pytest.fixture(autouse=True)
+def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Nothing is remembered; the list has the devices that were measured."""
+    measured: list[str] = []
+
+    def probe(device: str, parts: Sequence[str]) -> Iterator[str]:
+        measured.append(device)
+        for part in parts:
+            yield json.dumps({"begin": part})
+            yield json.dumps({"end": part, "rate": 1e12})
+
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(calibrate, "run_probe", probe)
+    monkeypatch.setattr(measuring, "ensure_roof", ENSURE)
+    return measured
+
+
+def profiled(**options: object) -> tg.Analysis:
+    return tg.analyze(nn.Linear(8, 8), input_size=(4, 8), profile=True, budget_s=0.02, threads=1, **options)  # type: ignore[arg-type]
+
+
+def test_the_first_profile_measures_the_roof_announces_it_and_remembers_it(
+    fresh_machine: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    first = profiled()
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "roof" in line]
+    assert line.startswith("torchgauge: measuring the roof of ")
+    assert str(tmp_path) in line
+    assert fresh_machine == ["cpu"]
+    assert remembered(cpu_name()) is not None
+    assert any(op.roof_share is not None for op in first.ops)
+
+    profiled()
+    assert fresh_machine == ["cpu"]
+    assert "roof" not in capsys.readouterr().err
+
+
+def test_a_static_or_timed_analysis_does_not(fresh_machine: list[str]) -> None:
+    tg.analyze(nn.Linear(8, 8), input_size=(4, 8))
+    tg.analyze(nn.Linear(8, 8), input_size=(4, 8), inference=True, budget_s=0.02)
+    assert fresh_machine == []
+
+
+def test_nothing_is_announced_where_silence_was_asked_for(
+    fresh_machine: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiled(progress=False)
+    assert fresh_machine == ["cpu"]
+    assert "roof" not in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there_is_not_measured(fresh_machine: list[str]) -> None:
+    assert ENSURE(torch.device("cuda", 99), None) == []
+    assert ENSURE(torch.device("meta"), None) == []
+    assert fresh_machine == []
+
+
+def test_rates_that_cannot_be_kept_are_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path / "file"))
+    found = profiled(progress=False)
+    assert found.measurements is not None
+    assert any(note.startswith("no roofline: the rates cannot be kept") for note in found.measurements["notes"])
