@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check docs bench clean
+.PHONY: help install demo test test-all fuzz check docs bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -27,6 +27,12 @@ test: check  ## the checks and the fast tests, as CI runs them
 
 test-all: check  ## every test, whole model tables included
 	$(BIN)/python -m pytest -q -n 2
+
+FUZZ_COUNT ?= 20000
+FUZZ_SEED ?= 1
+
+fuzz: install  ## damaged files of every format through every command; FUZZ_COUNT, FUZZ_SEED
+	$(BIN)/python -m tests.fuzz --count $(FUZZ_COUNT) --seed $(FUZZ_SEED) --workers 2 --failures build/fuzz
 
 check: install  ## format, lint and types
 	$(BIN)/ruff format --check .

@@ -28,6 +28,7 @@ LAYERS = (
     "peak_memory",
     "rows",
     "view",
+    "saved_types",
     "saved",
     "cost",
     "hardware",
@@ -49,8 +50,8 @@ LAYERS = (
 )
 WITHOUT_TORCH = {
     "errors", "schema", "units", "strides", "disk", "isolation", "records", "stored", "statistics", "measured",
-    "consumption", "tree", "experts", "peak_memory", "rows", "view", "saved", "cost", "hardware", "checkpoint",
-    "advise", "report",
+    "consumption", "tree", "experts", "peak_memory", "rows", "view", "saved", "saved_types", "cost", "hardware",
+    "checkpoint", "advise", "report",
 }  # fmt: skip
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from torchgauge.consumption import energy_from_document
@@ -24,6 +25,8 @@ from torchgauge.records import (
     TargetRecord,
     TensorSpec,
 )
+from torchgauge.saved_types import Document, Scan, Tensor
+from torchgauge.schema import conform
 from torchgauge.statistics import statistics_from_document
 from torchgauge.stored import adapter_from_document, stored_from_document, training_from_document
 
@@ -31,14 +34,14 @@ from torchgauge.stored import adapter_from_document, stored_from_document, train
 def capture_from_document(document: Any, name: str) -> Capture:
     """The capture in a document; `name` is what the error calls it."""
     if not isinstance(document, Mapping) or "schema_version" not in document:
-        raise FormatError(f"'{name}' is no saved run of torchgauge")
+        raise FormatError(f"'{name}' is not a saved run of torchgauge")
     version = document["schema_version"]
     if version != SCHEMA_VERSION:
         raise FormatError(f"'{name}' has schema version {version}; this torchgauge reads version {SCHEMA_VERSION}")
-    try:
-        return _capture(document if "modules" in document else _completed(document))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise FormatError(f"'{name}' is no complete run of torchgauge: {type(error).__name__} at {error}") from error
+    what = f"'{name}' is not a complete run of torchgauge"
+    if "modules" in document:
+        return _capture(conform(document, Document, what))
+    return _capture(_completed(conform(document, Scan, what)))
 
 
 def _completed(scan: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
     run = document["capture"]
     return Capture(
         target=_target(document["target"]),
-        environment=Environment(**document["environment"]),
+        environment=Environment(**_known(Environment, document["environment"])),
         created=document["created"],
         version=document["tool"]["version"],
         run=_run(run),
@@ -85,6 +88,11 @@ def _capture(document: Mapping[str, Any]) -> Capture:
 def _architecture(row: Mapping[str, Any]) -> ArchitectureRecord:
     """Its complexity follows from the ops."""
     return ArchitectureRecord(row["family"], row["layer_counts"], row["hyperparameters"])
+
+
+def _known(record: type, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Later versions may add keys."""
+    return {field.name: row[field.name] for field in fields(record) if field.name in row}
 
 
 def _run(row: Mapping[str, Any]) -> RunRecord:
@@ -169,7 +177,7 @@ def _structure(value: Any) -> Any:
     """The inverse of the view's plain form: an object with just a shape and a type is a tensor."""
     if isinstance(value, dict):
         if value.keys() in ({"shape", "dtype"}, {"shape", "dtype", "stride"}):
-            return _spec(value)
+            return _spec(conform(value, Tensor, "the tensors that a module was given"))
         return {key: _structure(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_structure(item) for item in value]

@@ -56,7 +56,9 @@ class MismatchError(Exception):
         self.keys: list[str] = []
 
     def describe(self) -> str:
-        shown = _WORDS[type(self.value)] if isinstance(self.value, dict | list) else repr(self.value)
+        shown = repr(self.value)
+        if isinstance(self.value, dict | list | tuple):
+            shown = _WORDS[dict if isinstance(self.value, dict) else list]
         place = "".join(reversed(self.keys)).removeprefix(".")
         return f"{place or 'it'} is {shown if len(shown) < 60 else shown[:60] + '…'}, not {self.expected}"
 
@@ -127,7 +129,7 @@ def _require_plain(value: Any, levels: int) -> None:
     """Any JSON, with numbers of ordinary size and not too deep."""
     if type(value) in (int, float):
         _check_of(type(value))(value)
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list | tuple):
         if not levels:
             raise MismatchError(f"nested less than {DEEPEST} levels deep", value)
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
@@ -140,13 +142,13 @@ def _require_plain(value: Any, levels: int) -> None:
 
 def _object(kind: Any) -> Check:
     hints = get_type_hints(kind, include_extras=True)
-    optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired or not kind.__total__}
+    optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired} | kind.__optional_keys__
     checks = [
         (key, _check_of(get_args(hint)[0] if get_origin(hint) is NotRequired else hint)) for key, hint in hints.items()
     ]
 
     def check(value: Any) -> None:
-        if type(value) is not dict:
+        if not isinstance(value, dict):
             raise MismatchError(_WORDS[dict], value)
         for key, check_member in checks:
             if key not in value:
@@ -164,7 +166,7 @@ def _object(kind: Any) -> Check:
 
 def _list(check_item: Check) -> Check:
     def check(value: Any) -> None:
-        if type(value) is not list:
+        if not isinstance(value, list | tuple):
             raise MismatchError(_WORDS[list], value)
         at = 0
         try:
@@ -180,7 +182,7 @@ def _list(check_item: Check) -> Check:
 
 def _mapping(check_item: Check) -> Check:
     def check(value: Any) -> None:
-        if type(value) is not dict:
+        if not isinstance(value, dict):
             raise MismatchError(_WORDS[dict], value)
         for key, item in value.items():
             try:

@@ -94,7 +94,7 @@ def stored_from_document(document: Mapping[str, Any]) -> StoredRecord | None:
 
 
 def _tensor(row: Mapping[str, Any]) -> StoredTensor:
-    stride = row["stride"]
+    stride = row.get("stride")
     return StoredTensor(
         name=row["name"],
         spec=TensorSpec(tuple(row["shape"]), row["dtype"], None if stride is None else tuple(stride)),

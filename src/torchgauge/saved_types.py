@@ -1,0 +1,823 @@
+"""The types of the saved JSON document, as far as it is read back.
+
+A document may have been edited, and every report trusts its rows: what is not of its type here is refused when it is
+loaded. Figures may be null wherever they were not found; a key that later versions added may be missing.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from torchgauge.records import CATEGORIES
+from torchgauge.schema import Count, Rule
+
+# The sizes of a tensor: as torch has it, their product fits 64 bits.
+Shape = Annotated[list[Count], Rule(lambda sizes: prod(sizes) < 2**63, "the sizes of a tensor")]
+Figure = float | None
+Whole = Count | None
+Texts = list[str]
+Figures = dict[str, float | None]
+Pair = Annotated[list[int], Rule(lambda pair: len(pair) == 2, "a pair of whole numbers")]
+# An op, or null for what no op allocated, and bytes.
+Allocation = Annotated[
+    list[int | None], Rule(lambda pair: len(pair) == 2 and pair[1] is not None, "an op and its bytes")
+]
+Interval = Annotated[list[float], Rule(lambda pair: len(pair) == 2, "two numbers")] | None
+
+
+def _same_length(spec: dict[str, Any]) -> bool:
+    return spec.get("stride") is None or len(spec["stride"]) == len(spec["shape"])
+
+
+_STRIDES = Rule(_same_length, "a tensor with as many strides as sizes")
+
+
+def _together(*keys: str) -> Rule:
+    """These keys come together or not at all."""
+    return Rule(lambda row: sum(key in row for key in keys) in (0, len(keys)), f"an object with {', '.join(keys)}")
+
+
+class Tensor(TypedDict):
+    shape: Shape
+    dtype: str
+    stride: NotRequired[list[int] | None]
+
+
+Spec = Annotated[Tensor, _STRIDES]
+
+
+class Tool(TypedDict):
+    version: str
+
+
+class EnvironmentRow(TypedDict):
+    python: str
+    torch: str
+    platform: str
+    cpu: str
+    cpu_cores: Whole
+    memory_bytes: Whole
+    threads: Count
+    packages: NotRequired[dict[str, str]]
+    device: NotRequired[str | None]
+    settings: NotRequired[dict[str, Any]]
+
+
+class Target(TypedDict):
+    name: str
+    kind: str
+    format: str | None
+    files: Texts
+    metadata: NotRequired[dict[str, Any]]
+
+
+class Input(Tensor):
+    name: str
+    inferred: str | None
+    readers: NotRequired[list[Pair] | None]
+
+
+class Step(TypedDict):
+    optimizer: str
+    saved: list[Allocation]
+    gradients: list[Allocation]
+    optimizer_state: list[Allocation]
+
+
+class Run(TypedDict):
+    mode: Literal["fake", "real"] | None
+    reason: str | None
+    device: str
+    train: bool
+    warnings: Texts
+    input_bytes: Count
+    results: NotRequired[list[int]]
+    step: NotRequired[Step | None]
+
+
+class Architecture(TypedDict):
+    family: str | None
+    layer_counts: dict[str, Count]
+    hyperparameters: dict[str, Any]
+
+
+class Module(TypedDict):
+    path: str
+    type: str
+    aliases: Texts
+    calls: Count
+    params: Count
+    trainable_params: Whole
+    param_bytes: Count
+    inputs: Any
+    outputs: Any
+    time_s: NotRequired[Figure]
+    self_time_s: NotRequired[Figure]
+    time_share: NotRequired[Figure]
+    energy_j: NotRequired[Figure]
+    estimated_energy_j: NotRequired[Figure]
+    estimated_energy_low_j: NotRequired[Figure]
+    estimated_energy_high_j: NotRequired[Figure]
+
+
+class Op(TypedDict):
+    index: Count
+    op: str
+    overload: str
+    module: str
+    phase: str
+    category: Annotated[str, Rule(CATEGORIES.__contains__, "a category of ops")]
+    status: Literal["counted", "free", "uncounted"]
+    macs: Count
+    flops: Count
+    bytes_read: Count
+    bytes_written: Count
+    activation_bytes: Count
+    live_bytes: Count
+    weights: Texts
+    source: NotRequired[str | None]
+    producers: NotRequired[list[int | None]]
+    inputs: list[Spec]
+    outputs: list[Spec]
+    attributes: dict[str, Any]
+    tags: Texts
+    time_s: NotRequired[Figure]
+    cpu_time_s: NotRequired[Figure]
+    kernels: NotRequired[Texts | None]
+    flops_per_s: NotRequired[Figure]
+    bytes_per_s: NotRequired[Figure]
+    roof_share: NotRequired[Figure]
+    bound: NotRequired[str | None]
+    energy_j: NotRequired[Figure]
+    estimated_energy_j: NotRequired[Figure]
+    estimated_energy_low_j: NotRequired[Figure]
+    estimated_energy_high_j: NotRequired[Figure]
+
+
+class Parameter(Tensor):
+    name: str
+    trainable: bool
+    is_buffer: bool
+    aliases: Texts
+
+
+class Quantized(TypedDict):
+    sqnr_db: Figure
+    max_error: Figure
+    bytes: NotRequired[Whole]
+
+
+Format = dict[str, Quantized | None] | None
+
+
+class BytesAfter(TypedDict, total=False):
+    smallest_30db: Whole
+    smallest_20db: Whole
+
+
+class Quantization(TypedDict, total=False):
+    int8: Format
+    int4: Format
+    fp8_e4m3: Format
+    fp8_e5m2: Format
+    nf4: Format
+    outlier_share: Figure
+    outlier_threshold: Figure
+    resolution: Figure
+    smallest_30db: str | None
+    smallest_30db_granularity: str | None
+    smallest_20db: str | None
+    smallest_20db_granularity: str | None
+    bytes_after: BytesAfter | None
+
+
+def _has_edges(histogram: dict[str, Any]) -> bool:
+    return len(histogram["edges"]) == len(histogram["counts"]) + 1 and histogram["edges"] == sorted(histogram["edges"])
+
+
+class Bins(TypedDict):
+    edges: list[float]
+    counts: list[Count]
+
+
+Histogram = Annotated[Bins, Rule(_has_edges, "a histogram: one edge more than counts, in order")] | None
+
+
+class Pruning(TypedDict, total=False):
+    magnitude: Figures | None
+    rows: Figures | None
+    columns: Figures | None
+    channels: Figures | None
+    heads: Figures | None
+    two_four_energy: Figure
+
+
+class Spread(TypedDict, total=False):
+    """What the values of one tensor or of several tell."""
+
+    nan: Whole
+    inf: Whole
+    subnormal: Whole
+    finite: Whole
+    zeros: Whole
+    sparsity: Figure
+    near_zero: Figure
+    mean: Figure
+    std: Figure
+    min: Figure
+    max: Figure
+    abs_max: Figure
+    skewness: Figure
+    kurtosis: Figure
+    l1: Figure
+    l2: Figure
+    quantiles: Figures | None
+    quantile_resolution: Figure
+    histogram: Histogram
+    entropy_bits: Figure
+    entropy_symbol_bits: Figure
+    compressibility: Figure
+    quantization: Quantization | None
+    pruning: Pruning | None
+
+
+_SPREAD = _together(
+    "nan", "inf", "zeros", "sparsity", "near_zero", "mean", "std", "min", "max", "abs_max", "skewness", "kurtosis"
+)
+
+
+class Lines(TypedDict):
+    touched: Count
+    contiguous: Count
+
+
+class Dimension(TypedDict):
+    size: Count
+    divisible_by: Count
+
+
+class Alignment(TypedDict, total=False):
+    offset_alignment: Whole
+    row_bytes: Whole
+    rows_aligned: dict[str, bool] | None
+    dimensions: list[Dimension]
+    contiguous: bool | None
+    stride_class: str | None
+    memory_order: list[Count] | None
+    step_bytes: int | None
+    cache_lines: Lines | None
+
+
+class MatrixFigures(TypedDict, total=False):
+    alignment: Alignment | None
+    spectral_norm: Figure
+    stable_rank: Figure
+    zstd: Figures | None
+    spectral_tolerance: Figure
+    condition_estimate: Figure
+    condition_is_lower_bound: bool | None
+    condition_note: str | None
+    dead_rows: Whole
+    constant_rows: Whole
+    duplicate_rows: Whole
+    dead_columns: Whole
+    constant_columns: Whole
+    duplicate_columns: Whole
+    matrix_examples: dict[str, list[Any]] | None
+    matrix_note: str | None
+    spectrum: dict[str, Any] | None
+    recommendations: Texts | None
+    duplicate_of: str | None
+    module: str | None
+    module_type: str | None
+
+
+class Weight(Tensor, Spread, MatrixFigures):
+    name: str
+    bytes: Count
+    elements: NotRequired[Count]
+    file: str
+    offset: Whole
+    role: str
+    shared_with: str | None
+    logical_elements: Whole
+
+
+class Failure(TypedDict):
+    name: str
+    reason: str
+
+
+class Outlier(TypedDict):
+    name: str
+    figure: str
+    value: Figure
+    median: Figure
+    score: Figure
+
+
+class Group(Spread):
+    tensors: Count
+    elements: NotRequired[Count]
+    dtypes: NotRequired[Texts]
+    not_unpacked: NotRequired[Whole]
+
+
+class Total(Group):
+    bytes: NotRequired[Count]
+
+
+class ModuleGroup(Group):
+    path: str
+    bytes: Count
+
+
+class KindGroup(Group):
+    kind: str
+    bytes: Count
+
+
+class Scanned(TypedDict, total=False):
+    bytes: Whole
+    seconds: Figure
+    deep: bool
+    spectrum: bool
+    threads: Whole
+    dask: str | None
+    resumed_tensors: Whole
+
+
+class Summary(TypedDict):
+    total: NotRequired[Annotated[Total, _SPREAD]]
+    by_module: NotRequired[list[Annotated[ModuleGroup, _SPREAD]]]
+    by_kind: NotRequired[list[Annotated[KindGroup, _SPREAD]]]
+    outliers: NotRequired[list[Outlier]]
+    failures: list[Failure]
+    scan: Scanned
+
+
+class Import(TypedDict):
+    name: str
+    verdict: str
+    called: bool
+
+
+class PickledModule(TypedDict):
+    path: str
+    type: str
+
+
+class Pickle(TypedDict):
+    imports: list[Import]
+    modules: list[PickledModule]
+    executed: bool
+
+
+class Named(TypedDict):
+    name: str
+    shape: Shape
+    dtype: str
+    bytes: Count
+
+
+class Reshaped(TypedDict):
+    name: str
+    shape: Shape
+    was: Shape
+
+
+class Drift(Named):
+    was_dtype: str
+    relative_l2: Figure
+    cosine: Figure
+    changed_share: float
+    max_abs_difference: Figure
+
+
+class Against(TypedDict):
+    path: str
+    added: list[Named]
+    removed: list[Named]
+    reshaped: list[Reshaped]
+    retyped: Texts
+    changed: list[Drift]
+    identical: Count
+    identical_bytes: Count
+    failures: list[Failure]
+
+
+def _rows_of(width: int) -> Rule:
+    return Rule(lambda rows: all(len(row) == width for row in rows), f"rows of {width} whole numbers")
+
+
+class Trace(TypedDict):
+    duration_ns: Count
+    names: Texts
+    modules: Annotated[list[list[int]], _rows_of(4)]
+    calls: Annotated[list[list[int]], _rows_of(5)]
+    kernels: Annotated[list[list[int]], _rows_of(5)]
+    memory: Annotated[list[list[int]], _rows_of(3)]
+
+
+class Latency(TypedDict):
+    median_s: float
+    mean_s: float
+    min_s: float
+    max_s: float
+    std_s: Figure
+    p90_s: Figure
+    p99_s: Figure
+    ci95_s: Interval
+    runs: Count
+    cold_s: Figure
+    warmup_runs: NotRequired[Whole]
+    throughput_per_s: Figure
+    host_s: NotRequired[Figure]
+
+
+class Pattern(TypedDict, total=False):
+    allocations: Count
+    total_bytes: Whole
+    median_bytes: Whole
+    largest_bytes: Whole
+    reuse: Figure
+    by_size: dict[str, Count] | None
+    fragmentation: Figure
+    fragmentation_reason: str | None
+
+
+_ALLOCATED = Rule(
+    lambda row: not row.get("allocations") or all(row.get(f"{key}_bytes") is not None for key in _SIZES),
+    "a pattern of allocations with its bytes",
+)
+_SIZES = ("total", "median", "largest")
+
+
+class Moment(TypedDict):
+    op: int
+    held_bytes: int
+    workspace_bytes: int
+
+
+class Memory(TypedDict, total=False):
+    allocated_peak_bytes: Whole
+    rss_before_bytes: Whole
+    rss_peak_bytes: Whole
+    rss_growth_bytes: Whole
+    rss_method: str
+    cuda_before_bytes: Whole
+    cuda_split_peak_bytes: Whole
+    cuda_allocated_peak_bytes: Whole
+    cuda_reserved_peak_bytes: Whole
+    pattern: Annotated[Pattern, _ALLOCATED] | None
+    timeline: list[Moment] | None
+
+
+_CUDA = _together("cuda_before_bytes", "cuda_allocated_peak_bytes", "cuda_reserved_peak_bytes")
+_PROCESS = _together("rss_before_bytes", "rss_peak_bytes", "rss_growth_bytes", "rss_method")
+
+
+class Scaling(TypedDict):
+    threads: Count
+    median_s: float
+    speedup: float
+    efficiency: float
+
+
+class Threads(TypedDict, total=False):
+    intra_op: Whole
+    inter_op: Whole
+    scaling: list[Scaling] | None
+    utilisation: Figure
+    serial_share: Figures | None
+
+
+class Surroundings(TypedDict, total=False):
+    other_processes_share: Figure
+    own_share: Figure
+    load_average: Figure
+    governor: str | None
+
+
+class Profile(TypedDict, total=False):
+    runs: Count
+    median_s: float
+    overhead_share: Figure
+    joined_ops: Count
+    static_ops: Count
+    kernels: Whole
+    device_s: Figure
+    device_idle_s: Figure
+
+
+class SweepPoint(TypedDict):
+    key: str
+    value: int | float | str
+    latency: Latency | None
+    memory: NotRequired[Annotated[Memory, _CUDA, _PROCESS] | None]
+    failure: str | None
+    throughput_per_s: NotRequired[Figure]
+    time_per_sample_s: NotRequired[Figure]
+    efficient: NotRequired[bool | None]
+
+
+class Extent(TypedDict):
+    min: Figure
+    mean: Figure
+    max: Figure
+
+
+class Sampled(TypedDict, total=False):
+    unit: str
+    min: Figure
+    mean: Figure
+    max: Figure
+    total: Figure
+    by_label: dict[str, Extent] | None
+    samples: Any
+    period_s: Figure
+    update_period_s: Figure
+
+
+_HAS_UNIT = Rule(lambda row: "unit" in row, "an object with unit")
+
+
+class Cost(TypedDict):
+    cpu_s: Figure
+    share: Figure
+
+
+class System(TypedDict):
+    duration_s: Figure
+    period_s: Figure
+    cost: NotRequired[Cost | None]
+    quantities: dict[str, Annotated[Sampled, _together("min", "mean", "max"), _HAS_UNIT]]
+    absent: dict[str, str]
+
+
+class Counters(TypedDict, total=False):
+    measured_flops: Figure
+    theoretical_flops: Figure
+    measured_over_theoretical: Figure
+    vector_width_shares: Figures | None
+    vector_bits_mean: Figure
+    instructions_per_cycle: Figure
+    cache_hit_ratio: Figure
+    memory_read_bytes: Figure
+    memory_written_bytes: Figure
+    memory_bytes_per_s: Figure
+    memory_bandwidth_share: Figure
+    page_faults: Figure
+    cycles: Figure
+    instructions: Figure
+    runs: Whole
+    least_running_share: Figure
+    notes: Texts
+    absent: dict[str, str]
+
+
+class Measurements(TypedDict, total=False):
+    failure: str | None
+    latency: Latency | None
+    device: str
+    memory: Annotated[Memory, _CUDA, _PROCESS] | None
+    unexplained_s: Figure
+    threads: Threads | None
+    system: System | None
+    counters: Counters | None
+    surroundings: Surroundings | None
+    profile: Profile | None
+    sweep: list[SweepPoint] | None
+    notes: Texts
+    phases: Any
+    module_phases: Any
+
+
+class Range(TypedDict):
+    value: float
+    low: float
+    high: float
+
+
+class Basis(TypedDict):
+    """What an estimate of energy was made from."""
+
+    technology: str
+    technology_known: bool
+    work_joules: Range
+    watts: Range | None
+    sources: Texts
+    notes: Texts
+
+
+class Series(TypedDict):
+    t_s: list[float]
+    values: list[float | None]
+
+
+class Ends(TypedDict):
+    first: Figure
+    last: Figure
+    min: Figure
+    max: Figure
+
+
+class Thermal(TypedDict, total=False):
+    series: dict[str, Series]
+    temperature_c: Ends | None
+    clock_hz: Ends | None
+    throttled: Figures | None
+    is_throttled: bool | None
+    drift: Figures | None
+    absent: dict[str, str]
+
+
+class Refused(TypedDict):
+    op: str
+    reason: str
+
+
+class Attribution(TypedDict, total=False):
+    method: str | None
+    reason: str | None
+    explained_share: Figure
+    residue_j: Figure
+    replayed_time_share: Figure
+    waiting_watts: Figure
+    busy_s: Figure
+    gap_s: Figure
+    gap_joules: Figure
+    kinds: list[dict[str, Any]]
+    refused: list[Refused]
+
+
+class Carbon(TypedDict, total=False):
+    country: str | None
+    place: str | None
+    g_per_kwh: float
+    year: Whole
+    source: str
+    pue: float
+    boundary: str
+    rate_per_s: float
+    grams_per_1000: Any
+    grams_per_year: Any
+
+
+class Best(TypedDict):
+    flops_per_joule: Figure
+    dtype: str
+    source: str
+
+
+class Meter(TypedDict):
+    name: str
+    available: bool
+
+
+class EnergyFigures(TypedDict):
+    origin: Literal["measured", "estimated", "unavailable"]
+    reason: str | None
+    boundary: NotRequired[str | None]
+    meters: list[Meter]
+    joules: Figure
+    ci95_j: NotRequired[Interval]
+    net_joules: NotRequired[Figure]
+    watts_mean: NotRequired[Figure]
+    watts_peak: NotRequired[Figure]
+    idle_watts: NotRequired[Figure]
+    flops_per_joule: NotRequired[Figure]
+    joules_per_sample: NotRequired[Figure]
+    joules_per_token: NotRequired[Figure]
+    estimated_joules: NotRequired[Range | None]
+    estimated_joules_per_sample: NotRequired[Range | None]
+    estimated_from: NotRequired[Basis | None]
+    trials: NotRequired[Whole]
+    iterations: NotRequired[Whole]
+    window_s: NotRequired[Figure]
+    power_limit_watts: NotRequired[Figure]
+    notes: Texts
+    thermal: NotRequired[Thermal | None]
+    attribution: NotRequired[Attribution | None]
+    carbon: NotRequired[Carbon | None]
+    device_best: NotRequired[Best | None]
+
+
+class Place(TypedDict):
+    module: str | None
+    ops: list[Count]
+    weight: str | None
+
+
+class Gain(TypedDict):
+    quantity: str
+    low: float
+    high: float
+    how: NotRequired[str]
+
+
+class AdvicePlace(TypedDict, total=False):
+    module: str | None
+    ops: list[Count]
+    weight: str | None
+    evidence: dict[str, Any]
+
+
+class Evidence(TypedDict, total=False):
+    """What the reports look at; each rule has figures of its own besides."""
+
+    count: Count
+    places: list[AdvicePlace]
+
+
+class Verified(TypedDict):
+    quantity: str
+    gain: Figure
+    ci95: Interval
+    output_error: Any
+    tolerance: NotRequired[Figure]
+    kept: bool
+    reason: str | None
+    before: NotRequired[Figure]
+    after: NotRequired[Figure]
+    samples: NotRequired[Any]
+    time: NotRequired[Any]
+    code: NotRequired[str | None]
+    note: NotRequired[str | None]
+
+
+class Advice(TypedDict):
+    rule: str
+    where: Place
+    evidence: Evidence
+    recommendation: str
+    code: str | None
+    expected_gain: Gain
+    risk: str
+    confidence: Literal["high", "medium", "low"]
+    verified: NotRequired[Verified | None]
+    unverified: NotRequired[str | None]
+
+
+class Tried(TypedDict):
+    rules: Texts
+    gain: Figure
+    ci95: Interval
+    output_error: Any
+    kept: bool
+    reason: NotRequired[str | None]
+
+
+class Plan(TypedDict):
+    rules: Texts
+    gain: Figure
+    ci95: Interval
+    output_error: Any
+    reason: NotRequired[str | None]
+    code: str | None
+    tried: list[Tried]
+
+
+class ScanTotals(TypedDict):
+    params: Count
+    trainable_params: Whole
+    param_bytes: Count
+
+
+class Common(TypedDict):
+    tool: Tool
+    created: str
+    environment: EnvironmentRow
+    target: Target
+    capture: Run
+    architecture: Architecture
+    weights: list[Annotated[Weight, _STRIDES, _SPREAD]]
+    weight_summary: NotRequired[Summary | None]
+    against: NotRequired[Against | None]
+    pickle: NotRequired[Pickle | None]
+
+
+class Scan(Common):
+    """What `torchgauge weights` saves."""
+
+    totals: ScanTotals
+
+
+def _has_root(modules: list[dict[str, Any]]) -> bool:
+    paths = [module["path"] for module in modules]
+    return "" in paths and len(set(paths)) == len(paths)
+
+
+class Document(Common):
+    """What an analysis saves."""
+
+    inputs: list[Annotated[Input, _STRIDES]]
+    modules: Annotated[list[Module], Rule(_has_root, "modules with different paths, one of them the root")]
+    ops: list[Op]
+    parameters: list[Annotated[Parameter, _STRIDES]]
+    measurements: NotRequired[Measurements | None]
+    trace: NotRequired[Trace | None]
+    energy: NotRequired[EnergyFigures | None]
+    advice: NotRequired[list[Advice]]
+    plan: NotRequired[Plan | None]

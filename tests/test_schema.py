@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import pytest
+
+from torchgauge.errors import FormatError
+from torchgauge.schema import DEEPEST, LARGEST, Count, Rule, conform
+
+
+class Point(TypedDict):
+    x: float
+    name: NotRequired[str | None]
+
+
+class Shape(TypedDict):
+    points: list[Point]
+    counts: dict[str, Count]
+    kind: Literal["open", "closed"]
+    pair: Annotated[list[int], Rule(lambda value: len(value) == 2, "a pair")]
+    extra: Any
+
+
+SOUND: dict[str, Any] = {
+    "points": [{"x": 1}, {"x": 2.5, "name": None, "more": "is ignored"}],
+    "counts": {"a": 0},
+    "kind": "open",
+    "pair": [1, -2],
+    "extra": {"deep": [None, True, "text", 1.5]},
+}
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_what_is_of_its_type_is_given_back() -> None:
+    assert conform(SOUND, Shape, "it") is SOUND
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"points": None}, "points is None, not a list"),
+        ({"points": [{"x": 1}, {"x": "1"}]}, "points[1].x is '1', not a number"),
+        ({"points": [{"x": True}]}, "points[0].x is True, not a number"),
+        ({"points": [{}]}, "points[0] is an object, not an object with 'x'"),
+        ({"points": [{"x": 1, "name": 3}]}, "points[0].name is 3, not a text or null"),
+        ({"points": [{"x": float("nan")}]}, "points[0].x is nan, not a number of ordinary size"),
+        ({"points": [{"x": 10**400}]}, "points[0].x is inf, not a number of ordinary size"),
+        ({"counts": {"a": -1}}, "counts.a is -1, not a whole number from 0 on"),
+        ({"counts": {"a": 1.5}}, "counts.a is 1.5, not a whole number"),
+        ({"kind": "ajar"}, "kind is 'ajar', not one of 'open', 'closed'"),
+        ({"kind": []}, "kind is a list, not one of 'open', 'closed'"),
+        ({"pair": [1]}, "pair is a list, not a pair"),
+        ({"extra": nested(DEEPEST + 1)}, f"is a list, not nested less than {DEEPEST} levels deep"),
+        ({"extra": {"a": [LARGEST + 1]}}, "extra.a[0] is inf, not a number of ordinary size"),
+    ],
+)
+def test_what_is_not_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        conform(SOUND | change, Shape, "it")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("it: ")
+
+
+def test_as_deep_as_allowed_is_allowed() -> None:
+    conform(SOUND | {"extra": nested(DEEPEST)}, Shape, "it")
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(FormatError, match="it is an object, not an object with 'kind'"):
+        conform({key: value for key, value in SOUND.items() if key != "kind"}, Shape, "it")
