@@ -448,10 +448,12 @@ class Pattern(TypedDict, total=False):
 
 
 _ALLOCATED = Rule(
-    lambda row: not row.get("allocations") or all(row.get(f"{key}_bytes") is not None for key in _SIZES),
+    lambda row: (
+        not row.get("allocations")
+        or None not in (row.get("total_bytes"), row.get("median_bytes"), row.get("largest_bytes"))
+    ),
     "a pattern of allocations with its bytes",
 )
-_SIZES = ("total", "median", "largest")
 
 
 class Moment(TypedDict):

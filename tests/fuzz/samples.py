@@ -41,7 +41,7 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(self.conv(x)).relu().mean((2, 3))
         for _ in range(2):
-            x = x + self.steps
+            x = x + self.steps  # type: ignore[operator]
         if x.shape[0] > 3:
             x = x * 2
         return self.head(x)
