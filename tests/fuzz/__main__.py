@@ -34,7 +34,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--only", default="", help="samples whose name contains this")
     parser.add_argument("--failures", default="build/fuzz", help="where failures are kept (default: build/fuzz)")
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for a file (default: 60)")
+    parser.add_argument("--time-limit", type=float, default=120.0, help="seconds for a file (default: 120)")
     parser.add_argument("--memory-limit", type=float, default=2.0, help="GiB for a file (default: 2)")
     parser.add_argument("--lenient", action="store_true", help="count errors that no reader foresaw, but do not fail")
     parser.add_argument("--case", metavar="SEED/NUMBER", help="one case again, with its output")
