@@ -50,6 +50,7 @@ def test_what_is_of_its_type_is_given_back() -> None:
         ({"points": [{}]}, "points[0] is an object, not an object with 'x'"),
         ({"points": [{"x": 1, "name": 3}]}, "points[0].name is 3, not a text or null"),
         ({"points": [{"x": float("nan")}]}, "points[0].x is nan, not a number of ordinary size"),
+        ({"points": [{"x": float("inf")}]}, "points[0].x is inf, not a number of ordinary size"),
         ({"points": [{"x": 10**400}]}, "points[0].x is inf, not a number of ordinary size"),
         ({"counts": {"a": -1}}, "counts.a is -1, not a whole number from 0 on"),
         ({"counts": {"a": 1.5}}, "counts.a is 1.5, not a whole number"),

@@ -19,10 +19,6 @@ Whole = Count | None
 Texts = list[str]
 Figures = dict[str, float | None]
 Pair = Annotated[list[int], Rule(lambda pair: len(pair) == 2, "a pair of whole numbers")]
-# An op, or null for what no op allocated, and bytes.
-Allocation = Annotated[
-    list[int | None], Rule(lambda pair: len(pair) == 2 and pair[1] is not None, "an op and its bytes")
-]
 Interval = Annotated[list[float], Rule(lambda pair: len(pair) == 2, "two numbers")] | None
 
 
@@ -80,9 +76,9 @@ class Input(Tensor):
 
 class Step(TypedDict):
     optimizer: str
-    saved: list[Allocation]
-    gradients: list[Allocation]
-    optimizer_state: list[Allocation]
+    saved: list[Pair]
+    gradients: list[Pair]
+    optimizer_state: list[Pair]
 
 
 class Run(TypedDict):
@@ -781,6 +777,67 @@ class Plan(TypedDict):
     tried: list[Tried]
 
 
+class BestMetric(TypedDict):
+    name: str
+    value: Figure
+
+
+class Optimizer(TypedDict):
+    name: str | None
+    type: str | None
+    settings: dict[str, Any]
+    groups: Count
+    state_bytes: Count
+    state_tensors: Count
+
+
+class Scheduler(TypedDict):
+    name: str | None
+    type: str | None
+    settings: dict[str, Any]
+
+
+class Average(TypedDict):
+    name: str
+    elements: Count
+    bytes: Count
+    decay: Figure
+    updates: Figure
+
+
+class RandomState(TypedDict):
+    generators: Texts
+    bytes: Count
+
+
+class Training(TypedDict):
+    made_by: str | None
+    model: str | None
+    epoch: Figure
+    step: Figure
+    best_metric: BestMetric | None
+    metrics: Figures
+    arguments: dict[str, Any]
+    optimizers: list[Optimizer]
+    schedulers: list[Scheduler]
+    ema: Average | None
+    rng: RandomState | None
+    scaler: dict[str, Any] | None
+
+
+class Adapter(TypedDict):
+    method: str
+    base_model: str | None
+    rank: Whole
+    alpha: Figure
+    targets: Texts
+    modules: Count
+    trainable_params: Count
+    adapted_params: Whole
+    base_params: Whole
+    settings: dict[str, Any]
+
+
 class ScanTotals(TypedDict):
     params: Count
     trainable_params: Whole
@@ -798,6 +855,8 @@ class Common(TypedDict):
     weight_summary: NotRequired[Summary | None]
     against: NotRequired[Against | None]
     pickle: NotRequired[Pickle | None]
+    training: NotRequired[Training | None]
+    adapter: NotRequired[Adapter | None]
 
 
 class Scan(Common):

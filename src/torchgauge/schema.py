@@ -8,6 +8,7 @@ reads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, isfinite
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -28,8 +29,8 @@ from torchgauge.errors import FormatError, TorchgaugeError
 T = TypeVar("T")
 Check = Callable[[Any], None]
 
-# Far above every figure; sums and products of several such numbers still fit a float.
-LARGEST = 10**30
+# Far above every count; products of two or three still fit a float.
+LARGEST = 10**100
 # Structures of inputs and outputs are a few levels deep; Python ends at some hundreds of calls.
 DEEPEST = 60
 
@@ -119,8 +120,9 @@ def _number(kind: type) -> Check:
         # JSON has one kind of number: a float may be written without its fraction.
         if found is not kind and not (found is int and kind is float):
             raise MismatchError(_WORDS[kind], value)
-        if not -LARGEST <= value <= LARGEST:
-            raise MismatchError("a number of ordinary size", value if found is float else float("inf"))
+        # Values of weights reach to the ends of float64; NaN and infinity are null in a document.
+        if not (isfinite(value) if found is float else -LARGEST <= value <= LARGEST):
+            raise MismatchError("a number of ordinary size", value if found is float else inf)
 
     return check
 

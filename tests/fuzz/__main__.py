@@ -36,6 +36,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--failures", default="build/fuzz", help="where failures are kept (default: build/fuzz)")
     parser.add_argument("--time-limit", type=float, default=120.0, help="seconds for a file (default: 120)")
     parser.add_argument("--memory-limit", type=float, default=2.0, help="GiB for a file (default: 2)")
+    parser.add_argument("--isolated", action="store_true", help="read files as users do, by a process without rights")
     parser.add_argument("--lenient", action="store_true", help="count errors that no reader foresaw, but do not fail")
     parser.add_argument("--case", metavar="SEED/NUMBER", help="one case again, with its output")
     parser.add_argument("--worker", type=int, nargs=2, metavar=("FIRST", "STEP"), help=argparse.SUPPRESS)
@@ -120,6 +121,7 @@ class Worker:
             return
         options = [f"--{name.replace('_', '-')}={getattr(self._args, name)}" for name in
                    ("count", "seed", "only", "time_limit", "memory_limit")]  # fmt: skip
+        options += ["--isolated"] if self._args.isolated else []
         command = [sys.executable, "-m", "tests.fuzz", *options, "--worker", str(first), str(self._args.workers)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
         self._began = None
@@ -186,7 +188,8 @@ def work(args: argparse.Namespace) -> int:
         made.mkdir()
         samples = {name: files for name, files in make_samples(made).items() if args.only in name}
         (Path(folder) / "run").mkdir()
-        bench = Bench(Path(folder) / "run", samples, seed, Limits(args.time_limit, int(args.memory_limit * 2**30)))
+        limits = Limits(args.time_limit, int(args.memory_limit * 2**30))
+        bench = Bench(Path(folder) / "run", samples, seed, limits, is_isolated=args.isolated)
         if args.case:
             return again(bench, int(number), Path(args.failures))
         bench.warm_up()
