@@ -50,11 +50,13 @@ class InputError(TorchgaugeError):
 
 
 class ForwardError(TorchgaugeError):
-    """The model failed while it ran; `module` is the path of the innermost module that was running."""
+    """The model failed while it ran; `module` is the path of the innermost module that was running. `misfit` says of a
+    layer that was given the wrong size what it takes and what it got; None where it is something else."""
 
-    def __init__(self, message: str, *, module: str = "") -> None:
+    def __init__(self, message: str, *, module: str = "", misfit: Any = None) -> None:
         super().__init__(message)
         self.module = module
+        self.misfit = misfit
 
 
 class FormatError(TorchgaugeError):

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from torchgauge import units
+from torchgauge.capture.misfit import find_misfit
 from torchgauge.capture.recorder import Recorder, describe_call
 from torchgauge.capture.signals import DataDependent
 from torchgauge.errors import ForwardError
@@ -33,12 +34,17 @@ def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any)
     path = failure.path if failure else ""
     where = f"'{path}' ({failure.type})" if failure and path else "the model's own forward"
     given = failure.inputs if failure else describe_call(args, kwargs)
-    text = str(error).strip().splitlines()
-    said = text[0] if text else type(error).__name__
+    told = str(error).strip().splitlines()
+    said = told[0] if told else type(error).__name__
     if recorder.failing_op is not None:
         op, specs = recorder.failing_op
         said = f"{said.rstrip('.')} ({op} of {_describe(specs)})"
-    return ForwardError(f"the model failed in {where}, given {_describe(given)}: {said}", module=path)
+    misfit = None
+    if failure is not None and failure.module is not None:
+        misfit = find_misfit(failure.module, path, next(tensor_specs(given), None))
+    lead = "" if misfit is None else f"{misfit}: "
+    text = f"{lead}the model failed in {where}, given {_describe(given)}: {said}"
+    return ForwardError(text, module=path, misfit=misfit)
 
 
 def _describe(structure: Any) -> str:

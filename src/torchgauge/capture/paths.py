@@ -82,6 +82,9 @@ class ModulePaths:
         member = self._members.get(self._copies.get(key, key))
         return None if member is None else member.path
 
+    def module_at(self, path: str) -> nn.Module | Inlined | None:
+        return next((member.module for member in self.members if member.path == path), None)
+
     def type_at(self, path: str) -> str:
         return next((type_name(member.module) for member in self.members if member.path == path), "")
 

@@ -22,6 +22,7 @@ class Failure:
     path: str
     type: str
     inputs: Any
+    module: Any = None
 
 
 @dataclass(slots=True)
@@ -123,7 +124,8 @@ class Recorder:
 
     def fail(self, previous: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.failure is None:
-            self.failure = Failure(self.path, self._paths.type_at(self.path), describe_call(args, kwargs))
+            module, kind = self._paths.module_at(self.path), self._paths.type_at(self.path)
+            self.failure = Failure(self.path, kind, describe_call(args, kwargs), module)
         self.path = previous
 
     def _attribute(self, weights: tuple[str, ...]) -> str:

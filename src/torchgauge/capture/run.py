@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from torchgauge.capture.ghost import Storage, make_ghost
 from torchgauge.capture.given import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.memory_access import memory_lent
+from torchgauge.capture.misfit import Misfit, fitting_input, shape_text
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder, spec_of_real
@@ -75,21 +76,41 @@ def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> 
 
 def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
     first: ForwardError | None = None
+    fits = None
     tried = 0
     for candidate in candidates:
         tried += 1
         try:
             return _see(model, candidate, request)
         except ForwardError as error:
-            first = first or error
+            if first is None:
+                first, given = error, candidate
             if isinstance(error.__cause__, Endless | RecursionError):
                 break
     if first is None:
         raise InputError("no inputs were given and none could be inferred; pass input_size=, inputs= or --input")
+    if first.misfit is not None:
+        fits = fitting_input(given, first.misfit, lambda changed: _misfit_of(model, changed, request))
+        if fits is not None and given.reason is not None:
+            wanted = f"{first.misfit.layer} takes {first.misfit.needed} {first.misfit.unit}"
+            reason = f"{shape_text(fits)}, found by trying: {wanted}"
+            return _see(model, replace(fits, reason=reason), request)
+    hint = "" if fits is None else f". An input of {shape_text(fits)} fits"
     if tried == 1:
-        raise first
+        raise first if not hint else ForwardError(f"{first}{hint}", module=first.module, misfit=first.misfit) from first
     advice = f"{tried} inputs were tried, this is the first; give yours with input_size=, inputs= or --input"
     raise ForwardError(f"{first} ({advice})", module=first.module) from first
+
+
+def _misfit_of(model: nn.Module, candidate: Candidate, request: Request) -> Misfit | bool | None:
+    """None where the model takes the candidate, what does not fit, or False where something else is wrong."""
+    try:
+        _fake(model, candidate, request)
+    except DataDependent:
+        return False
+    except ForwardError as error:
+        return error.misfit or False
+    return None
 
 
 def _see(model: nn.Module, candidate: Candidate, request: Request) -> Seen:
