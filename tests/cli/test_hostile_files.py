@@ -137,7 +137,7 @@ def test_what_is_no_model_is_told_what_it_looks_like(
     path.write_bytes(UNKNOWN[words])
     status, output = run_quietly([*command, str(path)], capsys)
     assert status == 1
-    told = "is empty" if words == "an empty file" else f"is not a model file: it looks like {words}"
+    told = "is an empty file" if words == "an empty file" else f"is not a model file: it looks like {words}"
     assert output.startswith(f"torchgauge: error: {path} {told}")
     assert output.count("\n") == 1
 

@@ -107,7 +107,7 @@ def test_a_file_without_models_names_a_function(folder: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "model.pt is empty"),
+        (b"", "model.pt is an empty file"),
         (b"hello world\n", "it looks like a text file"),
         (b"\x89PNG\r\n\x1a\n" + bytes(99), "it looks like a PNG image"),
         (b"<!doctype html><p>", "a web page"),

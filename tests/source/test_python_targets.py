@@ -189,7 +189,7 @@ def test_a_file_or_folder_that_holds_no_model_says_what_it_is(tmp_path: Path) ->
         resolve(str(tmp_path))
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"")
-    with pytest.raises(FormatError, match=r"model\.safetensors is empty"):
+    with pytest.raises(FormatError, match=r"model\.safetensors is an empty file"):
         resolve(str(weights))
 
 

@@ -20,6 +20,7 @@ from torchgauge.checkpoint import (
 from torchgauge.checkpoint.adapter import with_adapter
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.collector import collector_paused
+from torchgauge.checkpoint.folder_listing import unrelated_files
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import FOLDERS, Progress, find_format, silent
 from torchgauge.checkpoint.signatures import describe, describe_folder
@@ -51,7 +52,8 @@ def _open(place: str, report: Progress, *, is_base: bool = False) -> Index:
     try:
         found = find_format(FOLDERS, place)
         if found is None:
-            raise FormatError(f"{place} is {describe_folder(place)}: none of its files is a PyTorch checkpoint")
+            empty = f"{place} is {describe_folder(place)}: none of its files is a PyTorch checkpoint"
+            raise unrelated_files(place) or FormatError(empty)
         index = with_trainer_files(found.opens(place, report), place)
         return index if is_base else with_adapter(index, place, _open_base)
     except OSError as error:

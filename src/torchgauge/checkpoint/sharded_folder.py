@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import is_file_name, opened
 from torchgauge.checkpoint.distributed_folder import is_distributed
 from torchgauge.checkpoint.entries import unpack_packed
+from torchgauge.checkpoint.folder_listing import unrelated_files
 from torchgauge.checkpoint.import_log import printable
 from torchgauge.checkpoint.index import Entry, Index
 from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.checkpoint.ranked_folder import is_ranked
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
-from torchgauge.checkpoint.single_file import open_file
+from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.errors import FormatError
 
 _INDEX_SUFFIX = ".index.json"
 _FAVOURITES = ("model", "pytorch_model", "diffusion_pytorch_model", "adapter_model", "consolidated")
-_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-_NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler", "trainer_state")
+_WEIGHT_SUFFIXES = (
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pth.tar", ".pt2", ".ts", ".jit", ".torchscript",
+)  # fmt: skip
+_NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler", "trainer_state", "sampler", "dl_state")
 
 
 def index_files(folder: str) -> list[str]:
@@ -129,17 +135,29 @@ def _refuse_duplicates(folder: str, entries: list[Entry]) -> None:
 
 @opens(FOLDERS, "folder", is_plain_folder)
 def open_plain_folder(folder: str, progress: Progress) -> Index:
-    """One weight file is taken as it is; several safetensors files with different tensors belong together."""
+    """One weight file is taken as it is, and of one model in two formats the safer; files whose names differ in numbers
+    alone are parts of a model, if each has tensors of its own. Others are for the user to choose from."""
     names = weight_files(folder)
-    chosen = _favourite(names)
+    chosen = _favourite(names, is_model=os.path.isfile(os.path.join(folder, "config.json")))
     if chosen is not None:
         return open_file(os.path.join(folder, chosen), progress)
-    parts = [name for name in names if name.endswith(".safetensors")] or names
-    return _merge(folder, _open_parts(folder, parts, progress), None)
+    models = [name for name in names if sniff_file(os.path.join(folder, name)) is not None]
+    if len(models) == 1:
+        others = ", ".join(printable(name) for name in names if name not in models)
+        index = open_file(os.path.join(folder, models[0]), progress)
+        return replace(index, warnings=(*index.warnings, f"files of the folder that are not models: {others}"))
+    if len({re.sub(r"\d+", "#", name) for name in names}) == 1:
+        parts = _open_parts(folder, names, progress)
+        tensors = Counter(entry.name for part in parts for entry in part.entries)
+        if max(tensors.values(), default=0) == 1:
+            return _merge(folder, parts, None)
+    raise unrelated_files(folder) or FormatError(f"{folder}: its files hold no models")
 
 
-def _favourite(names: list[str]) -> str | None:
+def _favourite(names: list[str], *, is_model: bool) -> str | None:
+    """The file of the model, where the others are the same model in another form, or a config says that it is one."""
     if len(names) == 1:
         return names[0]
     wanted = [f"{stem}{suffix}" for suffix in _WEIGHT_SUFFIXES for stem in _FAVOURITES]
-    return next((name for name in wanted if name in names), None)
+    is_one = is_model or all(name.partition(".")[0] in _FAVOURITES for name in names)
+    return next((name for name in wanted if name in names), None) if is_one else None

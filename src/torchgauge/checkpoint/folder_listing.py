@@ -1,0 +1,115 @@
+"""A folder of files that do not belong together: what each of them is, and how to open it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+from collections import Counter
+
+from torchgauge.checkpoint.byte_source import opened
+from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.index import Index
+from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
+from torchgauge.checkpoint.signatures import EMPTY, SAVED_RUN, describe
+from torchgauge.checkpoint.single_file import open_file, sniff_file
+from torchgauge.errors import FormatError
+from torchgauge.units import format_count
+
+# Files that are looked into, and lines that are shown.
+_OPENED, _LISTED = 60, 30
+_OTHERS = 8
+_SOURCE_BYTES = 2**18
+
+
+def unrelated_files(folder: str) -> FormatError | None:
+    """The error that lists what a folder holds, with a command for each; None where nothing in it can be opened."""
+    lines: list[tuple[str, str]] = []
+    others: Counter[str] = Counter()
+    models = 0
+    for name in sorted(os.listdir(folder))[: 10 * _OPENED]:
+        path = os.path.join(folder, name)
+        if name.startswith("."):
+            continue
+        if os.path.isdir(path):
+            if find_format(FOLDERS, path) is not None:
+                models += 1
+                lines.append((path, "a folder with a model"))
+            continue
+        if name.endswith(".py"):
+            classes = _module_classes(path)
+            lines += [(f"{path}:{found}", "a model class") for found in classes]
+            others.update([] if classes else ["Python code"])
+            continue
+        what = _description(path) if models < _OPENED else None
+        if what is not None:
+            models += 1
+            lines.append((path, what))
+        else:
+            others[_other(path)] += 1
+    if not models:
+        return None
+    shown = [(f"torchgauge {shlex.quote(printable(path))}", what) for path, what in lines[:_LISTED]]
+    width = max(len(command) for command, _ in shown)
+    what = "several models that do not belong together" if models > 1 else "a model beside other files"
+    text = [f"{folder} holds {what}; give the one file you mean:"]
+    text += [f"  {command:<{width}}  {what}" for command, what in shown]
+    text += [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+    if others:
+        counted = [f"{count} × {what}" if count > 1 else what for what, count in others.most_common(_OTHERS)]
+        text.append(f"  not models: {', '.join(counted)}")
+    return FormatError("\n".join(text))
+
+
+def _module_classes(path: str) -> list[str]:
+    """The classes of a Python file that name a module of torch as their base; the file is parsed, not run."""
+    try:
+        with opened(path) as source:
+            tree = ast.parse(source.head(_SOURCE_BYTES))
+    except (FormatError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    known = {"Module", "Sequential", "LightningModule", "PreTrainedModel"}
+    found = []
+    for node in classes:
+        bases = {base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases}
+        if bases & known:
+            known.add(node.name)
+            found.append(node.name)
+    return found
+
+
+def _description(path: str) -> str | None:
+    """`torch, 1.2 M parameters, epoch 5`; None for what is no model."""
+    try:
+        if not os.path.isfile(path) or sniff_file(path) is None:
+            return None
+        index = open_file(path, silent)
+    except FormatError as error:
+        # It begins like a model; a pickle of something else is none.
+        return None if "is not a model file" in str(error) else "a model file that cannot be read"
+    return _facts(index)
+
+
+def _facts(index: Index) -> str:
+    params, training = index.logical_params, index.training
+    facts = [index.format]
+    if params:
+        facts.append(f"{format_count(params)} parameters")
+    if index.optimizer_elements and not params:
+        facts.append("the state of an optimizer")
+    elif not params:
+        facts.append("no parameters")
+    if training is not None:
+        facts.append("training checkpoint" if training.epoch is None else f"epoch {training.epoch:g}")
+    return ", ".join(facts)
+
+
+def _other(path: str) -> str:
+    """In a word or two: `a PNG image`."""
+    try:
+        with opened(path) as source:
+            what = describe(source)
+    except FormatError:
+        return "what cannot be read"
+    return "a saved run of torchgauge" if what == SAVED_RUN else what if what == EMPTY else what.partition(";")[0]
