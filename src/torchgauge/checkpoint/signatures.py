@@ -68,7 +68,9 @@ def refuse_foreign_file(path: str) -> None:
 
 
 def not_a_model(path: str, what: str) -> FormatError:
-    return FormatError(f"{path} is an empty file" if what == EMPTY else f"{path} is not a model file: it looks like {what}")
+    return FormatError(
+        f"{path} is an empty file" if what == EMPTY else f"{path} is not a model file: it looks like {what}"
+    )
 
 
 def _by_magic(head: bytes) -> str | None:
