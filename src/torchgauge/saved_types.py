@@ -531,9 +531,11 @@ class Sampled(TypedDict, total=False):
     min: Figure
     mean: Figure
     max: Figure
-    total: Figure
+    total: float | list[float | None] | None
     by_label: dict[str, Extent] | None
-    samples: Any
+    samples: Whole
+    t_s: list[float]
+    values: list[float | list[float | None] | None]
     period_s: Figure
     update_period_s: Figure
 
@@ -588,8 +590,8 @@ class Measurements(TypedDict, total=False):
     profile: Profile | None
     sweep: list[SweepPoint] | None
     notes: Texts
-    phases: Any
-    module_phases: Any
+    phases: Figures | None
+    module_phases: dict[str, Any] | None
 
 
 class Range(TypedDict):
@@ -659,8 +661,8 @@ class Carbon(TypedDict, total=False):
     pue: float
     boundary: str
     rate_per_s: float
-    grams_per_1000: Any
-    grams_per_year: Any
+    grams_per_1000: float | Figures | None
+    grams_per_year: float | Figures | None
 
 
 class Best(TypedDict):
@@ -690,6 +692,8 @@ class EnergyFigures(TypedDict):
     joules_per_token: NotRequired[Figure]
     estimated_joules: NotRequired[Range | None]
     estimated_joules_per_sample: NotRequired[Range | None]
+    estimated_watts_mean: NotRequired[Range | None]
+    estimated_flops_per_joule: NotRequired[Range | None]
     estimated_from: NotRequired[Basis | None]
     trials: NotRequired[Whole]
     iterations: NotRequired[Whole]
