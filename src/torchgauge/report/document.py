@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 # Rows to a piece of text: enough that handing on the pieces costs nothing beside making them.
@@ -18,7 +17,6 @@ _ROWS_AT_ONCE = 256
 _ENCODER = json.JSONEncoder(allow_nan=False, default=str)
 
 
-@renderer("json", suffix=".json")
 def render_document(view: View, options: Options) -> Iterator[str]:
     """In pieces: the rows of a million tensors are never all held at once."""
     before = "{"

@@ -13,7 +13,6 @@ from torchgauge.report.headline import memory_facts, model_kind, parameter_note,
 from torchgauge.report.options import Options
 from torchgauge.report.origin import stored_facts
 from torchgauge.report.outline import OutlineLine, outline
-from torchgauge.report.registry import renderer
 from torchgauge.units import format_count, format_exact, format_seconds
 from torchgauge.view import View
 
@@ -23,7 +22,6 @@ _TEXT = 'style="text-align:left;padding:.1em .8em;white-space:pre;font-family:mo
 _FAINT = 'style="opacity:.65"'
 
 
-@renderer("fragment")
 def render_fragment(view: View, options: Options) -> str:
     name = _html(model_kind(view))
     parts = [

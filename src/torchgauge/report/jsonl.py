@@ -11,13 +11,11 @@ from typing import Any
 
 from torchgauge.report.document import json_line
 from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 TABLES = ("inputs", "modules", "ops", "parameters", "weights", "advice")
 
 
-@renderer("jsonl", suffix=".jsonl")
 def render_jsonl(view: View, options: Options) -> str:
     return "".join(f"{json_line(line)}\n" for line in table_lines(view.to_dict()))
 

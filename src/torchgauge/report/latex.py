@@ -15,7 +15,6 @@ from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import shorten
 from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
 from torchgauge.report.tables import Cell, Table, module_table, summary_table, weight_table
 from torchgauge.units import format_exact
 from torchgauge.view import View
@@ -49,7 +48,6 @@ _ACCENTS = {
 }  # fmt: skip
 
 
-@renderer("latex", suffix=".tex")
 def render_latex(view: View, options: Options) -> str:
     model = name_text(view.capture.target.name or model_kind(view))
     tables = [

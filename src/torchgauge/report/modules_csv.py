@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 
-@renderer("csv", suffix=".csv")
 def render_modules_csv(view: View, options: Options) -> str:
     """One line per module, preorder, all columns."""
     return rows_to_csv(view.modules)

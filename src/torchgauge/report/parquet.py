@@ -28,7 +28,6 @@ from torchgauge.report.parquet_columns import (
     TEXT,
     kind_of,
 )
-from torchgauge.report.registry import renderer
 from torchgauge.report.row_columns import op_columns, weight_columns
 from torchgauge.report.weight_columns import flat_rows
 from torchgauge.view import Row, View
@@ -40,17 +39,14 @@ METADATA_KEY = "torchgauge"
 METADATA = ("schema_version", "tool", "created", "environment", "target", "inputs", "capture", "architecture", "totals")
 
 
-@renderer("parquet", suffix=".parquet")
 def render_modules_parquet(view: View, options: Options) -> bytes:
     return _parquet(view, view.modules, list(view.modules[0]))
 
 
-@renderer("ops.parquet", suffix=".ops.parquet")
 def render_ops_parquet(view: View, options: Options) -> bytes:
     return _parquet(view, view.ops, op_columns(view))
 
 
-@renderer("weights.parquet", suffix=".weights.parquet")
 def render_weights_parquet(view: View, options: Options) -> bytes:
     rows = _weight_rows(view)
     return _parquet(view, rows, weight_columns(rows))

@@ -1,4 +1,4 @@
-"""One registry: the name of a format -> its suffix and renderer.
+"""One registry: the name of a format -> its suffix and renderer. Those of torchgauge are rows of `FORMATS`.
 
 A format of one's own is one function; it gives text, or bytes for a binary format, or text in pieces:
 
@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,14 +35,48 @@ ENTRY_POINTS = "torchgauge.renderers"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`suffix` is None for a format that is never a file of its own."""
+    """`suffix` is None for a format that is never a file of its own. `home` is "module:function" of a renderer that is
+    imported when it is first used: most runs need one format of many."""
 
     name: str
     suffix: str | None
-    render: Render
+    renderer: Render | None = None
+    home: str = ""
+
+    def render(self, view: View, options: Options) -> str | bytes | Iterator[str]:
+        if self.renderer is not None:
+            return self.renderer(view, options)
+        module, _, function = self.home.partition(":")
+        render: Render = getattr(import_module(f"torchgauge.report.{module}"), function)
+        return render(view, options)
 
 
-FORMATS: dict[str, Format] = {}
+FORMATS: dict[str, Format] = {
+    name: Format(name, suffix, home=home)
+    for name, suffix, home in (
+        ("comprehensive", "comprehensive_model_analysis.txt", "comprehensive:render_comprehensive"),
+        ("json", ".json", "document:render_document"),
+        ("dot", ".dot", "dot:render_dot"),
+        ("fragment", None, "fragment:render_fragment"),
+        ("jsonl", ".jsonl", "jsonl:render_jsonl"),
+        ("latex", ".tex", "latex:render_latex"),
+        ("markdown", ".md", "markdown:render_markdown"),
+        ("csv", ".csv", "modules_csv:render_modules_csv"),
+        ("ops.csv", ".ops.csv", "ops_csv:render_ops_csv"),
+        ("html", ".html", "page:render_page"),
+        ("parquet", ".parquet", "parquet:render_modules_parquet"),
+        ("ops.parquet", ".ops.parquet", "parquet:render_ops_parquet"),
+        ("weights.parquet", ".weights.parquet", "parquet:render_weights_parquet"),
+        ("svg", ".svg", "svg:render_svg"),
+        ("text", ".txt", "text:render_text"),
+        ("trace", ".trace.json", "trace:render_trace"),
+        ("against.csv", None, "weights_against:render_against_csv"),
+        ("weights.csv", ".weights.csv", "weights_csv:render_weights_csv"),
+        ("weights.jsonl", ".weights.jsonl", "weights_jsonl:render_weights_jsonl"),
+        ("weights", None, "weights_text:render_weights"),
+        ("xml", ".xml", "xml:render_xml"),
+    )
+}
 
 
 def renderer(name: str, *, suffix: str | None = None) -> Callable[[R], R]:

@@ -18,7 +18,6 @@ from torchgauge.report.graph.words import Words
 from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 _TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
@@ -28,7 +27,6 @@ _ASIDE = 12.0
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 
 
-@renderer("svg", suffix=".svg")
 def render_svg(view: View, options: Options) -> str:
     graph = build_graph(view)
     runs = Runs(graph)

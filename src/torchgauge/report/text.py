@@ -23,7 +23,6 @@ from torchgauge.report.layout import Line, plain, wrap
 from torchgauge.report.module_table import module_table
 from torchgauge.report.options import Options
 from torchgauge.report.pickled import pickled
-from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 Section = Callable[[View, Options], list[Line]]
@@ -71,7 +70,6 @@ OPS_SECTIONS: tuple[Section, ...] = (
 )
 
 
-@renderer("text", suffix=".txt")
 def render_text(view: View, options: Options) -> str:
     return plain(report_lines(view, options))
 

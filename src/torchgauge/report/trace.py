@@ -14,7 +14,6 @@ from torchgauge.records import OpRecord, TraceRecord
 from torchgauge.report.document import json_line
 from torchgauge.report.module_ranges import ModuleRange, module_ranges
 from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
 from torchgauge.units import format_shape
 from torchgauge.view import View
 
@@ -22,7 +21,6 @@ HOST, DEVICE = 1, 2
 Event = dict[str, Any]
 
 
-@renderer("trace", suffix=".trace.json")
 def render_trace(view: View, options: Options) -> str:
     trace = view.capture.measured.trace if view.capture.measured else None
     if trace is None:

@@ -12,7 +12,6 @@ from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
-from torchgauge.report.registry import renderer
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.units import format_bytes, format_exact, format_percent, format_shape, format_value
 from torchgauge.view import Row, View
@@ -20,7 +19,6 @@ from torchgauge.view import Row, View
 CHANGED, LISTED = 25, 10
 
 
-@renderer("against.csv")
 def render_against_csv(view: View, options: Options) -> str:
     """One line per tensor that came, went or changed, the largest change first."""
     found = _against(view)

@@ -3,11 +3,9 @@ from __future__ import annotations
 from torchgauge.errors import UsageError
 from torchgauge.report.document import json_line
 from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 
-@renderer("weights.jsonl", suffix=".weights.jsonl")
 def render_weights_jsonl(view: View, options: Options) -> str:
     """One JSON object per tensor, in the order of the files."""
     if not view.weights:

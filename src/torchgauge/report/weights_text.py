@@ -10,7 +10,6 @@ from torchgauge.report.layout import Heading, Line, Span, lay_out, plain
 from torchgauge.report.options import Options
 from torchgauge.report.origin import origin_facts, stored_facts
 from torchgauge.report.pickled import pickled
-from torchgauge.report.registry import renderer
 from torchgauge.report.sections import figure, heading, notes, text_cell
 from torchgauge.report.weight_findings import (
     weight_advice,
@@ -35,7 +34,6 @@ FOLDERS = 30
 TIED = 10
 
 
-@renderer("weights")
 def render_weights(view: View, options: Options) -> str:
     return plain(weight_lines(view, options))
 

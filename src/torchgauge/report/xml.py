@@ -15,7 +15,6 @@ from typing import Any
 
 from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 NAMESPACE = "urn:torchgauge:1"
@@ -35,7 +34,6 @@ ORDER = (
 )  # fmt: skip
 
 
-@renderer("xml", suffix=".xml")
 def render_xml(view: View, options: Options) -> str:
     return "\n".join(_document_lines(view.to_dict())) + "\n"
 

@@ -15,17 +15,13 @@ from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
 from torchgauge.errors import TargetError, TorchgaugeError, errors_as_torchgauge
 from torchgauge.records import AdapterRecord, TargetRecord
 from torchgauge.source import huggingface
-from torchgauge.source.exported import load_exported
-from torchgauge.source.identify import identify
 from torchgauge.source.joining import join, with_roles_of
 from torchgauge.source.logical_shapes import logical_shapes
-from torchgauge.source.opened import Source, stored_target
+from torchgauge.source.opened import PROGRAMS, Source, stored_target
 from torchgauge.source.state_names import model_entries, model_shapes
-from torchgauge.source.torchscript import load_torchscript
 from torchgauge.source.unpickling import can_unpickle, unpickle
 
 Progress = Callable[[int, int, str], None]
-_LOADERS: dict[str, Callable[[str], nn.Module]] = {"torchscript": load_torchscript, "exported": load_exported}
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
 _WITHOUT_ADAPTER = "the figures of the model are those of the base, without the adapter"
 _UNPACKED = "the weights are stored in packed form: the figures of the model are those with unpacked ones"
@@ -61,7 +57,7 @@ def open_path(path: Path, opening: Opening) -> Source:
 
 
 def _open_code(index: Index, opening: Opening) -> Source:
-    if opening.code is None and index.format in _LOADERS:
+    if opening.code is None and index.format in PROGRAMS:
         return _open_archive(index, opening)
     return _open_given_code(index, opening) or _identify(index, opening)
 
@@ -100,10 +96,21 @@ def _open_archive(index: Index, opening: Opening) -> Source:
     """Code that may not run leaves the weights, which are worth a look all the same."""
     try:
         with errors_as_torchgauge(index.path):
-            model = _LOADERS[index.format](index.path)
+            model = _load_program(index)
     except TorchgaugeError as error:
         return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
     return Source(model, _record(index, opening), index=index)
+
+
+def _load_program(index: Index) -> nn.Module:
+    """Each reader is a package of its own, imported when its format is met."""
+    if index.format == "torchscript":
+        from torchgauge.source.torchscript import load_torchscript
+
+        return load_torchscript(index.path)
+    from torchgauge.source.exported import load_exported
+
+    return load_exported(index.path)
 
 
 def _identify(index: Index, opening: Opening) -> Source:
@@ -113,6 +120,9 @@ def _identify(index: Index, opening: Opening) -> Source:
     # A tensor that is another's storage is tied: without it the names tell so.
     shared = {name for name, entry in model_entries(index).items() if entry.shared_with is not None}
     own = {name: shape for name, shape in shapes.items() if name not in shared}
+    # The tables and the solver are large; most targets do without.
+    from torchgauge.source.identify import identify
+
     match = identify(own, opening.name) or (identify(shapes, opening.name) if shared else None)
     if match is None:
         return Source(None, _record(index, opening), index=index)

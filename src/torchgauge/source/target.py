@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch.export import ExportedProgram
 from torch.jit import ScriptModule
 
 from torchgauge.errors import UsageError
 from torchgauge.records import TargetRecord
 from torchgauge.source import huggingface, python_code, timm_models, torchvision_models
 from torchgauge.source.building import Recipe
-from torchgauge.source.exported import from_program, is_program
 from torchgauge.source.files import Opening, Progress, open_path
 from torchgauge.source.layers import class_names
 from torchgauge.source.opened import Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 
 def resolve(
@@ -37,6 +39,8 @@ def resolve(
     if code is not None and (is_live or not is_file(target)):
         raise UsageError("code (--as) is for a file or folder of weights: this target is code itself")
     if is_program(target):
+        from torchgauge.source.exported import from_program
+
         return Source(from_program(target), TargetRecord(name or "ExportedProgram", "exported"))
     if isinstance(target, nn.Module):
         kind = "torchscript" if isinstance(target, ScriptModule) else "module"
@@ -45,6 +49,12 @@ def resolve(
         raise UsageError(f"a target is a model or a text, not {_describe(target)}; the forms are: {FORMS}")
     joined = None if code is None else resolve(code)
     return _resolve_text(target.strip(), Opening(name or target.strip(), joined, allow_pickle, progress))
+
+
+def is_program(target: object) -> bool:
+    # Whoever holds one has imported torch.export.
+    export = sys.modules.get("torch.export")
+    return export is not None and isinstance(target, export.ExportedProgram)
 
 
 def is_file(target: Any) -> bool:

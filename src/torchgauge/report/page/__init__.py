@@ -26,7 +26,6 @@ from torchgauge.report.page.parts import (
     weights,
 )
 from torchgauge.report.page.payload import PARTS, build_payload, part
-from torchgauge.report.registry import renderer
 from torchgauge.view import View
 
 # The files in assets/sections that draw the page, in order.
@@ -62,7 +61,6 @@ __all__ = [
 ]
 
 
-@renderer("html", suffix=".html")
 @collector_paused()
 def render_page(view: View, options: Options) -> str:
     return assemble(page_title(view), build_payload(view, options), SECTIONS)

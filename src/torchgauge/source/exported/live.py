@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-import sys
 from typing import Any
 
 import torch
@@ -19,12 +18,6 @@ from torchgauge.source.exported.stack_trace import last_line
 _AGAIN = re.compile(r"@\d+")
 _STRICT = re.compile(r"^L\['\w+'\]\.?")
 _KEY = re.compile(r"\[['\"]?([^\]'\"]+)['\"]?\]")
-
-
-def is_program(target: object) -> bool:
-    # Whoever holds one has imported torch.export.
-    export = sys.modules.get("torch.export")
-    return export is not None and isinstance(target, export.ExportedProgram)
 
 
 def from_program(program: Any) -> ExportedModel:
