@@ -11,6 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "torchgauge"
 LAYERS = (
+    "lazy",
     "errors",
     "schema",
     "units",
@@ -49,7 +50,7 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "errors", "schema", "units", "strides", "disk", "isolation", "records", "stored", "statistics", "measured",
+    "lazy", "errors", "schema", "units", "strides", "disk", "isolation", "records", "stored", "statistics", "measured",
     "consumption", "tree", "experts", "peak_memory", "rows", "view", "saved", "saved_types", "cost", "hardware",
     "checkpoint", "advise", "report",
 }  # fmt: skip

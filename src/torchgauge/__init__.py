@@ -5,8 +5,9 @@ The names below load on first use, so that `import torchgauge` and `torchgauge -
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis, Comparison, WeightScan, analyze, compare, load, scan_weights
@@ -49,9 +50,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "torchgauge.analysis": ("Analysis", "Comparison", "WeightScan", "analyze", "compare", "load", "scan_weights"),
-    "torchgauge.cost": ("Call", "Work", "formula"),
-    "torchgauge.errors": (
+    "analysis": ("Analysis", "Comparison", "WeightScan", "analyze", "compare", "load", "scan_weights"),
+    "cost": ("Call", "Work", "formula"),
+    "errors": (
         "FormatError",
         "ForwardError",
         "InputError",
@@ -63,16 +64,7 @@ _HOMES = {
         "UsageError",
     ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'torchgauge' has no attribute '{name}'")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.analysis import reading
+from torchgauge import isolation
 from torchgauge.cli import main
 from torchgauge.isolation import is_isolated
 
@@ -60,7 +60,8 @@ def test_the_result_is_that_of_reading_without_isolation(
 
 
 def test_a_live_module_is_analysed_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "run_isolated", None)
+    monkeypatch.setattr("torchgauge.isolation.process.run_isolated", None)
+    monkeypatch.setattr(isolation, "run_isolated", None)
     assert tg.analyze(net(), input_size=(1, 3, 8, 8)).totals.params == 276
 
 

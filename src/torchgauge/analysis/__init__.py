@@ -1,11 +1,26 @@
 """The Python API: `analyze` ties the layers together, `Analysis` holds the result, `load` reads a saved one.
 
-Nothing here imports torch until a model is analysed: a saved run can be read and rendered without it.
+The names load on first use, and nothing here imports torch until a model is analysed.
 """
 
-from torchgauge.analysis.analyzing import analyze
-from torchgauge.analysis.comparing import Comparison, compare
-from torchgauge.analysis.result import Analysis, WeightScan, load
-from torchgauge.analysis.weighing import scan_weights
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from torchgauge.analysis.analyzing import analyze
+    from torchgauge.analysis.comparing import Comparison, compare
+    from torchgauge.analysis.result import Analysis, WeightScan, load
+    from torchgauge.analysis.weighing import scan_weights
 
 __all__ = ["Analysis", "Comparison", "WeightScan", "analyze", "compare", "load", "scan_weights"]
+
+_HOMES = {
+    "analyzing": ("analyze",),
+    "comparing": ("Comparison", "compare"),
+    "result": ("Analysis", "WeightScan", "load"),
+    "weighing": ("scan_weights",),
+}
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -10,11 +10,14 @@ from torchgauge.analysis.result import Advisor, Analysis
 
 def advisor(silence: Sequence[str]) -> Advisor:
     """Names that no rule has are refused at once."""
-    from torchgauge.advise import Evidence, advise, check_names
+    if silence:
+        from torchgauge.advise import check_names
 
-    check_names(silence)
+        check_names(silence)
 
     def find(found: Analysis) -> tuple[Mapping[str, Any], ...]:
+        from torchgauge.advise import Evidence, advise
+
         return tuple(advice.member() for advice in advise(Evidence(found.capture, found), silence))
 
     return find

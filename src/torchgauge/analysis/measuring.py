@@ -105,6 +105,8 @@ def nothing_to_run(source: Source) -> str:
 def asked_footprint(
     country: str | None, intensity: float | None, pue: float | None, rate_per_s: float | None, *, profile: bool
 ) -> Footprint | None:
+    if not profile and country is None and intensity is None and pue is None and rate_per_s is None:
+        return None
     from torchgauge.energy.carbon import footprint
 
     return footprint(country, intensity, pue, rate_per_s, has_default=profile)

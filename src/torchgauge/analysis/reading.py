@@ -9,16 +9,18 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchgauge.analysis.placing import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError
-from torchgauge.isolation import is_isolated, limits_for, run_isolated
-from torchgauge.isolation.channel import Message
-from torchgauge.isolation.process import Service
+from torchgauge.isolation import is_isolated, limits_for
 from torchgauge.report.document import json_line
 from torchgauge.saved import capture_from_document
+
+if TYPE_CHECKING:
+    from torchgauge.isolation.channel import Message
+    from torchgauge.isolation.process import Service
 
 Found = TypeVar("Found", bound=Analysis)
 
@@ -60,6 +62,8 @@ def read_analysis(
     on_row: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Found:
     """What `job(**options)` finds, done by a process without rights."""
+    from torchgauge.isolation import run_isolated
+
     limits = limits_for(paths, memory_limit, time_limit)
     is_new = prepare_reader(torch=needs_torch, weights=options.get("weights") is not False)
     services: dict[str, Service] = {"compile": compile_kernel}
@@ -102,6 +106,8 @@ def read_data(
     job: Callable[[], Any], paths: list[str], *, memory_limit: int | str | None, time_limit: float | None
 ) -> Any:
     """What `job()` returns, plain data, done by a process without rights."""
+    from torchgauge.isolation import run_isolated
+
     limits = limits_for(paths, memory_limit, time_limit)
     is_new = prepare_reader(torch=False, weights=True)
     work = partial(_plain, job)

@@ -151,7 +151,8 @@ def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: 
         index = _open_index(place, tell)
         return Source(None, stored_target(index, place), index=index, warnings=index.warnings)
     from torchgauge.source import resolve
-    from torchgauge.source.files import Opening, open_weights
+    from torchgauge.source.files import open_weights
+    from torchgauge.source.opened import Opening
 
     joined = None if code is None else resolve(code)
     return open_weights(place, Opening(place, joined, allow_pickle, tell))

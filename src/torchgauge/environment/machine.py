@@ -24,7 +24,11 @@ def usable_cores() -> int | None:
 
 @cache
 def platform_name() -> str:
-    return platform.platform()
+    if sys.platform != "linux":
+        return platform.platform()
+    # As platform.platform() puts it, which starts a process (uname -p) for what it then leaves out.
+    system = os.uname()
+    return f"{system.sysname}-{system.release}-{system.machine}-with-{''.join(platform.libc_ver())}"
 
 
 @cache

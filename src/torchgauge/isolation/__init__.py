@@ -7,10 +7,17 @@ process     starts the reader, watches it, serves what it asks for
 reader      the reader's own side: what it cannot do itself, it asks its parent for
 """
 
-from torchgauge.isolation.limits import Limits, limits_for
-from torchgauge.isolation.process import run_isolated
-from torchgauge.isolation.reader import ask_parent, is_isolated, stop_clock
-from torchgauge.isolation.rights import Barrier, barriers
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from torchgauge.isolation.limits import Limits, limits_for
+    from torchgauge.isolation.process import run_isolated
+    from torchgauge.isolation.reader import ask_parent, is_isolated, stop_clock
+    from torchgauge.isolation.rights import Barrier, barriers
 
 __all__ = [
     "Barrier",
@@ -22,3 +29,11 @@ __all__ = [
     "run_isolated",
     "stop_clock",
 ]
+
+_HOMES = {
+    "limits": ("Limits", "limits_for"),
+    "process": ("run_isolated",),
+    "reader": ("ask_parent", "is_isolated", "stop_clock"),
+    "rights": ("Barrier", "barriers"),
+}
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torchgauge.errors import UsageError
 from torchgauge.report.options import Options
@@ -46,9 +46,14 @@ class Format:
     def render(self, view: View, options: Options) -> str | bytes | Iterator[str]:
         if self.renderer is not None:
             return self.renderer(view, options)
-        module, _, function = self.home.partition(":")
-        render: Render = getattr(import_module(f"torchgauge.report.{module}"), function)
+        render: Render = imported(self.home)
         return render(view, options)
+
+
+def imported(home: str) -> Any:
+    """The function of a "module:function" below this package."""
+    module, _, function = home.partition(":")
+    return getattr(import_module(f"torchgauge.report.{module}"), function)
 
 
 FORMATS: dict[str, Format] = {

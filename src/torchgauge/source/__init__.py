@@ -5,8 +5,9 @@ The names below load on first use: what reads stored weights alone does not impo
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.source.candidate import Candidate
@@ -42,13 +43,4 @@ _HOMES = {
     "torchscript": ("load_torchscript",),
     "torchvision_ops": ("ensure_torchvision_imports", "torchvision_ops_are_stubs"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'torchgauge.source' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"torchgauge.source.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)

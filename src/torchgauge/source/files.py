@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,26 +16,15 @@ from torchgauge.records import AdapterRecord, TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.joining import join, with_roles_of
 from torchgauge.source.logical_shapes import logical_shapes
-from torchgauge.source.opened import PROGRAMS, Source, stored_target
+from torchgauge.source.opened import PROGRAMS, Opening, Source, stored_target
 from torchgauge.source.state_names import model_entries, model_shapes
 from torchgauge.source.unpickling import can_unpickle, unpickle
 
-Progress = Callable[[int, int, str], None]
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
 _WITHOUT_ADAPTER = "the figures of the model are those of the base, without the adapter"
 _UNPACKED = "the weights are stored in packed form: the figures of the model are those with unpacked ones"
 # Tied and rounded sizes differ a little; code of another size differs a lot.
 _SAME_SIZE = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """How a file is to be opened. `code` builds the model of bare weights: the model and its target text."""
-
-    name: str
-    code: Source | None = None
-    allow_pickle: bool = False
-    progress: Progress | None = None
 
 
 def open_weights(path: str, opening: Opening) -> Source:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+Progress = Callable[[int, int, str], None]
+
 # Formats whose files hold code as well.
 PROGRAMS = ("torchscript", "exported")
 
@@ -59,3 +61,13 @@ class Source:
         if self.index is None:
             raise TargetError(f"'{self.record.name}' is no file or folder of weights")
         return self.index
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a file is to be opened. `code` builds the model of bare weights: the model and its target text."""
+
+    name: str
+    code: Source | None = None
+    allow_pickle: bool = False
+    progress: Progress | None = None

@@ -14,9 +14,8 @@ from torchgauge.errors import UsageError
 from torchgauge.records import TargetRecord
 from torchgauge.source import huggingface, python_code, timm_models, torchvision_models
 from torchgauge.source.building import Recipe
-from torchgauge.source.files import Opening, Progress, open_path
 from torchgauge.source.layers import class_names
-from torchgauge.source.opened import Source
+from torchgauge.source.opened import Opening, Progress, Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
 
 if TYPE_CHECKING:
@@ -76,13 +75,19 @@ def _resolve_text(text: str, opening: Opening) -> Source:
     return _resolve_path(text, opening)
 
 
+def _open_path(path: str, opening: Opening) -> Source:
+    from torchgauge.source.files import open_path  # and with it every file format
+
+    return open_path(Path(path), opening)
+
+
 def _from_recipe(recipe: Recipe, record: TargetRecord) -> Source:
     return Source(recipe.build(), record, recipe.build_real)
 
 
 def _from_huggingface(entry: str, opening: Opening) -> Source:
     if huggingface.config_file(entry) is not None:
-        return open_path(Path(entry), opening)
+        return _open_path(entry, opening)
     return _from_recipe(huggingface.find(entry), TargetRecord(opening.name, "registry", "transformers"))
 
 
@@ -94,7 +99,7 @@ def _resolve_path(text: str, opening: Opening) -> Source:
         attribute, model = python_code.build_only_model(Path(text))
         return Source(model, TargetRecord(f"{opening.name}:{attribute}", files=(text,)))
     if os.path.exists(text):
-        return open_path(Path(text), opening)
+        return _open_path(text, opening)
     if is_dotted_name(place) and is_dotted_name(attribute):
         return Source(python_code.build_from_module(place, attribute), TargetRecord(opening.name))
     raise unknown_target(text)

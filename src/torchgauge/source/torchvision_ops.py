@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -71,7 +71,46 @@ class _DefineBeforeImport(MetaPathFinder):
         # Looking for the package comes before importing it; looking alone is no reason for a warning.
         if fullname == "torchvision":
             _define_missing_operators()
-        return None
+        if fullname != "torchvision.ops.roi_align" or "torch._dynamo" in sys.modules:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _WithoutDynamo(spec.loader)
+        return spec
+
+
+class _WithoutDynamo(Loader):
+    """torchvision imports all of torch._dynamo (a second, twice as much as torch itself needs for its Python part) for
+    one function that it calls when RoI align is compiled: here it is imported by that call."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        package, utils = ModuleType("torch._dynamo"), ModuleType("torch._dynamo.utils")
+        vars(utils)["is_compile_supported"] = _is_compile_supported
+        stand_ins = {stand_in.__name__: stand_in for stand_in in (package, utils)}
+        if module.__spec__ is not None:
+            module.__spec__.loader = module.__loader__ = self._loader
+        sys.modules.update(stand_ins)
+        try:
+            self._loader.exec_module(module)
+            return
+        except (ImportError, AttributeError):
+            pass  # another torchvision needs more of it
+        finally:
+            for name in stand_ins:
+                del sys.modules[name]
+        self._loader.exec_module(module)
+
+
+def _is_compile_supported(device_type: str) -> bool:
+    from torch._dynamo.utils import is_compile_supported
+
+    return bool(is_compile_supported(device_type))
 
 
 def _define_missing_operators() -> None:
