@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import chain
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_an_exported_name_resolves(name: str) -> None:
 
 
 def test_every_lazy_name_is_exported() -> None:
-    assert {*torchgauge._HOME_OF, "__version__"} == set(torchgauge.__all__)
+    assert {*chain(*torchgauge._HOMES.values()), "__version__"} == set(torchgauge.__all__)
     assert set(torchgauge.__all__) <= set(dir(torchgauge))
 
 

@@ -111,7 +111,7 @@ def test_an_unknown_table_is_a_usage_error() -> None:
 
 def test_a_dataframe_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingDependencyError, match="pip install pandas"):
+    with pytest.raises(MissingDependencyError, match=r"pip install torchgauge\[dataframe\]"):
         to_dataframe(sample_view())
 
 
