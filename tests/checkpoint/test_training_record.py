@@ -347,6 +347,28 @@ def test_a_deepspeed_folder(tmp_path: Path) -> None:
     assert found.step == 10
     assert (found.made_by or "").startswith("DeepSpeed")
     assert found.schedulers[0]["settings"] == {"last_batch_iteration": 10}
+    (one,) = found.optimizers
+    index = open_checkpoint(tmp_path)
+    assert one["state_bytes"] == 4 * index.optimizer_elements  # master weights and moments of both ranks
+
+
+def test_the_optimizer_of_a_deepspeed_folder_is_that_of_its_config(tmp_path: Path) -> None:
+    torch.save({"module": nn.Linear(4, 3).state_dict(), "global_steps": 2}, tmp_path / "mp_rank_00_model_states.pt")
+    state = {"base_optimizer_state": [{"exp_avg": torch.zeros(15)}], "zero_stage": 1}
+    config = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "zero_optimization": {"stage": 1}}
+    for rank in range(2):
+        checkpoint = {"optimizer_state_dict": state, "ds_config": config, "ds_version": "0.16.2"}
+        torch.save(checkpoint, tmp_path / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+    found = training_of(tmp_path)
+    assert (found.made_by, found.step) == ("DeepSpeed 0.16.2", 2)
+    (one,) = found.optimizers
+    assert (one["type"], one["settings"], one["state_bytes"]) == ("AdamW", {"lr": 1e-4}, 2 * 60)
+    assert tg.load(_saved(tg.scan_weights(tmp_path), tmp_path)).capture.training == found
+
+
+def _saved(found: tg.WeightScan, folder: Path) -> Path:
+    found.save(folder / "scan.json")
+    return folder / "scan.json"
 
 
 def test_a_broken_file_beside_the_weights_is_named_and_a_dangerous_one_reported(tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -
     marked = {kind: sum(bool(mark.search(entry.name)) for entry in own) for kind, mark in _MARKS.items()}
     likely = max(marked, key=lambda kind: marked[kind])
     # Beside a config every tensor is the adapter's; without one nearly all must be called so.
-    if not config.get("peft_type") and (not own or 2 * marked[likely] < len(own)):
-        return replace(index, warnings=warnings)
     stated = config.get("peft_type")
+    if not isinstance(stated, str) and (not own or 2 * marked[likely] < len(own)):
+        return replace(index, warnings=warnings)
     method = _title(stated if isinstance(stated, str) else likely, config, own)
     record = _described(method, config, own)
     base = config.get("base_model_name_or_path")

@@ -127,13 +127,22 @@ def _joined(folder: str, layout: str, parts: list[_Part], indexes: list[Index]) 
 
 
 def _training_of(part: _Part, index: Index) -> TrainingRecord | None:
-    """All that an optimizer's file holds is its state: master weights too, which lie beside the moments."""
-    found = index.training
-    if not part.is_optimizer or found is None or not found.optimizers:
-        return found
+    """All that an optimizer's file holds is its state: master weights too, which lie beside the moments. DeepSpeed may
+    keep no parameter groups there, but its config names the optimizer."""
+    if not part.is_optimizer:
+        return index.training
+    found = index.training or TrainingRecord()
+    stated = found.arguments.get("optimizer")
+    config = stated if isinstance(stated, dict) else {}
+    kind, settings = config.get("type"), config.get("params")
+    known = found.optimizers[0] if found.optimizers else {
+        "type": kind if isinstance(kind, str) else None,
+        "settings": settings if isinstance(settings, dict) else {},
+        "groups": 1,
+    }  # fmt: skip
     unique = index.unique
     whole = {"name": "optimizer", "state_bytes": sum(e.nbytes for e in unique), "state_tensors": len(unique)}
-    return replace(found, optimizers=({**found.optimizers[0], **whole},))
+    return replace(found, optimizers=({**known, **whole},))
 
 
 def _labelled(part: _Part, entries: Iterable[Entry], *, keeps_names: bool) -> Iterator[Entry]:
