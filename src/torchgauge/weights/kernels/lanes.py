@@ -1,7 +1,8 @@
 """Short vectors for kernels whose loops the compiler cannot make vectors of: those that also count.
 
 Counting waits for memory and stores while sums want arithmetic: in one loop they cost little more than counting alone.
-A vector is eight float64 or eight patterns of 32 bits; any processor can compute with it, in parts if need be.
+A vector is one register of float64, or eight patterns of 32 bits; any processor can compute with it, if need be in
+parts.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from functools import reduce
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-LANES = 8
+# Float64 in a register. Five sums of two registers each are more than the sixteen of AVX2 hold beside the rest: spilled
+# and read back at every step, they take as long again.
+FLOATS = 8 if get_host_cpu_features().get("avx512f") else 4
+PATTERNS = 8
 
-_FLOATS = ir.VectorType(ir.DoubleType(), LANES)
-_PATTERNS = ir.VectorType(ir.IntType(32), LANES)
+_FLOATS = ir.VectorType(ir.DoubleType(), FLOATS)
+_PATTERNS = ir.VectorType(ir.IntType(32), PATTERNS)
 _INDEX = ir.IntType(32)
 # Products and sums may become one instruction.
 _FUSED = ("contract",)
@@ -75,10 +80,10 @@ def _prefetch(_context: Any, array: Any, _index: Any) -> Any:
 
 
 def _load_floats(_context: Any, array: Any, _index: Any) -> Any:
-    """load_floats(array of float32, index): eight from there, widened."""
+    """load_floats(array of float32, index): `FLOATS` from there, widened."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.VectorType(ir.FloatType(), LANES)
+        kind = ir.VectorType(ir.FloatType(), FLOATS)
         place = builder.bitcast(_place(context, builder, signature, arguments), kind.as_pointer())
         return builder.fpext(builder.load(place, align=4), _FLOATS)
 
@@ -101,7 +106,7 @@ def _spread(kind: Any, vector: Any, scalar: Any) -> Emit:
     def typed(_context: Any, _value: Any) -> Any:
         def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             lanes = ir.Constant(vector, ir.Undefined)
-            for lane in range(LANES):
+            for lane in range(vector.count):
                 lanes = builder.insert_element(lanes, arguments[0], ir.Constant(_INDEX, lane))
             return lanes
 
@@ -125,7 +130,8 @@ def _folded(kind: Any, scalar: Any, operation: Operation) -> Emit:
 
     def typed(_context: Any, _value: Any) -> Any:
         def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            lanes = [builder.extract_element(arguments[0], ir.Constant(_INDEX, lane)) for lane in range(LANES)]
+            count = arguments[0].type.count
+            lanes = [builder.extract_element(arguments[0], ir.Constant(_INDEX, lane)) for lane in range(count)]
             return reduce(lambda first, second: operation(builder, first, second), lanes)
 
         return scalar(kind), emit
@@ -148,7 +154,7 @@ def _from_pattern(kind: Any, float_type: Any, pattern: Any) -> Emit:
 def _magnitudes(_context: Any, _value: Any) -> Any:
     def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(_FLOATS, [_FLOATS])
-        call = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fabs.v{LANES}f64")
+        call = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fabs.v{FLOATS}f64")
         return builder.call(call, arguments)
 
     return _floats(_floats), emit

@@ -10,6 +10,8 @@ from torchgauge.weights.kernels.counting import AHEAD, I64, LINE, TABLES, U16, U
 from torchgauge.weights.kernels.finite import ZEROS, keep_finite
 from torchgauge.weights.kernels.jit import compiled, entry
 from torchgauge.weights.kernels.lanes import (
+    FLOATS,
+    PATTERNS,
     greater,
     greater_unsigned,
     greatest,
@@ -89,11 +91,13 @@ def _pass_lines(values: F32, patterns: I32, words: U64, tables: U32, guess: floa
     lowest, highest, unsigned = spread_pattern(0x7FFFFFFF), spread_pattern(-0x80000000), spread_pattern(0)
     for start in range(0, words.size // LINE * LINE, LINE // 2):
         prefetch(words, start + AHEAD)
-        value, pattern = load_floats(values, 2 * start), load_patterns(patterns, 2 * start)
-        distance = minus(value, centre)
-        square = product(distance, distance)
-        first, second, l1 = plus(first, distance), plus(second, square), plus(l1, magnitudes(value))
-        third, fourth = plus(third, product(square, distance)), plus(fourth, product(square, square))
+        for part in range(0, PATTERNS, FLOATS):
+            value = load_floats(values, 2 * start + part)
+            distance = minus(value, centre)
+            square = product(distance, distance)
+            first, second, l1 = plus(first, distance), plus(second, square), plus(l1, magnitudes(value))
+            third, fourth = plus(third, product(square, distance)), plus(fourth, product(square, square))
+        pattern = load_patterns(patterns, 2 * start)
         lowest, highest = lesser(lowest, pattern), greater(highest, pattern)
         unsigned = greater_unsigned(unsigned, pattern)
         for index in range(start, start + LINE // 2, 2):
