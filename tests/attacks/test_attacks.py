@@ -25,9 +25,9 @@ SEARCHED = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
 ATTACKS: dict[str, Attack] = {
     f"{kind}-{number:03}{suffix}": attack
     for kind, suffix, halves in (
-        ("operators", ".pt2", (exported_operators.SEEN,)),
-        ("names", ".pt2", (exported_names.SEEN,)),
-        ("scripts", ".pt", (scripted_attacks.SEEN,)),
+        ("operators", ".pt2", (exported_operators.SEEN, exported_operators.HELD_BACK)),
+        ("names", ".pt2", (exported_names.SEEN, exported_names.HELD_BACK)),
+        ("scripts", ".pt", (scripted_attacks.SEEN, scripted_attacks.HELD_BACK)),
     )
     for number, attack in enumerate(attack for half in halves for attack in half.values())
 }

@@ -69,6 +69,31 @@ def test_the_hub_is_offline_while_a_model_is_built_and_no_longer(tmp_path: Path)
     assert before == constants.HF_HUB_OFFLINE
 
 
+def test_a_config_cannot_have_a_library_read_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("timm")
+    monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("a checkpoint was read"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "evil.pth").write_bytes(b"")
+    arguments = {"checkpoint_path": str(tmp_path / "elsewhere" / "evil.pth"), "pretrained": True}
+    settings = {"architecture": "resnet18", "num_classes": 2, "pretrained_cfg": {"num_classes": 2, "file": "evil.pth"}}
+    write_config(tmp_path, model_type="timm_wrapper", model_args=arguments, **settings)
+    assert next(resolve(f"hf:{tmp_path}").runnable.parameters()).is_meta
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_a_config_cannot_have_kernels_fetched(tmp_path: Path, key: str) -> None:
+    write_config(tmp_path, **GPT2, **{key: "someone/kernels"})
+    model: Any = resolve(f"hf:{tmp_path}").runnable
+    assert model.config._attn_implementation in ("sdpa", "eager")
+
+
+@pytest.mark.parametrize("name", ["__class__", "utils", "pipelines", "logging", "models"])
+def test_an_architecture_is_only_looked_up_among_what_transformers_lists(tmp_path: Path, name: str) -> None:
+    write_config(tmp_path, **GPT2, architectures=[name])
+    with pytest.raises(TargetError, match="names the architecture"):
+        resolve(f"hf:{tmp_path}")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

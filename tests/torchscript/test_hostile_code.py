@@ -139,6 +139,39 @@ def test_the_encoding_trick_would_work_on_torch_itself(folder: Path) -> None:
     assert (folder / "canary").exists()
 
 
+def default(text: str) -> Callable[[str], str]:
+    return lambda code: code.replace("x: Tensor) -> Tensor", f"x: Tensor, y: {text}) -> Tensor")
+
+
+DEFAULTS = ["Tensor=torch.zeros([3])", "str=torch.mul('a', 1000)", "List[int]=[1] * 1000", "int=torch.len([1])"]
+
+
+@pytest.mark.parametrize("text", DEFAULTS)
+def test_a_default_that_would_be_computed_while_reading_is_refused(text: str, folder: Path) -> None:
+    with pytest.raises(tg.FormatError, match="a default"):
+        load_torchscript(rewritten(saved(Doubles(), folder), default(text)))
+
+
+def test_torch_itself_would_compute_a_default(folder: Path) -> None:
+    """Else the case above proves nothing."""
+    module = torch.jit.load(rewritten(saved(Doubles(), folder), default(DEFAULTS[0])))
+    assert "CPUFloatType{3}" in str(module.forward.schema)
+
+
+@pytest.mark.parametrize("text", ["float=-1.5", "complex=1.+2.j", "List[int]=[1, 2]", "Optional[Tensor]=None"])
+def test_a_default_that_is_a_value_is_read(text: str, folder: Path) -> None:
+    load_torchscript(rewritten(saved(Doubles(), folder), default(text)))
+
+
+@pytest.mark.parametrize("name", ["_c", "_modules", "__class__", "__getattr__"])
+def test_a_member_in_the_place_of_what_python_needs_is_refused(name: str, folder: Path) -> None:
+    def change(code: str) -> str:
+        return code.replace("  training : bool\n", f"  training : bool\n  {name} : int\n")
+
+    with pytest.raises(tg.FormatError, match="has a member called"):
+        load_torchscript(rewritten(saved(Doubles(), folder), change))
+
+
 def test_an_object_of_an_unknown_class_is_refused_though_no_code_names_it(folder: Path) -> None:
     path = saved(Doubles(), folder)
     target = path.with_name("changed.pt")

@@ -91,14 +91,26 @@ def _transformers() -> ModuleType:
 
 def _load_json(path: Path) -> Any:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_pretrained_backbone)
+        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_files)
     except (OSError, ValueError, RecursionError) as error:
         raise TargetError(f"'{path}' could not be read as JSON: {error}") from error
     return settings
 
 
-def _without_pretrained_backbone(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {key: False if key == "use_pretrained_backbone" else value for key, value in pairs}
+# Settings by which a config would have a library read weights or fetch kernels. A model is built for its shapes alone.
+_OF_FILES = frozenset(
+    (
+        "attn_implementation", "_attn_implementation", "_attn_implementation_internal", "_experts_implementation",
+        "_experts_implementation_internal", "cache_dir", "checkpoint_path", "experts_implementation", "file",
+        "hf_hub_id", "pretrained", "pretrained_strict", "state_dict", "url",
+    )
+)  # fmt: skip
+
+
+def _without_files(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of the JSON without what names files; called for the inner ones too."""
+    kept = ((key, value) for key, value in pairs if key not in _OF_FILES)
+    return {key: False if key == "use_pretrained_backbone" else value for key, value in kept}
 
 
 def _why_unknown(model_type: Any, settings: dict[str, Any], known: Iterable[str]) -> str:
@@ -110,9 +122,10 @@ def _why_unknown(model_type: Any, settings: dict[str, Any], known: Iterable[str]
 
 
 def _public(transformers: ModuleType, name: str) -> Any:
+    """What transformers lists under a name; the name may stand in a file."""
     # A lazy attribute: it imports the file of the model, which may import torchvision.
     with torchvision_importable():
-        return getattr(transformers, name, None) if name.isidentifier() else None
+        return getattr(transformers, name, None) if name in transformers.__all__ else None
 
 
 def _model_class(transformers: ModuleType, name: str) -> Any:

@@ -13,11 +13,14 @@ from torchgauge.checkpoint.dtypes import VALUES_PER_BYTE, item_bytes
 from torchgauge.checkpoint.limits import INFLATION_RATIO
 from torchgauge.errors import FormatError
 
+# By the names that files have for them; those of types that this torch lacks are not in it.
+_DTYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
+
 
 def read_tensor(entry: Entry) -> torch.Tensor:
     """A new tensor. Raises `FormatError` where the values are not stored, or not in a way that is known."""
-    dtype = getattr(torch, entry.spec.dtype, None)
-    if not isinstance(dtype, torch.dtype) or entry.spec.dtype in VALUES_PER_BYTE:
+    dtype = _DTYPES.get(entry.spec.dtype)
+    if dtype is None or entry.spec.dtype in VALUES_PER_BYTE:
         raise FormatError(f"{entry.name}: values of type {entry.spec.dtype} cannot be read")
     if not entry.elements:
         return torch.empty(entry.spec.shape, dtype=dtype)

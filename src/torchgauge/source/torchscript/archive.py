@@ -74,8 +74,13 @@ def _check_graphs(module: torch.jit.ScriptModule, name: str) -> None:
     """The scan of the source errs on the safe side; the graphs are exact."""
     for path, part in module.named_modules():
         script: Any = getattr(part, "_c", None)
-        for method in script._method_names() if script is not None else ():
-            for node in _nodes(script._get_method(method).inlined_graph):
+        if script is None:
+            continue
+        graphs = [(method, script._get_method(method).inlined_graph) for method in script._method_names()]
+        hooks = (*script._get_forward_pre_hooks(), *script._get_forward_hooks())
+        graphs += [(hook.name, hook.inlined_graph) for hook in hooks]
+        for method, graph in graphs:
+            for node in _nodes(graph):
                 require_allowed(node.kind(), f"'{name}' ({path or 'the model itself'}, {method})")
 
 

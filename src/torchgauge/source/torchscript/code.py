@@ -15,6 +15,16 @@ _CLASS_NAME = re.compile(rb"torch\.classes\.(\w+(?:\.\w+)*)")
 _UNPACKING = frozenset(("annotate", "unchecked_cast", "uninitialized"))
 _ROOTS = frozenset(("torch", "ops", "__torch__", "CONSTANTS"))
 _HARMLESS_METHODS = frozenset(("__init__", "__getstate__", "__setstate__"))
+# Ops that a file could print or start work with while it is read.
+_NOT_UNPACKING = frozenset(("Print", "fork", "awaitable", "awaitable_nowait", "awaitable_wait"))
+# What Python's side of a script module is made of: a member of this name would stand in its place.
+_PLUMBING = frozenset(
+    (
+        "__call__", "__class__", "__delattr__", "__dict__", "__getattr__", "__getattribute__", "__new__", "__reduce__",
+        "__reduce_ex__", "__setattr__", "_buffers", "_c", "_call_impl", "_concrete_type", "_initializing", "_modules",
+        "_parameters", "_wrapped_call_impl",
+    )
+)  # fmt: skip
 
 
 def scan_code(source: bytes, where: str) -> frozenset[str]:
@@ -32,8 +42,12 @@ def scan_code(source: bytes, where: str) -> frozenset[str]:
             raise _outside(node.id, where)
         elif isinstance(node, ast.Call) and _dotted(node.func) == ("getattr",):
             _check_getattr(node, where)
+        elif isinstance(node, ast.ClassDef):
+            _check_members(node, where)
         elif isinstance(node, ast.FunctionDef):
             special |= {node.name} if node.name.startswith("__") and node.name.endswith("__") else set()
+            for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+                _check_default(default, where)
             if node.name == "__setstate__":
                 _check_unpacking(node, where)
     return frozenset(special)
@@ -87,6 +101,42 @@ def _dotted(node: ast.expr) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
+def _check_members(node: ast.ClassDef, where: str) -> None:
+    is_module = any(_dotted(base) == ("Module",) for base in node.bases)
+    for statement in node.body:
+        names: list[object] = []
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case ast.Assign(targets=targets):
+                names = [each.slice.value for each in targets
+                         if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Constant)]  # fmt: skip
+        if is_module and not _PLUMBING.isdisjoint(names):
+            raise FormatError(f"{where} has a member called {names[0]}, which only Python may have, so it is not read")
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            _check_default(statement.value, where)
+
+
+def _check_default(value: ast.expr, where: str) -> None:
+    """Torch computes the defaults of arguments and fields while it reads an archive, so they may only be values."""
+    for node in ast.walk(value):
+        is_harmless = isinstance(node, ast.Call) and _dotted(node.func) in {(name,) for name in _UNPACKING}
+        if isinstance(node, ast.Call | ast.BinOp) and not is_harmless and not _is_number(node):
+            raise FormatError(f"{where} computes something while it is read (a default), so it is not read")
+
+
+def _is_number(node: ast.expr) -> bool:
+    """A complex one is written as a sum."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float | complex)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            return _is_number(left) and _is_number(right)
+        case ast.UnaryOp(operand=operand):
+            return _is_number(operand)
+    return False
+
+
 def _check_getattr(call: ast.Call, where: str) -> None:
     """`getattr(self, "0")` is how a module with a number for a name is reached; nothing else is reached this way."""
     names = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
@@ -109,7 +159,9 @@ def _only_unpacks(name: tuple[str, ...]) -> bool:
     match name:
         case ("ops", "quantized", op):
             return "prepack" in op or op.startswith("make_quantized")
-        case ("ops", "prim", _) | ("torch", "__isnot__" | "__is__" | "len" | "list" | "eq" | "ne"):
+        case ("ops", "prim", op):
+            return op not in _NOT_UNPACKING
+        case ("torch", "__isnot__" | "__is__" | "len" | "list" | "eq" | "ne"):
             return True
         case (single,):
             return single in _UNPACKING

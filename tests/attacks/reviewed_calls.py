@@ -1,0 +1,420 @@
+"""Every call that `calls_by_name` finds, and why it is harmless. A new one fails the test until it stands here.
+
+Ask of it: can the text come from a file? If so, what stands between? `docs/security.md` tells of these.
+"""
+
+from __future__ import annotations
+
+OWN = "the text is written in torchgauge, or looked up in a table of its own"
+DATACLASS = "the names of a dataclass's own fields"
+LIVE = "the user's own objects, in the user's own process: no file"
+USER = "the user gave it: a path, a package, an option"
+LIBRARY = "names and patterns of an installed library"
+REGISTRY = "torch's registry of operators gave the name: a file's text is only looked up in it"
+LISTED = "only names that transformers itself lists"
+PLAIN_NAME = "a name in a file must be a plain file name in its folder (`is_file_name`)"
+ARCHIVE = "torch's reader of archives lists and reads records; it executes nothing"
+SCANNED = "after the code, the pickles and the graphs of the archive were found harmless"
+PATHS = "of a model's modules: torch looks for attributes of a path that are modules, and raises for all others"
+LITERALS = "torchgauge's own statements; names of a model stand in them as literals, those of a file's model never"
+CHECKED = "from the process without rights: in a set of names, or a path that was to be written"
+PARENT = "from the parent process, which made it"
+ASKED = "only with --allow-pickle, after what it runs was printed"
+
+REVIEWED: dict[str, dict[str, str]] = {
+    "advise/merging.py": {
+        "getattr(advice.expected_gain, name)": OWN,
+    },
+    "advise/registry.py": {
+        "import_module(TEXT)": OWN,
+    },
+    "analysis/reading.py": {
+        "importlib.import_module(module.name)": OWN,
+    },
+    "capture/fake.py": {
+        "torch.ops.aten.lift_fresh.default": OWN,
+    },
+    "capture/memory_access.py": {
+        "getattr(place, name)": OWN,
+        "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
+    },
+    "capture/misfit.py": {
+        "getattr(module, attribute, None)": OWN,
+    },
+    "capture/names.py": {
+        "getattr(value, field.name, None)": DATACLASS,
+    },
+    "capture/process_state.py": {
+        "getattr(table, getter)": OWN,
+        "getattr(table, setter)": OWN,
+        "hasattr(table, getter)": OWN,
+        "hasattr(table, setter)": OWN,
+    },
+    "capture/recorder.py": {
+        "getattr(value, f.name, None)": DATACLASS,
+    },
+    "capture/script/operators.py": {
+        "torch._C.parse_schema": REGISTRY,
+    },
+    "capture/script/scalar_types.py": {
+        "getattr(torch, name)": OWN,
+        "hasattr(torch, name)": OWN,
+    },
+    "capture/structure.py": {
+        "getattr(value, field.name)": DATACLASS,
+        "getattr(value, field.name, None)": DATACLASS,
+        "hasattr(value, field.name)": DATACLASS,
+    },
+    "capture/supported.py": {
+        "_PROBE.format(name=name)": OWN,
+        "subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)": OWN,
+    },
+    "capture/surroundings.py": {
+        "getattr(flex, name, False)": OWN,
+        "setattr(flex, name, True)": OWN,
+    },
+    "capture/training.py": {
+        "getattr(value, field.name, None)": DATACLASS,
+    },
+    "capture/twin.py": {
+        "type(kind.__name__, (kind,), {'__del__': lambda self: None})": LIVE,
+    },
+    "capture/values.py": {
+        "torch.ops.aten.index.Tensor": OWN,
+    },
+    "checkpoint/byte_source.py": {
+        "open(path, 'rb')": PLAIN_NAME,
+    },
+    "checkpoint/entries.py": {
+        "open(entry.file, 'rb')": PLAIN_NAME,
+    },
+    "checkpoint/folder_listing.py": {
+        "os.listdir(folder)": USER,
+    },
+    "checkpoint/fsdp_folder.py": {
+        "os.listdir(folder)": USER,
+    },
+    "checkpoint/ranked_folder.py": {
+        "form.format(name)": PLAIN_NAME,
+        "os.listdir(folder)": USER,
+        "re.compile(TEXT)": OWN,
+        "re.compile(_RANK)": OWN,
+    },
+    "checkpoint/sharded_folder.py": {
+        "os.listdir(folder)": USER,
+    },
+    "checkpoint/signatures.py": {
+        "os.listdir(folder)": USER,
+    },
+    "checkpoint/tensor_opcodes.py": {
+        "re.compile(_GET + b'\\\\(\\\\(' + _GET + _GET + b'X(.)\\\\0\\\\0\\\\0(\\\\d{1,9})' + _PUT + _GET + b'(": OWN,
+    },
+    "checkpoint/trainer_files.py": {
+        "os.listdir(folder)": USER,
+    },
+    "checkpoint/training.py": {
+        "getattr(merged, name)": OWN,
+        "getattr(record, name)": OWN,
+    },
+    "cli/check.py": {
+        "getattr(args, key)": OWN,
+    },
+    "cli/main.py": {
+        "getattr(sys, name)": OWN,
+        "setattr(sys, name, open(os.devnull, mode, encoding='utf-8'))": OWN,
+    },
+    "compat/fvcore/nn/jit_analysis.py": {
+        "getattr(self, name)": LIVE,
+        "setattr(other, name, copy(getattr(self, name)))": LIVE,
+        "setattr(other, name, getattr(self, name))": LIVE,
+    },
+    "compat/fvcore/nn/jit_handles.py": {
+        "getattr(torch.ops.aten, op.removeprefix('aten::'))": LIVE,
+        "torch.ops.aten": LIVE,
+    },
+    "compat/moduleprofiler/profiler.py": {
+        "hasattr(member, name)": LIVE,
+    },
+    "compat/torchinfo/layer_info.py": {
+        "getattr(mask, part, None)": LIVE,
+    },
+    "compat/torchstat/reporter.py": {
+        "getattr(node, name)": LIVE,
+        "setattr(total, name, sum((getattr(node, name) for node in nodes)))": LIVE,
+    },
+    "compat/torchstat/stat_tree.py": {
+        "getattr(child, self.name)": LIVE,
+        "getattr(node, self.own, 0)": LIVE,
+        "setattr(node, self.own, value)": LIVE,
+    },
+    "energy/apple.py": {
+        "re.search(TEXT, text, re.MULTILINE)": OWN,
+        "subprocess.run(_COMMAND, capture_output=True, text=True, check=True, timeout=10)": OWN,
+    },
+    "environment/machine.py": {
+        "subprocess.run(command, capture_output=True, text=True, timeout=2, check=False)": OWN,
+    },
+    "integrations/lightning.py": {
+        "find_spec(name.partition('.')[0])": OWN,
+        "import_module(name)": OWN,
+    },
+    "isolation/__main__.py": {
+        "pickle.loads(work.payload)": PARENT,
+    },
+    "isolation/limits.py": {
+        "Path(path)": USER,
+    },
+    "isolation/process.py": {
+        "Path(path)": USER,
+        "Path(str(message.facts['path']))": CHECKED,
+        "getattr(errors, str(facts['type']), TorchgaugeError)": CHECKED,
+        "os.fork()": OWN,
+        "setattr(error, name, str(facts['attributes'][name]))": CHECKED,
+        "subprocess.Popen([sys.executable, '-m', 'torchgauge.isolation'], stdin=subprocess.PIPE, st": OWN,
+    },
+    "isolation/reader.py": {
+        "os.listdir(listing)": OWN,
+        "os.open(os.devnull, os.O_RDONLY)": OWN,
+    },
+    "isolation/rights.py": {
+        "ctypes.CDLL(None, use_errno=True)": OWN,
+        "os.open(device, os.O_PATH | os.O_CLOEXEC)": OWN,
+    },
+    "lazy.py": {
+        "getattr(importlib.import_module(home), name)": OWN,
+        "importlib.import_module(home)": OWN,
+        "setattr(sys.modules[package], name, value)": OWN,
+    },
+    "measure/calibrate.py": {
+        "subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)": OWN,
+    },
+    "measure/nvml.py": {
+        "ctypes.CDLL('nvml.dll' if sys.platform == 'win32' else 'libnvidia-ml.so.1')": OWN,
+        "getattr(self._library, function, None)": OWN,
+    },
+    "measure/perf_events.py": {
+        "ctypes.CDLL(None, use_errno=True)": OWN,
+    },
+    "measure/rates.py": {
+        "getattr(torch, 'float32' if dtype == 'tf32' else dtype)": OWN,
+    },
+    "measured.py": {
+        "getattr(trace, name)": OWN,
+    },
+    "report/budgets/contributors.py": {
+        "getattr(node.own, key)": OWN,
+        "getattr(step, _OF_STEP[key])": OWN,
+    },
+    "report/escape.py": {
+        "re.compile(TEXT)": OWN,
+    },
+    "report/folding.py": {
+        "getattr(figures, name)": OWN,
+        "getattr(own, name)": OWN,
+    },
+    "report/latex.py": {
+        "_PREAMBLE.format(version=prose(view.capture.version))": OWN,
+        "re.split(TEXT, text)": OWN,
+    },
+    "report/registry.py": {
+        "getattr(import_module(TEXT), function)": OWN,
+        "import_module(TEXT)": OWN,
+    },
+    "rows.py": {
+        "getattr(step, name)": OWN,
+        "getattr(total, name)": OWN,
+    },
+    "source/allowed_ops.py": {
+        "getattr(getattr(getattr(torch.ops, namespace), name, None), overload, None)": REGISTRY,
+        "getattr(getattr(torch.ops, namespace), name, None)": REGISTRY,
+        "getattr(torch.ops, namespace)": REGISTRY,
+        "torch._C._jit_get_all_schemas": REGISTRY,
+        "torch.ops": REGISTRY,
+    },
+    "source/architecture/evidence.py": {
+        "re.compile(pattern)": OWN,
+    },
+    "source/architecture/stated.py": {
+        "getattr(config, name, None)": OWN,
+    },
+    "source/archive_records.py": {
+        "torch._C.PyTorchFileReader": ARCHIVE,
+    },
+    "source/exported/calls.py": {
+        "getattr(packet, overload)": OWN,
+        "getattr(torch.ops.aten, name, None)": OWN,
+        "torch.ops.aten": OWN,
+    },
+    "source/exported/live.py": {
+        "getattr(module, str(value.target))": LIVE,
+    },
+    "source/exported/plain_program.py": {
+        "fx.GraphModule": LIVE,
+    },
+    "source/exported/stored_tensors.py": {
+        "getattr(torch, _DTYPES[number])": OWN,
+    },
+    "source/files.py": {
+        "getattr(torch, elements.most_common(1)[0][0])": OWN,
+    },
+    "source/huggingface.py": {
+        "Path(entry)": USER,
+        "getattr(transformers, name, None)": LISTED,
+    },
+    "source/huggingface_config.py": {
+        "getattr(config, name, None)": OWN,
+    },
+    "source/identify/adapting.py": {
+        "model.get_submodule(path)": PATHS,
+        "model.set_submodule(path, nn.Identity())": PATHS,
+    },
+    "source/identify/configuring.py": {
+        "getattr(config, name)": LIBRARY,
+        "getattr(config, name, None)": LIBRARY,
+        "setattr(config, name, [value[index % len(value)] for index in range(depth)])": LIBRARY,
+        "setattr(config, name, value)": LIBRARY,
+        "setattr(config, name, words - 1)": LIBRARY,
+    },
+    "source/identify/entrypoints.py": {
+        "Path(file)": LIBRARY,
+    },
+    "source/identify/named.py": {
+        "re.compile('|'.join(patterns))": LIBRARY,
+    },
+    "source/identify/settings.py": {
+        "getattr(config, name, None)": LIBRARY,
+        "getattr(config, str(name))": LIBRARY,
+        "getattr(config_class, key, None)": LIBRARY,
+        "hasattr(default, key)": LIBRARY,
+    },
+    "source/identify/spellings.py": {
+        "re.compile('|'.join(getattr(model, '_keys_to_ignore_on_save', None) or ('^$',)))": LIBRARY,
+        "re.compile('|'.join(keys) or '^$')": LIBRARY,
+    },
+    "source/identify/transformers_models.py": {
+        "Path(str(import_module('transformers.models').__file__))": LIBRARY,
+        "Path(str(models.__file__))": LIBRARY,
+    },
+    "source/layer_assignments.py": {
+        "getattr(model, attributes[name])": OWN,
+    },
+    "source/layers.py": {
+        "getattr(layer, rule.attribute)": OWN,
+        "getattr(module, rule.attribute, None)": OWN,
+        "getattr(self.layer, self.rule.attribute)": OWN,
+        "rule.says.format(getattr(layer, rule.attribute))": OWN,
+        "self.rule.says.format(getattr(self.layer, self.rule.attribute))": OWN,
+    },
+    "source/opened.py": {
+        "Path(index.path)": USER,
+    },
+    "source/packages.py": {
+        "import_module(package)": OWN,
+    },
+    "source/python_code.py": {
+        "Path(file)": USER,
+        "getattr(found, part)": USER,
+        "hasattr(found, part)": USER,
+        "import_module(name)": USER,
+        "importlib.util.module_from_spec(spec)": USER,
+        "importlib.util.spec_from_file_location(name, path)": USER,
+    },
+    "source/specs.py": {
+        "getattr(torch, _SHORT_NAMES.get(name, name), None)": OWN,
+    },
+    "source/stored_values.py": {
+        "Path(file)": PLAIN_NAME,
+    },
+    "source/target.py": {
+        "Path(path)": USER,
+        "Path(place)": USER,
+        "Path(text)": USER,
+    },
+    "source/target_check.py": {
+        "Path(text)": USER,
+        "Path(text.replace('.', '/') + '.py')": USER,
+    },
+    "source/torchscript/archive.py": {
+        "Path(path)": USER,
+        "open(name, 'rb')": USER,
+        "torch.jit.load": SCANNED,
+    },
+    "source/torchscript/lowering.py": {
+        "torch._C._jit_pass_inline": SCANNED,
+    },
+    "source/torchscript/nodes.py": {
+        "torch._C.parse_schema": REGISTRY,
+        "torch._C.parse_schema(text).arguments": REGISTRY,
+    },
+    "source/torchvision_ops.py": {
+        "Path(spec.origin)": LIBRARY,
+        "PathFinder.find_spec(fullname, path)": LIBRARY,
+        "torch.ops.load_library": LIBRARY,
+        "torch.ops.torchvision": LIBRARY,
+    },
+    "source/unpickling.py": {
+        "torch.load(index.path, map_location='cpu', weights_only=False)": ASKED,
+    },
+    "stored.py": {
+        "getattr(found, name)": OWN,
+    },
+    "tree.py": {
+        "getattr(other, name)": OWN,
+        "getattr(self, name)": OWN,
+        "setattr(self, name, getattr(self, name) + getattr(other, name))": OWN,
+    },
+    "verify/code.py": {
+        "compile(text, '<optimise>', 'exec')": LITERALS,
+        "exec(compile(text, '<optimise>', 'exec'), scope)": LITERALS,
+    },
+    "verify/difference.py": {
+        "getattr(value, field.name, None)": DATACLASS,
+    },
+    "verify/meters.py": {
+        "getattr(tensor, name, None)": OWN,
+    },
+    "verify/registry.py": {
+        "import_module(TEXT)": OWN,
+    },
+    "verify/sides.py": {
+        "type(kind.__name__, kind.__bases__, dict(kind.__dict__))": LIVE,
+    },
+    "verify/transformations/low_rank.py": {
+        "text.format(layers=literal(layers))": LITERALS,
+    },
+    "verify/transformations/pruning.py": {
+        "_TWO_FOUR.format(layers=literal(layers))": LITERALS,
+        "getattr(model.get_submodule(path), name)": PATHS,
+        "hasattr(trial.module(entry[0]), entry[1])": LITERALS,
+        "model.get_submodule(path)": PATHS,
+    },
+    "verify/transformations/storing.py": {
+        "getattr(torch, kinds[name])": LITERALS,
+    },
+    "verify/transformations/written_out.py": {
+        "trial.model.get_submodule(path)": PATHS,
+    },
+    "verify/trial.py": {
+        "self.model.get_submodule(path or '')": PATHS,
+    },
+    "view.py": {
+        "getattr(env, name)": OWN,
+    },
+    "weights/counting/tally.py": {
+        "getattr(tally, field.name)": DATACLASS,
+    },
+    "weights/kernels/jit.py": {
+        "getattr(self._cache, name)": OWN,
+    },
+    "weights/packings/gptq.py": {
+        "open(path, 'rb')": USER,
+    },
+    "weights/scanning/blas.py": {
+        "Path(np.__file__)": LIBRARY,
+        "ctypes.CDLL(str(file))": LIBRARY,
+        "getattr(library, TEXT, None)": LIBRARY,
+    },
+    "weights/stream/reading.py": {
+        "getattr(os, name, None)": OWN,
+    },
+}
