@@ -100,7 +100,7 @@ def _make_check(kind: Any) -> Check:
     if origin is Literal:
         return _one_of(arguments)
     if origin is list:
-        return _list(_check_of(arguments[0]))
+        return _list(arguments[0])
     if origin is dict and arguments[0] is str:
         return _mapping(_check_of(arguments[1]))
     raise TypeError(f"{kind} has no form in JSON")
@@ -145,31 +145,41 @@ def _require_plain(value: Any, levels: int) -> None:
 def _object(kind: Any) -> Check:
     hints = get_type_hints(kind, include_extras=True)
     optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired} | kind.__optional_keys__
-    checks = [
-        (key, _check_of(get_args(hint)[0] if get_origin(hint) is NotRequired else hint)) for key, hint in hints.items()
-    ]
+    required = hints.keys() - optional
+    checks = {
+        key: _check_of(get_args(hint)[0] if get_origin(hint) is NotRequired else hint) for key, hint in hints.items()
+    }
 
     def check(value: Any) -> None:
         if not isinstance(value, dict):
             raise MismatchError(_WORDS[dict], value)
-        for key, check_member in checks:
-            if key not in value:
-                if key in optional:
-                    continue
-                raise MismatchError(f"an object with '{key}'", value)
-            try:
-                check_member(value[key])
-            except MismatchError as error:
-                error.keys.append(f".{key}")
-                raise
+        if not required <= value.keys():
+            missing = next(key for key in hints if key in required and key not in value)
+            raise MismatchError(f"an object with '{missing}'", value)
+        for key, item in value.items():
+            check_member = checks.get(key)
+            if check_member is not None:
+                try:
+                    check_member(item)
+                except MismatchError as error:
+                    error.keys.append(f".{key}")
+                    raise
 
     return check
 
 
-def _list(check_item: Check) -> Check:
+def _list(kind: Any) -> Check:
+    check_item = _check_of(kind)
+
     def check(value: Any) -> None:
         if not isinstance(value, list | tuple):
             raise MismatchError(_WORDS[list], value)
+        # Histograms are long: a list of numbers alone is seen to be one as a whole.
+        types = set(map(type, value)) if len(value) > 8 else None
+        if (types == {float} and kind is float and isfinite(sum(value))) or (
+            types == {int} and kind is Count and min(value) >= 0 and max(value) <= LARGEST
+        ):
+            return
         at = 0
         try:
             for item in value:
