@@ -78,6 +78,7 @@ EXTRAS = {
     "tensorboard": "tensorboard",
     "timm": "models",
     "torchvision": "models",
+    "tqdm": "compat",
     "transformers": "models",
     "wandb": "wandb",
     "zstandard": "zstd",
