@@ -66,7 +66,7 @@ def read_analysis(
 
     limits = limits_for(paths, memory_limit, time_limit)
     is_new = prepare_reader(torch=needs_torch, weights=options.get("weights") is not False)
-    services: dict[str, Service] = {"compile": compile_kernel}
+    services = reader_services()
     if on_row is not None:
         services["row"] = lambda message: on_row(json.loads(message.payload))
     text = run_isolated(
@@ -74,8 +74,7 @@ def read_analysis(
         limits=limits,
         subject=paths[0],
         services=services,
-        # The engine of a backward pass has threads of its own, which do not survive a fork.
-        needs_fresh_process=options.get("mode") == "train" and not is_new,
+        needs_fresh_process=not is_new and needs_fresh_torch(options.get("mode"), options.get("device")),
         is_torch_unused=is_new,
     )
     if len(text) * _OBJECTS_PER_BYTE > limits.memory_bytes:
@@ -111,7 +110,7 @@ def read_data(
     limits = limits_for(paths, memory_limit, time_limit)
     is_new = prepare_reader(torch=False, weights=True)
     work = partial(_plain, job)
-    services: dict[str, Service] = {"compile": compile_kernel}
+    services = reader_services()
     return json.loads(run_isolated(work, limits=limits, subject=paths[0], services=services, is_torch_unused=is_new))
 
 
@@ -119,7 +118,26 @@ def _plain(job: Callable[[], Any]) -> bytes:
     return json_line(job()).encode()
 
 
-def compile_kernel(message: Message) -> None:
+def needs_fresh_torch(mode: str | None, device: Any) -> bool:
+    """The engine of a backward pass has threads of its own, and CUDA its context: neither survives a fork."""
+    return mode == "train" or str(device).startswith("cuda")
+
+
+def reader_services() -> dict[str, Service]:
+    """What this process does for a reader of files."""
+    return {"compile": _compile_kernel, "accelerator": _name_accelerator}
+
+
+def _name_accelerator(message: Message) -> dict[str, Any]:
+    from torchgauge.environment.devices import accelerator_name
+
+    try:
+        return {"name": accelerator_name(str(message.facts["device"]))}
+    except (ValueError, RuntimeError, AssertionError):
+        return {"name": None}  # not a device that torch knows here
+
+
+def _compile_kernel(message: Message) -> None:
     """Kernels are compiled and kept by the parent: code that a reader left in a cache could not be trusted."""
     from torchgauge.weights.kernels.jit import compile_entry
 

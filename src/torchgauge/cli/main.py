@@ -79,7 +79,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
     """The whole command by a process without rights: it prints, and this one writes the files that were asked for."""
-    from torchgauge.analysis.reading import compile_kernel, prepare_reader
+    from torchgauge.analysis.reading import needs_fresh_torch, prepare_reader, reader_services
     from torchgauge.isolation import limits_for, run_isolated
     from torchgauge.source.target_check import check_target
 
@@ -92,8 +92,9 @@ def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
         limits=limits,
         subject=paths[0],
         writable=args.outputs,
-        services={"compile": compile_kernel},
-        needs_fresh_process=getattr(args, "mode", "") == "train" and not is_new,
+        services=reader_services(),
+        needs_fresh_process=not is_new
+        and needs_fresh_torch(getattr(args, "mode", None), getattr(args, "device", None)),
         is_torch_unused=is_new,
     )
     return int(status)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.environment.machine import cpu_name
+from torchgauge.isolation import ask_parent, is_isolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ def allows_tf32(kind: str) -> bool:
 
 
 def accelerator_name(device: str) -> str | None:
+    """None where the device is not there. A reader of files has no GPU of its own: its parent is asked."""
+    if is_isolated():
+        return ask_parent("accelerator", device=device)["name"] if device.startswith("cuda") else None
     kind, _, index = device.partition(":")
     number = int(index) if index else None
     return device_name(kind, number) if kind == "cuda" and has_cuda(number) else None

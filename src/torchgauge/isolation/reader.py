@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
@@ -51,6 +52,9 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
         if forwards_text or not _has_file(sys.stderr):
             sys.stderr = _Forwarded(channel, "stderr")
         warnings.showwarning = _forward_warning
+        # A CUDA driver cannot start without rights: tensors only pretend to be on a GPU here.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        tempfile.gettempdir()  # found by writing there; libraries ask for its name when they are imported
         channel.ask("ready")
         limit_own_resources(limits)
         drop_rights()
