@@ -11,6 +11,7 @@ from torchgauge.advise.chains import Chain, pointwise_chains
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Gain
+from torchgauge.experts import Mixture, mixtures
 from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.records import FREE, Capture, ModuleRecord, OpRecord, ParamRecord
 from torchgauge.units import format_whole_percent
@@ -99,6 +100,10 @@ class Evidence:
     @cached_property
     def flow(self) -> Flow:
         return Flow(self.forward, self.capture.run.results)
+
+    @cached_property
+    def mixtures(self) -> Sequence[Mixture]:
+        return mixtures(self.capture) if self.capture.has_code else ()
 
     @cached_property
     def chains(self) -> Sequence[Chain]:

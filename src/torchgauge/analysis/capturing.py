@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import ForwardError, InputError
+from torchgauge.experts import dense_warnings
 from torchgauge.records import AdapterRecord, ArchitectureRecord, Capture, RunRecord
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
         ops=seen.ops,
         input_bytes=seen.input_bytes,
     )
+    remarks = dense_warnings(capture)
+    if remarks:
+        capture = replace(capture, run=replace(capture.run, warnings=(*capture.run.warnings, *remarks)))
     return Analysis(capture, lambda: _architecture(source, seen)), seen
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.advise.rules.experts import Mixture, mixtures
+from torchgauge.experts import Mixture
 from torchgauge.records import OpRecord, ParamRecord
 from torchgauge.view import Row
 
@@ -27,9 +27,9 @@ def expert_imbalance(evidence: Evidence) -> Iterator[Advice]:
     """Only where the ops ran for real: without arithmetic, routing is assumed to be balanced."""
     if evidence.capture.run.mode != "real":
         return
-    for mixture in mixtures(evidence):
+    for mixture in evidence.mixtures:
         loads = _loads(mixture)
-        even = sum(loads) / max(mixture.routing.experts, 1)
+        even = sum(loads) / max(mixture.experts, 1)
         if loads and max(loads) >= _UNEVEN * even:
             yield _imbalance(evidence, mixture, loads, even)
 
@@ -39,9 +39,9 @@ def starved_experts(evidence: Evidence) -> Iterator[Advice]:
     """By the values: experts whose weights, or whose rows of the router, are next to nothing."""
     if evidence.is_train:
         return
-    for mixture in mixtures(evidence):
+    for mixture in evidence.mixtures:
         starved = max(_faint_experts(evidence, mixture), _faint_rows(evidence, mixture))
-        if 0 < starved < mixture.routing.experts:
+        if 0 < starved < mixture.experts:
             yield _starvation(evidence, mixture, starved)
 
 
@@ -53,7 +53,7 @@ def _loads(mixture: Mixture) -> list[float]:
     for number, op in enumerate(mixture.ops):
         name = next(name for name in op.weights if name in owners)
         expert = owners[name]
-        size = sizes[name] if expert is not None else sizes[name] // mixture.routing.experts
+        size = sizes[name] if expert is not None else sizes[name] // mixture.experts
         tokens = op.cost.macs / max(size, 1)
         place = str(number) if expert is None else expert
         loads[place] = max(loads.get(place, 0.0), tokens)
@@ -62,7 +62,7 @@ def _loads(mixture: Mixture) -> list[float]:
 
 def _expert_of(param: ParamRecord, mixture: Mixture) -> str | None:
     """The path of the expert that holds it; None where all lie in one tensor."""
-    is_stacked = len(param.spec.shape) == 3 and param.spec.shape[0] == mixture.routing.experts
+    is_stacked = len(param.spec.shape) == 3 and param.spec.shape[0] == mixture.experts
     if is_stacked:
         return None
     numbers = [at for at, part in enumerate(param.name.split(".")) if part.isdigit()]
@@ -76,7 +76,7 @@ def _faint_experts(evidence: Evidence, mixture: Mixture) -> int:
         row = evidence.weight_rows.get(param.name, Row())
         expert = _expert_of(param, mixture)
         if expert is None:
-            stacked = max(stacked, _faint_share(row, mixture.routing.experts))
+            stacked = max(stacked, _faint_share(row, mixture.experts))
         elif row.get("l2") is not None:
             norms.setdefault(param.name.removeprefix(expert), {})[expert] = row["l2"]
     faint = [_faint(list(group.values())) for group in norms.values()]
@@ -90,16 +90,11 @@ def _faint(norms: Sequence[float]) -> int:
 
 def _faint_rows(evidence: Evidence, mixture: Mixture) -> int:
     """Of the router: its rows are the experts'."""
-    routing = mixture.routing
-    names = {
-        name
-        for op in evidence.flow.named("aten::topk")
-        if op.module == routing.module
-        for name in _router(evidence, op)
-    }
+    choices = [evidence.capture.ops[choice.index] for choice in mixture.choices]
+    names = {name for op in choices for name in _router(evidence, op)}
     rows = [evidence.weight_rows[name] for name in names if name in evidence.weight_rows]
-    routers = [row for row in rows if len(row["shape"]) == 2 and row["shape"][0] == routing.experts]
-    return max((_faint_share(row, routing.experts) for row in routers), default=0)
+    routers = [row for row in rows if len(row["shape"]) == 2 and row["shape"][0] == mixture.experts]
+    return max((_faint_share(row, mixture.experts) for row in routers), default=0)
 
 
 def _router(evidence: Evidence, choice: OpRecord) -> tuple[str, ...]:
@@ -122,9 +117,9 @@ def _imbalance(evidence: Evidence, mixture: Mixture, loads: Sequence[float], eve
     share = 2 * mixture.macs / max(evidence.totals.flops, 1)
     return Advice(
         rule="expert-imbalance",
-        where=Where(mixture.routing.module, tuple(op.index for op in mixture.ops)),
+        where=Where(mixture.module, tuple(op.index for op in mixture.ops)),
         evidence={
-            "experts": mixture.routing.experts,
+            "experts": mixture.experts,
             "used": len(loads),
             "most_tokens": round(max(loads)),
             "even_tokens": even,
@@ -144,12 +139,12 @@ def _imbalance(evidence: Evidence, mixture: Mixture, loads: Sequence[float], eve
 
 
 def _starvation(evidence: Evidence, mixture: Mixture, starved: int) -> Advice:
-    nbytes = sum(param.spec.nbytes for param in mixture.matrices) * starved / mixture.routing.experts
+    nbytes = sum(param.spec.nbytes for param in mixture.matrices) * starved / mixture.experts
     share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
     return Advice(
         rule="starved-experts",
-        where=Where(mixture.routing.module),
-        evidence={"experts": mixture.routing.experts, "starved": starved, "bytes": nbytes},
+        where=Where(mixture.module),
+        evidence={"experts": mixture.experts, "starved": starved, "bytes": nbytes},
         recommendation="remove the experts that the router does not use: their weights, or their rows of the router, "
         "are next to nothing",
         code=None,
