@@ -48,7 +48,9 @@ def not_isolated() -> Iterator[None]:
     with (
         mock.patch.object(torchgauge.analysis.reading, "is_isolated", return_value=True),
         mock.patch.object(torchgauge.analysis.comparing, "is_isolated", return_value=True),
-        mock.patch.object(torchgauge.analysis.reading, "run_isolated", None),
+        mock.patch(
+            "torchgauge.isolation.run_isolated", side_effect=AssertionError("another process would read the file")
+        ),
     ):
         yield
 
