@@ -78,7 +78,7 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
 
 
 def close_inherited_files(kept: tuple[int, ...]) -> None:
-    """Files, sockets and pipes of the parent are none of the reader's business; stdin is empty, stdout and stderr stay."""
+    """Files, sockets and pipes of the parent are not the reader's business; stdin is empty, stdout and stderr stay."""
     kept += tuple(stream.fileno() for stream in (sys.stdout, sys.stderr) if _has_file(stream))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
