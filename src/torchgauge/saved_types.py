@@ -38,6 +38,8 @@ class Tensor(TypedDict):
     shape: Shape
     dtype: str
     stride: NotRequired[list[int] | None]
+    stored: NotRequired[Count | None]
+    index_bytes: NotRequired[Count]
 
 
 Spec = Annotated[Tensor, _STRIDES]
