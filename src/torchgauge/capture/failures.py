@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 from torch import nn
@@ -27,6 +28,16 @@ def call_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], 
             path = recorder.failure.path if recorder.failure else ""
             raise DataDependent("code of C++ that reads the memory of a tensor", path) from error
         raise _forward_error(error, recorder, args, kwargs) from error
+
+
+def let_go(error: BaseException | None, seen: set[int] | None = None) -> None:
+    """Empty the frames that an error, and those behind it, came through: they hold the tensors of the run."""
+    seen = set() if seen is None else seen
+    if error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        let_go(error.__cause__, seen)
+        let_go(error.__context__, seen)
 
 
 def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any) -> ForwardError:

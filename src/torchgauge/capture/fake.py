@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture import values
-from torchgauge.capture.ghost import Ghost, Spec, Storage, make_ghost
+from torchgauge.capture.ghost import Census, Ghost, Ledger, Spec, Storage, make_ghost
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.plan import Output, Plan, Planner, is_shareable, shared_plans, shared_specs
@@ -23,7 +23,6 @@ from torchgauge.records import Allocation
 # Types whose equality says all about them. A number's type is part of the key: 2 and 2.0 promote differently.
 _NUMBERS = frozenset((int, float, bool, complex))
 _ATOMS = frozenset((type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format))
-_LSTM_BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
 _SEQUENCES = frozenset((list, tuple, torch.Size))
 # Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
 _MOST_LENT_BYTES = 64 << 20
@@ -62,6 +61,7 @@ class FakeRun(TorchDispatchMode):
         self._plans: dict[tuple[Any, ...], Plan] = {}
         # Adopted tensors are kept, so that an id stays theirs for the whole run.
         self._adopted: dict[int, tuple[torch.Tensor, Ghost]] = {}
+        self._held = Ledger()  # theirs: no part of the live memory
         self._lent: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> Ghost:
@@ -70,7 +70,7 @@ class FakeRun(TorchDispatchMode):
         if found is not None:
             return found[1]
         spec = self._spec(tensor, dtype)
-        ghost = make_ghost(spec, Storage(spec.nbytes, None, name), values.constant(tensor, floats=not name))
+        ghost = make_ghost(spec, Storage(spec.nbytes, self._held, name), values.constant(tensor, floats=not name))
         if tensor.requires_grad:
             ghost.requires_grad_()
         if isinstance(tensor, torch.nn.Parameter):
@@ -98,6 +98,13 @@ class FakeRun(TorchDispatchMode):
                 lent = self._lent[id(tensor)] = (tensor, tensor.detach().clone())
         return lent[1]
 
+    def dismiss(self) -> Census:
+        """Let go of all ghosts; tells which of them something else still holds."""
+        self._adopted.clear()
+        self._lent.clear()
+        self.recorder.let_go()
+        return Census(self.recorder.ledger, self._held)
+
     def mark(self, tensor: Any, origin: int) -> int:
         """Let `origin` stand for an input among the producers of what reads it; one that it has already is kept."""
         if tensor.storage_.writer is None:
@@ -117,7 +124,7 @@ class FakeRun(TorchDispatchMode):
         spec = self.specs.of(tensor, self.device)
         if dtype is None or not tensor.dtype.is_floating_point:
             return spec
-        return self.specs.get(spec.shape, spec.stride, dtype, self.device, spec.sparse)
+        return self.specs.get(spec.shape, spec.stride, dtype, self.device)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -140,8 +147,6 @@ class FakeRun(TorchDispatchMode):
                 key.append(tuple(map(ids.index, ids)))
         elif not tensors:
             key.append(self.device)  # where a tensor made from nothing is made
-        if func is _LSTM_BACKWARD:
-            key.append(tuple(ghost.requires_grad for ghost in tensors))  # see `OpCall.wanted`
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
         if plan is None:
@@ -176,7 +181,7 @@ class FakeRun(TorchDispatchMode):
         if recorder.phase == "backward":
             for ghost in tensors:
                 storage = ghost.storage_
-                if storage.ledger is not None:
+                if storage.ledger is not self._held:
                     recorder.note_backward_read(id(storage), (storage.born, storage.nbytes))
         built = self._build(result, tensors) if type(result) is Output else self._build_all(result, tensors)
         for position in plan.writes:
@@ -235,7 +240,7 @@ class FakeRun(TorchDispatchMode):
 
     def _lift(self, constant: torch.Tensor) -> Any:
         """`torch.tensor(…)` in the forward: new memory, its content known."""
-        source = make_ghost(self.specs.of(constant, self.device), Storage(0, None), constant)
+        source = make_ghost(self.specs.of(constant, self.device), Storage(0, self._held), constant)
         return self.execute(torch.ops.aten.lift_fresh.default, source)
 
     def execute(self, func: Any, *args: Any, **kwargs: Any) -> Any:

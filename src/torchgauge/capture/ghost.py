@@ -6,7 +6,7 @@ memory share one `Storage`; when its last ghost dies it leaves the `Ledger`, whi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -15,44 +15,17 @@ from torchgauge.records import TensorSpec
 from torchgauge.strides import contiguous_stride, is_contiguous
 
 
-class Sparse(NamedTuple):
-    """Elements that a sparse tensor stores, and the bytes of their indices."""
-
-    stored: int
-    index_bytes: int
-
-
-def sparsity(tensor: torch.Tensor) -> Sparse | None:
-    """None for a dense tensor, and for layouts that do not tell."""
-    if tensor.layout is torch.sparse_coo:
-        return Sparse(tensor._values().numel(), tensor._indices().nbytes)
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return Sparse(tensor.values().numel(), tensor.crow_indices().nbytes + tensor.col_indices().nbytes)
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return Sparse(tensor.values().numel(), tensor.ccol_indices().nbytes + tensor.row_indices().nbytes)
-    return None
-
-
 class Spec:
     """The metadata of a tensor, one object per distinct value, so that comparing is comparing identities."""
 
-    __slots__ = ("device", "dtype", "nbytes", "record", "shape", "sparse", "stride")
+    __slots__ = ("device", "dtype", "nbytes", "record", "shape", "stride")
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        stride: tuple[int, ...],
-        dtype: torch.dtype,
-        device: torch.device,
-        sparse: Sparse | None = None,
-    ):
+    def __init__(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device):
         self.shape = shape
         self.stride = stride
         self.dtype = dtype
         self.device = device
-        self.sparse = sparse
-        told = None if sparse is not None or is_contiguous(shape, stride) else stride
-        self.record = TensorSpec(shape, dtype_name(dtype), told, *(sparse or ()))
+        self.record = TensorSpec(shape, dtype_name(dtype), None if is_contiguous(shape, stride) else stride)
         self.nbytes = self.record.distinct_bytes
 
 
@@ -62,39 +35,33 @@ class Specs:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Spec] = {}
 
-    def get(
-        self,
-        shape: tuple[int, ...],
-        stride: tuple[int, ...],
-        dtype: torch.dtype,
-        device: torch.device,
-        sparse: Sparse | None = None,
-    ) -> Spec:
-        key = (shape, stride, dtype, device, sparse)
+    def get(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Spec:
+        key = (shape, stride, dtype, device)
         spec = self._known.get(key)
         if spec is None:
-            spec = self._known[key] = Spec(shape, stride, dtype, device, sparse)
+            spec = self._known[key] = Spec(shape, stride, dtype, device)
         return spec
 
     def of(self, tensor: torch.Tensor, device: torch.device | None = None) -> Spec:
         """The spec of a tensor, as if it were on `device`."""
         if tensor.layout is not torch.strided:
             shape = tuple(tensor.shape)
-            return self.get(shape, contiguous_stride(shape), tensor.dtype, device or tensor.device, sparsity(tensor))
+            return self.get(shape, contiguous_stride(shape), tensor.dtype, device or tensor.device)
         return self.get(tuple(tensor.shape), tensor.stride(), tensor.dtype, device or tensor.device)
 
 
 class Ledger:
-    """Bytes alive at this moment, parameters and buffers left out."""
+    """Bytes alive at this moment, and the number of storages that they are in."""
 
-    __slots__ = ("live",)
+    __slots__ = ("count", "live")
 
     def __init__(self) -> None:
         self.live = 0
+        self.count = 0
 
 
 class Storage:
-    """Memory shared by one or more ghosts. `name` is set for parameters and buffers, which the ledger leaves out.
+    """Memory shared by one or more ghosts. `name` is set for parameters and buffers, which have a ledger of their own.
 
     `known` turns False when something unknown was written into it: the values its ghosts carry are void then.
     `assumed` marks values that were made up (balanced routing), not computed. `writer` is the index of the last op that
@@ -104,9 +71,7 @@ class Storage:
 
     __slots__ = ("assumed", "born", "known", "ledger", "name", "nbytes", "writer")
 
-    def __init__(
-        self, nbytes: int, ledger: Ledger | None, name: str = "", writer: int | None = None, born: int = -1
-    ) -> None:
+    def __init__(self, nbytes: int, ledger: Ledger, name: str = "", writer: int | None = None, born: int = -1) -> None:
         self.nbytes = nbytes
         self.ledger = ledger
         self.name = name
@@ -114,12 +79,12 @@ class Storage:
         self.born = born
         self.known = True
         self.assumed = False
-        if ledger is not None:
-            ledger.live += nbytes
+        ledger.live += nbytes
+        ledger.count += 1
 
     def __del__(self) -> None:
-        if self.ledger is not None:
-            self.ledger.live -= self.nbytes
+        self.ledger.live -= self.nbytes
+        self.ledger.count -= 1
 
 
 class Ghost(torch.Tensor):
@@ -174,6 +139,20 @@ class Ghost(torch.Tensor):
         if self.value is None or not self.storage_.known:
             raise DataDependent(asked_by)
         return self.value
+
+
+class Census:
+    """The ghosts of one run."""
+
+    def __init__(self, *ledgers: Ledger) -> None:
+        self._ledgers = ledgers
+
+    @property
+    def alive(self) -> bool:
+        return any(ledger.count for ledger in self._ledgers)
+
+    def counts(self, ghost: Ghost) -> bool:
+        return ghost.storage_.ledger in self._ledgers
 
 
 class Content:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchgauge.capture.twin import is_plain
 from torchgauge.source.signature import forward_signature
 
 
@@ -32,6 +33,9 @@ def _named_tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from _named_tensors(f"{name}.{field.name}", getattr(value, field.name, None))
+    elif is_plain(type(value)):  # a cache of keys and values
+        for attribute, item in getattr(value, "__dict__", {}).items():
+            yield from _named_tensors(f"{name}.{attribute}", item)
 
 
 def _positional_names(model: nn.Module) -> list[str]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
-from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name, sparsity
+from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.records import Allocation, OpRecord, Signature, TensorSpec
 from torchgauge.strides import is_contiguous
@@ -57,6 +58,11 @@ class Recorder:
         self._written: list[Content] | None = None
         # Autograd numbers its nodes; the number tells in which module a backward op's forward ran.
         self._path_of_node: dict[int, str] = {}
+
+    def let_go(self) -> None:
+        """Forget the model: frames of an error may hold the recorder for longer than the run lasts."""
+        self._paths, self.failure = ModulePaths(nn.Module()), None
+        self.original_of = lambda module: module
 
     def record(self, signature: Signature, weights: tuple[str, ...], producers: tuple[int | None, ...]) -> None:
         path = self._attribute(weights) if self._train else self.path
@@ -168,8 +174,6 @@ def describe_value(value: Any) -> Any:
 
 def spec_of_real(tensor: torch.Tensor) -> TensorSpec:
     shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
-    if tensor.layout is not torch.strided:
-        return TensorSpec(shape, dtype, None, *(sparsity(tensor) or ()))
-    if is_contiguous(shape, tensor.stride()):
+    if tensor.layout is not torch.strided or is_contiguous(shape, tensor.stride()):
         return TensorSpec(shape, dtype)
     return TensorSpec(shape, dtype, tensor.stride())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import threading
 from collections.abc import Callable, Iterable
@@ -14,11 +15,12 @@ from torch import nn
 
 from torchgauge.capture.assemble import module_records, param_records
 from torchgauge.capture.calls import watch_modules
-from torchgauge.capture.failures import call_model
+from torchgauge.capture.failures import call_model, let_go
 from torchgauge.capture.fake import FakeRun
 from torchgauge.capture.ghost import Storage, make_ghost
 from torchgauge.capture.given import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
+from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.memory_access import memory_lent
 from torchgauge.capture.misfit import Misfit, fitting_input, shape_text
 from torchgauge.capture.paths import ModulePaths, unwrap
@@ -71,7 +73,8 @@ class Request:
 def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
     """Run the model on the first candidate that works. The model is left as it was, whatever happens."""
     with _one_at_a_time, no_collections(), undisturbed(model):
-        return _first_that_runs(unwrap(model), candidates, request)
+        # A context variable that the forward sets is set in a copy of the context.
+        return contextvars.copy_context().run(_first_that_runs, unwrap(model), candidates, request)
 
 
 def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
@@ -96,8 +99,10 @@ def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request:
             reason = f"{shape_text(fits)}, found by trying: {wanted}"
             return _see(model, replace(fits, reason=reason), request)
     hint = "" if fits is None else f". An input of {shape_text(fits)} fits"
+    if tried == 1 and hint:
+        raise ForwardError(f"{first}{hint}", module=first.module, misfit=first.misfit) from first
     if tried == 1:
-        raise first if not hint else ForwardError(f"{first}{hint}", module=first.module, misfit=first.misfit) from first
+        raise first  # `from` itself it would lose its cause
     advice = f"{tried} inputs were tried, this is the first; give yours with input_size=, inputs= or --input"
     raise ForwardError(f"{first} ({advice})", module=first.module) from first
 
@@ -169,11 +174,26 @@ def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | Non
 
 
 def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Seen:
+    leftovers = Leftovers()
+    try:
+        seen = _on_ghosts(model, candidate, request, leftovers, assume=assume)
+    except BaseException as error:
+        let_go(error)
+        leftovers.release()
+        raise
+    remarks = leftovers.release()
+    return replace(seen, run=replace(seen.run, warnings=(*seen.run.warnings, *remarks))) if remarks else seen
+
+
+def _on_ghosts(
+    model: nn.Module, candidate: Candidate, request: Request, leftovers: Leftovers, *, assume: bool = False
+) -> Seen:
     copier = Copier()
     with prepared(model, train=request.train, copier=copier) as twin:
         paths = ModulePaths(twin)
         recorder = Recorder(paths, train=request.train, original_of=copier.original_of)
         run = FakeRun(recorder, request.device, assume=assume)
+        leftovers.watch(run, copier.code)
         swap_tensors(paths, run, request.dtype)
         params = param_records(paths, lambda tensor: run.adopt(tensor).spec.record)
         admit = Copier(lambda tensor: run.admit(tensor, dtype=request.dtype))

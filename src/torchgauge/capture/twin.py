@@ -43,7 +43,7 @@ _UNUSED = frozenset(
 )
 # Of the standard library's classes only those that hold other people's data: copying a logger would copy all loggers.
 _RECORDS = (types.SimpleNamespace, Namespace, UserDict, UserList)
-_CONTAINERS = (dict, list, set, deque, tuple, frozenset)
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque, frozenset)
 _BASES: tuple[Any, ...] = (OrderedDict, defaultdict, dict, list, set, deque, object)
 
 Change = Callable[[torch.Tensor], Any]
@@ -57,6 +57,7 @@ class Copier:
         self._copies: dict[int, Any] = {}
         self._originals: dict[int, Any] = {}  # by the id of the copy; keeps them, so that an id stays theirs
         self._objects = 0
+        self.code: set[Any] = set()  # classes of modules, and functions that they hold
 
     def original_of(self, duplicate: Any) -> Any:
         return self._originals.get(id(duplicate), duplicate)
@@ -81,6 +82,7 @@ class Copier:
             same = owner is value.__self__ and function is value.__func__
             return value if same else types.MethodType(function, owner)
         if kind is types.FunctionType:
+            self.code.add(value)
             return self._function(value)
         if kind is weakref.ref:
             target = value()
@@ -88,7 +90,7 @@ class Copier:
             return value if twin is None else weakref.ref(twin)
         if _is_small_array(value):
             return self._note(value, value.copy())
-        return self._object(value) if _is_plain(kind) else value
+        return self._object(value) if is_plain(kind) else value
 
     def _note(self, original: Any, duplicate: Any) -> Any:
         self._copies[id(original)] = duplicate
@@ -102,6 +104,7 @@ class Copier:
         while waiting:
             module = waiting.pop()
             if id(module) not in self._copies:
+                self.code.add(type(module))
                 made.append((module, self._note(module, _blank(_finalizer_free(type(module))))))
                 if not isinstance(module, torch.jit.ScriptModule):
                     waiting += [child for child in module._modules.values() if child is not None]
@@ -124,31 +127,34 @@ class Copier:
                     target[name] = OrderedDict()
                 else:
                     target[name] = self.copy(value)
-        for slot in _slots(type(original)):
+        for slot in slots(type(original)):
             try:
                 slot.__set__(duplicate, self.copy(slot.__get__(original)))
             except AttributeError:  # never set
                 continue
         if isinstance(original, dict):
-            base = OrderedDict if isinstance(original, OrderedDict) else dict
-            for key, value in original.items():
+            # By the methods of the base: those of the class itself may load models, or set attributes.
+            base: Any = OrderedDict if isinstance(original, OrderedDict) else dict
+            for key, value in base.items(original):
                 base.__setitem__(duplicate, self.copy(key), self.copy(value))
             if isinstance(original, defaultdict):
                 duplicate.default_factory = self.copy(original.default_factory)
         elif isinstance(original, list):
-            list.extend(duplicate, [self.copy(item) for item in original])
+            list.extend(duplicate, [self.copy(item) for item in list.__iter__(original)])
         elif isinstance(original, set):
-            set.update(duplicate, [self.copy(item) for item in original])
+            set.update(duplicate, [self.copy(item) for item in set.__iter__(original)])
         elif isinstance(original, deque):
-            deque.__init__(duplicate, [self.copy(item) for item in original], original.maxlen)
+            deque.__init__(duplicate, [self.copy(item) for item in deque.__iter__(original)], original.maxlen)
 
     def _container(self, value: Any) -> Any:
         kind = type(value)
-        if len(value) > LONGEST_CONTAINER:
+        base = next(base for base in _CONTAINERS if isinstance(value, base))
+        if base.__len__(value) > LONGEST_CONTAINER:
             return value
         if isinstance(value, tuple | frozenset):
-            items = [self.copy(item) for item in value]
-            if all(item is old for item, old in zip(items, value, strict=True)):
+            old = list(base.__iter__(value))
+            items = [self.copy(item) for item in old]
+            if all(map(_is, items, old)):
                 return value
             duplicate = _rebuilt(kind, items)
             if hasattr(value, "__dict__"):
@@ -170,7 +176,7 @@ class Copier:
 
     def _object(self, value: Any) -> Any:
         # One without state is a sentinel, known by its identity.
-        has_state = bool(getattr(value, "__dict__", None)) or bool(_slots(type(value)))
+        has_state = bool(getattr(value, "__dict__", None)) or bool(slots(type(value)))
         self._objects += 1
         if not has_state or self._objects > MOST_OBJECTS:
             return value
@@ -255,7 +261,7 @@ def _finalizer_free(kind: type) -> type:
     return type(kind.__name__, (kind,), {"__del__": lambda self: None}) if hasattr(kind, "__del__") else kind
 
 
-def _slots(kind: type) -> list[Any]:
+def slots(kind: type) -> list[Any]:
     found = _slots_of.get(kind)
     if found is None:
         found = [d for base in kind.__mro__ for d in vars(base).values() if type(d) is types.MemberDescriptorType]
@@ -263,7 +269,7 @@ def _slots(kind: type) -> list[Any]:
     return found
 
 
-def _is_plain(kind: type) -> bool:
+def is_plain(kind: type) -> bool:
     """Whether all that an instance is lies in its attributes, and it stands for nothing but itself."""
     found = _plain.get(kind)
     if found is None:

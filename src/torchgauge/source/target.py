@@ -14,6 +14,7 @@ from torchgauge.errors import UsageError
 from torchgauge.records import TargetRecord
 from torchgauge.source import huggingface, python_code, timm_models, torchvision_models
 from torchgauge.source.building import Recipe
+from torchgauge.source.held_model import find_model
 from torchgauge.source.layers import class_names
 from torchgauge.source.opened import Opening, Progress, Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
@@ -34,16 +35,17 @@ def resolve(
 
     `code` builds the model of bare weights. Nothing in a file is executed unless `allow_pickle`.
     """
-    is_live = isinstance(target, nn.Module) or is_program(target)
+    held = None if isinstance(target, str | type) or is_program(target) else find_model(target)
+    is_live = held is not None or is_program(target)
     if code is not None and (is_live or not is_file(target)):
         raise UsageError("code (--as) is for a file or folder of weights: this target is code itself")
     if is_program(target):
         from torchgauge.source.exported import from_program
 
         return Source(from_program(target), TargetRecord(name or "ExportedProgram", "exported"))
-    if isinstance(target, nn.Module):
-        kind = "torchscript" if isinstance(target, ScriptModule) else "module"
-        return Source(target, TargetRecord(name or class_names(target)[0], kind))
+    if held is not None:
+        kind = "torchscript" if isinstance(held.model, ScriptModule) else "module"
+        return Source(held.model, TargetRecord(name or class_names(held.model)[0], kind), warnings=held.warnings)
     if not isinstance(target, str):
         raise UsageError(f"a target is a model or a text, not {_describe(target)}; the forms are: {FORMS}")
     joined = None if code is None else resolve(code)

@@ -1,0 +1,331 @@
+"""Ghosts that outlive their run: a forward may keep tensors in a global, a class or a cache, where they do harm.
+
+What the model and its inputs hold is a copy (`twin.py`) and dies with the run. Of the rest, the variables that the
+model's code can name are noted beforehand. Only where ghosts are alive after the run is searched for who holds them:
+each holder gets back what it held. Where that is not known the ghost is taken out, and the report says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import threading
+import types
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.ghost import Ghost
+from torchgauge.capture.twin import is_plain, slots
+
+_CONTAINERS = (dict, list, set, deque)
+_PLAIN_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, set, deque))  # others may have a `len` that works
+_INERT = frozenset(
+    (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, str, int, float, bool, type(None), tuple)
+)
+# Their variables are not a model's to write to.
+_LIBRARIES = frozenset((*sys.stdlib_module_names, "torch", "torchgauge", "numpy", "scipy"))
+_LONGEST_CONTAINER = 10_000
+_ROUNDS = 4
+_EMPTY = object()  # what a cell without content holds
+
+Poisoned = dict[int, Any]  # by id: what must not stay
+
+
+class Variables:
+    """What the variables that a model's code names hold at this moment: globals, attributes of classes and of Python
+    modules, closures; of the containers and plain objects in them, what those hold."""
+
+    def __init__(self, starts: Iterable[Any]) -> None:
+        # By the id of a holder: the holder, kept so that its id stays its own, and a copy of what it holds.
+        self._before: dict[int, tuple[Any, Any]] = {}
+        self._namespaces: dict[int, dict[str, Any]] = {}
+        for start in starts:
+            reach = _reach(start)
+            for namespace, names in reach.names:
+                before = self._namespaces.setdefault(id(namespace), {})
+                for name in names:
+                    before[name] = value = namespace.get(name, _EMPTY)
+                    if type(value) not in _INERT:
+                        self._note(value)
+                self._before[id(namespace)] = (namespace, before)
+            for cell in reach.cells:
+                self._before[id(cell)] = (cell, _content(cell))
+                self._note(_content(cell))
+
+    def _note(self, value: Any) -> None:
+        kind = type(value)
+        if id(value) in self._before:
+            return
+        if kind in _PLAIN_CONTAINERS:
+            if len(value) <= _LONGEST_CONTAINER:
+                self._before[id(value)] = (value, dict(value) if isinstance(value, dict) else list(value))
+        elif is_plain(kind) or kind is threading.local:
+            attributes = getattr(value, "__dict__", None)
+            if attributes is not None:
+                self._before[id(value)] = self._before[id(attributes)] = (attributes, dict(attributes))
+
+    def knows(self, holder: Any) -> bool:
+        return id(holder) in self._before
+
+    def restore(self, holder: Any, poisoned: Poisoned) -> list[str]:
+        """Give a holder that is known what it held. What it held before and is poisoned now is looked into."""
+        holder, before = self._before[id(holder)]
+        held = [before] if type(holder) is types.CellType else before.values() if isinstance(before, dict) else before
+        remarks = [text for value in held if id(value) in poisoned for text in take_out(value, poisoned)]
+        if type(holder) is types.CellType:
+            _set_content(holder, before)
+        elif id(holder) in self._namespaces:
+            # Only what is poisoned: a flag set in the run may stand for what cannot be undone (a library is loaded).
+            for name in [name for name, value in holder.items() if id(value) in poisoned and name in before]:
+                _bind(holder, name, before[name])
+            remarks += take_out(holder, poisoned)  # what the code does not name in so many words
+        else:
+            holder.clear()
+            holder.update(before) if isinstance(holder, dict | set) else holder.extend(before)
+        return remarks
+
+
+class Reach:
+    """The variables that the forward of a class, or a function, can name: itself or in what it calls by name."""
+
+    def __init__(self, start: Any) -> None:
+        self._names: dict[int, tuple[dict[str, Any], dict[str, None]]] = {}
+        self._cells: dict[int, types.CellType] = {}
+        seen: set[int] = set()
+        bases = [base for base in getattr(start, "__mro__", ()) if not _is_library(base.__module__)]
+        waiting: list[Any] = [start, *(vars(base).get(name) for base in bases for name in ("forward", "__call__"))]
+        while waiting and len(seen) < _MOST_FUNCTIONS:
+            function = _plain_function(waiting.pop())
+            if function is None or id(function) in seen or _is_library(function.__module__ or ""):
+                continue
+            seen.add(id(function))
+            named = _code_names(function.__code__)
+            places = [function.__globals__, *map(_namespace, bases)]
+            for name in named:
+                value = function.__globals__.get(name)
+                if isinstance(value, types.ModuleType) and not _is_library(value.__name__):
+                    places.append(vars(value))
+                elif isinstance(value, type) and not _is_library(value.__module__):
+                    places += [_namespace(base) for base in value.__mro__ if not _is_library(base.__module__)]
+            for place in places:
+                for name in named & place.keys():
+                    value = place[name]
+                    waiting.append(value)
+                    if type(value) not in _FIXED:
+                        self._names.setdefault(id(place), (place, {}))[1][name] = None
+            for cell in function.__closure__ or ():
+                self._cells[id(cell)] = cell
+                waiting.append(_content(cell))
+        self.names = [(place, tuple(names)) for place, names in self._names.values()]
+        self.cells = list(self._cells.values())
+
+
+# What a name that has one of these keeps.
+_FIXED = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    type,
+    property,
+    classmethod,
+    staticmethod,
+    str,
+)
+_MOST_FUNCTIONS = 2_000
+_reach_of: weakref.WeakKeyDictionary[Any, Reach] = weakref.WeakKeyDictionary()
+
+
+def _reach(start: Any) -> Reach:
+    found = _reach_of.get(start)
+    if found is None:
+        found = _reach_of[start] = Reach(start)
+    return found
+
+
+def _plain_function(value: Any) -> types.FunctionType | None:
+    """The function of a method, property or cache."""
+    for name in ("__func__", "fget", "__wrapped__"):
+        inner = getattr(value, name, None) if type(value) is not types.FunctionType else None
+        value = value if inner is None else inner
+    return value if type(value) is types.FunctionType else None
+
+
+def _code_names(code: types.CodeType) -> set[str]:
+    """Names of globals and attributes, also those of functions inside."""
+    inner = [_code_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in _LIBRARIES
+
+
+def _namespace(kind: type) -> Any:
+    """The dict of a class itself; `vars` gives a view of it."""
+    return gc.get_referents(vars(kind))[0]
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY
+
+
+def _set_content(cell: types.CellType, content: Any) -> None:
+    if content is _EMPTY:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = content
+
+
+def _bind(namespace: dict[str, Any], name: str, value: Any) -> None:
+    """Of a class through the class, which remembers where its attributes are found."""
+    owner = _owner(namespace)
+    if isinstance(owner, type):
+        type.__delattr__(owner, name) if value is _EMPTY else type.__setattr__(owner, name, value)
+    elif value is _EMPTY:
+        del namespace[name]
+    else:
+        namespace[name] = value
+
+
+def _owner(attributes: Any) -> Any:
+    """The module, class or object whose attributes a dict holds."""
+    for each in gc.get_referrers(attributes):
+        if isinstance(each, type) and _namespace(each) is attributes:
+            return each
+        if not isinstance(each, (*_CONTAINERS, type)) and getattr(each, "__dict__", None) is attributes:
+            return each
+    return None
+
+
+class Leftovers:
+    """What is left of a run on ghosts, and how it is got rid of."""
+
+    def __init__(self) -> None:
+        self._run: FakeRun | None = None
+
+    def watch(self, run: FakeRun, starts: Iterable[Any]) -> None:
+        """Of a model with these classes of modules and functions; before any of them is called."""
+        self._run, self._variables = run, Variables(starts)
+
+    def release(self) -> list[str]:
+        """To be called when nothing of ours holds a ghost any more; says what could not be restored for certain."""
+        if self._run is None:
+            return []
+        census = self._run.dismiss()
+        self._run = None
+        if not census.alive:
+            return []
+        # Made since the run began, as nobody collects; or a container that was empty until then.
+        young = set(map(id, gc.get_objects(generation=0)))
+        gc.collect(0)  # cycles of the run itself
+        remarks: dict[str, None] = {}
+        for _ in range(_ROUNDS):
+            if not census.alive:
+                break
+            ghosts = [each for each in gc.get_objects() if type(each) is Ghost and census.counts(each)]
+            found = self._take_out(ghosts, young)
+            if found is None:  # held by nothing but the frames of an error
+                break
+            remarks |= dict.fromkeys(found)
+            del ghosts
+            if census.alive:
+                gc.collect()
+        if census.alive:
+            remarks["tensors of the analysis are still held somewhere: the forward may have started a thread"] = None
+        return list(remarks)
+
+    def _take_out(self, ghosts: list[Any], young: set[int]) -> list[str] | None:
+        """Climb from the ghosts through what was made in the run to what was there before, and undo it there; None
+        where nothing is found that could be undone."""
+        poisoned = {id(ghost): ghost for ghost in ghosts}
+        own = {id(ghosts), id(poisoned)}
+        frontier, holders = ghosts, list[Any]()
+        while frontier:
+            above: list[Any] = []
+            for holder in gc.get_referrers(*frontier):
+                if id(holder) in own or id(holder) in poisoned or type(holder) is types.FrameType:
+                    continue
+                if type(holder).__module__.startswith("torchgauge."):  # someone of ours observes the run
+                    continue
+                is_new = id(holder) in young and not self._variables.knows(holder)
+                (above if is_new else holders).append(holder)
+            poisoned |= {id(holder): holder for holder in above}
+            own |= {id(above), id(holders)}
+            frontier = above
+        if not holders:  # only the frames of a caller know what holds them: it stays, without them
+            holders = [each for each in poisoned.values() if isinstance(each, _CONTAINERS)]
+            poisoned = {id(ghost): ghost for ghost in ghosts}
+            if not holders:
+                return None
+        remarks: list[str] = []
+        for holder in holders:
+            known = self._variables.knows(holder)
+            remarks += self._variables.restore(holder, poisoned) if known else take_out(holder, poisoned)
+        return remarks
+
+
+def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
+    """Remove what is poisoned from a holder of which is not known what it held before; says from where."""
+    if isinstance(holder, functools._lru_cache_wrapper):
+        holder.cache_clear()
+        return []
+    if isinstance(holder, list | set | deque):
+        kept = [item for item in holder if id(item) not in poisoned]
+        holder.clear()
+        holder.update(kept) if isinstance(holder, set) else holder.extend(kept)
+        return [_removed(f"a {type(holder).__name__}")]
+    if type(holder) is types.CellType:
+        holder.cell_contents = None
+        return [_removed("a closure")]
+    owner = _owner(holder) if isinstance(holder, dict) else holder
+    if isinstance(holder, dict) and owner is None:
+        names = [key for key, value in holder.items() if id(value) in poisoned or id(key) in poisoned]
+        for key in names:
+            del holder[key]
+        return [_removed(f"a {type(holder).__name__} ({', '.join(map(repr, names))[:80]})")]
+    remarks = []
+    attributes = holder if isinstance(holder, dict) else dict(_attributes(holder))
+    for name, value in list(attributes.items()):
+        if id(value) not in poisoned:
+            continue
+        if isinstance(value, _CONTAINERS):  # it may have been there, empty
+            remarks += take_out(value, poisoned)
+        else:
+            _forget(owner, name)
+            kind = owner if isinstance(owner, type | types.ModuleType) else type(owner)
+            remarks.append(_removed(f"{kind.__name__}.{name}"))
+    if not remarks:  # it cannot be changed, so what it holds was there before (the default of an argument)
+        for value in gc.get_referents(holder):
+            if id(value) in poisoned and isinstance(value, _CONTAINERS):
+                remarks += take_out(value, {key: each for key, each in poisoned.items() if each is not value})
+    return remarks
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from getattr(value, "__dict__", {}).items()
+    for slot in slots(type(value)):
+        if hasattr(value, slot.__name__):
+            yield slot.__name__, slot.__get__(value)
+
+
+def _forget(owner: Any, name: str) -> None:
+    """A class attribute shows again; else None, which is how a variable for something to be kept begins."""
+    if isinstance(owner, type):
+        type.__setattr__(owner, name, None)
+    elif hasattr(type(owner), name) and name in getattr(owner, "__dict__", {}):
+        del owner.__dict__[name]
+    elif name in getattr(owner, "__dict__", {}):
+        owner.__dict__[name] = None
+    else:
+        object.__setattr__(owner, name, None)
+
+
+def _removed(place: str) -> str:
+    return f"the forward kept tensors of the analysis in {place}: they were removed, what was there before is not known"
