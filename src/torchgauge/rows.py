@@ -157,9 +157,12 @@ def _shapes(specs: Any) -> list[list[int]]:
 
 
 def _plain(value: Any) -> Any:
-    """A nested structure as JSON: a tensor becomes {shape, dtype}, with its stride where it is not contiguous."""
+    """A nested structure as JSON: a tensor becomes {shape, dtype}, with its stride where it is not contiguous
+    and with what it stores where it is sparse."""
     if isinstance(value, TensorSpec):
         plain: dict[str, Any] = {"shape": list(value.shape), "dtype": value.dtype}
+        if value.stored is not None:
+            return plain | {"stored": value.stored, "index_bytes": value.index_bytes}
         return plain if value.stride is None else plain | {"stride": list(value.stride)}
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}

@@ -170,13 +170,19 @@ def _signature(row: Mapping[str, Any]) -> Signature:
 
 def _spec(row: Mapping[str, Any]) -> TensorSpec:
     stride = row.get("stride")
-    return TensorSpec(tuple(row["shape"]), row["dtype"], None if stride is None else tuple(stride))
+    return TensorSpec(
+        tuple(row["shape"]),
+        row["dtype"],
+        None if stride is None else tuple(stride),
+        row.get("stored"),
+        row.get("index_bytes", 0),
+    )
 
 
 def _structure(value: Any) -> Any:
     """The inverse of the view's plain form: an object with just a shape and a type is a tensor."""
     if isinstance(value, dict):
-        if value.keys() in ({"shape", "dtype"}, {"shape", "dtype", "stride"}):
+        if {"shape", "dtype"} <= value.keys() <= {"shape", "dtype", "stride", "stored", "index_bytes"}:
             return _spec(conform(value, Tensor, "the tensors that a module was given"))
         return {key: _structure(item) for key, item in value.items()}
     if isinstance(value, list):

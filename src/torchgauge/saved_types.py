@@ -38,6 +38,8 @@ class Tensor(TypedDict):
     shape: Shape
     dtype: str
     stride: NotRequired[list[int] | None]
+    stored: NotRequired[Count | None]
+    index_bytes: NotRequired[Count]
 
 
 Spec = Annotated[Tensor, _STRIDES]
@@ -92,10 +94,19 @@ class Run(TypedDict):
     step: NotRequired[Step | None]
 
 
+_NAMES_ASSUMED = Rule(
+    lambda values: (
+        isinstance(values.get("assumed", []), list | tuple)
+        and all(isinstance(v, str) for v in values.get("assumed", []))
+    ),
+    "hyperparameters, with a list of the names of those that are assumed",
+)
+
+
 class Architecture(TypedDict):
     family: str | None
     layer_counts: dict[str, Count]
-    hyperparameters: dict[str, Any]
+    hyperparameters: Annotated[dict[str, Any], _NAMES_ASSUMED]
 
 
 class Module(TypedDict):
@@ -613,7 +624,7 @@ class Basis(TypedDict):
 
 class Series(TypedDict):
     t_s: list[float]
-    values: list[float | None]
+    values: list[float]
 
 
 class Ends(TypedDict):
@@ -652,7 +663,7 @@ class Attribution(TypedDict, total=False):
     refused: list[Refused]
 
 
-class Carbon(TypedDict, total=False):
+class Carbon(TypedDict):
     country: str | None
     place: str | None
     g_per_kwh: float
@@ -661,8 +672,11 @@ class Carbon(TypedDict, total=False):
     pue: float
     boundary: str
     rate_per_s: float
-    grams_per_1000: float | Figures | None
-    grams_per_year: float | Figures | None
+    assumed: NotRequired[str | None]
+    grams_per_1000: NotRequired[Figure]
+    grams_per_year: NotRequired[Figure]
+    estimated_grams_per_1000: NotRequired[Range | None]
+    estimated_grams_per_year: NotRequired[Range | None]
 
 
 class Best(TypedDict):
@@ -874,12 +888,19 @@ def _has_root(modules: list[dict[str, Any]]) -> bool:
     return "" in paths and len(set(paths)) == len(paths)
 
 
+def _are_linked(ops: list[dict[str, Any]]) -> bool:
+    known = {op["index"] for op in ops}
+    return len(known) == len(ops) and all(
+        known.issuperset(p for p in op.get("producers", ()) if p is not None) for op in ops
+    )
+
+
 class Document(Common):
     """What an analysis saves."""
 
     inputs: list[Annotated[Input, _STRIDES]]
     modules: Annotated[list[Module], Rule(_has_root, "modules with different paths, one of them the root")]
-    ops: list[Op]
+    ops: Annotated[list[Op], Rule(_are_linked, "ops with different indices, read from by those that are there")]
     parameters: list[Annotated[Parameter, _STRIDES]]
     measurements: NotRequired[Measurements | None]
     trace: NotRequired[Trace | None]

@@ -93,7 +93,9 @@ def test_backward_costs_one_forward_per_kind_of_gradient() -> None:
     both = cost("aten::_cudnn_rnn_backward", **arguments, output_mask=[True, True, True, True])
     inputs = cost("aten::_cudnn_rnn_backward", **arguments, output_mask=[True, False, False, False])
     assert (both.macs, both.flops) == (2 * forward, 4 * forward + ROWS * HIDDEN * 22)
-    assert inputs.macs == forward
+    assert inputs.macs == forward - BATCH * 16 * HIDDEN  # nothing before the first step wants a gradient
+    weights_only = cost("aten::_cudnn_rnn_backward", **arguments, output_mask=[False, False, False, True])
+    assert weights_only.macs == 2 * forward - ROWS * 16 * INPUT - BATCH * 16 * HIDDEN
 
 
 def test_a_cell_is_one_step() -> None:

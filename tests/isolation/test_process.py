@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -122,6 +123,16 @@ def test_text_for_a_stream_without_a_file_is_written_by_the_parent(capsys: pytes
 
     run_isolated(speak, limits=LIMITS, subject="x")
     assert capsys.readouterr().out == "inside é\n"
+
+
+def test_text_reaches_a_stream_that_was_replaced_by_a_file(tmp_path: Path) -> None:
+    def speak() -> bytes:
+        print("inside")
+        return b""
+
+    with (tmp_path / "out").open("w") as replaced, redirect_stdout(replaced):
+        run_isolated(speak, limits=LIMITS, subject="x")
+    assert (tmp_path / "out").read_text() == "inside\n"
 
 
 def test_the_parent_writes_the_files_that_were_asked_for(tmp_path: Path) -> None:

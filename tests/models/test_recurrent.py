@@ -123,3 +123,47 @@ def test_real_and_meta_parameters_give_the_same_figures(kind: Kind, options: dic
     layer = kind(INPUTS, HIDDEN, **options)
     real = analyze_checked(layer, input_size=(STEPS, BATCH, INPUTS))
     assert_same_figures(real, analyze_checked(layer.to("meta"), input_size=(STEPS, BATCH, INPUTS)))
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning")
+@pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
+@pytest.mark.parametrize("wants_input", [False, True])
+def test_training_an_lstm_costs_the_same_with_and_without_onednn(
+    layers: int, bidirectional: bool, wants_input: bool
+) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(6, 8) if wants_input else nn.Identity()
+            self.lstm = nn.LSTM(8 if wants_input else 6, 8, layers, bidirectional=bidirectional)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lstm(self.first(x))[0]
+
+    found = []
+    for enabled in (True, False):
+        with torch.backends.mkldnn.flags(enabled=enabled):
+            found.append(tg.analyze(Net(), input_size=(5, 3, 6), mode="train", advice=False))
+    used, written_out = ({row.op for row in run.ops} for run in found)
+    if "aten::mkldnn_rnn_layer" not in used:
+        pytest.skip("this torch has no oneDNN")
+    assert "aten::mkldnn_rnn_layer" not in written_out
+    assert found[0].totals.macs == found[1].totals.macs
+
+
+@pytest.mark.parametrize(
+    "sizes", [(5, 3, 8, 16), (50, 32, 64, 64), (5, 3, 640, 16), (37, 13, 77, 99), (20, 8, 256, 256)]
+)
+def test_the_workspace_of_onednn_is_what_it_allocates(sizes: tuple[int, int, int, int]) -> None:
+    steps, batch, features, units = sizes
+    lstm = nn.LSTM(features, units)
+    found = tg.analyze(lstm, input_size=(steps, batch, features), mode="train", advice=False)
+    forward = next((row for row in found.ops if row.op == "aten::mkldnn_rnn_layer"), None)
+    if forward is None:
+        pytest.skip("this torch has no oneDNN")
+    weights = [weight.detach() for weight in lstm.parameters()]
+    state = torch.zeros(batch, units)
+    real = torch.ops.aten.mkldnn_rnn_layer(
+        torch.zeros(steps, batch, features), *weights, state, state, False, [], 2, units, 1, True, False, False, True
+    )
+    assert forward.output_shapes[3] == list(real[3].shape)

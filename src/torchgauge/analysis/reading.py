@@ -26,6 +26,9 @@ Found = TypeVar("Found", bound=Analysis)
 
 # A document's numbers and texts take several times its size once they are Python objects (measured: 5 to 8).
 _OBJECTS_PER_BYTE = 8
+# Packages that take seconds to import. A reader's imports end with it: what one needed, the next finds imported.
+_PACKAGES = ("timm", "torchvision", "transformers")
+_imported_by_readers: set[str] = set()
 
 
 def needs_isolation(target: Any, allow_pickle: bool) -> bool:
@@ -38,6 +41,10 @@ def prepare_reader(*, torch: bool, weights: bool) -> bool:
     here, so that a fork may use its threads."""
     is_new = sys.modules.get("torch") is None
     if torch:
+        from torchgauge.source.packages import import_optional
+
+        for name in sorted(_imported_by_readers - sys.modules.keys()):
+            import_optional(name, "reading files")
         import torchgauge.capture
         import torchgauge.source
         import torchgauge.source.architecture
@@ -88,6 +95,7 @@ def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_ro
     if sends_rows:
         options["on_row"] = lambda row: ask_parent("row", json_line(row).encode())
     found = job(**options)
+    ask_parent("imported", packages=[name for name in _PACKAGES if name in sys.modules])
     return json_line(Analysis.to_dict(found)).encode()
 
 
@@ -125,7 +133,11 @@ def needs_fresh_torch(mode: str | None, device: Any) -> bool:
 
 def reader_services() -> dict[str, Service]:
     """What this process does for a reader of files."""
-    return {"compile": _compile_kernel, "accelerator": _name_accelerator}
+    return {"compile": _compile_kernel, "accelerator": _name_accelerator, "imported": _note_packages}
+
+
+def _note_packages(message: Message) -> None:
+    _imported_by_readers.update(name for name in _PACKAGES if name in message.facts["packages"])
 
 
 def _name_accelerator(message: Message) -> dict[str, Any]:

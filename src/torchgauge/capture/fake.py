@@ -23,6 +23,7 @@ from torchgauge.records import Allocation
 # Types whose equality says all about them. A number's type is part of the key: 2 and 2.0 promote differently.
 _NUMBERS = frozenset((int, float, bool, complex))
 _ATOMS = frozenset((type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format))
+_LSTM_BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
 _SEQUENCES = frozenset((list, tuple, torch.Size))
 # Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
 _MOST_LENT_BYTES = 64 << 20
@@ -124,7 +125,7 @@ class FakeRun(TorchDispatchMode):
         spec = self.specs.of(tensor, self.device)
         if dtype is None or not tensor.dtype.is_floating_point:
             return spec
-        return self.specs.get(spec.shape, spec.stride, dtype, self.device)
+        return self.specs.get(spec.shape, spec.stride, dtype, self.device, spec.sparse)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -147,6 +148,8 @@ class FakeRun(TorchDispatchMode):
                 key.append(tuple(map(ids.index, ids)))
         elif not tensors:
             key.append(self.device)  # where a tensor made from nothing is made
+        if func is _LSTM_BACKWARD:
+            key.append(tuple(ghost.requires_grad for ghost in tensors))  # see `OpCall.wanted`
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
         if plan is None:

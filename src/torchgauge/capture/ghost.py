@@ -6,7 +6,7 @@ memory share one `Storage`; when its last ghost dies it leaves the `Ledger`, whi
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -15,17 +15,44 @@ from torchgauge.records import TensorSpec
 from torchgauge.strides import contiguous_stride, is_contiguous
 
 
+class Sparse(NamedTuple):
+    """Elements that a sparse tensor stores, and the bytes of their indices."""
+
+    stored: int
+    index_bytes: int
+
+
+def sparsity(tensor: torch.Tensor) -> Sparse | None:
+    """None for a dense tensor, and for layouts that do not tell."""
+    if tensor.layout is torch.sparse_coo:
+        return Sparse(tensor._values().numel(), tensor._indices().nbytes)
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return Sparse(tensor.values().numel(), tensor.crow_indices().nbytes + tensor.col_indices().nbytes)
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return Sparse(tensor.values().numel(), tensor.ccol_indices().nbytes + tensor.row_indices().nbytes)
+    return None
+
+
 class Spec:
     """The metadata of a tensor, one object per distinct value, so that comparing is comparing identities."""
 
-    __slots__ = ("device", "dtype", "nbytes", "record", "shape", "stride")
+    __slots__ = ("device", "dtype", "nbytes", "record", "shape", "sparse", "stride")
 
-    def __init__(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device):
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        stride: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        sparse: Sparse | None = None,
+    ):
         self.shape = shape
         self.stride = stride
         self.dtype = dtype
         self.device = device
-        self.record = TensorSpec(shape, dtype_name(dtype), None if is_contiguous(shape, stride) else stride)
+        self.sparse = sparse
+        told = None if sparse is not None or is_contiguous(shape, stride) else stride
+        self.record = TensorSpec(shape, dtype_name(dtype), told, *(sparse or ()))
         self.nbytes = self.record.distinct_bytes
 
 
@@ -35,18 +62,25 @@ class Specs:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Spec] = {}
 
-    def get(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Spec:
-        key = (shape, stride, dtype, device)
+    def get(
+        self,
+        shape: tuple[int, ...],
+        stride: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        sparse: Sparse | None = None,
+    ) -> Spec:
+        key = (shape, stride, dtype, device, sparse)
         spec = self._known.get(key)
         if spec is None:
-            spec = self._known[key] = Spec(shape, stride, dtype, device)
+            spec = self._known[key] = Spec(shape, stride, dtype, device, sparse)
         return spec
 
     def of(self, tensor: torch.Tensor, device: torch.device | None = None) -> Spec:
         """The spec of a tensor, as if it were on `device`."""
         if tensor.layout is not torch.strided:
             shape = tuple(tensor.shape)
-            return self.get(shape, contiguous_stride(shape), tensor.dtype, device or tensor.device)
+            return self.get(shape, contiguous_stride(shape), tensor.dtype, device or tensor.device, sparsity(tensor))
         return self.get(tuple(tensor.shape), tensor.stride(), tensor.dtype, device or tensor.device)
 
 

@@ -32,6 +32,15 @@ class OpCall:
         arguments = self.bind()
         return list(tensors_in([arguments[name] for name in self.info.written]))
 
+    @property
+    def wanted(self) -> list[bool] | None:
+        """Of an op that computes all gradients whether they are wanted or not (oneDNN's LSTM): those that autograd
+        uses, as the `output_mask` of others has it."""
+        if self.info.name != "aten::mkldnn_rnn_layer_backward":
+            return None
+        given = dict(zip([name for name, _ in self.info.arguments], self.args, strict=False))
+        return [given[name].requires_grad for name in ("input", "hx_", "cx_tmp", "weight1")]
+
     def bind(self) -> dict[str, Any]:
         """Arguments by their schema names, defaults filled in."""
         bound = dict(self.info.arguments)

@@ -43,6 +43,14 @@ class Plan:
 
 
 _NEW_MEMORY = (-1, False)
+# Ops whose result stores elements where its sparse argument does.
+_KEEP_SPARSE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "t", "transpose", "clone", "_to_copy", "detach", "alias", "coalesce", "_coalesce", "neg", "mul", "div", "abs",
+        "relu", "sqrt", "sin", "tanh", "_sparse_softmax", "_sparse_log_softmax", "sparse_sampled_addmm", "sparse_mask",
+    )
+)  # fmt: skip
 _MOST_SHARED_PLANS = 1 << 16
 
 # Specs and plans outlive a run: the next model with a layer of the same shape, or the same model again, finds them.
@@ -73,7 +81,7 @@ class Planner:
         """Plan a call; `inferred` is its result where that is known already."""
         if inferred is None:
             inferred = self._infer(call)
-        result = self._result(call, inferred)
+        result = self._result(call, self._keep_sparse(call, inferred))
         outputs = list(_outputs(result))
         signature = describe(
             call,
@@ -108,6 +116,14 @@ class Planner:
         if len(returns) == 1:
             return self._outputs(inferred, shared[0], device)
         return tuple(self._outputs(value, sharing, device) for value, sharing in zip(inferred, shared, strict=True))
+
+    def _keep_sparse(self, call: OpCall, inferred: Any) -> Any:
+        """Ghosts of sparse tensors look dense to torch: what keeps their places keeps their sparsity."""
+        source = next((ghost.spec for ghost in call.tensors if ghost.spec.sparse is not None), None)
+        if source is None or call.info.name.removesuffix("_") not in _KEEP_SPARSE:
+            return inferred
+        spec = self._specs.of(inferred, source.device) if isinstance(inferred, torch.Tensor) else inferred
+        return self._specs.get(spec.shape, spec.stride, spec.dtype, spec.device, source.sparse)
 
     def _outputs(self, value: Any, sharing: tuple[int, bool], device: torch.device) -> Any:
         if isinstance(value, Spec):

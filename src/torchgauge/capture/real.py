@@ -121,8 +121,9 @@ class RealRun(TorchDispatchMode):
         if not self._is_new(tensor):
             return 0
         key = storage_key(tensor)
-        storage = storage_of(tensor)
-        nbytes = storage.nbytes()
+        # A sparse tensor has no storage: it lives as long as its object.
+        storage: Any = storage_of(tensor) if tensor.layout is torch.strided else tensor
+        nbytes = storage.nbytes() if storage is not tensor else spec_of_real(tensor).nbytes
         ledger = self.recorder.ledger
         alive, writers, allocations = self._alive, self._writers, self._allocations
 

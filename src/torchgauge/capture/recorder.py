@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name
+from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name, sparsity
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.records import Allocation, OpRecord, Signature, TensorSpec
 from torchgauge.strides import is_contiguous
@@ -174,6 +174,8 @@ def describe_value(value: Any) -> Any:
 
 def spec_of_real(tensor: torch.Tensor) -> TensorSpec:
     shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
-    if tensor.layout is not torch.strided or is_contiguous(shape, tensor.stride()):
+    if tensor.layout is not torch.strided:
+        return TensorSpec(shape, dtype, None, *(sparsity(tensor) or ()))
+    if is_contiguous(shape, tensor.stride()):
         return TensorSpec(shape, dtype)
     return TensorSpec(shape, dtype, tensor.stride())

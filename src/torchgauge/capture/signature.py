@@ -29,6 +29,8 @@ def describe(
     """The signature of a call; `distinct` are the specs of its distinct tensors, `result` is what it returned."""
     info = call.info
     arguments = {name: _to_specs(value, spec_of) for name, value in call.bind().items()}
+    if call.wanted is not None:
+        arguments["output_mask"] = call.wanted
     read = _without_out(distinct, arguments) if "out" in info.tags else distinct
     priced = Call(info.name, arguments, outputs, tuple(read), info.tags)
     found = _assess(call, priced, result)

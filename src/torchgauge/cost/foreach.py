@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchgauge.cost.reduction import norm_flops
 from torchgauge.cost.registry import Call, Work, formula, written_bytes
-from torchgauge.cost.work import arithmetic, is_in_place, total_bytes, total_numel
+from torchgauge.cost.work import arithmetic, is_in_place, products, total_bytes, total_numel
 from torchgauge.records import tensor_specs
 
 _ONE_FLOP = (
@@ -44,7 +44,7 @@ def foreach_norm(call: Call) -> Work:
 def foreach_mm(call: Call) -> Work:
     pairs = zip(tensor_specs(call["self"]), tensor_specs(call["mat2"]), strict=True)
     macs = sum(left.numel * right.shape[-1] for left, right in pairs)
-    return Work(macs, flops=2 * macs if call.is_arithmetic else 0)
+    return products(call, macs)
 
 
 @formula("aten::_foreach_copy", category="copy")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.cost.work import argument, arithmetic
+from torchgauge.cost.work import COMPLEX_SOLVER, argument, arithmetic
 from torchgauge.records import TensorSpec
 
 _SQUARE: Mapping[str, Callable[[int], int]] = {
@@ -37,7 +37,7 @@ def _register(name: str, flops: Callable[[int], int]) -> None:
     @formula(f"aten::{name}", category="other")
     def factorise(call: Call) -> Work:
         matrix = call.first
-        return arithmetic(call, prod(matrix.shape[:-2]) * flops(matrix.shape[-1]))
+        return arithmetic(call, prod(matrix.shape[:-2]) * flops(matrix.shape[-1]), COMPLEX_SOLVER)
 
 
 for _name, _flops in _SQUARE.items():
@@ -69,7 +69,7 @@ def householder(call: Call) -> Work:
 @formula("aten::ormqr", category="other")
 def multiply_by_q(call: Call) -> Work:
     """Each of k reflections updates the other matrix: 4 flops per element."""
-    return arithmetic(call, 4 * call["input3"].numel * call["input2"].shape[-1])
+    return arithmetic(call, 4 * call["input3"].numel * call["input2"].shape[-1], COMPLEX_SOLVER)
 
 
 @formula("aten::_linalg_svd", category="other")
@@ -89,13 +89,13 @@ def pinv(call: Call) -> Work:
 @formula("aten::_linalg_solve_ex", category="other")
 def solve(call: Call) -> Work:
     n = call["A"].shape[-1]
-    return arithmetic(call, prod(call["A"].shape[:-2]) * (2 * n**3 // 3) + 2 * n * call.out.numel)
+    return arithmetic(call, prod(call["A"].shape[:-2]) * (2 * n**3 // 3) + 2 * n * call.out.numel, COMPLEX_SOLVER)
 
 
 @formula("aten::linalg_solve_triangular", "aten::triangular_solve", category="other")
 def solve_triangular(call: Call) -> Work:
     matrix = argument(call, "A", "self")
-    return arithmetic(call, matrix.shape[-1] * call.out.numel)
+    return arithmetic(call, matrix.shape[-1] * call.out.numel, COMPLEX_SOLVER)
 
 
 @formula(
@@ -104,7 +104,7 @@ def solve_triangular(call: Call) -> Work:
 )  # fmt: skip
 def solve_factored(call: Call) -> Work:
     matrix = argument(call, "A", "input2", "LU", "LD")
-    return arithmetic(call, 2 * matrix.shape[-1] * call.out.numel)
+    return arithmetic(call, 2 * matrix.shape[-1] * call.out.numel, COMPLEX_SOLVER)
 
 
 @formula("aten::linalg_lstsq", category="other")
@@ -112,11 +112,11 @@ def least_squares(call: Call) -> Work:
     """By QR: factorise, apply Qᵀ to the right-hand sides, solve."""
     matrix, right = call["self"], call["b"]
     solved = 4 * right.numel * matrix.shape[-1]
-    return arithmetic(call, prod(matrix.shape[:-2]) * _qr_flops(matrix) + solved)
+    return arithmetic(call, prod(matrix.shape[:-2]) * _qr_flops(matrix) + solved, COMPLEX_SOLVER)
 
 
 def _batched(call: Call, flops: int) -> Work:
-    return arithmetic(call, prod(call.first.shape[:-2]) * flops)
+    return arithmetic(call, prod(call.first.shape[:-2]) * flops, COMPLEX_SOLVER)
 
 
 def _sides(matrix: TensorSpec) -> tuple[int, int]:

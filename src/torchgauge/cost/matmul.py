@@ -1,8 +1,9 @@
 """Matrix products: every form is rows × columns × shared dimension.
 
 Adding a bias or an input (`addmm`, `baddbmm`) is no MAC; it is one flop per output element, `beta` and `alpha` scaling
-not counted (they are 1 in practice and folded into the product otherwise). A product of complex numbers is one MAC too.
-Sparse operands count as dense: their spec does not tell the number of non-zeros. The 2:4 forms store half the elements.
+not counted (they are 1 in practice and folded into the product otherwise). A complex MAC is four real ones.
+Of a sparse operand only the stored elements are multiplied; of two, as many pairs as meet if they lie evenly. The 2:4
+forms store half the elements.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ from torchgauge.records import TensorSpec
 @formula("aten::mm", "aten::bmm", "aten::_int_mm", "aten::hspmm", category="matmul")
 def mm(call: Call) -> Work:
     left, right = argument(call, "self", "mat1"), call["mat2"]
-    return products(call, left.numel * right.shape[-1])
+    return products(call, _pairs(left, right))
 
 
 @formula(
-    "aten::addmm", "aten::_sparse_addmm", "aten::sspaddmm", "aten::_sparse_semi_structured_addmm",
-    "aten::sparse_sampled_addmm", category="matmul",
+    "aten::addmm", "aten::_sparse_addmm", "aten::sspaddmm", "aten::_sparse_semi_structured_addmm", category="matmul"
 )  # fmt: skip
 def addmm(call: Call) -> Work:
-    return products(call, call["mat1"].numel * call["mat2"].shape[-1], call.out.numel)
+    return products(call, _pairs(call["mat1"], call["mat2"]), call.out.stored_numel)
+
+
+@formula("aten::sparse_sampled_addmm", category="matmul")
+def sampled_addmm(call: Call) -> Work:
+    """Computed only where `self` stores an element."""
+    return products(call, call["self"].stored_numel * call["mat1"].shape[-1], call["self"].stored_numel)
 
 
 @formula("aten::_addmm_activation", category="matmul")
@@ -42,12 +48,12 @@ def baddbmm(call: Call) -> Work:
 
 @formula("aten::mv", "aten::dot", "aten::vdot", "aten::linalg_vecdot", category="matmul")
 def vector_product(call: Call) -> Work:
-    return products(call, argument(call, "self", "x").numel)
+    return products(call, argument(call, "self", "x").stored_numel)
 
 
 @formula("aten::addmv", category="matmul")
 def addmv(call: Call) -> Work:
-    return products(call, call["mat"].numel, call.out.numel)
+    return products(call, call["mat"].stored_numel, call.out.numel)
 
 
 @formula("aten::addr", category="matmul")
@@ -111,9 +117,16 @@ def semi_structured_mm(call: Call) -> Work:
     return products(call, call["mat1"].numel * call["mat2"].shape[-1])
 
 
-@formula("aten::_sparse_mm", category="matmul")
+@formula("aten::_sparse_mm", "aten::_sparse_mm_reduce_impl", "aten::_sparse_sparse_matmul", category="matmul")
 def sparse_mm(call: Call) -> Work:
-    return products(call, call["sparse"].numel * call["dense"].shape[-1])
+    return products(call, _pairs(argument(call, "sparse", "self"), argument(call, "dense", "other")))
+
+
+def _pairs(left: TensorSpec, right: TensorSpec) -> int:
+    """Elements of one matrix times those of the other that each meets."""
+    if not right.is_sparse:
+        return left.stored_numel * right.shape[-1]
+    return left.stored_numel * right.stored_numel // max(prod(right.shape[:-1]), 1)
 
 
 def _cheapest_chain(sizes: list[int]) -> int:

@@ -6,7 +6,8 @@ The gates of one hidden unit cost, per step (the sum of the two products include
     GRU    17 flops, 6 more with biases: 3 sums, 2 sigmoids, r·n, tanh, (1 − z)·n + z·h
     RNN     2 flops, 2 more with biases: 1 sum, tanh or ReLU
 
-and their gradients 22, 16 and 3. The gradients of the inputs and of the weights cost one forward's MACs each.
+and their gradients 22, 16 and 3. The gradients of the weights cost one forward's MACs, and so do those of the inputs
+and states, less what is not wanted.
 """
 
 from __future__ import annotations
@@ -49,14 +50,12 @@ def mkldnn_layer(call: Call) -> Work:
 
 @formula("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward", "aten::lstm_mps_backward", category="recurrent")
 def layers_backward(call: Call) -> Work:
-    mask = call.get("output_mask", (True, True, True, True))
-    passes = any(mask[:3]) + bool(mask[3])
-    return _without_copy(call, _backward_work(call, rows(call["input"]), _weights(call), passes))
+    return _without_copy(call, _backward_work(call, _weights(call)))
 
 
 @formula("aten::mkldnn_rnn_layer_backward", category="recurrent")
 def mkldnn_layer_backward(call: Call) -> Work:
-    return _backward_work(call, rows(call["input"]), [call["weight1"], call["weight2"]], passes=2)
+    return _backward_work(call, [call["weight1"], call["weight2"]])
 
 
 @formula("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", category="recurrent")
@@ -101,10 +100,24 @@ def _steps_work(call: Call, steps: int, weights: Iterable[TensorSpec]) -> Work:
     return products(call, macs, steps * units * _gate_flops(kind, has_bias))
 
 
-def _backward_work(call: Call, steps: int, weights: Iterable[TensorSpec], passes: int) -> Work:
-    weights = list(weights)
+def _backward_work(call: Call, weights: list[TensorSpec]) -> Work:
+    """What autograd computes of the layer written out in steps: the gradients of all weights, of the hidden state
+    through every matrix but those that lead to nothing wanted: the layer's input, and the state before the first step.
+    """
+    to_input, to_state, _, to_weights = call.get("output_mask", (True, True, True, True))
+    steps, batch = rows(call["input"]), rows(next(tensor_specs([call.get("hx"), call.get("hx_")])))
     kind, units = _cell_and_units(call, weights)
-    return products(call, passes * steps * _matrix_elements(weights), steps * units * kind.backward_flops)
+    matrices = [spec for spec in weights if len(spec.shape) == 2]
+    directions = 1 + bool(call.get("bidirectional"))
+    # The rows of a matrix are its gates; the first of each layer and direction reads the input, the second the state.
+    gated = max(spec.shape[0] for spec in matrices)
+    pairs = [spec for spec in matrices if spec.shape[0] == gated]
+    macs = bool(to_weights) * steps * total_numel(matrices) + steps * total_numel(matrices)
+    if not to_input:
+        macs -= steps * total_numel(pairs[0 : 2 * directions : 2])
+    if not to_state:
+        macs -= batch * total_numel(pairs[1::2]) // (len(pairs) // 2)
+    return products(call, macs, steps * units * kind.backward_flops)
 
 
 def _cell_and_units(call: Call, weights: list[TensorSpec]) -> tuple[Cell, int]:

@@ -55,6 +55,11 @@ class Call:
         """Whether the op does floating or complex arithmetic: integer work is not flops."""
         return any(spec.is_arithmetic for spec in self._all())
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether what it works on is complex."""
+        return any(spec.is_complex for spec in self.tensors)
+
     def _all(self) -> Iterator[TensorSpec]:
         yield from self.tensors
         yield from self.outputs
@@ -138,11 +143,12 @@ def _generic(call: Call) -> Assessment:
         return Assessment("view", FREE, Cost())
     if not call.outputs and not call.tensors:
         return Assessment("other", FREE, Cost())
+    # On complex numbers one operation for each part.
+    rate = (1 + call.is_complex) if call.is_arithmetic else 0
     if "pointwise" in call.tags:
         # An op that only tells a bool (`equal`) has no output tensor.
-        work = Work(flops=(call.outputs or call.tensors)[0].numel if call.is_arithmetic else 0)
+        work = Work(flops=rate * (call.outputs or call.tensors)[0].stored_numel)
         return Assessment("elementwise", COUNTED, price(call, work))
     if "reduction" in call.tags:
-        work = Work(flops=call.first.numel if call.is_arithmetic else 0)
-        return Assessment("reduction", COUNTED, price(call, work))
+        return Assessment("reduction", COUNTED, price(call, Work(flops=rate * call.first.stored_numel)))
     return Assessment("other", UNCOUNTED, price(call, Work(flops=0)))

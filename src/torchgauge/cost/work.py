@@ -10,15 +10,58 @@ from torchgauge.cost.registry import Call, Work, formula, read_bytes
 from torchgauge.records import TensorSpec, tensor_specs
 from torchgauge.strides import windowed_elements
 
+# Flops are operations on real numbers: what one elementary operation takes on complex ones. What is not listed takes
+# two, one on each part.
+_COMPLEX_FLOPS: Mapping[str, float] = {
+    "mul": 6,  # (ac − bd) + (ad + bc)i
+    "square": 6,
+    "pow": 6,
+    "prod": 6,
+    "cumprod": 6,
+    "div": 11,  # a product with the conjugate, c² + d², two quotients
+    "true_divide": 11,
+    "reciprocal": 6,  # c² + d², two quotients, a sign
+    "abs": 4,  # √(a² + b²)
+    "sgn": 6,
+    "angle": 1,
+    "exp": 5,  # eᵃ, cos b, sin b, two products
+    "log": 6,
+    "addcmul": 4,  # a product and a sum: 8 in place of 2
+    "addcdiv": 6.5,
+    "lerp": 10 / 3,  # two sums and a product: 10 in place of 3
+}
+# A factorisation or solver is products and sums in equal number: 8 in place of 2.
+COMPLEX_SOLVER = 4.0
 
-def arithmetic(call: Call, flops: int) -> Work:
-    """That many flops; none where the op works on integers."""
-    return Work(flops=flops if call.is_arithmetic else 0)
+
+def arithmetic(call: Call, flops: int, complex_rate: float | None = None) -> Work:
+    """That many flops; none where the op works on integers. On complex numbers each takes `complex_rate` of them."""
+    if not call.is_arithmetic:
+        return Work(flops=0)
+    if not call.is_complex:
+        return Work(flops=flops)
+    return Work(flops=round(flops * (complex_rate or _complex_flops(call))))
 
 
 def products(call: Call, macs: int, extra: int = 0) -> Work:
-    """Multiply-accumulates and `extra` flops around them (a bias). Products of integers are MACs but no flops."""
+    """Multiply-accumulates and `extra` flops around them (a bias). Products of integers are MACs but no flops. A
+    complex multiply-accumulate is four real ones, a complex sum two flops."""
+    if call.is_complex:
+        macs, extra = 4 * macs, 2 * extra
     return Work(macs, flops=2 * macs + extra if call.is_arithmetic else 0)
+
+
+def _complex_flops(call: Call) -> float:
+    name = call.op.rpartition("::")[2].removeprefix("_foreach_").strip("_")
+    operands = [value for key, value in call.arguments.items() if key in ("self", "other", "scalar", "scalars")]
+    is_by_real = len(operands) > 1 and any(not _has_complex(operand) for operand in operands)
+    return 2 if name in ("mul", "div", "true_divide") and is_by_real else _COMPLEX_FLOPS.get(name, 2)
+
+
+def _has_complex(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_complex, value))
+    return value.is_complex if isinstance(value, TensorSpec) else isinstance(value, complex)
 
 
 def per_output(category: str, rates: Mapping[str, int]) -> None:
@@ -84,10 +127,10 @@ def is_in_place(call: Call) -> bool:
 def _register_output_rate(category: str, name: str, rate: int) -> None:
     @formula(f"aten::{name}", category=category)
     def output_rate(call: Call) -> Work:
-        return arithmetic(call, rate * call.out.numel)
+        return arithmetic(call, rate * call.out.stored_numel)
 
 
 def _register_input_rate(category: str, name: str, rate: int) -> None:
     @formula(f"aten::{name}", category=category)
     def input_rate(call: Call) -> Work:
-        return arithmetic(call, rate * call.first.numel)
+        return arithmetic(call, rate * call.first.stored_numel)

@@ -78,7 +78,8 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
 
 
 def close_inherited_files(kept: tuple[int, ...]) -> None:
-    """Files, sockets and pipes of the parent are none of the reader's business; stdin is empty."""
+    """Files, sockets and pipes of the parent are not the reader's business; stdin is empty, stdout and stderr stay."""
+    kept += tuple(stream.fileno() for stream in (sys.stdout, sys.stderr) if _has_file(stream))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     listing = Path("/proc/self/fd")
@@ -90,9 +91,10 @@ def close_inherited_files(kept: tuple[int, ...]) -> None:
 
 
 def _has_file(stream: TextIO) -> bool:
+    """Whether text reaches a file by itself. A notebook's stream goes through threads and sockets of its process."""
     try:
-        return stream.fileno() >= 0
-    except (OSError, ValueError, AttributeError):
+        return isinstance(stream, io.TextIOWrapper) and stream.fileno() >= 0
+    except (OSError, ValueError):
         return False
 
 

@@ -20,11 +20,15 @@ ITEM_BITS: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What is known of a tensor without its values; `stride` is None for a contiguous one."""
+    """What is known of a tensor without its values; `stride` is None for a contiguous one.
+
+    A sparse tensor has `stored` elements, and `index_bytes` that say where they are; None for a dense one."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     stride: tuple[int, ...] | None = None
+    stored: int | None = None
+    index_bytes: int = 0
 
     @property
     def numel(self) -> int:
@@ -38,16 +42,27 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        return self.numel * self.itemsize
+        return self.distinct_bytes if self.is_sparse else self.numel * self.itemsize
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.stored is not None
+
+    @property
+    def stored_numel(self) -> int:
+        """Elements that are worked on: of a sparse tensor those that it stores."""
+        return self.numel if self.stored is None else self.stored
 
     @property
     def distinct_numel(self) -> int:
         """Elements that exist in memory: an expanded dimension counts once, overlapping windows share theirs."""
-        return self.numel if self.stride is None else distinct_elements(self.shape, self.stride)
+        if self.stride is None or self.is_sparse:
+            return self.stored_numel
+        return distinct_elements(self.shape, self.stride)
 
     @property
     def distinct_bytes(self) -> int:
-        return self.distinct_numel * self.itemsize
+        return self.distinct_numel * self.itemsize + self.index_bytes
 
     @property
     def is_floating(self) -> bool:

@@ -2,17 +2,42 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from torchgauge.capture.ghost import Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 from torchgauge.strides import contiguous_stride
 
+_PAGE = 4096
+
 
 @shape_rule("aten::mkldnn_rnn_layer")
 def mkldnn_layer(arguments: Arguments, specs: Specs) -> Any:
-    """One direction of one layer; the input comes time first."""
-    if arguments["train"]:
-        return None
+    """One direction of one layer; the input comes time first. A workspace is made for training alone."""
     x, hidden, cell = arguments["input"].spec, arguments["hx_"].spec, arguments["cx_"].spec
-    shape = (*x.shape[:-1], arguments["hidden_size"])
+    if len(x.shape) != 3:
+        return None
+    steps, batch, features = x.shape
+    units = int(arguments["hidden_size"])
+    shape = (*x.shape[:-1], units)
     out = specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
-    return out, hidden, cell, None  # a workspace is made for training alone
+    if not arguments["train"]:
+        return out, hidden, cell, None
+    size = (workspace_bytes(steps, batch, features, units, x.record.itemsize),)
+    return out, hidden, cell, specs.get(size, (1,), torch.uint8, x.device)
+
+
+def workspace_bytes(steps: int, batch: int, features: int, units: int, itemsize: int) -> int:
+    """What oneDNN keeps of an LSTM layer for its backward pass (`set_workspace_sizes` of its rnn_utils): the gates and
+    the outputs of each step; for the two ends of the layer the states of every step, and what their gradients will
+    need. Each part starts a page; rows are padded to 64 bytes, and further where they would be 1 KiB apart."""
+
+    def padded(length: int) -> int:
+        aligned = -(-length * itemsize // 64) * 64 // itemsize
+        return aligned + 64 // itemsize if aligned % 256 == 0 else aligned
+
+    states = 2 * (steps + 1) * batch
+    widest = padded(max(features, units))
+    parts = [steps * batch * padded(4 * units), steps * batch * padded(units), *3 * [states * widest]]
+    parts += 2 * [states * units]
+    return sum(-(-part * itemsize // _PAGE) * _PAGE for part in parts)
