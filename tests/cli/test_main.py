@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -36,9 +35,7 @@ def fake_analysis(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, 
 
 
 def install(monkeypatch: pytest.MonkeyPatch, analyze: Analyze) -> None:
-    module = types.ModuleType("torchgauge.analysis")
-    module.analyze = analyze  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torchgauge.analysis", module)
+    monkeypatch.setattr("torchgauge.analysis.analyze", analyze)
 
 
 def failing(error: BaseException) -> Analyze:

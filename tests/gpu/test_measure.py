@@ -192,7 +192,7 @@ def test_the_text_report_tells_device_time_and_idle_time() -> None:
     text = render(View(dataclasses.replace(capture, measured=found)))
     assert "Measured on cuda:0" in text
     assert "Device idle" in text
-    assert "Time: of the device's work in profiled runs" in text
+    assert "device time of profiled runs" in text
 
 
 def test_the_hosts_time_is_told_and_is_not_that_of_the_kernels() -> None:

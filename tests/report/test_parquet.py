@@ -61,6 +61,6 @@ def test_a_count_beyond_64_bits_is_one_clear_error(arrow: Any) -> None:
 def test_without_pyarrow_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
-    with pytest.raises(MissingDependencyError, match="pip install pyarrow"):
+    with pytest.raises(MissingDependencyError, match=r"pip install torchgauge\[parquet\]"):
         load_run("cnn").save(tmp_path / "run.parquet")
     assert list(tmp_path.iterdir()) == []

@@ -146,7 +146,7 @@ def test_a_spoilt_trace_is_told_when_the_run_is_loaded(tmp_path: Path, change: d
     document = json.loads(render(measured_view(), "json"))
     document["trace"] |= change
     (tmp_path / "run.json").write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(tg.FormatError, match="no complete run"):
+    with pytest.raises(tg.FormatError, match="not a complete run"):
         tg.load(tmp_path / "run.json")
 
 

@@ -53,7 +53,8 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
             sys.stderr = _Forwarded(channel, "stderr")
         warnings.showwarning = _forward_warning
         # A CUDA driver cannot start without rights: tensors only pretend to be on a GPU here.
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        # The second variable has torch count them without the driver.
+        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         tempfile.gettempdir()  # found by writing there; libraries ask for its name when they are imported
         channel.ask("ready")
         limit_own_resources(limits)

@@ -25,7 +25,8 @@ _REPLACE = """\
 # Bodies of a loop over pairs; verification runs the same lines.
 INTO_CONVOLUTION = f"""\
 {_PAIR}\
-    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(layer, bn, 'Transpose' in type(layer).__name__)
+    transposed = 'Transpose' in type(layer).__name__
+    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(layer, bn, transposed)
 {_REPLACE}"""
 INTO_LINEAR = f"""\
 {_PAIR}\
