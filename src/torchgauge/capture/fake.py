@@ -13,12 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture import values
 from torchgauge.capture.ghost import Census, Ghost, Ledger, Spec, Storage, make_ghost
+from torchgauge.capture.known import Knowledge
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.plan import Output, Plan, Planner, is_shareable, shared_plans, shared_specs
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent
 from torchgauge.records import Allocation
+from torchgauge.source.pieces import count_pieces, takes_apart
 
 # Types whose equality says all about them. A number's type is part of the key: 2 and 2.0 promote differently.
 _NUMBERS = frozenset((int, float, bool, complex))
@@ -54,6 +56,7 @@ class FakeRun(TorchDispatchMode):
             if ensure is not None:  # torch 2.6 does without
                 ensure()
         self.recorder = recorder
+        self.knowledge = Knowledge()
         self.device = device
         self.assume = assume
         self.specs = shared_specs
@@ -71,7 +74,8 @@ class FakeRun(TorchDispatchMode):
         if found is not None:
             return found[1]
         spec = self._spec(tensor, dtype)
-        ghost = make_ghost(spec, Storage(spec.nbytes, self._held, name), values.constant(tensor, floats=not name))
+        ghost = make_ghost(spec, Storage(spec.nbytes, self._held, name))
+        self._know(ghost, values.constant(self.knowledge, tensor, floats=not name))
         if tensor.requires_grad:
             ghost.requires_grad_()
         if isinstance(tensor, torch.nn.Parameter):
@@ -85,7 +89,8 @@ class FakeRun(TorchDispatchMode):
         if found is not None:
             return found[1]
         spec = self._spec(tensor, dtype)
-        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger), values.constant(tensor, floats=False))
+        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger))
+        self._know(ghost, values.constant(self.knowledge, tensor, floats=False))
         self._adopted[id(tensor)] = (tensor, ghost)
         return ghost
 
@@ -156,9 +161,11 @@ class FakeRun(TorchDispatchMode):
             return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors), known)
         built = self._replay(plan, tensors)
         if plan.follows or all(ghost.value is not None for ghost in tensors):
-            values.follow(OpCall(func, plan.info, args, kwargs, tensors), built)
+            values.follow(
+                self.knowledge, OpCall(func, plan.info, args, kwargs, tensors), built, plan.signature.cost.macs
+            )
         elif plan.info.name in values.ROUTERS:
-            values.assume_balanced(OpCall(func, plan.info, args, kwargs, tensors), built)
+            values.assume_balanced(self.knowledge, OpCall(func, plan.info, args, kwargs, tensors), built)
         return built
 
     def _first_time(self, call: OpCall, key: tuple[Any, ...]) -> Any:
@@ -166,6 +173,8 @@ class FakeRun(TorchDispatchMode):
             return self._look(call)
         if call.info.changes_metadata:
             return self._change_metadata(call)
+        if takes_apart(call.info.name):
+            self.recorder.budget.require_tensors(count_pieces(call.info.name, call.bind()))
         try:
             plan = self._planner.plan(call)
         except DataDependent:
@@ -231,15 +240,23 @@ class FakeRun(TorchDispatchMode):
     def conclude(self, call: OpCall, result: Any, *, assumed: bool = False) -> Any:
         """Take `result`, which was computed or assumed, as what the op returned."""
         built = self._replay(self._planner.plan(call, inferred=result), call.tensors)
-        values.attach(built, result, assumed=assumed or any(ghost.storage_.assumed for ghost in call.tensors))
+        values.attach(
+            self.knowledge, built, result, assumed=assumed or any(ghost.storage_.assumed for ghost in call.tensors)
+        )
         return built
 
     def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> Ghost:
-        """A ghost with a storage of its own for a value that was computed."""
+        """A ghost with a storage of its own for a value that was computed; without content for one on meta."""
         spec = self.specs.of(real, self.device)
-        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger, born=len(self.recorder.ops)), real)
+        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger, born=len(self.recorder.ops)))
+        self._know(ghost, None if real.is_meta else real)
         ghost.storage_.assumed = assumed
         return ghost
+
+    def _know(self, ghost: Ghost, content: torch.Tensor | None) -> None:
+        if content is not None:
+            ghost.value = content
+            self.knowledge.hold(ghost.storage_, content)
 
     def _lift(self, constant: torch.Tensor) -> Any:
         """`torch.tensor(…)` in the forward: new memory, its content known."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 
 from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.structure import storage_of
 from torchgauge.records import TensorSpec
 from torchgauge.strides import contiguous_stride, is_contiguous
 
@@ -100,10 +101,11 @@ class Storage:
     `known` turns False when something unknown was written into it: the values its ghosts carry are void then.
     `assumed` marks values that were made up (balanced routing), not computed. `writer` is the index of the last op that
     wrote to it; of an input of the model a number below 0, until an op writes to it. `born` is the index of the op that
-    allocated it, -1 for what was there before the first one.
+    allocated it, -1 for what was there before the first one. `content` keeps count of the memory that known content
+    takes.
     """
 
-    __slots__ = ("assumed", "born", "known", "ledger", "name", "nbytes", "writer")
+    __slots__ = ("assumed", "born", "content", "known", "ledger", "name", "nbytes", "writer")
 
     def __init__(self, nbytes: int, ledger: Ledger, name: str = "", writer: int | None = None, born: int = -1) -> None:
         self.nbytes = nbytes
@@ -113,6 +115,7 @@ class Storage:
         self.born = born
         self.known = True
         self.assumed = False
+        self.content: object = None
         ledger.live += nbytes
         ledger.count += 1
 
@@ -198,7 +201,8 @@ class Content:
         storage = ghost.storage_
         self._ghost = ghost
         self._writer, self._known, self._assumed = storage.writer, storage.known, storage.assumed
-        self._value = None if ghost.value is None else ghost.value.clone()
+        # The whole storage: others may write to other parts of it.
+        self._value = None if ghost.value is None else storage_of(ghost.value).clone()
 
     def restore(self) -> None:
         storage, value = self._ghost.storage_, self._ghost.value
@@ -206,7 +210,7 @@ class Content:
         if value is not None and self._value is not None:
             # Other ghosts may show the same value: it is written to, not replaced.
             with torch._C._DisableTorchDispatch():
-                value.copy_(self._value)
+                storage_of(value).copy_(self._value, non_blocking=False)
 
 
 def make_ghost(spec: Spec, storage: Storage, value: torch.Tensor | None = None) -> Ghost:

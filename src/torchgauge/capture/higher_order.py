@@ -41,6 +41,7 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
         values = tuple(carried)
         while bool(condition(*values, *additional)):
             values = tuple(body(*values, *additional))
+            recorder.budget.spend_steps()
             if next(turns) > LOOP_LIMIT:
                 raise Endless(f"torch.while_loop ran {LOOP_LIMIT} times and did not end")
         return values
@@ -54,6 +55,7 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
 
 
 def _choose(recorder: Recorder, condition: Any, yes: Branch, no: Branch, operands: Sequence[Any]) -> Any:
+    recorder.budget.spend_steps()  # where branches are nested, each is priced anew for every one around it
     try:
         is_true = bool(condition)
     except DataDependent:

@@ -9,8 +9,10 @@ import torch
 
 from torchgauge.capture.ghost import Ghost, Spec
 from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.structure import tensors_in
 
 _META = torch.device("meta")
+_REAL_ELEMENTS = 1 << 27
 
 
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -58,7 +60,11 @@ def _is_factory(func: Any) -> bool:
 
 
 def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # Slow to import and to run, so the last resort; it knows ops that have no meta kernel.
+    # Slow to import and to run, so the last resort; it knows ops that have no meta kernel. Those without any shape rule
+    # it runs for real, on zeros of the same shapes.
+    elements = sum(ghost.numel() for ghost in tensors_in((args, kwargs)))
+    if elements > _REAL_ELEMENTS:
+        raise NotImplementedError(f"{func} has no shape rule, and its {elements:,} elements are too many to run it")
     from torch._subclasses import fake_tensor
 
     with fake_tensor.FakeTensorMode(allow_fallback_kernels=True):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchgauge.capture.budget import Budget
 from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name, sparsity
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.records import Allocation, OpRecord, Signature, TensorSpec
@@ -34,11 +35,18 @@ class ModuleCalls:
 
 
 class Recorder:
-    """`original_of` gives the user's own module for one of the twin that runs."""
+    """`original_of` gives the user's own module for one of the twin that runs; `is_foreign` says that the model came
+    from a file, which may not make the analysis do as much as it likes."""
 
     def __init__(
-        self, paths: ModulePaths, *, train: bool = False, original_of: Callable[[Any], Any] = lambda module: module
+        self,
+        paths: ModulePaths,
+        *,
+        train: bool = False,
+        is_foreign: bool = False,
+        original_of: Callable[[Any], Any] = lambda module: module,
     ) -> None:
+        self.budget = Budget(is_limited=is_foreign)
         self.original_of = original_of
         self.ledger = Ledger()
         self.ops: list[OpRecord] = []
@@ -55,7 +63,7 @@ class Recorder:
         self._paths = paths
         self._train = train
         # What was written to in a rehearsal, as it was before.
-        self._written: list[Content] | None = None
+        self._written: dict[int, Content] | None = None
         # Autograd numbers its nodes; the number tells in which module a backward op's forward ran.
         self._path_of_node: dict[int, str] = {}
 
@@ -66,6 +74,7 @@ class Recorder:
 
     def record(self, signature: Signature, weights: tuple[str, ...], producers: tuple[int | None, ...]) -> None:
         path = self._attribute(weights) if self._train else self.path
+        self.budget.spend_op(len(signature.outputs))
         self.ops.append(
             OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, self.source, producers)
         )
@@ -84,19 +93,19 @@ class Recorder:
         """Run something to see what it does: gives a way to its ops; forgets them, the calls and all that was written
         to ghosts at the end."""
         ops, calls, source = len(self.ops), {path: replace(calls) for path, calls in self.calls.items()}, self.source
-        around, self._written = self._written, []
+        around, self._written = self._written, {}
         try:
             yield lambda: self.ops[ops:]
         finally:
-            for content in reversed(self._written):
+            for content in self._written.values():
                 content.restore()
             del self.ops[ops:]
             self.calls, self.source, self._written = calls, source, around
 
     def note_write(self, ghost: Ghost) -> None:
         """To be told before an op writes to a ghost."""
-        if self._written is not None:
-            self._written.append(Content(ghost))
+        if self._written is not None and id(ghost.storage_) not in self._written:
+            self._written[id(ghost.storage_)] = Content(ghost)
 
     def note_line(self, source: str | None) -> None:
         """The line of code, `file:line`, that the ops to come are made from."""
@@ -114,7 +123,7 @@ class Recorder:
         previous, self.path = self.path, path
         calls = self.calls.get(path)
         if calls is None:
-            calls = self.calls[path] = ModuleCalls(inputs=describe_call(args, kwargs))
+            calls = self.calls[path] = ModuleCalls(inputs=describe_call(args, kwargs, self.budget.spend_elements))
         calls.count += 1
         return previous
 
@@ -125,13 +134,13 @@ class Recorder:
     def leave_path(self, previous: str, output: Any) -> None:
         calls = self.calls[self.path]
         if calls.outputs is None:
-            calls.outputs = describe_value(output)
+            calls.outputs = describe_value(output, self.budget.spend_elements)
         self.path = previous
 
     def fail(self, previous: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.failure is None:
             module, kind = self._paths.module_at(self.path), self._paths.type_at(self.path)
-            self.failure = Failure(self.path, kind, describe_call(args, kwargs), module)
+            self.failure = Failure(self.path, kind, describe_call(args, kwargs, self.budget.spend_elements), module)
         self.path = previous
 
     def _attribute(self, weights: tuple[str, ...]) -> str:
@@ -147,16 +156,24 @@ class Recorder:
         return owners.pop() if len(owners) == 1 else ""
 
 
-def describe_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+Spend = Callable[[int], None]
+
+
+def _free(count: int) -> None:
+    """Nobody limits how long a description may be."""
+
+
+def describe_call(args: tuple[Any, ...], kwargs: dict[str, Any], spend: Spend = _free) -> Any:
     """Positional arguments as a list; with keywords a dict, positions as "0", "1", …"""
     if not kwargs:
-        return [describe_value(value) for value in args]
-    named = {str(index): describe_value(value) for index, value in enumerate(args)}
-    return named | {name: describe_value(value) for name, value in kwargs.items()}
+        return [describe_value(value, spend) for value in args]
+    named = {str(index): describe_value(value, spend) for index, value in enumerate(args)}
+    return named | {name: describe_value(value, spend) for name, value in kwargs.items()}
 
 
-def describe_value(value: Any) -> Any:
-    """A value with its structure kept and its tensors as specs; what is neither is given by its type."""
+def describe_value(value: Any, spend: Spend = _free) -> Any:
+    """A value with its structure kept and its tensors as specs; what is neither is given by its type. `spend` is told
+    the length of each list, as often as it occurs: lists of one list a thousand times describe it a thousand times."""
     if isinstance(value, Ghost):
         return value.spec.record
     if isinstance(value, torch.Tensor):
@@ -164,11 +181,13 @@ def describe_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): describe_value(item) for key, item in value.items()}
+        spend(len(value))
+        return {str(key): describe_value(item, spend) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
-        return [describe_value(item) for item in value]
+        spend(len(value))
+        return [describe_value(item, spend) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: describe_value(getattr(value, f.name, None)) for f in fields(value)}
+        return {f.name: describe_value(getattr(value, f.name, None), spend) for f in fields(value)}
     return f"<{type(value).__name__}>"
 
 

@@ -191,7 +191,8 @@ def _on_ghosts(
     copier = Copier()
     with prepared(model, train=request.train, copier=copier) as twin:
         paths = ModulePaths(twin)
-        recorder = Recorder(paths, train=request.train, original_of=copier.original_of)
+        is_file = any(map(is_foreign, model.modules()))
+        recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
         run = FakeRun(recorder, request.device, assume=assume)
         leftovers.watch(run, copier.code)
         swap_tensors(paths, run, request.dtype)

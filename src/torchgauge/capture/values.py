@@ -1,18 +1,20 @@
 """Known content: small tensors that come from constants or given inputs are computed for real beside their ghosts.
 
-Integers and booleans up to `LIMIT` elements, floats up to `FLOAT_LIMIT` where the forward itself makes them (a mask of
-ones that is resized): never a model's float parameters or inputs.
+Integers and booleans, and floats where the forward itself makes them (a mask of ones that is resized): never a model's
+float parameters or inputs. `known.py` says how much.
 Where a router's choice is asked for and cannot be known, it is assumed balanced, and the report says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchgauge.capture.ghost import Ghost
+from torchgauge.capture.known import Knowledge
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import is_subclass
@@ -20,8 +22,6 @@ from torchgauge.capture.structure import is_subclass
 if TYPE_CHECKING:
     from torchgauge.capture.fake import FakeRun
 
-LIMIT = 1 << 22
-FLOAT_LIMIT = 1 << 20
 HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are tables, which nobody looks at
 # Ops that choose among alternatives by score; in models that look at the choice, these are routers.
 ROUTERS = frozenset(("aten::topk", "aten::argmax"))
@@ -33,41 +33,41 @@ _BALANCED = (
 )
 
 
-def constant(tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
+def constant(knowledge: Knowledge, tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
     """A copy of the content of a tensor that the model or the user holds; theirs is never written to."""
     is_float = _is_float(tensor.dtype)
     if tensor.is_meta or tensor.layout is not torch.strided or is_subclass(tensor) or (is_float and not floats):
         return None
-    small = tensor.numel() <= (HELD_LIMIT if is_float else LIMIT)
-    return tensor.detach().to(_CPU, copy=True) if small else None
+    small = tensor.numel() <= HELD_LIMIT or not is_float
+    return tensor.detach().to(_CPU, copy=True) if small and knowledge.has_room(tensor.numel(), tensor.dtype) else None
 
 
 def is_known(ghost: Ghost) -> bool:
     return ghost.value is not None and ghost.storage_.known
 
 
-def follow(call: OpCall, built: Any) -> None:
+def follow(knowledge: Knowledge, call: OpCall, built: Any, macs: int) -> None:
     """Carry known content through an op that was answered from metadata."""
     info, tensors = call.info, call.tensors
-    random = "nondeterministic_seeded" in info.tags
+    is_random = "nondeterministic_seeded" in info.tags
     if info.written:
-        _follow_write(call, computable=not random and _all_small(built))
+        _follow_write(knowledge, call, built, macs, is_random=is_random)
         return
-    if "view" not in info.tags and not _all_small(built):
+    if not all(map(is_known, tensors)) or (is_random and _has_floats(built)):
         return
-    if not all(map(is_known, tensors)) or (random and _has_floats(built)):
+    if "view" not in info.tags and not knowledge.affords(tensors, _ghosts(built), macs):
         return
     assumed = any(ghost.storage_.assumed for ghost in tensors)
     real = _compute(call)
     if "::empty" in info.name or "::new_empty" in info.name:
         real.zero_()
-    attach(built, real, assumed=assumed)
+    attach(knowledge, built, real, assumed=assumed)
 
 
-def _follow_write(call: OpCall, *, computable: bool) -> None:
+def _follow_write(knowledge: Knowledge, call: OpCall, built: Any, macs: int, *, is_random: bool) -> None:
     """What an op writes is known afterwards if all that it reads and writes was, else no longer."""
     arguments = call.bind()
-    known = computable and all(map(is_known, call.tensors))
+    known = not is_random and all(map(is_known, call.tensors)) and knowledge.affords(call.tensors, _ghosts(built), macs)
     assumed = any(ghost.storage_.assumed for ghost in call.tensors)
     if known:
         _compute(call)
@@ -76,25 +76,29 @@ def _follow_write(call: OpCall, *, computable: bool) -> None:
         ghost.storage_.assumed |= assumed
 
 
-def attach(built: Any, real: Any, *, assumed: bool) -> None:
+def attach(knowledge: Knowledge, built: Any, real: Any, *, assumed: bool) -> None:
     """Give the ghosts of a result their content."""
     for ghost, content in zip(_ghosts(built), _tensors(real), strict=True):
         if not content.is_meta:
             ghost.value = content
             ghost.storage_.assumed |= assumed
+            knowledge.hold(ghost.storage_, content)
 
 
-def assume_balanced(call: OpCall, built: Any) -> None:
+def assume_balanced(knowledge: Knowledge, call: OpCall, built: Any) -> None:
     """Give the unknown choice of a router the content it has when every alternative is chosen equally often."""
     chosen = built[1] if call.info.name == "aten::topk" else built
     shape, dim = call.tensors[0].spec.shape, call.bind()["dim"]
     # A router chooses along the last dimension, and for more than one token.
-    if dim is None or dim % max(len(shape), 1) != len(shape) - 1 or not 1 < chosen.numel() <= LIMIT:
+    if dim is None or dim % max(len(shape), 1) != len(shape) - 1 or chosen.numel() < 2:
+        return
+    if not knowledge.affords((), (chosen,)):
         return
     alternatives = shape[-1]
     content = torch.arange(chosen.numel(), dtype=torch.int64) % alternatives
     chosen.value = content.reshape(chosen.spec.shape)
     chosen.storage_.assumed = True
+    knowledge.hold(chosen.storage_, content)
 
 
 def looks(call: OpCall) -> bool:
@@ -110,9 +114,63 @@ def look(run: FakeRun, call: OpCall) -> Any:
         return handler(run, call)
     if not all(map(is_known, call.tensors)):
         return _upper_bound(run, call)
+    if not run.knowledge.affords(call.tensors, ()):
+        raise DataDependent(call.info.name)
     if any(ghost.storage_.assumed for ghost in call.tensors):
         run.recorder.warn(_BALANCED)
-    return run.conclude(call, _compute(call))
+    shape_of = _SHAPES.get(call.info.name)
+    if shape_of is None:
+        if call.info.name not in _BOUNDED:
+            raise DataDependent(call.info.name)
+        return run.conclude(call, _compute(call))
+    shape, dtype = shape_of({name: _contents(value) for name, value in call.bind().items()})
+    if run.knowledge.has_room(prod(shape), dtype):
+        return run.conclude(call, _compute(call))
+    return run.conclude(call, torch.empty(shape, dtype=dtype, device="meta"))
+
+
+# What the contents of the arguments tell of the result before it is made: a few numbers can ask for any size.
+Described = tuple[tuple[int, ...], torch.dtype]
+
+
+def _nonzero(given: dict[str, Any]) -> Described:
+    return (int(given["self"].count_nonzero()), given["self"].dim()), torch.int64
+
+
+def _masked_select(given: dict[str, Any]) -> Described:
+    shape = torch.broadcast_shapes(given["self"].shape, given["mask"].shape)
+    return (shape.numel(),), given["self"].dtype
+
+
+def _repeat_interleave(given: dict[str, Any]) -> Described:
+    return (int(given["repeats"].sum()),), given["repeats"].dtype
+
+
+def _bincount(given: dict[str, Any]) -> Described:
+    largest = int(given["self"].max()) + 1 if given["self"].numel() else 0
+    return (max(largest, given["minlength"]),), torch.float64 if given["weights"] is not None else torch.int64
+
+
+def _one_hot(given: dict[str, Any]) -> Described:
+    classes = given["num_classes"]
+    count = int(given["self"].max()) + 1 if classes == -1 and given["self"].numel() else classes
+    return (*given["self"].shape, count), torch.int64
+
+
+_SHAPES: dict[str, Callable[[dict[str, Any]], Described]] = {
+    "aten::nonzero": _nonzero,
+    "aten::argwhere": _nonzero,
+    "aten::masked_select": _masked_select,
+    "aten::repeat_interleave": _repeat_interleave,
+    "aten::bincount": _bincount,
+    "aten::one_hot": _one_hot,
+}
+# Their results are numbers, or no larger than what they are given.
+_BOUNDED = frozenset(
+    f"aten::{name}"
+    for name in ("_local_scalar_dense", "item", "equal", "allclose", "is_nonzero", "_unique", "_unique2",
+                 "unique_consecutive", "unique_dim", "unique_dim_consecutive", "linalg_lstsq")
+)  # fmt: skip
 
 
 def _upper_bound(run: FakeRun, call: OpCall) -> Any:
@@ -123,10 +181,9 @@ def _upper_bound(run: FakeRun, call: OpCall) -> Any:
     run.recorder.warn(_bound_warning(name, run.recorder.path))
     source = call.tensors[0]
     if name == "aten::nonzero":
-        everything = torch.ones(source.spec.shape, dtype=torch.bool).nonzero()
-        return run.conclude(call, everything, assumed=True)
+        return run.conclude(call, _every_position(run, source.spec.shape), assumed=True)
     if name == "aten::_unique2":
-        positions = torch.arange(source.spec.record.numel)
+        positions = _numbers(run, source.numel())
         flags = call.bind()
         inverse = positions.reshape(source.spec.shape) if flags["return_inverse"] else positions[:0]
         counts = torch.ones_like(positions) if flags["return_counts"] else positions[:0]
@@ -134,6 +191,19 @@ def _upper_bound(run: FakeRun, call: OpCall) -> Any:
         return run.conclude(call, (found, inverse, counts), assumed=True)
     shape = torch.broadcast_shapes(source.spec.shape, call.tensors[1].spec.shape)
     return run.conclude(call, torch.empty(shape.numel(), dtype=source.dtype, device="meta"))
+
+
+def _numbers(run: FakeRun, count: int) -> torch.Tensor:
+    """0, 1, 2, … where there is room for them; else their shape alone."""
+    return torch.arange(count, device=None if run.knowledge.has_room(count, torch.int64) else "meta")
+
+
+def _every_position(run: FakeRun, shape: tuple[int, ...]) -> torch.Tensor:
+    """What `nonzero` gives of a tensor without zeros."""
+    count = prod(shape)
+    if not run.knowledge.has_room(count * max(len(shape), 1), torch.int64):
+        return torch.empty(count, len(shape), dtype=torch.int64, device="meta")
+    return torch.ones(shape, dtype=torch.bool).nonzero()
 
 
 def _bound_warning(op: str, module: str) -> str:
@@ -153,15 +223,19 @@ def _index_by_mask(run: FakeRun, call: OpCall) -> Any:
 
 
 def _positions(run: FakeRun, mask: Ghost) -> list[Ghost]:
-    if is_known(mask):
-        content, assumed = mask.value, mask.storage_.assumed
+    assumed = mask.storage_.assumed
+    if is_known(mask) and run.knowledge.affords((mask,), ()):
+        content = mask.value
+        assert content is not None
+        count = int(content.count_nonzero())
+        has_room = run.knowledge.has_room(count * max(content.dim(), 1), torch.int64)
+        found = content.nonzero() if has_room else torch.empty(count, content.dim(), dtype=torch.int64, device="meta")
     elif run.assume:
-        content, assumed = torch.ones(mask.spec.shape, dtype=torch.bool), True
+        found, assumed = _every_position(run, mask.spec.shape), True
         run.recorder.warn(_bound_warning("aten::index", run.recorder.path))
     else:
         raise DataDependent("aten::index")
-    assert content is not None
-    return [run.wrap(position, assumed=assumed) for position in content.nonzero().unbind(1)]
+    return [run.wrap(position, assumed=assumed) for position in found.unbind(1)]
 
 
 def _keep_boxes(run: FakeRun, call: OpCall) -> Any:
@@ -169,16 +243,18 @@ def _keep_boxes(run: FakeRun, call: OpCall) -> Any:
     if not run.assume:
         raise DataDependent(call.info.name)
     run.recorder.warn(_bound_warning(call.info.name, run.recorder.path))
-    return run.conclude(call, torch.arange(call.tensors[0].spec.shape[0]), assumed=True)
+    return run.conclude(call, _numbers(run, call.tensors[0].spec.shape[0]), assumed=True)
 
 
 def _pack(run: FakeRun, call: OpCall) -> Any:
     """A padded batch packed by its lengths. The sizes of the steps stay a real tensor: torch's RNNs read its memory."""
     x, lengths = call.tensors
-    if not is_known(lengths):
+    if not is_known(lengths) or not run.knowledge.affords((lengths,), ()):
         raise DataDependent(call.info.name)
-    steps = torch.arange(int(lengths.value.max()))
-    sizes = (lengths.value.unsqueeze(1) > steps).sum(0)
+    longest = int(lengths.value.max()) if lengths.numel() else 0
+    if not run.knowledge.has_room(longest * lengths.numel(), torch.bool):
+        raise DataDependent(call.info.name)
+    sizes = (lengths.value.unsqueeze(1) > torch.arange(longest)).sum(0)
     packed = torch.empty(int(sizes.sum()), *x.spec.shape[2:], dtype=x.dtype, device="meta")
     data, _ = run.conclude(call, (packed, sizes))
     return data, sizes
@@ -246,10 +322,6 @@ def _tensors(real: Any) -> Iterator[torch.Tensor]:
     elif isinstance(real, list | tuple):
         for item in real:
             yield from _tensors(item)
-
-
-def _all_small(built: Any) -> bool:
-    return all(ghost.numel() <= (FLOAT_LIMIT if _is_float(ghost.dtype) else LIMIT) for ghost in _ghosts(built))
 
 
 def _has_floats(built: Any) -> bool:

@@ -17,7 +17,8 @@ NAME_CHARACTERS = 200_000_000  # over all names
 DIMENSIONS = 128
 INTEGER = 2**63 - 1
 
-INFLATED_BYTES = 2**29
+INFLATED_BYTES = 2**25  # of a compressed record that is not a tensor, or as much as INFLATED_FILES of its file
+INFLATED_FILES = 4
 INFLATION_RATIO = 1100  # deflate reaches 1032
 
 SAFETENSORS_HEADER_BYTES = 100_000_000  # the limit of the safetensors library

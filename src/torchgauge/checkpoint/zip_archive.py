@@ -99,7 +99,8 @@ class ZipArchive:
         )
 
     def _inflate(self, record: Record, offset: int, label: str) -> bytes:
-        if record.size > min(limits.INFLATED_BYTES, limits.INFLATION_RATIO * max(record.packed_size, 1)):
+        most = max(limits.INFLATED_BYTES, limits.INFLATED_FILES * self.source.size)
+        if record.size > min(most, limits.INFLATION_RATIO * max(record.packed_size, 1)):
             raise FormatError(f"{label}: unpacks to {record.size} bytes from {record.packed_size}: a zip bomb?")
         packed = self.source.read(offset, record.packed_size)
         unpacker = zlib.decompressobj(-15)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from torchgauge.errors import TargetError
+from torchgauge.source.config_limits import MOST_REAL_BYTES, bounded_building
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,19 @@ class Recipe:
 
     def build(self) -> nn.Module:
         """The model in eval mode, on the meta device where that is of use."""
-        return self._build(build_for_real if self.looks_at_values else build_without_weights)
+        return self._build(build_for_real if self.looks_at_values else build_without_weights, MOST_REAL_BYTES)
 
     def build_real(self) -> nn.Module:
         """The model in eval mode with the weights its constructor draws."""
-        return self._build(build_for_real)
+        return self._build(build_for_real, inf)
 
-    def _build(self, builder: Callable[[Callable[[], nn.Module]], nn.Module]) -> nn.Module:
+    def _build(self, builder: Callable[[Callable[[], nn.Module]], nn.Module], real_bytes: float) -> nn.Module:
         try:
-            return builder(self.factory)
+            # Around what places the weights: only what is left on a real device takes memory.
+            with bounded_building(self.name, real_bytes):
+                return builder(self.factory)
+        except TargetError:
+            raise
         # The constructor is someone else's code, given someone's config: it may raise anything.
         except Exception as error:
             raise TargetError(f"{self.name} could not be built: {type(error).__name__}: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 _DEEPEST = 4
@@ -41,4 +42,6 @@ def find_model(target: Any) -> HeldModel | None:
 
 
 def has_forward(module: nn.Module) -> bool:
-    return "forward" in vars(module) or type(module).forward is not nn.Module.forward
+    # A script module keeps its forward in torch's inner object; its class has none that can be asked for.
+    is_script = isinstance(module, torch.jit.ScriptModule)
+    return is_script or "forward" in vars(module) or type(module).forward is not nn.Module.forward

@@ -16,6 +16,7 @@ from torch import nn
 from torchgauge.errors import TargetError
 from torchgauge.schema import conform
 from torchgauge.source.building import Recipe
+from torchgauge.source.config_limits import require_possible_numbers
 from torchgauge.source.packages import import_optional
 from torchgauge.source.spelling import did_you_mean
 from torchgauge.source.torchvision_ops import torchvision_importable
@@ -61,6 +62,7 @@ def read(path: Path) -> Recipe:
         raise TargetError(f"'{path}' {_why_unknown(model_type, settings, types)}")
     if architecture is not None and _model_class(transformers, architecture) is None:
         raise TargetError(f"'{path}' names the architecture '{architecture}', which {_UNKNOWN}")
+    require_possible_numbers(settings, f"'{path}'")
     try:
         config = types[model_type].from_dict(settings)
     # Each config checks its own values, with errors of any kind.

@@ -24,10 +24,10 @@ def model_entries(index: Index) -> dict[str, Entry]:
     # Beside a bare state dict, what is neither parameter nor buffer belongs to someone else.
     entries = own if lead else [x for x in own if x.role is not Role.OTHER or x.logical_elements is not None]
     stripped = strip_all((entry.name[len(lead) :] for entry in entries), WRAPPERS)
-    return dict(zip(map(_shallow, stripped), entries, strict=True))
+    return dict(zip(map(shallow, stripped), entries, strict=True))
 
 
-def _shallow(name: str) -> str:
+def shallow(name: str) -> str:
     """No model nests this deep; a file that does must not make a tree of a million levels."""
     if name.count(".") < DEEPEST:
         return name

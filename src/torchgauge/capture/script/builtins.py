@@ -10,8 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from torchgauge.capture.script.pieces import to_list
-from torchgauge.capture.script.texts import TEXTS, require_length
+from torchgauge.capture.script.texts import TEXTS, require_length, require_spelled_length
 
 
 def _multiply(left: Any, right: Any) -> Any:
@@ -51,11 +50,22 @@ def _wrapped(value: Any) -> Any:
 
 def _format(text: str, *values: Any) -> str:
     """Each `{}` is the next value. Python's own `format` would also look up attributes that a text names."""
+    require_spelled_length(values)
     parts = text.split("{}")
     filled = [part + str(value) for part, value in zip(parts, values, strict=False)]
     result = "".join(filled) + "{}".join(parts[len(filled) :])
     require_length(len(result))
     return result
+
+
+def _text(value: Any) -> str:
+    require_spelled_length((value,))
+    return str(value)
+
+
+def _to_list(tensor: Any, dim: int, kind: int) -> Any:
+    require_length(tensor.numel())
+    return tensor.tolist()
 
 
 def _changed(items: Any, _: None) -> Any:
@@ -88,7 +98,7 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "aten::Int": int,
     "aten::Float": float,
     "aten::Bool": bool,
-    "aten::str": str,
+    "aten::str": _text,
     "aten::add_": _extend,
     "aten::mul_": _repeat,
     "aten::append": lambda items, item: _changed(items, items.append(item)),
@@ -142,5 +152,5 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "prim::IfThenElse": lambda condition, yes, no: yes if condition else no,
     "prim::Uninitialized": lambda: None,
     **TEXTS,
-    "prim::tolist": to_list,
+    "prim::tolist": _to_list,
 }

@@ -11,6 +11,7 @@ from torchgauge.capture.script import control
 from torchgauge.capture.script.operators import operator_of
 from torchgauge.capture.script.program import Block, Step, Unsupported, free_after_last_use
 from torchgauge.capture.script.stages import group_by_scope
+from torchgauge.capture.script.texts import require_spelled_length
 from torchgauge.capture.script.values import is_instance
 from torchgauge.source.torchscript.lowering import CALL, lower
 from torchgauge.source.torchscript.nodes import source_line
@@ -90,7 +91,12 @@ def _slice(node: Any) -> Callable[..., Any]:
 
 def _isinstance(node: Any) -> Callable[..., Any]:
     types = node.tys("types")
-    return lambda value: is_instance(value, types)
+
+    def run(value: Any) -> bool:
+        require_spelled_length((value,))
+        return is_instance(value, types)
+
+    return run
 
 
 def _python_op(node: Any) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from torchgauge.capture.script.values import Instance
 from torchgauge.capture.structure import map_tensors
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import is_foreign
-from torchgauge.source.torchscript.lowering import lower, module_types, nodes_of
+from torchgauge.source.torchscript.lowering import module_types
 
 # A second call of a module is traced into `forward1`; overloads are compiled into `forward__0`.
 _FORWARD = re.compile(r"forward(__)?\d*")
@@ -48,10 +48,11 @@ class Frame:
     def run_steps(self, steps: list[Step]) -> None:
         values = self.values
         recorder = self.interpreter.recorder
+        recorder.budget.spend_steps(len(steps))
         for step in steps:
             args = [values[slot] for slot in step.inputs]
             recorder.source = step.source
-            result = step.run(self, *args) if step.takes_frame else step.run(*args)
+            result = step.run(self, *args) if step.takes_frame else self._run_plain(step, args)
             if len(step.outputs) == 1:
                 values[step.outputs[0]] = result
             elif step.outputs:
@@ -59,6 +60,25 @@ class Frame:
             del args, result
             for slot in step.dead:
                 values.pop(slot, None)
+
+    def _run_plain(self, step: Step, args: list[Any]) -> Any:
+        """Run a step that is a function of its inputs; what it makes, or adds to its first input, takes memory."""
+        target = args[0] if args and type(args[0]) in _GROWING else None
+        before = 0 if target is None else len(target)
+        result = step.run(*args)
+        made = 0 if target is None else max(len(target) - before, 0)
+        kind = type(result)
+        if kind is str:
+            made += len(result) >> 4
+        elif kind in _SIZED and result is not target:
+            made += len(result)
+        if made:
+            self.interpreter.recorder.budget.spend_elements(made)
+        return result
+
+
+_GROWING = frozenset((list, dict))
+_SIZED = frozenset((list, dict, tuple))
 
 
 def can_interpret(module: torch.nn.Module) -> bool:
@@ -125,7 +145,11 @@ class ScriptInterpreter:
             block = self._program(owner, name)
         except Unsupported as node:
             if self._is_foreign:
-                _require_silent(owner, name)
+                # There loops have no limit, Ctrl-C is not heard, and what a graph prints is really printed.
+                raise ForwardError(
+                    f"{owner._type().name()} uses {node}, which torchgauge does not interpret: "
+                    "the code of a file is not handed to torch's own engine"
+                ) from None
             self.recorder.warn(_opaque(owner, node))
             return owner._get_method(name)(*args)
         source = self.recorder.source
@@ -140,13 +164,6 @@ class ScriptInterpreter:
             block = compile_graph(owner._get_method(name).graph, self._types)
             found = self._programs[id(kind), name] = (kind, block)
         return found[1]
-
-
-def _require_silent(owner: Any, name: str) -> None:
-    """In torch's own engine what a graph prints is really printed; a file has nothing to say on the user's terminal."""
-    kinds = {node.kind() for node in nodes_of(lower(owner._get_method(name).graph, frozenset()))}
-    if kinds & {"prim::Print", "aten::warn"}:
-        raise ForwardError(f"{owner._type().name()} needs torch's own engine, where it would print, so it is not run")
 
 
 def _opaque(owner: Any, node: Unsupported) -> str:

@@ -9,17 +9,19 @@ from typing import Any
 import torch
 
 from torchgauge.capture.script.builtins import BUILTINS
-from torchgauge.capture.script.pieces import bounded
 from torchgauge.capture.script.program import Unsupported
 from torchgauge.capture.script.tensor_questions import QUESTIONS, as_tensor, make_tensor, number_to_tensor
+from torchgauge.capture.script.texts import require_spelled_length
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import find_operator, is_denied
+from torchgauge.source.pieces import bounded
 
 _MAKERS: dict[str, Callable[..., Any]] = {
     "aten::tensor": make_tensor,
     "aten::as_tensor": as_tensor,
     "prim::NumToTensor": number_to_tensor,
 }
+_NESTING = (list, tuple, dict)
 _TENSORS = ("Tensor", "Optional[Tensor]")
 
 
@@ -56,12 +58,15 @@ def _dispatched(schema: Any) -> Callable[..., Any]:
     function = find_operator(schema.name, schema.overload_name or "default")
     if function is None:
         raise Unsupported(schema.name)
+    run = bounded(schema.name, function)
     keywords = tuple(argument.name for argument in schema.arguments if argument.kwarg_only)
-    if not keywords:
-        return bounded(schema.name, function)
     positional = len(schema.arguments) - len(keywords)
 
     def call(*args: Any) -> Any:
-        return function(*args[:positional], **dict(zip(keywords, args[positional:], strict=True)))
+        for value in args:
+            # Handing it to torch copies every list in it as often as it occurs.
+            if type(value) in _NESTING and value and type(next(iter(value))) in _NESTING:
+                require_spelled_length(value)
+        return run(*args[:positional], **dict(zip(keywords, args[positional:], strict=True)))
 
     return call

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchgauge.capture.script.scalar_types import dtype_of, plain
+from torchgauge.capture.script.texts import require_spelled_length
 
 
 def _size(tensor: torch.Tensor, dim: int | None = None) -> Any:
@@ -62,10 +63,12 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 def make_tensor(
     data: Any, dtype: int | None = None, device: torch.device | None = None, requires_grad: bool = False
 ) -> torch.Tensor:
+    require_spelled_length((data,))
     return torch.tensor(data, dtype=dtype_of(dtype), device=device, requires_grad=requires_grad)
 
 
 def as_tensor(data: Any, dtype: int | None = None, device: torch.device | None = None) -> torch.Tensor:
+    require_spelled_length((data,))
     return torch.as_tensor(data, dtype=dtype_of(dtype), device=device)
 
 

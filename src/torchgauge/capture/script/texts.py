@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-LONGEST = 1 << 24  # elements of a list or text that a graph may make
+from torchgauge.capture.signals import Endless
+
+LONGEST = 1 << 22  # elements of one list or text that a graph may make; `Budget` has the limit for all of them
 
 
 def require_length(count: int) -> None:
     if count > LONGEST:
-        raise RuntimeError(f"the graph makes a list or text of {count} elements")
+        raise Endless(f"the graph makes a list or text of {count:,} elements")
+
+
+def require_spelled_length(*values: Any) -> None:
+    """Of what goes through every list in a list: a thousand times one list is short in memory and long when spelled."""
+    waiting: list[Any] = [values]
+    count = 0
+    while waiting:
+        items = waiting.pop()
+        count += len(items)
+        require_length(count)
+        nested = items.values() if isinstance(items, dict) else items
+        waiting.extend(item for item in nested if isinstance(item, list | tuple | dict))
 
 
 def _padded(pad: Callable[..., str]) -> Callable[..., str]:

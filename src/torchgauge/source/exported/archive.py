@@ -18,7 +18,9 @@ from torchgauge.source.exported.document import read_program
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.stored_tensors import StoredTensors, Values
 
-DOCUMENT_LIMIT = 512 << 20
+# Of a JSON record: as long as the file where that is longer, since torch stores them as they are. Unpacked from a small
+# file, more than this would take a gigabyte of memory as values.
+DOCUMENT_BYTES = 32 << 20
 _OLD_DOCUMENT = "serialized_exported_program.json"
 
 
@@ -61,8 +63,6 @@ def _old_document(name: str) -> dict[str, Any] | None:
         record = archive.find(_OLD_DOCUMENT)
         if record is None:
             return None
-        if record.size > DOCUMENT_LIMIT:
-            raise FormatError(f"'{name}': {_OLD_DOCUMENT} is larger than {DOCUMENT_LIMIT >> 20} MiB")
         return parse_json(archive.read(record), f"'{name}': {_OLD_DOCUMENT}")
 
 
@@ -79,4 +79,5 @@ def _config(records: ArchiveRecords, record: str, name: str) -> dict[str, Any]:
 
 
 def _json(records: ArchiveRecords, record: str, name: str) -> dict[str, Any]:
-    return parse_json(records.read(record, DOCUMENT_LIMIT), f"'{name}': {record}")
+    limit = max(DOCUMENT_BYTES, Path(name).stat().st_size)
+    return parse_json(records.read(record, limit), f"'{name}': {record}")

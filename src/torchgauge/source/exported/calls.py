@@ -14,6 +14,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import find_dispatched, require_allowed
 from torchgauge.source.exported.program import Body
+from torchgauge.source.pieces import bounded
 
 # Checks that the export added: the model itself does not make them.
 _CHECK_NAMES = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
@@ -123,7 +124,7 @@ def function_named(target: str, where: str) -> Callable[..., Any] | None:
             require_allowed(f"{namespace}::{name}", where)
             found = find_dispatched(f"{namespace}::{name}", overload)
             if found is not None:
-                return None if found in CHECKS else found
+                return None if found in CHECKS else bounded(f"{namespace}::{name}", found)
     raise FormatError(f"{where} calls {target}, which torchgauge does not know, so it is not run")
 
 

@@ -39,7 +39,8 @@ def _segment(
 ) -> Segment:
     made = [name for call in calls for name in names_out(call.outputs)]
     used = list(dict.fromkeys(name for call in calls for name in _reads(call)))
-    inputs = tuple(name for name in used if name not in set(made) and name not in held)
+    own = {*made, *held}
+    inputs = tuple(name for name in used if name not in own)
     steps = _steps(calls, depth, held, wanted)
     return Segment(
         path,

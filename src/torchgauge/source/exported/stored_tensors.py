@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ _DTYPES = {
     30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz", 33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
 }  # fmt: skip
 CONTENT_LIMIT = 4 << 20  # bytes
+ALL_CONTENT_LIMIT = 256 << 20  # bytes of all tensors: many may lie in one record
 
 # The values of a tensor by its name in the model; None where they are not known.
 Values = Callable[[str], torch.Tensor | None]
@@ -49,6 +51,7 @@ class StoredTensors:
         self._entries = {name: ("data/weights/", entry) for name, entry in weights.items()}
         self._entries |= {name: ("data/constants/", entry) for name, entry in constants.items()}
         self._made: dict[str, torch.Tensor] = {}
+        self._content_bytes = 0
 
     def get(self, name: str, described: dict[str, Any], *, is_parameter: bool) -> torch.Tensor:
         """`described` is what the graph says of the tensor, for archives that say it nowhere else."""
@@ -71,7 +74,10 @@ class StoredTensors:
         stride = tuple(map(size_of, meta["strides"]))
         dtype = dtype_of(meta["dtype"])
         content = None if dtype.is_floating_point or dtype.is_complex else self._content(record)
-        if content:
+        # With a stride of 0 a tensor may be as large as it likes, whatever its record.
+        nbytes = prod(shape) * dtype.itemsize
+        if content and nbytes <= min(CONTENT_LIMIT, ALL_CONTENT_LIMIT - self._content_bytes):
+            self._content_bytes += nbytes
             offset = size_of(meta["storage_offset"])
             flat = torch.frombuffer(bytearray(content), dtype=dtype)
             return flat.as_strided(shape, stride, offset).clone()

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.jit._recursive import wrap_cpp_module
 
+from torchgauge.checkpoint.byte_source import in_memory
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign, require_allowed
 from torchgauge.source.archive_records import ArchiveRecords, first_line
+from torchgauge.source.torchscript.attributes import require_few_objects
 from torchgauge.source.torchscript.code import require_harmless_reading, scan_code, scan_pickle
 
 SOURCE_LIMIT = 64 << 20
@@ -31,12 +34,15 @@ def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.Scr
     name = str(path)
     _scan(name)
     device = "cpu" if values or Path(path).stat().st_size <= VALUES_LIMIT else "meta"
+    unit = torch._C.CompilationUnit()
     with torch.random.fork_rng(devices=[]):
         try:
-            module = torch.jit.load(name, map_location=device)
+            # As `torch.jit.load` does, which keeps the unit of all functions to itself.
+            script = torch._C.import_ir_module(unit, name, torch.device(device), {}, False)  # type: ignore[call-arg]
+            _check_graphs(unit, name)
+            module = wrap_cpp_module(script)
         except (RuntimeError, ValueError) as error:
             raise FormatError(f"'{name}' cannot be read as TorchScript: {first_line(error)}") from error
-    _check_graphs(module, name)
     mark_foreign(module)
     return module
 
@@ -55,7 +61,9 @@ def _scan(name: str) -> None:
     require_harmless_reading(special, f"'{name}'")
     for record in records.names:
         if record.lower().endswith(".pkl") and not record.startswith("extra/"):
-            scan_pickle(records.read(record, SOURCE_LIMIT), f"'{name}' ({record})")
+            content = records.read(record, SOURCE_LIMIT)
+            scan_pickle(content, f"'{name}' ({record})")
+            require_few_objects(in_memory(content, name, f"'{name}' ({record})"))
 
 
 def _open(name: str) -> ArchiveRecords:
@@ -70,18 +78,41 @@ def _open(name: str) -> ArchiveRecords:
     return ArchiveRecords(name)
 
 
-def _check_graphs(module: torch.jit.ScriptModule, name: str) -> None:
-    """The scan of the source errs on the safe side; the graphs are exact."""
-    for path, part in module.named_modules():
-        script: Any = getattr(part, "_c", None)
-        if script is None:
-            continue
-        graphs = [(method, script._get_method(method).inlined_graph) for method in script._method_names()]
-        hooks = (*script._get_forward_pre_hooks(), *script._get_forward_hooks())
-        graphs += [(hook.name, hook.inlined_graph) for hook in hooks]
-        for method, graph in graphs:
-            for node in _nodes(graph):
-                require_allowed(node.kind(), f"'{name}' ({path or 'the model itself'}, {method})")
+# Of a method with all that it calls written out in its place; the largest models have some 100,000.
+INLINED_NODES = 1 << 20
+
+
+def _check_graphs(unit: Any, name: str) -> None:
+    """The scan of the source errs on the safe side; the graphs are exact. Torch writes the functions and methods that a
+    graph calls out in their places: if each calls the next one twice, a few kilobytes are more than any memory."""
+    nodes: dict[str, int] = {}
+    calls: dict[str, list[str]] = {}
+    for function in unit.get_functions():
+        place = function.qualified_name
+        nodes[place], calls[place] = 0, []
+        for node in _nodes(function.graph):
+            require_allowed(node.kind(), f"'{name}' ({place.removeprefix('__torch__.')})")
+            nodes[place] += 1
+            if node.kind() == "prim::CallFunction":
+                calls[place].append(next(node.inputs()).type().annotation_str)
+            elif node.kind() == "prim::CallMethod":
+                calls[place].append(f"{next(node.inputs()).type().str()}.{node.s('name')}")
+    sizes: dict[str, int] = {}
+    for place in nodes:
+        waiting = [place]
+        while waiting:
+            inner = [callee for callee in calls[waiting[-1]] if callee in nodes and callee not in sizes]
+            if inner and len(waiting) <= len(nodes):
+                waiting.append(inner[0])
+                continue
+            done = waiting.pop()
+            # Through an interface methods may call each other in a circle, which torch does not write out.
+            sizes[done] = nodes[done] + sum(sizes.get(callee, 1) for callee in calls[done])
+            if sizes[done] > INLINED_NODES:
+                raise FormatError(
+                    f"'{name}' ({done.removeprefix('__torch__.')}): with all that it calls it has more than "
+                    f"{INLINED_NODES:,} nodes, so it is not run"
+                )
 
 
 def _nodes(graph: Any) -> Iterator[Any]:

@@ -12,6 +12,10 @@ from torchgauge.source.allowed_ops import DENIED_NAMES, require_allowed
 _CLASSES = ("quantized", "xnnpack", "rnn")
 _CLASS_NAME = re.compile(rb"torch\.classes\.(\w+(?:\.\w+)*)")
 # What runs while an archive is read (`__setstate__`) may only unpack its weights.
+_DEFINITIONS = re.compile(r"^(?=class |def )", re.MULTILINE)
+# Of one class or function: Python's tree takes up to 800 bytes for each, and classes are checked one after another.
+MOST_TOKENS = 2_000_000
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 _UNPACKING = frozenset(("annotate", "unchecked_cast", "uninitialized"))
 _ROOTS = frozenset(("torch", "ops", "__torch__", "CONSTANTS"))
 _HARMLESS_METHODS = frozenset(("__init__", "__getstate__", "__setstate__"))
@@ -29,13 +33,21 @@ _PLUMBING = frozenset(
 
 def scan_code(source: bytes, where: str) -> frozenset[str]:
     """The special methods that the source defines. Raises `FormatError` unless every op it can call is allowed."""
+    special: set[str] = set()
     try:
         # From bytes Python would believe a line that names another encoding, which torch does not look at.
-        nodes = list(ast.walk(ast.parse(source.decode("utf-8"))))
+        for part in _DEFINITIONS.split(source.decode("utf-8")):
+            if sum(1 for _ in _TOKEN.finditer(part)) > MOST_TOKENS:
+                raise FormatError(f"a class or function in the code of {where} is too long to be checked")
+            special |= _scan_part(ast.parse(part), where)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise FormatError(f"the code of {where} cannot be read: {type(error).__name__}") from error
+    return frozenset(special)
+
+
+def _scan_part(tree: ast.Module, where: str) -> set[str]:
     special = set()
-    for node in nodes:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             _check_name(_dotted(node), where)
         elif isinstance(node, ast.Name) and node.id in DENIED_NAMES:
@@ -50,7 +62,7 @@ def scan_code(source: bytes, where: str) -> frozenset[str]:
                 _check_default(default, where)
             if node.name == "__setstate__":
                 _check_unpacking(node, where)
-    return frozenset(special)
+    return special
 
 
 def scan_pickle(content: bytes, where: str) -> None:

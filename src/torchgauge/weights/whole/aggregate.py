@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from torchgauge.checkpoint.index import Entry, Role
+from torchgauge.source.state_names import shallow
 from torchgauge.weights.counting import statistics, tally
 from torchgauge.weights.counting.symbols import FLOAT32, SYMBOLS
 from torchgauge.weights.counting.tally import Tally
@@ -160,7 +161,7 @@ def _is_parameter(entry: Entry) -> bool:
 
 def _ancestors(name: str) -> Iterator[str]:
     """The modules above a tensor, the innermost first; without the root, which is the total."""
-    module = name.rpartition(".")[0]
+    module = shallow(name).rpartition(".")[0]
     while module:
         yield module
         module = module.rpartition(".")[0]

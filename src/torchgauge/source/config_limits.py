@@ -1,0 +1,101 @@
+"""What a config may make transformers build. Its numbers are a stranger's: a billion layers are ten letters."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.overrides import TorchFunctionMode
+
+from torchgauge.errors import TargetError
+
+# Modules, parameters and buffers together. The largest mixtures of experts have some 200,000.
+MOST_REGISTERED = 1 << 18
+# Sizes and counts: config classes make lists of them (the kind of each layer, the name of each label).
+LARGEST_NUMBER = 1 << 24
+# Of what each is a module: hundreds of layers and thousands of experts are the most there are.
+LARGEST_COUNT = 1 << 13
+_COUNTS = re.compile(r"layer|block|depth|expert|stage|stack|repeat|n_head|num_.*heads")
+# Numbers that nothing is made of: periods, identifiers, lengths that only bound others.
+_NO_SIZE = re.compile(r"theta|base|seed|token|(^|_)ids?$|length|len$|parameters|factor|version|scale|window|^max_")
+# Of tensors that a constructor makes for real because it looks at them; weights are on the meta device.
+MOST_REAL_BYTES = 4 << 30
+
+
+def require_possible_numbers(settings: Any, where: str) -> None:
+    """Raise `TargetError` for a size or count that no model has, at any depth."""
+    waiting = [("", settings)]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.items())
+        elif isinstance(value, list):
+            waiting.extend((name, item) for item in value)
+        elif isinstance(value, int | float) and abs(value) > _largest(name):
+            raise TargetError(f"{where} says {name} = {value:g}: no model is as large")
+
+
+def _largest(name: str) -> float:
+    if _NO_SIZE.search(name):
+        return inf
+    return LARGEST_COUNT if _COUNTS.search(name) and "size" not in name else LARGEST_NUMBER
+
+
+@contextmanager
+def bounded_building(what: str, real_bytes: float) -> Iterator[None]:
+    """In this thread, stop the building of a model that gets too many parts, or takes more memory than this."""
+    thread, left = threading.get_ident(), MOST_REGISTERED
+
+    def count(module: nn.Module, name: str, registered: Any) -> None:
+        nonlocal left
+        if threading.get_ident() == thread:
+            left -= 1
+            if left < 0:
+                raise TargetError(f"{what} has more than {MOST_REGISTERED:,} modules, parameters and buffers")
+
+    handles = (
+        hooks.register_module_module_registration_hook(count),
+        hooks.register_module_parameter_registration_hook(count),
+        hooks.register_module_buffer_registration_hook(count),
+    )
+    try:
+        with _RealMemory(what, real_bytes):
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _RealMemory(TorchFunctionMode):
+    """Adds up the tensors that are made from nothing and not on the meta device."""
+
+    _FACTORIES = frozenset(
+        (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.linspace,
+         torch.eye, torch.empty_strided, torch.randint, torch.randperm, torch.logspace)
+    )  # fmt: skip
+
+    def __init__(self, what: str, limit_bytes: float) -> None:
+        super().__init__()
+        self._what, self._limit_bytes = what, limit_bytes
+        self._made_bytes = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in self._FACTORIES and torch.device(kwargs.get("device") or "cpu").type != "meta":
+            described = func(*args, **{name: value for name, value in kwargs.items() if name != "generator"} | _ON_META)
+            self._made_bytes += described.nbytes
+            if self._made_bytes > self._limit_bytes:
+                raise TargetError(f"{self._what} needs more than {MOST_REAL_BYTES >> 30} GiB of memory to be built")
+        return func(*args, **kwargs)
+
+
+_ON_META = {"device": "meta"}

@@ -1,0 +1,78 @@
+"""Runs bombs in a process of their own, with little memory: what one of them would fill is the child's, not ours.
+
+    python -m tests.bombs.running tests.bombs.scripts FOLDER [NAME ...]
+
+A module of bombs has `BOMBS`, a table from a name to a function that writes a file into a folder and gives the
+arguments of the command line. Without names all of them run, with limits of steps and ops that are small enough for a
+test; those that are named run with the limits that users have.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+Bomb = Callable[[Path], list[str]]
+DATA_BYTES = 3 << 30  # torch and transformers take a third of it
+PATIENCE_S = 1800.0  # a net: no bomb should take more than seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`said` is what the command line wrote to stderr."""
+
+    status: int
+    said: str
+
+
+def run_bombs(module: str, folder: Path, names: Collection[str] = ()) -> dict[str, Outcome]:
+    """What the command line answered to each bomb of a module; one that ended the process is missing."""
+    command = [sys.executable, "-W", "ignore", "-m", __name__, module, str(folder), *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"bomb"')]
+    return {row["bomb"]: Outcome(row["status"], row["said"]) for row in rows}
+
+
+def main(module: str, folder: Path, names: list[str]) -> None:
+    import resource
+
+    from torchgauge.cli import main as command
+
+    bombs: Mapping[str, Bomb] = importlib.import_module(module).BOMBS
+    if not names:
+        _lower_limits()
+    for name in names or bombs:
+        place = folder / name
+        place.mkdir()
+        arguments = bombs[name](place)
+        most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, most))
+        said = io.StringIO()
+        with redirect_stderr(said), redirect_stdout(io.StringIO()):
+            try:
+                status = command(arguments)
+            except BaseException as error:  # a traceback is what the test is about
+                status = -1
+                said.write(f"{type(error).__name__}: {error}")
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        print(json.dumps({"bomb": name, "status": status, "said": said.getvalue()}), flush=True)
+
+
+def _lower_limits() -> None:
+    from torchgauge.capture import budget, known
+    from torchgauge.checkpoint import limits
+    from torchgauge.source import config_limits
+
+    budget.OPS, budget.STEPS, known.WORK = 1 << 11, 1 << 16, 1 << 25
+    limits.PATH_STEPS, config_limits.MOST_REGISTERED = 30_000, 1 << 13
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
