@@ -18,7 +18,9 @@ from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.plan import Output, Plan, Planner, is_shareable, shared_plans, shared_specs
 from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices
 from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.twin import Copier
 from torchgauge.records import Allocation
 from torchgauge.source.pieces import count_pieces, takes_apart
 
@@ -27,6 +29,14 @@ _NUMBERS = frozenset((int, float, bool, complex))
 _ATOMS = frozenset((type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format))
 _LSTM_BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
 _SEQUENCES = frozenset((list, tuple, torch.Size))
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+# Ops with meta kernels; what others raise for a tensor without data says nothing about the model.
+_OWN = ("aten::", "prims::", "prim::", "torchvision::", "higher_order::", "quantized::", "_quantized::")
+_INDEXING = frozenset(
+    getattr(getattr(torch.ops.aten, name.removeprefix("aten::")), overload)
+    for name in INDEXING
+    for overload in getattr(torch.ops.aten, name.removeprefix("aten::")).overloads()
+)
 # Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
 _MOST_LENT_BYTES = 64 << 20
 
@@ -47,7 +57,9 @@ class FakeRun(TorchDispatchMode):
         """Else torch wraps every call to keep its compiler out, which costs 5 µs an op and a second at the first."""
         return False
 
-    def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False) -> None:
+    """`strict`: the values of the inputs are the user's, so indices that are out of range are refused."""
+
+    def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         if device.type == "cuda" and not torch.cuda.is_available():
             # As torch's own fake mode does: else making a tensor there starts the driver before any mode is asked.
@@ -59,6 +71,7 @@ class FakeRun(TorchDispatchMode):
         self.knowledge = Knowledge()
         self.device = device
         self.assume = assume
+        self._strict = strict
         self.specs = shared_specs
         self._planner = Planner(self.specs, device)
         self._shared = shared_plans()
@@ -81,6 +94,13 @@ class FakeRun(TorchDispatchMode):
         if isinstance(tensor, torch.nn.Parameter):
             ghost._is_param = True  # what isinstance(…, nn.Parameter) looks at
         self._adopted[id(tensor)] = (tensor, ghost)
+        carried = vars(tensor)
+        if carried:  # scales of a quantized weight, marks of a framework
+            own = vars(ghost)
+            copier = Copier(self.adopt)
+            own.update({key: copier.copy(value) for key, value in carried.items() if key not in own})
+        if type(tensor) not in _PLAIN_TENSORS:
+            ghost.stands_for = type(tensor)
         return ghost
 
     def admit(self, tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> Ghost:
@@ -127,6 +147,8 @@ class FakeRun(TorchDispatchMode):
         return id(storage), (storage.born, storage.nbytes)
 
     def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
+        if tensor.is_nested:
+            raise DataDependent("nested tensor", self.recorder.path, "works on tensors of several lengths")
         spec = self.specs.of(tensor, self.device)
         if dtype is None or not tensor.dtype.is_floating_point:
             return spec
@@ -157,6 +179,8 @@ class FakeRun(TorchDispatchMode):
             key.append(tuple(ghost.requires_grad for ghost in tensors))  # see `OpCall.wanted`
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
+        if self._strict and func in _INDEXING:
+            refuse_indices(OpCall(func, op_info(func), args, kwargs, tensors))
         if plan is None:
             return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors), known)
         built = self._replay(plan, tensors)
@@ -176,10 +200,14 @@ class FakeRun(TorchDispatchMode):
         if takes_apart(call.info.name):
             self.recorder.budget.require_tensors(count_pieces(call.info.name, call.bind()))
         try:
+            refuse_call(call)
             plan = self._planner.plan(call)
         except DataDependent:
             raise
-        except Exception:
+        except Exception as error:
+            if not call.info.name.startswith(_OWN):
+                why = "calls an op that has no fake kernel"
+                raise DataDependent(call.info.name, self.recorder.path, why) from error
             self.recorder.failing_op = (call.info.name, [ghost.spec.record for ghost in call.tensors])
             raise
         # A key with an id in it holds for this run alone.

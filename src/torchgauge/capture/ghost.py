@@ -6,6 +6,7 @@ memory share one `Storage`; when its last ghost dies it leaves the `Ledger`, whi
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -130,6 +131,7 @@ class Ghost(torch.Tensor):
     spec: Spec
     storage_: Storage
     value: torch.Tensor | None
+    stands_for: type[torch.Tensor]  # the subclass of a parameter; unset for a plain one
 
     # Ops reach the run through the dispatch mode alone.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -142,6 +144,18 @@ class Ghost(torch.Tensor):
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"ghost({tuple(self.shape)}, {self.dtype}, {self.device})"
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[misc]
+        """What isinstance looks at: the subclass of a parameter that the ghost stands for."""
+        return vars(self).get("stands_for", Ghost)
+
+    def __getattr__(self, name: str) -> Any:
+        kind = vars(self).get("stands_for", torch.Tensor)
+        found = inspect.getattr_static(kind, name, None)
+        if found is None:
+            raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'")
+        return found.__get__(self, kind) if hasattr(found, "__get__") else found
 
     def __format__(self, format_spec: str) -> str:
         # As a tensor of one element does: `f"expert_{index}"` names a module.

@@ -1,4 +1,4 @@
-"""Branches and loops that a model writes as ops (`torch.cond`, `torch.while_loop`): run as Python would, in place.
+"""Branches and loops that a model writes as ops (`torch.cond`, `while_loop`, `scan`): run as Python would, in place.
 
 Torch's own way compiles them, which cannot be done with ghosts, and hides their modules.
 """
@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+import torch
 from torch._higher_order_ops.cond import CondOp
+from torch._higher_order_ops.map import MapImpl
+from torch._higher_order_ops.scan import ScanOp
 from torch._higher_order_ops.while_loop import WhileLoopOp
 
 from torchgauge.capture.recorder import Recorder
@@ -26,8 +29,9 @@ LOOP_LIMIT = 1 << 18
 
 @contextmanager
 def branches_followed(recorder: Recorder) -> Iterator[None]:
-    """`torch.cond` and `torch.while_loop` run their functions directly for the length of the block, in this thread."""
-    before: Any = CondOp.__call__, WhileLoopOp.__call__
+    """`torch.cond`, `while_loop`, `scan` and `map` run their functions directly, in this thread, for the block."""
+    ops: tuple[Any, ...] = (CondOp, WhileLoopOp, ScanOp, MapImpl)
+    before: Any = tuple(op.__call__ for op in ops)
     owner = threading.get_ident()
 
     def cond(op: Any, condition: Any, yes: Branch, no: Branch, operands: Sequence[Any] = ()) -> Any:
@@ -46,12 +50,30 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
                 raise Endless(f"torch.while_loop ran {LOOP_LIMIT} times and did not end")
         return values
 
+    def scan(op: Any, combine: Branch, init: Any, xs: Any, additional_inputs: Sequence[Any] = ()) -> Any:
+        if threading.get_ident() != owner:
+            return before[2](op, combine, init, xs, additional_inputs)
+        carry, outputs = tuple(init), list[tuple[Any, ...]]()
+        for step in range(xs[0].shape[0] if xs else 0):
+            results = tuple(combine(*carry, *(x[step] for x in xs), *additional_inputs))
+            carry = results[: len(carry)]
+            outputs.append(results[len(carry) :])
+        return (*carry, *(torch.stack(each) for each in zip(*outputs, strict=True)))
+
+    def map_(op: Any, function: Branch, xs: Sequence[Any], fixed: Sequence[Any] = ()) -> Any:
+        if threading.get_ident() != owner:
+            return before[3](op, function, xs, fixed)
+        outputs = [tuple(function(*(x[step] for x in xs), *fixed)) for step in range(xs[0].shape[0])]
+        return tuple(torch.stack(each) for each in zip(*outputs, strict=True))
+
     turns = count()  # of all loops together: they may be nested
-    CondOp.__call__, WhileLoopOp.__call__ = cond, while_loop  # type: ignore[method-assign, assignment]
+    for op, replacement in zip(ops, (cond, while_loop, scan, map_), strict=True):
+        op.__call__ = replacement
     try:
         yield
     finally:
-        CondOp.__call__, WhileLoopOp.__call__ = before  # type: ignore[method-assign]
+        for op, original in zip(ops, before, strict=True):
+            op.__call__ = original
 
 
 def _choose(recorder: Recorder, condition: Any, yes: Branch, no: Branch, operands: Sequence[Any]) -> Any:

@@ -13,7 +13,7 @@ from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.signature import describe
-from torchgauge.capture.structure import storage_key, storage_of, tensors_in
+from torchgauge.capture.structure import is_subclass, storage_key, storage_of, tensors_in
 from torchgauge.records import Allocation
 
 
@@ -75,6 +75,8 @@ class RealRun(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = OpCall(func, op_info(func), args, kwargs, list(tensors_in((args, kwargs))))
+        if any(map(is_subclass, call.tensors)):
+            return NotImplemented  # by the subclass, in ops on the tensors that it is made of
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on ghosts
         for tensor in () if call.info.name == "aten::lift_fresh" else call.tensors:  # it makes a tensor of a number

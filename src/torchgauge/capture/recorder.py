@@ -13,6 +13,7 @@ from torch import nn
 from torchgauge.capture.budget import Budget
 from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name, sparsity
 from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.structure import packed
 from torchgauge.records import Allocation, OpRecord, Signature, TensorSpec
 from torchgauge.strides import is_contiguous
 
@@ -192,6 +193,7 @@ def describe_value(value: Any, spend: Spend = _free) -> Any:
 
 
 def spec_of_real(tensor: torch.Tensor) -> TensorSpec:
+    tensor = packed(tensor)
     shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
     if tensor.layout is not torch.strided:
         return TensorSpec(shape, dtype, None, *(sparsity(tensor) or ()))

@@ -15,6 +15,7 @@ from torch import nn
 
 from torchgauge.capture.assemble import module_records, param_records
 from torchgauge.capture.calls import watch_modules
+from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import call_model, let_go
 from torchgauge.capture.fake import FakeRun
 from torchgauge.capture.ghost import Storage, make_ghost
@@ -130,7 +131,7 @@ def _see(model: nn.Module, candidate: Candidate, request: Request) -> Seen:
 def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: DataDependent) -> Seen:
     """The model looks at its data: run it for real, or take upper bounds where that cannot be done."""
     where = f" in '{signal.module}'" if signal.module else ""
-    reason = f"the model looks at the values of its data ({signal.op}{where})"
+    reason = f"the model {signal.why} ({signal.op}{where})"
     failure: ForwardError | None = None
     real = _with_real_parameters(model, request)
     missing = None if real is None else unsupported(real, request.device, request.dtype)
@@ -193,7 +194,7 @@ def _on_ghosts(
         paths = ModulePaths(twin)
         is_file = any(map(is_foreign, model.modules()))
         recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
-        run = FakeRun(recorder, request.device, assume=assume)
+        run = FakeRun(recorder, request.device, assume=assume, strict=candidate.reason is None)
         leftovers.watch(run, copier.code)
         swap_tensors(paths, run, request.dtype)
         params = param_records(paths, lambda tensor: run.adopt(tensor).spec.record)
@@ -201,7 +202,7 @@ def _on_ghosts(
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
-        with memory_lent(run.lend):
+        with memory_lent(run.lend), elements_given():
             with watch_modules(paths, recorder, run.adopt), run:
                 output = call_model(twin, args, kwargs, recorder)
             results, step = _results(output, run), None

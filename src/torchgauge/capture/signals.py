@@ -4,12 +4,13 @@ from __future__ import annotations
 
 
 class DataDependent(Exception):  # noqa: N818 - a signal, not an error
-    """The model looks at values that only a real run can know."""
+    """The model needs what only a real run can know: values, mostly; `why` is what the report says of the model."""
 
-    def __init__(self, op: str, module: str = "") -> None:
+    def __init__(self, op: str, module: str = "", why: str = "looks at the values of its data") -> None:
         super().__init__(op)
         self.op = op
         self.module = module
+        self.why = why
 
 
 class Endless(RuntimeError):  # noqa: N818 - a signal, not an error

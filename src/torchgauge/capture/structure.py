@@ -54,12 +54,22 @@ def is_subclass(tensor: torch.Tensor) -> bool:
 
 def storage_key(tensor: torch.Tensor) -> int:
     """The same for all views of one storage."""
-    return storage_of(tensor)._cdata if tensor.layout is torch.strided else id(tensor)
+    return storage_of(tensor)._cdata if tensor.layout is torch.strided or tensor.is_nested else id(tensor)
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
     """For our own bookkeeping: past `memory_access`, which watches the model."""
-    return torch._C.TensorBase.untyped_storage(tensor)
+    return torch._C.TensorBase.untyped_storage(packed(tensor))
+
+
+def packed(tensor: torch.Tensor) -> torch.Tensor:
+    """The rows of a nested tensor without its padding, another tensor itself."""
+    if not tensor.is_nested:
+        return tensor
+    with torch.no_grad():
+        rows: torch.Tensor = tensor.values()
+        # A nested tensor of the older kind gives its elements in one row.
+        return rows if rows.dim() > 1 or tensor.dim() < 3 else rows.view(-1, int(tensor.size(-1)))
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torchgauge.source.torchscript_inputs import script_assignments
 from torchgauge.source.vision_inputs import vision_assignments
 
 MOST = 12
+_EXAMPLES = ("example_input_array", "example_inputs", "dummy_inputs")
 
 
 def candidate_inputs(
@@ -55,7 +57,23 @@ def candidate_inputs(
     if isinstance(model, ExportedModel) and not kwargs and seq is None:
         return iter(model.candidates(batch))
     signature.check_names(kwargs)
-    return _inferred(model, signature, defaults, kwargs)
+    own = [] if kwargs or batch is not None or seq is not None else _own_examples(model, signature)
+    return chain(own, _inferred(model, signature, defaults, kwargs))
+
+
+def _own_examples(model: nn.Module, signature: ForwardSignature) -> Iterator[Candidate]:
+    """Inputs that the model itself has for such an occasion, as Lightning's `example_input_array`."""
+    for name in _EXAMPLES:
+        # Every model of transformers has dummy inputs, three lines of five tokens: what its config says is better.
+        owner = next((base for base in type(model).__mro__ if name in vars(base)), None)
+        if owner is not None and owner.__module__.startswith("transformers."):
+            continue
+        try:
+            value = getattr(model, name, None)
+            if holds_tensor(value):
+                yield replace(given_values(signature, value, {}), reason=f"the model's own {name}")
+        except (InputError, AttributeError, TypeError, NotImplementedError):
+            continue
 
 
 def _refuse_contradictions(

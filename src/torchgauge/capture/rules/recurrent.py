@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Specs
+from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 from torchgauge.strides import contiguous_stride
 
@@ -41,3 +41,34 @@ def workspace_bytes(steps: int, batch: int, features: int, units: int, itemsize:
     parts = [steps * batch * padded(4 * units), steps * batch * padded(units), *3 * [states * widest]]
     parts += 2 * [states * units]
     return sum(-(-part * itemsize // _PAGE) * _PAGE for part in parts)
+
+
+@shape_rule("aten::_cudnn_rnn")
+def cudnn(arguments: Arguments, specs: Specs) -> Any:
+    """All layers at once. The last result are the weights in one buffer: torch's meta kernel gives back the one that it
+    was given, also where that is none, and the backward pass wants a tensor. A model on the device has its weights in
+    one buffer from the start, so no memory is taken for it."""
+    x, hidden, cell = arguments["input"].spec, arguments["hx"].spec, arguments["cx"]
+    directions = 2 if arguments["bidirectional"] else 1
+    width = int(arguments["proj_size"] or arguments["hidden_size"]) * directions
+    shape = (*x.shape[:-1], width)
+    none = specs.get((0,), (1,), x.dtype, x.device)
+    buffer = none if arguments["weight_buf"] is None else arguments["weight_buf"].spec
+    out = specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
+    reserve = specs.get((0,), (1,), torch.uint8, x.device)
+    return out, _dense(hidden, specs), none if cell is None else _dense(cell.spec, specs), reserve, buffer
+
+
+@shape_rule("aten::_cudnn_rnn_backward")
+def cudnn_backward(arguments: Arguments, specs: Specs) -> Any:
+    x, cell, wanted = arguments["input"].spec, arguments["cx"], arguments["output_mask"]
+    return (
+        _dense(x, specs) if wanted[0] else None,
+        _dense(arguments["hx"].spec, specs) if wanted[1] else None,
+        _dense(cell.spec, specs) if wanted[2] and cell is not None else None,
+        [_dense(weight.spec, specs) for weight in arguments["weight"]] if wanted[3] else [],
+    )
+
+
+def _dense(spec: Spec, specs: Specs) -> Spec:
+    return specs.get(spec.shape, contiguous_stride(spec.shape), spec.dtype, spec.device)

@@ -1,0 +1,216 @@
+"""What runs in torch is analysed, statically or for real; what torch refuses is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
+
+import torchgauge as tg
+from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.recorder import Recorder
+
+
+def macs_and_mode(model: nn.Module, *inputs: Any) -> tuple[int, str | None]:
+    found = tg.analyze(model, inputs=inputs)
+    return found.totals.macs, found.capture.run.mode
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+
+def test_packed_sequences_are_run_for_real() -> None:
+    class Pads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.LSTM(4, 4, batch_first=True)
+
+        def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            return pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
+
+    class Takes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.LSTM(4, 4)
+
+        def forward(self, x: PackedSequence) -> Tensor:
+            return self.rnn(x)[0].data
+
+    cell = 2 * 4 * 4 * 4  # four gates of two 4×4 matrices
+    assert macs_and_mode(Pads(), torch.ones(3, 5, 4), torch.tensor([5, 3, 2])) == (10 * cell, "real")
+    assert macs_and_mode(Takes(), pack_sequence([torch.ones(5, 4), torch.ones(3, 4)])) == (8 * cell, "real")
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_tensor_of_tensors_needs_no_values(device: str) -> None:
+    class Collects(Base):
+        def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+            known = torch.tensor([ids.max(), ids.min()])
+            scale = torch.tensor([[x.sum(), x.mean()], [x.amax(), 1.0]])
+            assert (known.dtype, scale.dtype, scale.shape) == (torch.int64, torch.float32, (2, 2))
+            return self.layer(x)[: int(known[0])] * torch.as_tensor([x.sum()]) * x.new_tensor([x.mean()])
+
+    model = Collects().to(device)
+    assert macs_and_mode(model, torch.ones(3, 4), torch.tensor([2, 1])) == (48, "fake")
+
+
+def test_a_custom_op_without_a_fake_kernel_is_run_for_real() -> None:
+    @torch.library.custom_op("torchgauge_tests::doubled", mutates_args=())
+    def doubled(x: Tensor) -> Tensor:
+        return x.clone() * 2
+
+    class Calls(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.torchgauge_tests.doubled(self.layer(x))
+
+    found = tg.analyze(Calls(), inputs=torch.ones(3, 4))
+    assert (found.totals.macs, found.capture.run.mode) == (48, "real")
+    assert "no fake kernel (torchgauge_tests::doubled" in str(found.capture.run.reason)
+
+
+class Applies(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_run_for_real_and_counted_by_their_rows(layout: torch.layout) -> None:
+    x = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=layout)
+    assert macs_and_mode(Applies(), x) == (5 * 16, "real")
+
+
+def test_scan_is_followed_step_by_step() -> None:
+    class Scans(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            return scan(lambda state, row: (state + row, self.layer(state + row)), torch.zeros(4), x)[1]
+
+    found = tg.analyze(Scans(), inputs=torch.ones(3, 4))
+    assert (found.totals.macs, found.capture.run.mode) == (48, "fake")
+    assert next(row for row in found.modules if row.path == "layer").calls == 3
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_a_sparse_adjacency_matrix_is_taken() -> None:
+    class Spreads(Base):
+        def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+            return adjacency @ self.layer(x)
+
+    for adjacency in (torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse()):
+        assert macs_and_mode(Spreads(), torch.ones(3, 4), adjacency) == (48 + 3 * 4, "fake")
+
+
+def test_what_a_parameter_carries_is_there() -> None:
+    class Quantized(nn.Parameter):
+        """As bitsandbytes' `Int8Params`: a parameter with scales and methods of its own."""
+
+        scales: Tensor
+
+        def restored(self) -> Tensor:
+            return self.to(self.scales.dtype) * self.scales
+
+    class Dense(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            weight = torch.Tensor._make_subclass(Quantized, torch.ones(4, 4, dtype=torch.int8), False)
+            weight.scales = torch.ones(4)
+            self.weight = weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert isinstance(self.weight, Quantized)
+            assert isinstance(self.weight, nn.Parameter)
+            return x @ self.weight.restored()
+
+    assert macs_and_mode(Dense(), torch.ones(2, 4)) == (32, "fake")
+
+
+def test_training_with_cudnn_has_a_buffer_of_weights_for_its_backward() -> None:
+    """The op itself: a torch without CUDA cannot build the graph around it."""
+    run = FakeRun(Recorder(ModulePaths(nn.Module())), torch.device("cpu"))
+    x, hidden = run.admit(torch.ones(5, 3, 4)), run.admit(torch.ones(1, 3, 8))
+    cell = run.admit(torch.ones(1, 3, 8))
+    weights = [run.adopt(torch.ones(32, 4)), run.adopt(torch.ones(32, 8)), *(run.adopt(torch.ones(32)) for _ in "ab")]
+    options: tuple[Any, ...] = (2, 8, 0, 1, False, 0.0, True, False, [], None)
+    output, last, state, reserve, buffer = run.execute(
+        torch.ops.aten._cudnn_rnn.default, x, weights, 4, None, hidden, cell, *options
+    )
+    assert (tuple(output.shape), tuple(last.shape), tuple(state.shape)) == ((5, 3, 8), (1, 3, 8), (1, 3, 8))
+    gradients = run.execute(
+        torch.ops.aten._cudnn_rnn_backward.default,
+        *(x, weights, 4, buffer, hidden, cell, output, output, None, None),
+        *(*options, reserve, [True, False, False, True]),
+    )
+    assert tuple(gradients[0].shape) == (5, 3, 4)
+    assert [tuple(each.shape) for each in gradients[3]] == [(32, 4), (32, 8), (32,), (32,)]
+    assert next(op.cost.macs for op in run.recorder.ops) == 5 * 3 * 32 * (4 + 8)
+
+
+class Looks(nn.Module):
+    def forward(self, x: Tensor, index: Tensor) -> Tensor:
+        return x[index]
+
+
+class Gathers(nn.Module):
+    def forward(self, x: Tensor, index: Tensor) -> Tensor:
+        return x.gather(0, index)
+
+
+DOUBLE = torch.ones(2, 4, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (nn.ConvTranspose2d(3, 4, 3), (torch.ones(1, 5, 8, 8),)),
+        (nn.ConvTranspose1d(4, 4, 3, groups=2), (torch.ones(1, 6, 8),)),
+        (nn.Linear(4, 4), (DOUBLE,)),
+        (nn.Linear(4, 4, bias=False), (DOUBLE,)),
+        (nn.Linear(4, 4), (torch.ones(2, 4, dtype=torch.int64),)),
+        (nn.LayerNorm(4), (DOUBLE,)),
+        (nn.LayerNorm(4).bfloat16(), (torch.ones(2, 4),)),
+        (nn.BatchNorm1d(4), (DOUBLE,)),
+        (nn.GroupNorm(2, 4), (DOUBLE,)),
+        (nn.Embedding(3, 4), (torch.tensor([5]),)),
+        (nn.Embedding(3, 4), (torch.tensor([-1]),)),
+        (Looks(), (torch.ones(3, 4), torch.tensor([5]))),
+        (Gathers(), (torch.ones(3, 4), torch.tensor([[5, 0, 0, 0]]))),
+    ],
+)
+def test_what_torch_refuses_is_refused(model: nn.Module, inputs: tuple[Any, ...]) -> None:
+    with pytest.raises((RuntimeError, IndexError)):
+        model.eval()(*inputs)
+    with pytest.raises(tg.ForwardError):
+        tg.analyze(model, inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (nn.LayerNorm(4), (torch.ones(2, 4, dtype=torch.bfloat16),)),
+        (nn.BatchNorm1d(4), (torch.ones(2, 4, dtype=torch.bfloat16),)),
+        (Looks(), (torch.ones(3, 4), torch.tensor([-3, 2]))),
+        (nn.ConvTranspose2d(3, 4, 3), (torch.ones(3, 8, 8),)),
+    ],
+)
+def test_what_torch_takes_is_taken(model: nn.Module, inputs: tuple[Any, ...]) -> None:
+    model.eval()(*inputs)
+    assert tg.analyze(model, inputs=inputs).capture.run.mode == "fake"
+
+
+@pytest.mark.parametrize("name", ["example_input_array", "example_inputs", "dummy_inputs"])
+def test_a_models_own_example_is_the_first_input_to_try(name: str) -> None:
+    model = Applies()
+    setattr(model, name, {"x": torch.ones(7, 4)} if name == "dummy_inputs" else torch.ones(7, 4))
+    found = tg.analyze(model)
+    assert found.totals.macs == 7 * 16
+    assert found.capture.inputs[0].inferred == f"the model's own {name}"
+    assert tg.analyze(model, input_size=(2, 4)).totals.macs == 2 * 16
