@@ -15,6 +15,7 @@ from torchgauge.analysis.placing import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError
 from torchgauge.isolation import is_isolated, limits_for
+from torchgauge.report import render_bytes
 from torchgauge.report.document import json_line
 from torchgauge.saved import capture_from_document
 
@@ -96,7 +97,10 @@ def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_ro
         options["on_row"] = lambda row: ask_parent("row", json_line(row).encode())
     found = job(**options)
     ask_parent("imported", packages=[name for name in _PACKAGES if name in sys.modules])
-    return json_line(Analysis.to_dict(found)).encode()
+    # Both are worked out when they are first asked for, and are then part of the capture.
+    _ = found.advice, found.architecture
+    # A scan's own document lacks the modules that code told of.
+    return render_bytes(Analysis(found.capture), "json")
 
 
 def _found(kind: type[Found], document: dict[str, Any], path: str) -> Found:
