@@ -84,7 +84,7 @@ def test_keywords_go_beside_the_inputs() -> None:
 def test_keywords_that_hold_all_the_tensors_are_the_inputs() -> None:
     x = torch.zeros(1, 4)
     candidate = only(Pair(), kwargs={"x": x})
-    assert candidate == Candidate((), {"x": x}, None)
+    assert candidate == Candidate((), {"x": x}, None, has_values=True)
 
 
 def test_one_size_makes_one_tensor_without_values_of_the_models_type() -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 class Logits(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        config = GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=50, n_positions=32, use_cache=False,
+        config = GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=50, n_positions=128, use_cache=False,
                             bos_token_id=0, eos_token_id=0)  # fmt: skip
         self.model = GPT2LMHeadModel(config)
 

@@ -33,6 +33,10 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
             candidates = candidate_inputs(model, **given)
         seen = see(model, candidates, Request(**request, build_real=source.build_real))
     except (ForwardError, InputError) as error:
+        if source.index is not None and _needs_values(error):
+            # Its weights and its structure need no run.
+            untold = replace(source, warnings=(*source.warnings, f"its code was not followed: {error}"))
+            return Analysis(stored_capture(untold)), None
         if not source.is_inferred or given["inputs"] is not None or given["input_size"] is not None or given["specs"]:
             raise
         # Code and inputs were conclusions of ours: that they fail is no fault of the file.
@@ -51,6 +55,15 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
     if remarks:
         capture = replace(capture, run=replace(capture.run, warnings=(*capture.run.warnings, *remarks)))
     return Analysis(capture, lambda: _architecture(source, seen)), seen
+
+
+def _needs_values(error: BaseException | None) -> bool:
+    """Whether a run on fake tensors ended because the model looks at its data."""
+    from torchgauge.capture.signals import DataDependent
+
+    while error is not None and not isinstance(error, DataDependent):
+        error = error.__cause__
+    return error is not None
 
 
 def _architecture(source: Source, seen: Seen) -> ArchitectureRecord:

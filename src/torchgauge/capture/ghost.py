@@ -145,8 +145,8 @@ class Ghost(torch.Tensor):
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"ghost({tuple(self.shape)}, {self.dtype}, {self.device})"
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         """What isinstance looks at: the subclass of a parameter that the ghost stands for."""
         return vars(self).get("stands_for", Ghost)
 

@@ -194,7 +194,7 @@ def _on_ghosts(
         paths = ModulePaths(twin)
         is_file = any(map(is_foreign, model.modules()))
         recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
-        run = FakeRun(recorder, request.device, assume=assume, strict=candidate.reason is None)
+        run = FakeRun(recorder, request.device, assume=assume, strict=candidate.has_values)
         leftovers.watch(run, copier.code)
         swap_tensors(paths, run, request.dtype)
         params = param_records(paths, lambda tensor: run.adopt(tensor).spec.record)

@@ -19,11 +19,15 @@ REAL_BYTES = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Arguments for one call of the model; `reason` says what was assumed, None where the user gave it all."""
+    """Arguments for one call of the model; `reason` says what was assumed, None where the user gave it all.
+
+    `has_values`: they are real inputs, not made here for their shapes.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reason: str | None
+    has_values: bool = False
 
 
 @dataclass(frozen=True, slots=True)

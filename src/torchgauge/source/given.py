@@ -27,7 +27,7 @@ def given_values(signature: ForwardSignature, inputs: Any, kwargs: Mapping[str, 
     elif inputs is not None:
         args = (inputs,)
     signature.check(len(args), keywords)
-    return Candidate(args, keywords, None)
+    return Candidate(args, keywords, None, has_values=True)
 
 
 def _keywords_or_argument(
