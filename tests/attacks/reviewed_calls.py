@@ -29,6 +29,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "import_module(TEXT)": OWN,
     },
     "analysis/reading.py": {
+        "importlib.import_module(TEXT)": OWN,
         "importlib.import_module(module.name)": OWN,
     },
     "capture/fake.py": {

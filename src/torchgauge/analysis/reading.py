@@ -8,13 +8,13 @@ import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchgauge.analysis.placing import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError
-from torchgauge.isolation import is_isolated, limits_for
+from torchgauge.isolation import ask_parent, is_isolated, limits_for
 from torchgauge.report import render_bytes
 from torchgauge.report.document import json_line
 from torchgauge.saved import capture_from_document
@@ -27,9 +27,10 @@ Found = TypeVar("Found", bound=Analysis)
 
 # A document's numbers and texts take several times its size once they are Python objects (measured: 5 to 8).
 _OBJECTS_PER_BYTE = 8
-# Packages that take seconds to import. A reader's imports end with it: what one needed, the next finds imported.
+# Packages that take seconds to import.
 _PACKAGES = ("timm", "torchvision", "transformers")
 _imported_by_readers: set[str] = set()
+_kernels_of_readers: list[tuple[str, list[Any]]] = []
 
 
 def needs_isolation(target: Any, allow_pickle: bool) -> bool:
@@ -44,18 +45,26 @@ def prepare_reader(*, torch: bool, weights: bool) -> bool:
     if torch:
         from torchgauge.source.packages import import_optional
 
+        _import_package("checkpoint", "source", "capture", "advise")
         for name in sorted(_imported_by_readers - sys.modules.keys()):
             import_optional(name, "reading files")
-        import torchgauge.capture
-        import torchgauge.source
-        import torchgauge.source.architecture
     if weights:
-        import torchgauge.weights
+        from torchgauge.weights.kernels.jit import compile_entry
 
-        # All of it: kernels are kept on disk only by modules that were imported with the right to write there.
-        for module in pkgutil.walk_packages(torchgauge.weights.__path__, "torchgauge.weights."):
-            importlib.import_module(module.name)
+        _import_package("weights")
+        while _kernels_of_readers:
+            compile_entry(*_kernels_of_readers.pop())
     return is_new
+
+
+@cache
+def _import_package(*names: str) -> None:
+    """All modules: what a reader imports, the next one would import again, and kernels are kept on disk only by modules
+    that were imported with the right to write there."""
+    for name in names:
+        package = importlib.import_module(f"torchgauge.{name}")
+        for module in pkgutil.walk_packages(package.__path__, f"torchgauge.{name}."):
+            importlib.import_module(module.name)
 
 
 def read_analysis(
@@ -91,12 +100,10 @@ def read_analysis(
 
 
 def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_rows: bool) -> bytes:
-    from torchgauge.isolation import ask_parent
-
     if sends_rows:
         options["on_row"] = lambda row: ask_parent("row", json_line(row).encode())
     found = job(**options)
-    ask_parent("imported", packages=[name for name in _PACKAGES if name in sys.modules])
+    report_loaded()
     # Both are worked out when they are first asked for, and are then part of the capture.
     _ = found.advice, found.architecture
     # A scan's own document lacks the modules that code told of.
@@ -137,11 +144,19 @@ def needs_fresh_torch(mode: str | None, device: Any) -> bool:
 
 def reader_services() -> dict[str, Service]:
     """What this process does for a reader of files."""
-    return {"compile": _compile_kernel, "accelerator": _name_accelerator, "imported": _note_packages}
+    return {"compile": _compile_kernel, "accelerator": _name_accelerator, "loaded": _note_loaded}
 
 
-def _note_packages(message: Message) -> None:
+def report_loaded() -> None:
+    """A reader's imports and kernels end with it: its parent loads them before it starts the next."""
+    jit = sys.modules.get("torchgauge.weights.kernels.jit")
+    packages = [name for name in _PACKAGES if name in sys.modules]
+    ask_parent("loaded", packages=packages, kernels=jit.LOADED if jit is not None else [])
+
+
+def _note_loaded(message: Message) -> None:
     _imported_by_readers.update(name for name in _PACKAGES if name in message.facts["packages"])
+    _kernels_of_readers.extend((str(name), list(types)) for name, types in message.facts["kernels"])
 
 
 def _name_accelerator(message: Message) -> dict[str, Any]:

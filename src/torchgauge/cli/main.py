@@ -101,8 +101,11 @@ def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
 
 
 def isolated_command(args: argparse.Namespace) -> bytes:
+    from torchgauge.analysis.reading import report_loaded
+
     with reported_errors(args) as outcome:
         outcome.status = run_command(args)
+    report_loaded()
     return str(outcome.status).encode()
 
 

@@ -52,6 +52,8 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
         if forwards_text or not _has_file(sys.stderr):
             sys.stderr = _Forwarded(channel, "stderr")
         warnings.showwarning = _forward_warning
+        # torch looks for GPUs, which are hidden from this process (see below).
+        warnings.filterwarnings("ignore", "CUDA initialization")
         # A CUDA driver cannot start without rights: tensors only pretend to be on a GPU here.
         # The second variable has torch count them without the driver.
         os.environ |= {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}

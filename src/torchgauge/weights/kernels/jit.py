@@ -54,6 +54,8 @@ def compiled_for_finite(function: Kernel) -> Kernel:
 
 # A type as data: its name, or a list of those in a tuple.
 TypeName = str | list["TypeName"]
+# What an isolated reader has loaded: its parent loads it too, and the next reader has it from the start.
+LOADED: list[tuple[str, list[TypeName]]] = []
 
 
 def compile_entry(name: str, argument_types: list[TypeName]) -> None:
@@ -105,9 +107,12 @@ class _ParentCompiles:
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         found = self._cache.load_overload(signature, context)
-        if found is None and is_isolated():
-            ask_parent("compile", kernel=self._name, types=[_name_of(kind) for kind in signature])
-            found = self._cache.load_overload(signature, context)
+        if is_isolated():
+            names = [_name_of(kind) for kind in signature]
+            LOADED.append((self._name, names))
+            if found is None:
+                ask_parent("compile", kernel=self._name, types=names)
+                found = self._cache.load_overload(signature, context)
         return found
 
     def save_overload(self, signature: Any, data: Any) -> None:
