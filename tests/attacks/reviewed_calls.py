@@ -22,6 +22,16 @@ PARENT = "from the parent process, which made it"
 ASKED = "only with --allow-pickle, after what it runs was printed"
 
 REVIEWED: dict[str, dict[str, str]] = {
+    "source/inputs.py": {
+        "getattr(model, name, None)": LIVE,
+    },
+    "source/exported/archive.py": {
+        "Path(name)": USER,
+    },
+    "capture/constants.py": {
+        "getattr(owner, name)": OWN,
+        "setattr(owner, name, giving(original, place))": OWN,
+    },
     "advise/merging.py": {
         "getattr(advice.expected_gain, name)": OWN,
     },
@@ -33,6 +43,8 @@ REVIEWED: dict[str, dict[str, str]] = {
         "importlib.import_module(module.name)": OWN,
     },
     "capture/fake.py": {
+        "getattr(getattr(torch.ops.aten, name.removeprefix('aten::')), overload)": OWN,
+        "getattr(torch.ops.aten, name.removeprefix('aten::'))": OWN,
         "torch.ops.aten.lift_fresh.default": OWN,
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
     },
@@ -344,7 +356,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/torchscript/archive.py": {
         "Path(path)": USER,
         "open(name, 'rb')": USER,
-        "torch.jit.load": SCANNED,
     },
     "source/torchscript/lowering.py": {
         "torch._C._jit_pass_inline": SCANNED,
