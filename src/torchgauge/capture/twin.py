@@ -44,7 +44,7 @@ _UNUSED = frozenset(
 # Of the standard library's classes only those that hold other people's data: copying a logger would copy all loggers.
 _RECORDS = (types.SimpleNamespace, Namespace, UserDict, UserList)
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque, frozenset)
-_BASES: tuple[Any, ...] = (OrderedDict, defaultdict, dict, list, set, deque, object)
+_BASES: tuple[Any, ...] = (OrderedDict, defaultdict, dict, list, set, deque, types.SimpleNamespace, object)
 
 Change = Callable[[torch.Tensor], Any]
 
