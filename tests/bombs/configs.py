@@ -9,7 +9,7 @@ from typing import Any
 from tests.bombs.running import Bomb
 
 
-def _config(**settings: Any) -> Bomb:
+def config(**settings: Any) -> Bomb:
     def build(folder: Path) -> list[str]:
         (folder / "config.json").write_text(json.dumps(settings))
         return [str(folder / "config.json"), "--no-progress"]
@@ -20,33 +20,33 @@ def _config(**settings: Any) -> Bomb:
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64,
          "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100}  # fmt: skip
 BOMBS: dict[str, Bomb] = {
-    "a_billion_layers": _config(**LLAMA, num_hidden_layers=10**9),
-    "a_million_layers": _config(**LLAMA, num_hidden_layers=10**6),
-    "ten_million_layers_by_kind": _config(
+    "a_billion_layers": config(**LLAMA, num_hidden_layers=10**9),
+    "a_million_layers": config(**LLAMA, num_hidden_layers=10**6),
+    "ten_million_layers_by_kind": config(
         **{**LLAMA, "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"]}, num_hidden_layers=10**7
     ),
-    "a_billion_experts": _config(
+    "a_billion_experts": config(
         model_type="mixtral", architectures=["MixtralForCausalLM"], num_local_experts=10**9, num_hidden_layers=2
     ),
-    "a_million_experts": _config(
+    "a_million_experts": config(
         model_type="switch_transformers", architectures=["SwitchTransformersForConditionalGeneration"],
         num_experts=10**6, num_layers=2, num_sparse_encoder_layers=1, d_model=64,
     ),
-    "wide": _config(**{**LLAMA, "hidden_size": 2**24, "vocab_size": 2**24}, num_hidden_layers=1),
-    "a_billion_words": _config(**{**LLAMA, "vocab_size": 10**9}, num_hidden_layers=1),
-    "a_billion_labels": _config(model_type="bert", architectures=["BertForSequenceClassification"], num_labels=10**9),
-    "nested": _config(
+    "wide": config(**{**LLAMA, "hidden_size": 2**24, "vocab_size": 2**24}, num_hidden_layers=1),
+    "a_billion_words": config(**{**LLAMA, "vocab_size": 10**9}, num_hidden_layers=1),
+    "a_billion_labels": config(model_type="bert", architectures=["BertForSequenceClassification"], num_labels=10**9),
+    "nested": config(
         model_type="clip", architectures=["CLIPModel"], text_config={"num_hidden_layers": 10**9},
         vision_config={"num_hidden_layers": 10**9},
     ),
-    "nested_in_bounds": _config(
+    "nested_in_bounds": config(
         model_type="clip", architectures=["CLIPModel"], text_config={"num_hidden_layers": 10**6, "hidden_size": 64},
     ),
-    "in_a_list": _config(model_type="resnet", architectures=["ResNetModel"], depths=[10**9, 2, 2, 2]),
-    "in_a_list_within_bounds": _config(model_type="resnet", architectures=["ResNetModel"], depths=[10**7, 2, 2, 2]),
-    "layers_of_experts": _config(
+    "in_a_list": config(model_type="resnet", architectures=["ResNetModel"], depths=[10**9, 2, 2, 2]),
+    "in_a_list_within_bounds": config(model_type="resnet", architectures=["ResNetModel"], depths=[10**7, 2, 2, 2]),
+    "layers_of_experts": config(
         model_type="switch_transformers", architectures=["SwitchTransformersForConditionalGeneration"],
         num_experts=4000, num_layers=4000, num_sparse_encoder_layers=2000, d_model=64,
     ),
-    "a_float": _config(**LLAMA, num_hidden_layers=1e300),
+    "a_float": config(**LLAMA, num_hidden_layers=1e300),
 }  # fmt: skip

@@ -71,7 +71,7 @@ def bomb(model: type[nn.Module], **changes: Change) -> Callable[[Change], Change
     return register
 
 
-def _nodes(document: dict[str, Any], target: str) -> list[dict[str, Any]]:
+def nodes_of(document: dict[str, Any], target: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     waiting: list[Any] = [document]
     while waiting:
@@ -87,14 +87,14 @@ def _nodes(document: dict[str, Any], target: str) -> list[dict[str, Any]]:
 
 @bomb(Loops)
 def an_endless_loop(document: dict[str, Any]) -> None:
-    for node in _nodes(document, "torch.ops.aten.lt.Scalar"):
+    for node in nodes_of(document, "torch.ops.aten.lt.Scalar"):
         node["inputs"][1]["arg"] = {"as_int": 1 << 60}
 
 
 @bomb(Loops)
 def an_endless_loop_without_ops(document: dict[str, Any]) -> None:
     """The body gives back what it was given."""
-    for node in _nodes(document, "torch.ops.higher_order.while_loop"):
+    for node in nodes_of(document, "torch.ops.higher_order.while_loop"):
         graphs = [entry["arg"]["as_graph"]["graph"] for entry in node["inputs"] if "as_graph" in entry["arg"]]
         graphs[1]["nodes"] = []
         graphs[1]["outputs"] = copy.deepcopy(graphs[1]["inputs"][:2])
@@ -103,8 +103,8 @@ def an_endless_loop_without_ops(document: dict[str, Any]) -> None:
 @bomb(Branches)
 def branches_in_branches(document: dict[str, Any]) -> None:
     """Which one is taken depends on data, so the one for true is priced, and run: inside it twice that, and so on."""
-    (node,) = _nodes(document, "torch.ops.higher_order.cond")
-    (total,), (flag,) = (_nodes(document, f"torch.ops.aten.{op}") for op in ("sum.default", "gt.Scalar"))
+    (node,) = nodes_of(document, "torch.ops.higher_order.cond")
+    (total,), (flag,) = (nodes_of(document, f"torch.ops.aten.{op}") for op in ("sum.default", "gt.Scalar"))
     inner = copy.deepcopy(node)
     for _ in range(30):
         outer = copy.deepcopy(node)
@@ -135,21 +135,21 @@ def a_buffer_with_stride_0(document: dict[str, Any]) -> None:
 
 @bomb(Splits)
 def a_million_pieces(document: dict[str, Any]) -> None:
-    for node in _nodes(document, "torch.ops.aten.zeros.default"):
+    for node in nodes_of(document, "torch.ops.aten.zeros.default"):
         node["inputs"][0]["arg"] = {"as_ints": [1 << 40]}
-    for node in _nodes(document, "torch.ops.aten.split.Tensor"):
+    for node in nodes_of(document, "torch.ops.aten.split.Tensor"):
         node["inputs"][1]["arg"] = {"as_int": 1}
 
 
 @bomb(Splits)
 def pieces_made_at_once(document: dict[str, Any]) -> None:
-    for node in _nodes(document, "torch.ops.aten.split.Tensor"):
+    for node in nodes_of(document, "torch.ops.aten.split.Tensor"):
         node["target"] = "torch.ops.aten.tensor_split.sections"
         node["inputs"][1] = {"name": "sections", "arg": {"as_int": 1 << 34}, "kind": 1}
 
 
 @bomb(Plain)
 def counts_to_a_billion(document: dict[str, Any]) -> None:
-    for node in _nodes(document, "torch.ops.aten.clone.default"):
+    for node in nodes_of(document, "torch.ops.aten.clone.default"):
         node["target"] = "torch.ops.aten.bincount.default"
         node["inputs"].append({"name": "minlength", "arg": {"as_int": 1 << 33}, "kind": 2})

@@ -31,6 +31,7 @@ _MARKS = {
     "OFT": re.compile(r"\boft_r\b"),
     "VERA": re.compile(r"vera_lambda"),
 }
+_MARKED = re.compile("|".join(mark.pattern for mark in _MARKS.values()))
 _TITLES = {"LORA": "LoRA", "ADALORA": "AdaLoRA", "LOHA": "LoHa", "LOKR": "LoKr", "VERA": "VeRA", "IA3": "IA3"}
 _OWN = (
     "peft_type", "base_model_name_or_path", "r", "lora_alpha", "target_modules", "auto_mapping", "revision",
@@ -52,7 +53,8 @@ def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -
                 config = parse_json(source.read(0, source.size), CONFIG)
         except FormatError as error:
             warnings = (*warnings, f"{CONFIG} was not used: {error}")
-    marked = {kind: sum(bool(mark.search(entry.name)) for entry in own) for kind, mark in _MARKS.items()}
+    named = [entry.name for entry in own if _MARKED.search(entry.name)]
+    marked = {kind: sum(bool(mark.search(name)) for name in named) for kind, mark in _MARKS.items()}
     likely = max(marked, key=lambda kind: marked[kind])
     # Beside a config every tensor is the adapter's; without one nearly all must be called so.
     stated = config.get("peft_type")

@@ -75,8 +75,12 @@ def _unique_names(found: Sequence[Found]) -> list[str]:
     names = []
     for item in found:
         name = ".".join(item.path) or "tensor"
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        if name in seen:
+            seen[name] += 1
+            name = f"{name} ({seen[name]})"
+        else:
+            seen[name] = 1
+        names.append(name)
     return names
 
 

@@ -6,6 +6,7 @@ A million tensors are 30 million opcodes; what does not look exactly like this i
 from __future__ import annotations
 
 import re
+import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -42,13 +43,11 @@ def take_tensor(machine: PickleMachine, at: int) -> int:
     if known is None or length[0] != len(key) or len(sizes) != len(steps):
         return 0
     word, storage_kind, location = known
-    next_number = len(memo)
-    for put in (put_key, put_id, put_shape, put_stride, put_hooks, put_args, put_tensor):
-        if put is not None:
-            if (put[1] if len(put) == 2 else int.from_bytes(put[1:], "little")) != next_number:
-                return 0
-            next_number += 1
-    text, first, requires_grad, attached = key.decode(), _integers(offset)[0], grad == b"\x88", dict[str, object]()
+    puts = (put_key, put_id, put_shape or b"", put_stride or b"", put_hooks, put_args, put_tensor)
+    if b"".join(puts) != _puts(len(memo), 7 if put_shape else 5):
+        return 0
+    text, first, requires_grad = key.decode(), _integers(offset)[0], grad == b"\x88"
+    attached: dict[str, object] = {}
     identifier = (word, storage_kind, text, location, _integers(numel)[0])
     storage = machine.persistent(identifier)
     if not isinstance(storage, Storage):
@@ -79,6 +78,19 @@ def _recall(machine: PickleMachine, gets: tuple[bytes, ...]) -> tuple[str, Globa
         machine.log.note(called.module, called.name, machine.source.label, called=True)
     known = machine.known_calls[gets] = (word, kind, location)
     return known
+
+
+def _puts(first: int, count: int) -> bytes:
+    """The opcodes that remember as many values from this number on; from 256 on they have numbers of four bytes."""
+    if first < 256:
+        numbers = range(first, first + count)
+        return b"".join(b"q%c" % n if n < 256 else b"r" + n.to_bytes(4, "little") for n in numbers)
+    r, n = 0x72, first
+    wide = _SEVEN.pack(r, n, r, n + 1, r, n + 2, r, n + 3, r, n + 4, r, n + 5, r, n + 6)
+    return wide[: 5 * count]
+
+
+_SEVEN = struct.Struct("<" + "BI" * 7)
 
 
 def _number(operation: bytes) -> int:

@@ -89,7 +89,7 @@ def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found:
             raise FormatError("its values refer to each other so often that listing them would not end")
         if id(inner.value) in fertile and id(inner.value) not in above:
             below = above if _is_leaf(inner.value) else above | {id(inner.value)}
-            _visit(_inherit(inner, child, value), path, fertile, below, found)
+            _visit(inner if child.role is None else _inherit(inner, child, value), path, fertile, below, found)
     if isinstance(value, Tensor):
         _count_whole(value, found.tensors[first:])
 
@@ -123,11 +123,12 @@ def _fertile_containers(root: Any, found: Walk) -> set[int]:
     waiting = [root]
     while waiting:
         value = waiting.pop()
-        for child in children(value):
+        # Most containers are dicts of tensors: their keys do not matter here.
+        inside = value.values() if type(value) is dict else (child.value for child in children(value))
+        for inner in inside:
             found.values_left -= 1
             if found.values_left < 0:
                 raise FormatError("it holds too many values")
-            inner = child.value
             if not isinstance(inner, _CONTAINERS):
                 continue
             if id(inner) not in parents:

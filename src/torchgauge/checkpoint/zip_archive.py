@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource, in_memory
@@ -38,7 +39,7 @@ class ZipArchive:
         _refuse_overlaps(source, directory.records)
         self._warn_of_oddities(directory.records)
 
-    @property
+    @cached_property
     def root(self) -> str:
         """The folder of the first record, which PyTorch takes for the archive's name; ends with a slash."""
         first = next(iter(self.records.values()), None)

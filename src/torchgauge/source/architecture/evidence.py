@@ -10,7 +10,9 @@ from typing import Any
 
 from torchgauge.source.architecture.blocks import Blocks, find_blocks
 from torchgauge.source.architecture.heads import Heads
-from torchgauge.source.architecture.layers import Layer, Shapes, layers_of
+from torchgauge.source.architecture.layers import Layer, Shapes, distinct_layers, layers_of
+
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,13 @@ class Evidence:
 
     def names_match(self, pattern: str) -> bool:
         compiled = re.compile(pattern)
-        return any(compiled.search(name) for name in self.shapes)
+        return any(compiled.search(name) for name in self.outlines)
+
+    @cached_property
+    def outlines(self) -> frozenset[str]:
+        """The names with a 0 for each number: a few hundred, however many layers there are."""
+        return frozenset(_NUMBER.sub("0", name) for name in self.shapes)
 
     @cached_property
     def has_attention(self) -> bool:
-        return "attention" in self.categories or any(layer.is_query for layer in self.layers)
+        return "attention" in self.categories or any(layer.is_query for layer in distinct_layers(self.layers))

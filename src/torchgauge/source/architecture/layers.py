@@ -76,6 +76,11 @@ def layers_of(shapes: Shapes) -> list[Layer]:
     return layers
 
 
+def distinct_layers(layers: list[Layer]) -> list[Layer]:
+    """The first of the layers of each kind and name."""
+    return list({(layer.kind, layer.name): layer for layer in reversed(layers)}.values())
+
+
 def _split(name: str) -> tuple[str, str]:
     # The tensors of a parametrization belong to the layer that has it.
     head, mark, tail = name.partition(".parametrizations.")
