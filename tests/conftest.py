@@ -122,21 +122,3 @@ def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
     content = b"" if not has_content else dense.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
     return (id(tensor), content, tensor.device, tensor.dtype, tensor.requires_grad, id(tensor.grad), dense.stride())
-
-
-# Found failing at the end of a session, not yet looked into: skipped visibly, to be mended first.
-NOT_YET_MENDED = (
-    "tests/docs/test_blocks.py::test_a_page_does_what_it_shows[docs/commands/compare.md]",
-    "tests/docs/test_blocks.py::test_a_page_does_what_it_shows[docs/commands/completion.md]",
-    "tests/docs/test_blocks.py::test_a_page_does_what_it_shows[docs/commands/demo.md]",
-    "tests/docs/test_blocks.py::test_a_page_does_what_it_shows[docs/tutorial.md]",
-    "tests/fuzz/test_fuzz.py::test_damaged_files_are_read_or_refused_in_a_sentence",
-    "tests/page/test_charts.py::test_without_times_the_roofline_is_a_histogram_of_the_shapes",
-    "tests/page/test_comparison.py::test_only_what_differs_keeps_the_modules_above_it",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.nodeid in NOT_YET_MENDED:
-            item.add_marker(pytest.mark.skip(reason="fails, not yet mended: see the closing note"))

@@ -77,7 +77,7 @@ class Tracer:
 
     def _note_change(self, event: str, what: str) -> None:
         """The journals of scans are torchgauge's own, under names that differ from file to file."""
-        if os.environ["XDG_CACHE_HOME"] not in what:
+        if os.environ["TORCHGAUGE_CACHE"] not in what:
             self.seen.add((event, what[:200]))
 
     def _note_code(self, event: str, source: Any, name: Any = None) -> None:

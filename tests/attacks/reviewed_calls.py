@@ -107,6 +107,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "checkpoint/entries.py": {
         "open(entry.file, 'rb')": PLAIN_NAME,
     },
+    "checkpoint/adapter.py": {
+        "re.compile('|'.join((mark.pattern for mark in _MARKS.values())))": OWN,
+    },
     "checkpoint/folder_listing.py": {
         "os.listdir(folder)": USER,
     },

@@ -47,7 +47,7 @@ def in_another_process(folder: Path, attacks: dict[str, Attack], ways: dict[str,
     (folder / "plan.json").write_text(json.dumps(ways | dict.fromkeys(honest, used)))
     # Without a compiler: what torch.compile makes of a model is slow, and is tried where advice is.
     environment = os.environ | ENVIRONMENT | {"CXX": "none", "PATH": "", "PYTHONPATH": SEARCHED}
-    environment["XDG_CACHE_HOME"] = f"{folder}-cache"
+    environment["TORCHGAUGE_CACHE"] = f"{folder}-cache"
     command = [sys.executable, "-m", "tests.attacks.audited", str(folder)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -98,7 +98,7 @@ def test_the_tracer_and_the_canaries_see_what_runs(tmp_path: Path) -> None:
     )
     (tmp_path / "plan.json").write_text(json.dumps({"honest": ["way"], "file": ["way"]}))
     environment = os.environ | {
-        "XDG_CACHE_HOME": "nowhere",
+        "TORCHGAUGE_CACHE": "nowhere",
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT))),
     }
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, cwd=ROOT, check=True)

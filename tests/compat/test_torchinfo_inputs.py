@@ -96,7 +96,7 @@ def test_the_cache_belongs_to_the_model_and_its_inputs() -> None:
     assert summary(first, input_size=(1, 2), cache_forward_pass=True, verbose=0).summary_list is kept.summary_list
     assert summary(second, input_size=(1, 2), cache_forward_pass=True, verbose=0).total_params == 15
     assert summary(first, input_size=(4, 2), cache_forward_pass=True, verbose=0).total_mult_adds == 36
-    wide = first.double()
+    wide = nn.Linear(2, 3).double()
     assert (
         summary(wide, torch.Size((1, 2)), dtypes=[torch.double], cache_forward_pass=True, verbose=0).total_output_bytes
         == 48

@@ -19,7 +19,8 @@ from typing import Any
 import torchgauge as tg
 from tests.fuzz.mutations import CANARY, mutate, mutate_content
 from tests.fuzz.samples import SINGLE, Files
-from torchgauge import analysis, cli, errors
+from torchgauge import cli, errors
+from torchgauge.analysis import analyzing, comparing, weighing
 from torchgauge.cli import main as cli_main
 from torchgauge.weights.scanning import journal
 from torchgauge.weights.scanning.scan import ScanRequest, scan
@@ -260,9 +261,9 @@ def read_in_this_process() -> None:
     """Without the isolated reader: faster, and nothing stands between the audit hook and what it watches."""
     for command in vars(sys.modules[cli_main.__module__])["COMMANDS"].values():
         vars(command).pop("isolated_paths", None)
-    for module in (analysis.analyzing, analysis.weighing, analysis.comparing):
+    for module in (analyzing, weighing, comparing):
         vars(module)["needs_isolation"] = lambda *_, **__: False
-    vars(analysis.comparing)["is_isolated"] = lambda: True
+    vars(comparing)["is_isolated"] = lambda: True
 
 
 def commands(name: str, target: Path, sound: Path, folder: Path) -> Iterator[list[str]]:

@@ -59,7 +59,7 @@ def test_without_times_the_roofline_is_a_histogram_of_the_shapes(open_page: Open
     section = shown(open_page(sample_view()), "roofline")
     assert section.locator("circle").count() == 0
     assert section.locator("rect").count() == len(part_of(sample_view(), "roofline")["histogram"])
-    assert "not known" in section.inner_text()
+    assert "No roofline" in section.inner_text()
 
 
 def test_the_peak_of_memory_is_marked_and_selects_its_module(open_page: OpenPage) -> None:

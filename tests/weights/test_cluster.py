@@ -99,7 +99,7 @@ def test_the_weights_of_a_live_model_are_not_sent_to_a_cluster() -> None:
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingDependencyError, match="pip install distributed"), Cluster("local:2", Files({})):
+    with pytest.raises(MissingDependencyError, match=r"pip install torchgauge\[dask\]"), Cluster("local:2", Files({})):
         pass
 
 
