@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from turns import Ratio, headline_over_plain, sampler_on_over_off
 
 import torchgauge as tg
-from torchgauge.environment import collect_environment
+from torchgauge.hardware import collect_environment
 from torchgauge.measure import Budget, Subject, ready
 from torchgauge.measure.measuring import Order, measure
 from torchgauge.source import Candidate

@@ -24,7 +24,7 @@ from large import MODELS, measure_apart
 from peers import PEERS
 from subjects import HEADLINE, SWEEP
 
-from torchgauge.environment import collect_environment
+from torchgauge.hardware import collect_environment
 
 Section = tuple[str, Any, list[Verdict]]
 

@@ -69,4 +69,4 @@ def test_nothing_heavy_loads_for_a_name_or_for_help(code: str) -> None:
 
 
 def test_a_saved_capture_renders_without_torch() -> None:
-    assert "torch" not in loaded_after("import torchgauge.report, torchgauge.view, torchgauge.cost")
+    assert "torch" not in loaded_after("import torchgauge.report, torchgauge.facts, torchgauge.cost")

@@ -11,7 +11,7 @@ from torch import nn
 
 from torchgauge import analyze
 from torchgauge.advise import Advice, Evidence, Machine, advise
-from torchgauge.records import Measured
+from torchgauge.facts import Measured
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from torch import nn
 import torchgauge
 from torchgauge.advise import RULES, Evidence, advise
 from torchgauge.cli import main
-from torchgauge.environment import allows_tf32
 from torchgauge.errors import UsageError
+from torchgauge.facts import Row
+from torchgauge.hardware import allows_tf32
 from torchgauge.report import advice_text
-from torchgauge.view import Row
 
 SHAPE = (1, 3, 8, 8)
 

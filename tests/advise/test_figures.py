@@ -12,8 +12,8 @@ from tests.advise.zoo_runs import precise
 from torchgauge.advise import Advice, Evidence, Machine, advise
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.rules.strides import innermost, step
+from torchgauge.facts import TensorSpec
 from torchgauge.hardware import Peaks
-from torchgauge.records import TensorSpec
 
 # One operation and one byte a second, so that times are counts.
 UNIT = Peaks("a device", {"float32": 1.0, "tf32": 4.0, "bfloat16": 8.0}, 1.0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tests.advise.planted import seen, timed
 from torchgauge.advise import Evidence, advise
 from torchgauge.advise.chains import LONGEST, pointwise_chains
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 
 class Residual(nn.Module):

@@ -6,10 +6,10 @@ import pytest
 from torch import nn
 
 import torchgauge
+from torchgauge.facts import Row
 from torchgauge.report import render
 from torchgauge.report.verified_text import error_text, gained_text, measured_text, withdrawn_text
 from torchgauge.verify.planning import no_plan
-from torchgauge.view import Row
 
 ERROR = {"relative": 2e-6, "cosine": 1.0, "top1": 0.5}
 

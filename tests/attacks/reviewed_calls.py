@@ -22,16 +22,6 @@ PARENT = "from the parent process, which made it"
 ASKED = "only with --allow-pickle, after what it runs was printed"
 
 REVIEWED: dict[str, dict[str, str]] = {
-    "source/inputs.py": {
-        "getattr(model, name, None)": LIVE,
-    },
-    "source/exported/archive.py": {
-        "Path(name)": USER,
-    },
-    "capture/constants.py": {
-        "getattr(owner, name)": OWN,
-        "setattr(owner, name, giving(original, place))": OWN,
-    },
     "advise/merging.py": {
         "getattr(advice.expected_gain, name)": OWN,
     },
@@ -41,6 +31,10 @@ REVIEWED: dict[str, dict[str, str]] = {
     "analysis/reading.py": {
         "importlib.import_module(TEXT)": OWN,
         "importlib.import_module(module.name)": OWN,
+    },
+    "capture/constants.py": {
+        "getattr(owner, name)": OWN,
+        "setattr(owner, name, giving(original, place))": OWN,
     },
     "capture/fake.py": {
         "getattr(getattr(torch.ops.aten, name.removeprefix('aten::')), overload)": OWN,
@@ -101,14 +95,14 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/values.py": {
         "torch.ops.aten.index.Tensor": OWN,
     },
+    "checkpoint/adapter.py": {
+        "re.compile('|'.join((mark.pattern for mark in _MARKS.values())))": OWN,
+    },
     "checkpoint/byte_source.py": {
         "open(path, 'rb')": PLAIN_NAME,
     },
     "checkpoint/entries.py": {
         "open(entry.file, 'rb')": PLAIN_NAME,
-    },
-    "checkpoint/adapter.py": {
-        "re.compile('|'.join((mark.pattern for mark in _MARKS.values())))": OWN,
     },
     "checkpoint/folder_listing.py": {
         "os.listdir(folder)": USER,
@@ -173,7 +167,25 @@ REVIEWED: dict[str, dict[str, str]] = {
         "re.search(TEXT, text, re.MULTILINE)": OWN,
         "subprocess.run(_COMMAND, capture_output=True, text=True, check=True, timeout=10)": OWN,
     },
-    "environment/machine.py": {
+    "facts/files.py": {
+        "getattr(found, name)": OWN,
+    },
+    "facts/measurements.py": {
+        "getattr(trace, name)": OWN,
+    },
+    "facts/rows.py": {
+        "getattr(step, name)": OWN,
+        "getattr(total, name)": OWN,
+    },
+    "facts/tree.py": {
+        "getattr(other, name)": OWN,
+        "getattr(self, name)": OWN,
+        "setattr(self, name, getattr(self, name) + getattr(other, name))": OWN,
+    },
+    "facts/view.py": {
+        "getattr(env, name)": OWN,
+    },
+    "hardware/machine.py": {
         "subprocess.run(command, capture_output=True, text=True, timeout=2, check=False)": OWN,
     },
     "integrations/lightning.py": {
@@ -220,9 +232,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "measure/rates.py": {
         "getattr(torch, 'float32' if dtype == 'tf32' else dtype)": OWN,
     },
-    "measured.py": {
-        "getattr(trace, name)": OWN,
-    },
     "report/budgets/contributors.py": {
         "getattr(node.own, key)": OWN,
         "getattr(step, _OF_STEP[key])": OWN,
@@ -242,10 +251,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(import_module(TEXT), function)": OWN,
         "import_module(TEXT)": OWN,
     },
-    "rows.py": {
-        "getattr(step, name)": OWN,
-        "getattr(total, name)": OWN,
-    },
     "source/allowed_ops.py": {
         "getattr(getattr(getattr(torch.ops, namespace), name, None), overload, None)": REGISTRY,
         "getattr(getattr(torch.ops, namespace), name, None)": REGISTRY,
@@ -261,6 +266,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/archive_records.py": {
         "torch._C.PyTorchFileReader": ARCHIVE,
+    },
+    "source/exported/archive.py": {
+        "Path(name)": USER,
     },
     "source/exported/calls.py": {
         "getattr(packet, overload)": OWN,
@@ -316,6 +324,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/identify/transformers_models.py": {
         "Path(str(import_module('transformers.models').__file__))": LIBRARY,
         "Path(str(models.__file__))": LIBRARY,
+    },
+    "source/inputs.py": {
+        "getattr(model, name, None)": LIVE,
     },
     "source/layer_assignments.py": {
         "getattr(model, attributes[name])": OWN,
@@ -376,14 +387,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/unpickling.py": {
         "torch.load(index.path, map_location='cpu', weights_only=False)": ASKED,
     },
-    "stored.py": {
-        "getattr(found, name)": OWN,
-    },
-    "tree.py": {
-        "getattr(other, name)": OWN,
-        "getattr(self, name)": OWN,
-        "setattr(self, name, getattr(self, name) + getattr(other, name))": OWN,
-    },
     "verify/code.py": {
         "compile(text, '<optimise>', 'exec')": LITERALS,
         "exec(compile(text, '<optimise>', 'exec'), scope)": LITERALS,
@@ -417,9 +420,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "verify/trial.py": {
         "self.model.get_submodule(path or '')": PATHS,
-    },
-    "view.py": {
-        "getattr(env, name)": OWN,
     },
     "weights/counting/tally.py": {
         "getattr(tally, field.name)": DATACLASS,

@@ -15,6 +15,7 @@ from tests.report.measured_sample import MEDIAN_S, measured_view
 from tests.report.sample import BLOCKS, CONV_MACS, HOSTILE, LINEAR_MACS, LINEAR_PARAMS, sample_view
 from tests.report.stored_sample import stored_view
 from torchgauge.errors import UsageError
+from torchgauge.facts import View
 from torchgauge.report.budgets import (
     BudgetReport,
     check_view,
@@ -28,7 +29,6 @@ from torchgauge.report.budgets import (
     unchecked,
 )
 from torchgauge.report.budgets.limits import KEYS
-from torchgauge.view import View
 
 MACS = CONV_MACS + (BLOCKS + 3) * LINEAR_MACS
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.records import InputRecord
-from torchgauge.saved import capture_from_document
+from torchgauge.facts import InputRecord
+from torchgauge.facts.document import capture_from_document
 
 
 class Mixes(nn.Module):

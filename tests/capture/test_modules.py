@@ -6,7 +6,7 @@ from torch import nn
 
 import torchgauge as tg
 from tests import zoo
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 
 def rows(analysis: tg.Analysis) -> dict[str, dict[str, object]]:

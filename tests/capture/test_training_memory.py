@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 import torchgauge as tg
 from tests import zoo
 from torchgauge.capture import Request, see
+from torchgauge.facts import View
 from torchgauge.source import candidate_inputs
-from torchgauge.view import View
 
 
 def test_adamw_keeps_two_copies_of_the_trained_parameters_and_a_step_counter_each() -> None:

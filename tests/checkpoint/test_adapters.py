@@ -14,7 +14,7 @@ from torch import nn
 import torchgauge as tg
 from torchgauge.analysis import load
 from torchgauge.checkpoint import open_checkpoint
-from torchgauge.records import AdapterRecord
+from torchgauge.facts import AdapterRecord
 
 LAYERS, WIDTH, RANK = 2, 32, 4
 CONFIG = {

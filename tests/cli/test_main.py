@@ -16,7 +16,7 @@ from tests.report.sample import HOSTILE, sample_view
 from torchgauge.cli import main
 from torchgauge.cli.main import with_command
 from torchgauge.errors import ForwardError, TargetError, UsageError
-from torchgauge.view import View
+from torchgauge.facts import View
 
 Analyze = Callable[..., View]
 

@@ -11,7 +11,7 @@ import torch
 from tests.report.sample import ENVIRONMENT
 from torchgauge.cli import main
 from torchgauge.cli.system import offer_lines, peaks_text, system_lines, system_text
-from torchgauge.environment import Device, System, collect_environment, cpu_name, parse_cpuinfo
+from torchgauge.hardware import Device, System, collect_environment, cpu_name, parse_cpuinfo
 from torchgauge.report.layout import line_width, plain
 
 

@@ -16,7 +16,7 @@ from tests.report.sample import HOSTILE, LINEAR_PARAMS, sample_capture, sample_v
 from torchgauge.analysis.comparing import Comparison, is_saved_run
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import UsageError
-from torchgauge.records import Capture
+from torchgauge.facts import Capture
 from torchgauge.report.options import Options
 
 MARKUP = "</script><img src=x onerror=alert(1)>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.cost import Assessment, Call, assess
-from torchgauge.records import Cost, TensorSpec
+from torchgauge.facts import Cost, TensorSpec
 
 
 def spec(*shape: int, dtype: str = "float32") -> TensorSpec:

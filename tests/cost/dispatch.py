@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from torchgauge.cost import Assessment, Call, assess
-from torchgauge.records import COUNTED, Cost, TensorSpec
+from torchgauge.facts import COUNTED, Cost, TensorSpec
 
 
 class Recorder(TorchDispatchMode):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cost.calls import cost, judge, spec
-from torchgauge.records import Cost, TensorSpec
+from torchgauge.facts import Cost, TensorSpec
 
 BATCH, HEADS, QUERIES, KEYS, SIZE, VALUE = 2, 4, 6, 10, 8, 16
 SCORES = BATCH * HEADS * QUERIES * KEYS

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cost.calls import cost, judge, spec
-from torchgauge.records import Cost, TensorSpec
+from torchgauge.facts import Cost, TensorSpec
 
 
 def convolve(x: TensorSpec, weight: TensorSpec, out: TensorSpec, **arguments: Any) -> Cost:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cost.calls import cost, judge, spec
-from torchgauge.records import Cost
+from torchgauge.facts import Cost
 
 X = spec(3, 8)
 

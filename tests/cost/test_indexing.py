@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.cost.calls import cost, judge, spec
-from torchgauge.records import Cost, TensorSpec
+from torchgauge.facts import Cost, TensorSpec
 
 TABLE = spec(1000, 16)
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.cost.calls import cost, judge, spec
-from torchgauge.records import Cost
+from torchgauge.facts import Cost
 
 X = spec(4, 6)
 NONE, MEAN, SUM = 0, 1, 2

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cost.calls import cost, judge, spec
-from torchgauge.records import Cost
+from torchgauge.facts import Cost
 
 
 def test_mm_is_rows_by_columns_by_shared() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cost.calls import cost, judge, spec
 from torchgauge.cost import Call, assess
-from torchgauge.records import FREE, Cost
+from torchgauge.facts import FREE, Cost
 
 X = spec(4, 6)
 

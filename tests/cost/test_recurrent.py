@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cost.calls import cost, spec
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 STEPS, BATCH, INPUT, HIDDEN = 5, 3, 7, 4
 ROWS = STEPS * BATCH

@@ -7,7 +7,7 @@ import pytest
 from tests.cost.calls import cost, judge, spec
 from torchgauge.cost import Call, Work, assess, find, formula
 from torchgauge.cost.registry import REGISTRY
-from torchgauge.records import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, TensorSpec
+from torchgauge.facts import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, TensorSpec
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import torchgauge as tg
 from tests.cost.calls import cost, spec
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 NODES, EDGES, WIDTH = 50, 120, 8
 pytestmark = [

@@ -21,13 +21,12 @@ from torchgauge.energy.meter import JOULES, FunctionMeter, Reading
 from torchgauge.energy.op_replay import Collector, Play, collect, prepare
 from torchgauge.energy.span import Span
 from torchgauge.energy.window import Effort
+from torchgauge.facts import Capture, OpRecord, View
+from torchgauge.facts.document import capture_from_document
 from torchgauge.measure import ready
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.op_times import OpTime
-from torchgauge.records import Capture, OpRecord
-from torchgauge.saved import capture_from_document
 from torchgauge.source import Candidate
-from torchgauge.view import View
 
 CPU = torch.device("cpu")
 

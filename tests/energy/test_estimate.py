@@ -9,7 +9,7 @@ import pytest
 
 from torchgauge.energy.estimate import NO_POWER, NO_TIME, Circumstances, estimate, module_shares
 from torchgauge.energy.technology import PICO, Range, power_of, technology_of
-from torchgauge.records import COUNTED, UNCOUNTED, Cost, ModuleRecord, OpRecord, Signature, TensorSpec
+from torchgauge.facts import COUNTED, UNCOUNTED, Cost, ModuleRecord, OpRecord, Signature, TensorSpec
 
 A100 = "NVIDIA A100-SXM4-80GB"
 MACS, MOVED = 10**9, 10**6

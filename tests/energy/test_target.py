@@ -18,7 +18,7 @@ from torchgauge.energy.estimate import Circumstances, estimate
 from torchgauge.energy.offers import offered
 from torchgauge.energy.record import MEASURED, blank, unavailable
 from torchgauge.errors import UsageError
-from torchgauge.records import EnergyFacts
+from torchgauge.facts import EnergyFacts
 
 NO_METER = "no energy meter: there is none"
 JOULES = 8.0

@@ -14,9 +14,9 @@ from torchgauge.energy.meter import Meter, choose, meters_of
 from torchgauge.energy.op_replay import Play, collect, prepare
 from torchgauge.energy.span import Span, measure_span
 from torchgauge.energy.window import Effort
+from torchgauge.facts import EnergyFacts
 from torchgauge.measure import Subject, ready
 from torchgauge.measure.absence import Absent
-from torchgauge.records import EnergyFacts
 from torchgauge.source import Candidate
 
 pytestmark = [

@@ -15,13 +15,12 @@ from torch import nn
 import torchgauge as tg
 from tests import zoo
 from tests.report.test_trace import assert_is_a_trace
+from torchgauge.facts import Capture, Measured, View
 from torchgauge.hardware import published_peaks
 from torchgauge.measure import Budget, Subject, ready
 from torchgauge.measure.measuring import Order, measure
-from torchgauge.records import Capture, Measured
 from torchgauge.report import render
 from torchgauge.source import Candidate
-from torchgauge.view import View
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge import disk
+from torchgauge import cache
 from torchgauge.errors import FormatError, ForwardError, LimitError, TorchgaugeError, UnpicklingWarning, UsageError
 from torchgauge.isolation import Limits, ask_parent, is_isolated, limits_for, run_isolated
 from torchgauge.isolation.channel import Message
@@ -139,9 +139,9 @@ def test_the_parent_writes_the_files_that_were_asked_for(tmp_path: Path) -> None
     final, other = tmp_path / "report.json", tmp_path / "other"
 
     def write() -> bytes:
-        disk.replace_file(final, b"content")
+        cache.replace_file(final, b"content")
         try:
-            disk.replace_file(other, b"content")
+            cache.replace_file(other, b"content")
         except PermissionError as error:
             return str(error).encode()
         return b"written"
@@ -155,7 +155,7 @@ def test_a_draft_that_is_not_finished_leaves_nothing(tmp_path: Path) -> None:
     final = tmp_path / "rows.jsonl"
 
     def begin() -> bytes:
-        disk.open_draft(final).write(b"half")
+        cache.open_draft(final).write(b"half")
         return b""
 
     run_isolated(begin, limits=LIMITS, subject="x", writable=[final])
@@ -168,21 +168,21 @@ def test_only_journals_are_appended_to(name: str, tmp_path: Path, monkeypatch: p
 
     def append(path: Path) -> bytes:
         try:
-            disk.append_file(path, b"line\n")
+            cache.append_file(path, b"line\n")
         except PermissionError:
             return b"refused"
         return b"appended"
 
-    journal = disk.journal_folder() / ("a" * 32 + ".jsonl")
+    journal = cache.journal_folder() / ("a" * 32 + ".jsonl")
     assert run_isolated(partial(append, journal), limits=LIMITS, subject="x") == b"appended"
     assert journal.read_bytes() == b"line\n"
-    assert run_isolated(partial(append, disk.journal_folder() / name), limits=LIMITS, subject="x") == b"refused"
+    assert run_isolated(partial(append, cache.journal_folder() / name), limits=LIMITS, subject="x") == b"refused"
 
 
 def test_a_full_disk_is_the_readers_to_report(tmp_path: Path) -> None:
     def write() -> bytes:
         try:
-            disk.replace_file(tmp_path / "missing" / "report", b"x")
+            cache.replace_file(tmp_path / "missing" / "report", b"x")
         except FileNotFoundError:
             return b"told"
         return b""

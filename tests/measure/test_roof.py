@@ -12,8 +12,7 @@ from torch import nn
 
 import torchgauge as tg
 from torchgauge.analysis import measuring
-from torchgauge.environment import cpu_name
-from torchgauge.hardware import remembered
+from torchgauge.hardware import cpu_name, remembered
 from torchgauge.measure import calibrate
 
 # Other tests have it switched off.

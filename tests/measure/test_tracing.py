@@ -12,13 +12,12 @@ from torch import nn
 
 import torchgauge as tg
 from tests.report.test_trace import assert_is_a_trace
+from torchgauge.facts import Measured, View
 from torchgauge.measure.joining import join
 from torchgauge.measure.measuring import module_paths
 from torchgauge.measure.profile import profile_runs
 from torchgauge.measure.tracing import trace_of
-from torchgauge.records import Measured
 from torchgauge.report import render
-from torchgauge.view import View
 
 MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
     "convolutions": (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)),

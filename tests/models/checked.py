@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.tree import Figures
+from torchgauge.facts import Figures
 
 ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
 

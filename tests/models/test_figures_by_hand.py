@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import nn
 
 from tests.models.checked import analyze_checked
-from torchgauge.view import Row
+from torchgauge.facts import Row
 
 BYTES = 4
 

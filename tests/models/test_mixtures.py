@@ -11,7 +11,7 @@ from torch import nn
 
 import torchgauge as tg
 from tests.models.published_mixtures import MIXTURES
-from torchgauge.experts import mixtures
+from torchgauge.facts.experts import mixtures
 
 IDS = torch.arange(48).reshape(1, 48)
 

@@ -10,11 +10,10 @@ from tests.report.energy_sample import estimated_energy, measured_energy
 from tests.report.measured_sample import COUNTERS, SWEEP, SYSTEM, THREADS, measured_capture
 from tests.report.sample import sample_capture, sample_view
 from tests.report.weights_sample import weights_view
+from torchgauge.facts import Measured, View
 from torchgauge.hardware import Roof
-from torchgauge.records import Measured
 from torchgauge.report import Options
 from torchgauge.report.page.payload import PARTS, plain
-from torchgauge.view import View
 
 ROOF = Roof(2e10, 1e10)
 ADVICE: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pytest
 
 from tests.page.large_sample import LARGE_BLOCKS, large_view
 from torchgauge import report
-from torchgauge.view import View
+from torchgauge.facts import View
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

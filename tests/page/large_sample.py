@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from torchgauge.consumption import MEASURED
-from torchgauge.measured import blank
-from torchgauge.records import (
+from torchgauge.facts import (
     COUNTED,
     Capture,
     Cost,
@@ -21,8 +19,10 @@ from torchgauge.records import (
     Signature,
     TargetRecord,
     TensorSpec,
+    View,
 )
-from torchgauge.view import View
+from torchgauge.facts.energy import MEASURED
+from torchgauge.facts.measurements import blank
 
 KINDS = (("fc", "Linear", "aten::addmm", "matmul"), ("norm", "LayerNorm", "aten::native_layer_norm", "normalization"))
 OPS_PER_BLOCK = 2 * len(KINDS)

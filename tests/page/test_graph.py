@@ -16,11 +16,11 @@ from tests.report.energy_sample import estimated_energy
 from tests.report.graph_sample import Line, graph_view, looping_view, module, residual_view, shrinking_view
 from tests.report.sample import HOSTILE, sample_view
 from tests.report.stored_sample import stored_view
+from torchgauge.facts import View
 from torchgauge.report import Options
 from torchgauge.report.graph.opening import READABLE_LEVELS, READABLE_NODES
 from torchgauge.report.graph.palette import CATEGORY_COLORS, DARK, LIGHT
 from torchgauge.report.page.parts.graph import graph as graph_part
-from torchgauge.view import View
 
 Open = Callable[..., Any]
 ASSETS = Path(__file__).parents[2] / "src" / "torchgauge" / "report" / "page" / "assets"

@@ -8,9 +8,8 @@ import pytest
 
 from tests.page.conftest import OpenPage
 from tests.report.sample import HOSTILE, sample_capture
-from torchgauge.records import Capture, TargetRecord
+from torchgauge.facts import Capture, TargetRecord, View
 from torchgauge.report.escape import visible
-from torchgauge.view import View
 
 NAMES = {
     "end of script": "</script><script>window.broken = true</script>",

@@ -8,9 +8,8 @@ from torch import nn
 
 import torchgauge as tg
 from tests.report.sample import sample_capture, sample_view
-from torchgauge.records import COUNTED, Capture, Cost, OpRecord, Signature, TensorSpec
+from torchgauge.facts import COUNTED, Capture, Cost, OpRecord, Signature, TensorSpec, View
 from torchgauge.report.page.parts.live_at_peak import live_at_peak
-from torchgauge.view import View
 
 INPUT = 40
 A, B, C = TensorSpec((25,)), TensorSpec((50,)), TensorSpec((10,))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.page.chart_samples import SAMPLES
+from torchgauge.facts import View
 from torchgauge.units import format_bytes, format_count, format_exact, format_joules, format_percent, format_seconds
-from torchgauge.view import View
 
 Open = Callable[..., Any]
 Form = Callable[[Any], str]

@@ -14,10 +14,9 @@ from tests.report.measured_sample import COUNTERS, MEDIAN_S, OP_S, SWEEP, SYSTEM
 from tests.report.sample import BLOCKS, CONV_MACS, LINEAR_MACS, sample_capture, sample_view
 from tests.report.weights_sample import APART, weights_view
 from tests.report.weights_sample import BLOCKS as WEIGHT_BLOCKS
+from torchgauge.facts import PickleImport, View
 from torchgauge.hardware import Roof
-from torchgauge.records import PickleImport
 from torchgauge.report.page.parts import weights as weights_part
-from torchgauge.view import View
 
 OURS = (
     "advice", "distribution", "energy", "environment", "memory", "method", "roofline", "sweeps", "time", "weights",

@@ -18,12 +18,12 @@ import pytest
 from tests.page.large_sample import LARGE_BLOCKS, measured_large_view
 from tests.report.sample import HOSTILE, sample_capture, sample_view
 from tests.report.weights_sample import weights_view
+from torchgauge.facts import View
 from torchgauge.report import Options, render, save, save_weights
 from torchgauge.report.escape import visible
 from torchgauge.report.page.assemble import assemble
 from torchgauge.report.page.column_store import columns, encode
 from torchgauge.report.page.payload import PARTS, build_payload, part, plain
-from torchgauge.view import View
 
 
 def decoded(column: Any, length: int) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.report.sample import ENVIRONMENT
-from torchgauge.records import (
+from torchgauge.facts import (
     COUNTED,
     Capture,
     Cost,

@@ -12,9 +12,8 @@ from torchgauge.energy.carbon import Footprint, given_grid
 from torchgauge.energy.completing import Analysed, completed
 from torchgauge.energy.estimate import Circumstances
 from torchgauge.energy.record import MEASURED, blank, unavailable
+from torchgauge.facts import Capture, EnergyFacts, Measured, View
 from torchgauge.hardware import Peaks
-from torchgauge.records import Capture, EnergyFacts, Measured
-from torchgauge.view import View
 
 OP_J = 0.5
 PEAKS = Peaks("A GPU", {"float32": 10e12}, 1e12, 500.0, "its datasheet")

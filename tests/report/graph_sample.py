@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.report.sample import ENVIRONMENT
-from torchgauge.records import (
+from torchgauge.facts import (
     COUNTED,
     FREE,
     Capture,
@@ -19,8 +19,8 @@ from torchgauge.records import (
     Signature,
     TargetRecord,
     TensorSpec,
+    View,
 )
-from torchgauge.view import View
 
 X = TensorSpec((2, 8))
 FLAT = TensorSpec((16,))

@@ -9,7 +9,7 @@ from tests.report.energy_sample import estimated_energy
 from tests.report.measured_sample import figures as measured_figures
 from tests.report.sample import HIDDEN, sample_capture
 from tests.report.weights_sample import figures as weight_figures
-from torchgauge.records import (
+from torchgauge.facts import (
     ArchitectureRecord,
     Capture,
     Environment,
@@ -24,9 +24,9 @@ from torchgauge.records import (
     StoredTensor,
     TargetRecord,
     TensorSpec,
+    View,
     WeightStatistics,
 )
-from torchgauge.view import View
 
 LONG = "x" * 10_000
 # No points: in a path they part a module from its parent.

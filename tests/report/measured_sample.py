@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.report.sample import BLOCKS, HIDDEN, HOSTILE, sample_capture
-from torchgauge.records import Capture, Measured, TraceRecord
-from torchgauge.view import View
+from torchgauge.facts import Capture, Measured, TraceRecord, View
 
 MS = 1_000_000
 MEDIAN_S = 0.080

@@ -12,7 +12,7 @@ The figures are closed forms of the constants below.
 
 from __future__ import annotations
 
-from torchgauge.records import (
+from torchgauge.facts import (
     COUNTED,
     FREE,
     UNCOUNTED,
@@ -27,8 +27,8 @@ from torchgauge.records import (
     Signature,
     TargetRecord,
     TensorSpec,
+    View,
 )
-from torchgauge.view import View
 
 BLOCKS = 12
 WIDTH = 64

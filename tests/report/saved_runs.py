@@ -17,7 +17,7 @@ from tests.report.energy_sample import CPU, OP_J, THERMAL
 from tests.report.measured_sample import COUNTERS, MEDIAN_S, MS, OP_S, SWEEP, SYSTEM, THREADS, figures, op_row
 from tests.report.sample import ENVIRONMENT
 from torchgauge.analysis import Analysis, load
-from torchgauge.records import Capture, EnergyFacts, Measured, TraceRecord
+from torchgauge.facts import Capture, EnergyFacts, Measured, TraceRecord
 
 FOLDER = Path(__file__).parents[1] / "data" / "runs"
 RUNS = ("cnn", "measured", "weights")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.report.sample import HOSTILE, sample_capture
-from torchgauge.records import (
+from torchgauge.facts import (
     ArchitectureRecord,
     Capture,
     ModuleRecord,
@@ -16,8 +16,8 @@ from torchgauge.records import (
     StoredTensor,
     TargetRecord,
     TensorSpec,
+    View,
 )
-from torchgauge.view import View
 
 MATRIX = TensorSpec((8, 4))
 PACKED = TensorSpec((8, 2), "uint8")

@@ -24,6 +24,7 @@ from tests.report.read_back import (
 )
 from tests.report.saved_runs import RUNS, load_run
 from torchgauge.errors import UsageError
+from torchgauge.facts import Row, View
 from torchgauge.report import FORMATS, render_bytes
 from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, columns_of
 from torchgauge.report.ranking import rank_ops
@@ -31,7 +32,6 @@ from torchgauge.report.summary import summary_facts
 from torchgauge.report.tables import OPS
 from torchgauge.report.weight_columns import flat_rows
 from torchgauge.units import format_bytes, format_count, format_exact
-from torchgauge.view import Row, View
 
 Document = dict[str, Any]
 # The view, its JSON document, the bytes of another format.

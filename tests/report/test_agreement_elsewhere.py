@@ -16,6 +16,7 @@ from tests.report.sample import sample_view
 from tests.report.saved_runs import load_run
 from tests.report.stored_sample import stored_view
 from tests.report.test_agreement import CHECKS
+from torchgauge.facts import Row, View
 from torchgauge.report import render, render_bytes
 from torchgauge.report.budgets import check_view, limits
 from torchgauge.report.budgets.contributors import PEAKS
@@ -26,7 +27,6 @@ from torchgauge.report.comparison.rows import FIGURES
 from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
 from torchgauge.units import format_bytes, format_exact, format_joules, format_seconds, format_value
-from torchgauge.view import Row, View
 
 SAMPLES: dict[str, Callable[[], View]] = {
     "counted": sample_view,

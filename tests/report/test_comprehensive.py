@@ -9,11 +9,11 @@ from tests.report.energy_sample import estimated_energy
 from tests.report.measured_sample import latency, measured_view
 from tests.report.sample import sample_capture
 from tests.report.saved_runs import load_run
+from torchgauge.facts import View
 from torchgauge.report import Options, find_format, render
 from torchgauge.report.comprehensive import PARTS
 from torchgauge.report.saving import weight_format
 from torchgauge.report.summary import summary_facts
-from torchgauge.view import View
 
 TITLES = [part.title for part in PARTS]
 

@@ -19,11 +19,11 @@ from tests.report.sample import (
     sample_capture,
     sample_view,
 )
+from torchgauge.facts import View
 from torchgauge.report.coverage import UncountedOp, coverage, unused_modules
 from torchgauge.report.distribution import LayerKind, by_category, by_phase, layer_kinds
 from torchgauge.report.peak import find_peak
 from torchgauge.report.ranking import join_paths, path_pattern, rank_modules, rank_ops
-from torchgauge.view import View
 
 LINEAR_FLOPS = 2 * LINEAR_MACS + HIDDEN.numel
 FLOPS = 2 * CONV_MACS + FEATURES.numel + (BLOCKS + 3) * LINEAR_FLOPS

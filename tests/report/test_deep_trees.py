@@ -11,6 +11,7 @@ import torch
 import torchgauge as tg
 from tests.report.deep_sample import LEVELS, deep_capture
 from torchgauge.analysis import Analysis
+from torchgauge.facts import View
 from torchgauge.report import FORMATS, Options, render_bytes
 from torchgauge.report.coverage import unused_modules
 from torchgauge.report.folding import fold
@@ -21,7 +22,6 @@ from torchgauge.report.graph.scene import build_scene, walk
 from torchgauge.report.outline import outline, sort_blocks
 from torchgauge.source.architecture.blocks import find_blocks
 from torchgauge.source.layers import entries
-from torchgauge.view import View
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from tests.page.large_sample import large_view
 from tests.report.graph_sample import graph_view, looping_view, module, residual_view
 from tests.report.sample import sample_view
 from tests.report.stored_sample import stored_view
+from torchgauge.facts import View
 from torchgauge.report import Options, render
 from torchgauge.report.dot import quoted
 from torchgauge.report.escape import visible
 from torchgauge.report.graph.words import NAME_WIDTH
 from torchgauge.report.layout import shorten
-from torchgauge.view import View
 
 HOSTILE = 'a"];evil [label=<b>&lt;\\N\\l</svg>\u202e\x1b'
 

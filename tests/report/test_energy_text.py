@@ -10,14 +10,14 @@ import pytest
 
 from tests.report.energy_sample import OP_J, estimated_energy, measured_energy, swept
 from tests.report.sample import BLOCKS, sample_view
+from torchgauge.facts import View
+from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render
 from torchgauge.report.energy_ranking import rank_module_energy, rank_op_energy
 from torchgauge.report.energy_text import hungry_modules, hungry_ops
 from torchgauge.report.layout import line_width, plain
 from torchgauge.report.pareto_text import pareto, plot
 from torchgauge.report.text import report_lines
-from torchgauge.saved import capture_from_document
-from torchgauge.view import View
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 import dataclasses
 
 from tests.report.sample import BLOCKS, LINEAR_MACS, LINEAR_PARAMS, SQUARE, sample_capture, sample_view
-from torchgauge.records import Capture, ModuleRecord, ParamRecord, TensorSpec
+from torchgauge.facts import Capture, ModuleRecord, ParamRecord, TensorSpec, View
+from torchgauge.facts.rows import ADDITIVE
 from torchgauge.report.folding import Block, fold
-from torchgauge.rows import ADDITIVE
-from torchgauge.view import View
 
 
 def blocks_by_path(view: View) -> dict[str, Block]:

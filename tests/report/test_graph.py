@@ -7,13 +7,13 @@ import dataclasses
 from tests.report.graph_sample import Line, X, graph_view, looping_view, module, residual_view, shrinking_view
 from tests.report.sample import sample_view
 from tests.report.stored_sample import stored_view
+from torchgauge.facts import View
 from torchgauge.report.graph.flow import Link, trace_flow
 from torchgauge.report.graph.opening import READABLE_NODES, Opening, opening, readable, to_depth
 from torchgauge.report.graph.places import MOST_CALLS, Graph, build_graph
 from torchgauge.report.graph.runs import Runs
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Scene, build_scene
 from torchgauge.report.graph.words import Words
-from torchgauge.view import View
 
 
 def scene_of(view: View, depth: int | None = None) -> tuple[Graph, Words, Scene]:

@@ -18,7 +18,7 @@ from tests.report.measured_sample import (
     trace,
 )
 from tests.report.sample import BLOCKS, HIDDEN, LINEAR_MACS, sample_capture, sample_view
-from torchgauge.records import TraceRecord
+from torchgauge.facts import TraceRecord, View
 from torchgauge.report.bars import bar, narrowed, spark
 from torchgauge.report.columns import DEFAULT_COLUMNS, MEASURED_COLUMNS, columns_of
 from torchgauge.report.folding import fold
@@ -26,7 +26,6 @@ from torchgauge.report.memory_use import MemoryPeak, at_peak, find_memory_peak, 
 from torchgauge.report.residue import between_calls_s, find_residue
 from torchgauge.report.sweep_points import interval_share, sweep_points
 from torchgauge.report.time_ranking import rank_module_times, rank_op_times
-from torchgauge.view import View
 
 
 def test_equal_calls_of_an_op_take_their_time_together() -> None:

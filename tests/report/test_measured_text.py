@@ -10,11 +10,10 @@ import pytest
 
 from tests.report.measured_sample import COUNTERS, SWEEP, SYSTEM, THREADS, figures, latency, measured_view
 from tests.report.sample import sample_capture, sample_view
-from torchgauge.records import Measured
+from torchgauge.facts import Measured, View
 from torchgauge.report import Options, render
 from torchgauge.report.layout import line_width
 from torchgauge.report.text import report_lines
-from torchgauge.view import View
 
 GOLDEN = Path(__file__).parent / "golden" / "measured.txt"
 EVERYTHING: dict[str, Any] = {"sweep": SWEEP, "threads": THREADS, "system": SYSTEM, "counters": COUNTERS}

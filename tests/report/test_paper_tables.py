@@ -12,13 +12,13 @@ from tests.report.energy_sample import estimated_energy
 from tests.report.read_back import latex_tables
 from tests.report.sample import sample_capture, sample_view
 from tests.report.saved_runs import load_run
+from torchgauge.facts import View
 from torchgauge.report import Options, render
 from torchgauge.report.escape import inert_cell
 from torchgauge.report.latex import paragraph as latex_paragraph
 from torchgauge.report.latex import prose as latex_prose
 from torchgauge.report.markdown import code
 from torchgauge.report.markdown import prose as markdown_prose
-from torchgauge.view import View
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from tests.report.read_back import parquet_content
 from tests.report.sample import sample_capture
 from tests.report.saved_runs import load_run
 from torchgauge.errors import MissingDependencyError, TorchgaugeError
-from torchgauge.records import Cost
+from torchgauge.facts import Cost, View
 from torchgauge.report import render_bytes
-from torchgauge.view import View
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 from tests.report.sample import HOSTILE
 from tests.report.stored_sample import FILE, MATRIX, PACKED_VALUES, stored_capture, stored_view
 from torchgauge.errors import UsageError
+from torchgauge.facts import View
+from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render, to_dataframe
 from torchgauge.report.saving import weight_format
 from torchgauge.report.weight_groups import by_dtype, by_folder, by_role, tied
-from torchgauge.saved import capture_from_document
-from torchgauge.view import View
 
 
 def test_totals_count_shared_bytes_once_and_unpack_values() -> None:

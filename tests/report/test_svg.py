@@ -9,9 +9,9 @@ from tests.report.graph_sample import looping_view, residual_view
 from tests.report.sample import HOSTILE, sample_view
 from tests.report.stored_sample import stored_view
 from tests.report.test_dot import SHOWN, hostile_view
+from torchgauge.facts import View
 from torchgauge.report import Options, render
 from torchgauge.report.graph.width import wire_width
-from torchgauge.view import View
 
 SVG = "{http://www.w3.org/2000/svg}"
 

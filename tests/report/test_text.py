@@ -10,12 +10,11 @@ import pytest
 import torchgauge as tg
 from tests import zoo
 from tests.report.sample import HOSTILE, sample_capture, sample_view
-from torchgauge.records import InputRecord, RunRecord, StepMemory, TensorSpec
+from torchgauge.facts import InputRecord, RunRecord, StepMemory, TensorSpec, View
 from torchgauge.report import Options, render
 from torchgauge.report.layout import line_width
 from torchgauge.report.terminal import terminal_width, write_lines
 from torchgauge.report.text import report_lines
-from torchgauge.view import View
 
 GOLDEN = Path(__file__).parent / "golden"
 LAYOUTS = {

@@ -14,11 +14,10 @@ import torchgauge as tg
 from tests.report.measured_sample import DEVICE_NAME, MS, measured_capture, measured_view
 from tests.report.sample import HOSTILE, sample_capture, sample_view
 from torchgauge.errors import UsageError
-from torchgauge.records import Measured, TraceRecord
+from torchgauge.facts import Measured, TraceRecord, View
 from torchgauge.report import find_format, render
 from torchgauge.report.module_ranges import ModuleRange, module_ranges
 from torchgauge.report.saving import save
-from torchgauge.view import View
 
 PHASES = {"M", "X", "C"}
 

@@ -16,7 +16,8 @@ import torchgauge as tg
 from tests.report.stored_sample import stored_view
 from tests.report.weights_sample import APART, BLOCKS, QKV, UP, figures, weights_capture, weights_view
 from torchgauge.errors import UsageError
-from torchgauge.records import StoredRecord, StoredTensor, WeightStatistics
+from torchgauge.facts import Row, StoredRecord, StoredTensor, View, WeightStatistics
+from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render, to_dataframe
 from torchgauge.report.layout import cell_width
 from torchgauge.report.saving import weight_format
@@ -33,8 +34,6 @@ from torchgauge.report.weight_statistics import (
     structured,
     structured_in_all,
 )
-from torchgauge.saved import capture_from_document
-from torchgauge.view import Row, View
 
 LAST = "blocks.7.mlp.up.weight"
 

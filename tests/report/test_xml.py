@@ -10,9 +10,9 @@ import pytest
 from tests.report.read_back import xml_document
 from tests.report.sample import sample_capture
 from tests.report.saved_runs import RUNS, load_run
+from torchgauge.facts import View
 from torchgauge.report import render
 from torchgauge.report.xml import ORDER, ROWS, SINGLES, attributes_of, schema_text
-from torchgauge.view import View
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.report.sample import HOSTILE
 from tests.report.stored_sample import stored_capture
-from torchgauge.records import (
+from torchgauge.facts import (
     Capture,
     Cost,
     OpRecord,
@@ -16,9 +16,9 @@ from torchgauge.records import (
     StoredRecord,
     StoredTensor,
     TensorSpec,
+    View,
     WeightStatistics,
 )
-from torchgauge.view import View
 
 BLOCKS, APART = 8, 5
 QKV, UP, NORM = TensorSpec((12, 4)), TensorSpec((16, 4)), TensorSpec((4,))

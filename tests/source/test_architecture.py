@@ -13,7 +13,7 @@ import transformers
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.records import ArchitectureRecord
+from torchgauge.facts import ArchitectureRecord
 from torchgauge.source.architecture import describe_shapes
 from torchgauge.source.building import build_without_weights
 from torchgauge.source.matching import state_shapes

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchgauge.checkpoint import Entry, Index
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.source.architecture import describe_shapes
 from torchgauge.source.state_names import DEEPEST, model_entries
 from torchgauge.source.weight_tree import module_records, param_records

@@ -5,7 +5,7 @@ from torch import nn
 
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.errors import TargetError
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.source.joining import judge
 from torchgauge.source.matching import LISTED, Differences, best_fit, compare, state_shapes
 from torchgauge.source.state_names import model_entries, strip_all, variants

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry
 from torchgauge.checkpoint.packing import unpack
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 NF4 = np.array(
     [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry, Role
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.weights.counting import statistics
 from torchgauge.weights.counting.tally import Tally
 from torchgauge.weights.kernels import tally_bytes

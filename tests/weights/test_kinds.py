@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from torchgauge.checkpoint.index import Entry, Role
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.weights.whole.kinds import KINDS, kinds_of
 
 

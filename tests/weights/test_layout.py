@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.weights.potential import layout
 from torchgauge.weights.potential.layout import alignment, stride_class, zstd
 

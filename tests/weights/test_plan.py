@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
 from torchgauge.checkpoint.index import Chunk, Deflated
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.weights.stream import plan
 from torchgauge.weights.stream.pieces import PIECE_BYTES, Piece
 from torchgauge.weights.stream.plan import make_plan, make_units, plan_tensor, same_views

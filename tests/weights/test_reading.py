@@ -11,7 +11,7 @@ import torch
 from torchgauge.checkpoint import Entry, open_checkpoint
 from torchgauge.checkpoint.index import Chunk
 from torchgauge.errors import FormatError
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.weights.stream import file_rows, pieces, reading
 from torchgauge.weights.stream.file_rows import FileRows
 from torchgauge.weights.stream.plan import make_plan, plan_tensor

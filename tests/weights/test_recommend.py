@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.weights.matrix import examine
 from torchgauge.weights.potential.layout import alignment
 from torchgauge.weights.potential.pruning import structured

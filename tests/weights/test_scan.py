@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from tests.weights.checkpoints import exact, varied_tensors, write_varied
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.weights.scanning.scan import ScanRequest, scan
 from torchgauge.weights.scanning.threads import Threads, in_order
 from torchgauge.weights.stream import file_rows, plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.advise.flow import Flow
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 _POINTWISE = {"elementwise", "activation"}
 # Ops between a chain and an op that may join it are followed so far back; beyond, they count as depending on it.

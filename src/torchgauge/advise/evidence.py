@@ -11,11 +11,10 @@ from torchgauge.advise.chains import Chain, pointwise_chains
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Gain
-from torchgauge.experts import Mixture, mixtures
+from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
+from torchgauge.facts.experts import Mixture, mixtures
 from torchgauge.hardware import Peaks, peaks_of
-from torchgauge.records import FREE, Capture, ModuleRecord, OpRecord, ParamRecord
 from torchgauge.units import format_whole_percent
-from torchgauge.view import Row, View
 
 # Of the undisturbed time that the device must be idle for the host to be what a model waits for.
 WAITING = 0.3

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from torchgauge.records import FREE, OpRecord
+from torchgauge.facts import FREE, OpRecord
 
 
 class Flow:

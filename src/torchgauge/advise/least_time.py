@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from torchgauge.facts import OpRecord
 from torchgauge.hardware import Peaks, Roof
-from torchgauge.records import OpRecord
 
 # torch has a switch for matmuls and another for cuDNN's convolutions and RNNs.
 _CUDNN = ("convolution", "recurrent")

@@ -8,8 +8,7 @@ from typing import Any
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Gain, Where
-from torchgauge.records import OpRecord
-from torchgauge.view import Row
+from torchgauge.facts import OpRecord, Row
 
 
 @dataclass(frozen=True, slots=True)

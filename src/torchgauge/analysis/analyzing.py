@@ -23,8 +23,8 @@ from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.verifying import add_verification, check_verify
 from torchgauge.analysis.weighing import add_statistics
 from torchgauge.errors import UsageError, errors_as_torchgauge
+from torchgauge.facts import EnergyFacts
 from torchgauge.progress import stage
-from torchgauge.records import EnergyFacts
 from torchgauge.source.target_check import check_target
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import ForwardError, InputError
-from torchgauge.experts import dense_warnings
-from torchgauge.records import AdapterRecord, ArchitectureRecord, Capture, RunRecord
+from torchgauge.facts import AdapterRecord, ArchitectureRecord, Capture, RunRecord
+from torchgauge.facts.experts import dense_warnings
 
 if TYPE_CHECKING:
     from torchgauge.capture import Seen
@@ -107,7 +107,7 @@ def describe_adapter(adapter: AdapterRecord) -> ArchitectureRecord:
 
 def _circumstances(source: Source, device: str = "cpu") -> dict[str, Any]:
     from torchgauge import __version__
-    from torchgauge.environment import collect_environment
+    from torchgauge.hardware import collect_environment
     from torchgauge.source.weight_tree import stored_record
 
     return {

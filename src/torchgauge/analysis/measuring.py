@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.analysis.placing import chosen_device
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import TorchgaugeError
+from torchgauge.facts import EnergyFacts
 from torchgauge.progress import announce, stage, steps
-from torchgauge.records import EnergyFacts
 
 if TYPE_CHECKING:
     import torch
@@ -78,8 +78,8 @@ def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
     with it. Returns notes for the report: doubts about the figures, or why there are none."""
     import torch
 
-    from torchgauge.disk import cache_folder
-    from torchgauge.environment import cpu_name, has_cuda
+    from torchgauge.cache import cache_folder
+    from torchgauge.hardware import cpu_name, has_cuda
     from torchgauge.measure.calibrate import calibrate
     from torchgauge.measure.target import device_peaks
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torchgauge.analysis.placing import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError
+from torchgauge.facts.document import capture_from_document
 from torchgauge.isolation import ask_parent, is_isolated, limits_for
 from torchgauge.report import render_bytes
 from torchgauge.report.document import json_line
-from torchgauge.saved import capture_from_document
 
 if TYPE_CHECKING:
     from torchgauge.isolation.channel import Message
@@ -160,7 +160,7 @@ def _note_loaded(message: Message) -> None:
 
 
 def _name_accelerator(message: Message) -> dict[str, Any]:
-    from torchgauge.environment.devices import accelerator_name
+    from torchgauge.hardware import accelerator_name
 
     try:
         return {"name": accelerator_name(str(message.facts["device"]))}

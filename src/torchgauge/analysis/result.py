@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge import report
 from torchgauge.errors import FormatError, errors_as_torchgauge
-from torchgauge.records import ArchitectureRecord, Capture
-from torchgauge.saved import capture_from_document
-from torchgauge.view import Row, View
+from torchgauge.facts import ArchitectureRecord, Capture, Row, View
+from torchgauge.facts.document import capture_from_document
 
 if TYPE_CHECKING:
     import pandas

@@ -13,8 +13,8 @@ from torchgauge.analysis.placing import stored_path
 from torchgauge.analysis.reading import needs_isolation, read_analysis
 from torchgauge.analysis.result import Analysis, WeightScan
 from torchgauge.errors import TargetError, errors_as_torchgauge
+from torchgauge.facts import WeightStatistics
 from torchgauge.progress import Tell, stage, transfer
-from torchgauge.records import WeightStatistics
 
 if TYPE_CHECKING:
     import torch

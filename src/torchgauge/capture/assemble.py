@@ -9,7 +9,7 @@ import torch
 
 from torchgauge.capture.paths import ModulePaths, type_name
 from torchgauge.capture.recorder import ModuleCalls, Recorder
-from torchgauge.records import ModuleRecord, ParamRecord, TensorSpec
+from torchgauge.facts import ModuleRecord, ParamRecord, TensorSpec
 
 
 def param_records(paths: ModulePaths, describe: Callable[[torch.Tensor], TensorSpec]) -> tuple[ParamRecord, ...]:

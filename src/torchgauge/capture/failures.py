@@ -12,7 +12,7 @@ from torchgauge.capture.misfit import find_misfit
 from torchgauge.capture.recorder import Recorder, describe_call
 from torchgauge.capture.signals import DataDependent
 from torchgauge.errors import ForwardError
-from torchgauge.records import TensorSpec, tensor_specs
+from torchgauge.facts import TensorSpec, tensor_specs
 
 # What torch says where C++ code asks for the memory of a tensor that has none.
 _READS_MEMORY = ("data is not allocated yet", "on an invalid python storage", "Cannot access data pointer")

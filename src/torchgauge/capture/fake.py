@@ -21,7 +21,7 @@ from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.twin import Copier
-from torchgauge.records import Allocation
+from torchgauge.facts import Allocation
 from torchgauge.source.pieces import count_pieces, takes_apart
 
 # Types whose equality says all about them. A number's type is part of the key: 2 and 2.0 promote differently.

@@ -13,8 +13,8 @@ import torch
 
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import storage_of
-from torchgauge.records import TensorSpec
-from torchgauge.strides import contiguous_stride, is_contiguous
+from torchgauge.facts import TensorSpec
+from torchgauge.facts.strides import contiguous_stride, is_contiguous
 
 
 class Sparse(NamedTuple):

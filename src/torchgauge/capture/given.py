@@ -12,7 +12,7 @@ from torchgauge.capture.fake import FakeRun
 from torchgauge.capture.names import named_inputs
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import describe_value
-from torchgauge.records import InputRecord, OpRecord
+from torchgauge.facts import InputRecord, OpRecord
 
 
 @dataclass(frozen=True, slots=True)

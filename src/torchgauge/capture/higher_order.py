@@ -19,7 +19,7 @@ from torch._higher_order_ops.while_loop import WhileLoopOp
 
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent, Endless
-from torchgauge.records import Cost
+from torchgauge.facts import Cost
 
 Branch = Callable[..., Any]
 

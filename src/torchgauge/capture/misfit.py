@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.source import Candidate
 from torchgauge.units import format_shape
 

@@ -14,7 +14,7 @@ from torchgauge.capture.opinfo import OpInfo, Relation, Return
 from torchgauge.capture.rules import find_rule
 from torchgauge.capture.signature import describe
 from torchgauge.cost.registry import find
-from torchgauge.records import Signature
+from torchgauge.facts import Signature
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.signature import describe
 from torchgauge.capture.structure import is_subclass, storage_key, storage_of, tensors_in
-from torchgauge.records import Allocation
+from torchgauge.facts import Allocation
 
 
 class RealRun(TorchDispatchMode):

@@ -14,8 +14,8 @@ from torchgauge.capture.budget import Budget
 from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name, sparsity
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.structure import packed
-from torchgauge.records import Allocation, OpRecord, Signature, TensorSpec
-from torchgauge.strides import is_contiguous
+from torchgauge.facts import Allocation, OpRecord, Signature, TensorSpec
+from torchgauge.facts.strides import is_contiguous
 
 
 @dataclass(frozen=True, slots=True)

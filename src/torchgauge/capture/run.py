@@ -35,7 +35,7 @@ from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import MakeOptimizer, train_step
 from torchgauge.capture.twin import Copier, TensorCopies
 from torchgauge.errors import ForwardError, InputError
-from torchgauge.records import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory
+from torchgauge.facts import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign
 

@@ -12,7 +12,7 @@ from torchgauge.capture.ghost import dtype_name
 from torchgauge.capture.opcall import OpCall
 from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, price
-from torchgauge.records import COUNTED, Signature, TensorSpec, tensor_specs
+from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
 
 SpecOf = Callable[[torch.Tensor], TensorSpec]
 

@@ -17,7 +17,7 @@ from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.structure import tensors_in
 from torchgauge.errors import InputError
-from torchgauge.records import Allocation, StepMemory
+from torchgauge.facts import Allocation, StepMemory
 
 # Of the parameters that got a gradient.
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]

@@ -15,7 +15,7 @@ from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.checkpoint.plain_values import number_of, plain_value
 from torchgauge.errors import FormatError
-from torchgauge.records import AdapterRecord
+from torchgauge.facts import AdapterRecord
 
 CONFIG = "adapter_config.json"
 # As PEFT, diffusers and kohya's scripts call the two factors of an update: (rank × in) and (out × rank).

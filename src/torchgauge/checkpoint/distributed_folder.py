@@ -22,7 +22,7 @@ from torchgauge.checkpoint.torch_zip import open_torch_zip
 from torchgauge.checkpoint.walking import attributes
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 METADATA = ".metadata"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from torchgauge.records import ITEM_BITS, TensorSpec
+from torchgauge.facts import ITEM_BITS, TensorSpec
 
 STORAGE_CLASSES: Mapping[str, str] = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "LongStorage": "int64",

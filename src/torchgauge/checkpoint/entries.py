@@ -15,8 +15,8 @@ from torchgauge.checkpoint.roles import classify, find_model_prefix
 from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.checkpoint.walking import Found, Path
 from torchgauge.errors import FormatError
-from torchgauge.records import TensorSpec
-from torchgauge.strides import is_contiguous
+from torchgauge.facts import TensorSpec
+from torchgauge.facts.strides import is_contiguous
 
 
 @dataclass(frozen=True, slots=True)

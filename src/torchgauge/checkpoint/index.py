@@ -8,8 +8,8 @@ from enum import Enum, StrEnum
 from math import prod
 from typing import Any
 
-from torchgauge.records import AdapterRecord, TensorSpec, TrainingRecord
-from torchgauge.stored import file_totals
+from torchgauge.facts import AdapterRecord, TensorSpec, TrainingRecord
+from torchgauge.facts.files import file_totals
 
 
 class Role(StrEnum):

@@ -15,7 +15,7 @@ from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
 from torchgauge.checkpoint.single_file import open_file
 from torchgauge.checkpoint.training import merge_training
-from torchgauge.records import TrainingRecord
+from torchgauge.facts import TrainingRecord
 
 # Text files that name the folder of the last step.
 _POINTERS = {"latest": "{}", "latest_checkpointed_iteration.txt": "iter_{:0>7}"}

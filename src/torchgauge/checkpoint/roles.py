@@ -14,7 +14,7 @@ from functools import lru_cache
 from torchgauge.checkpoint.index import Role
 from torchgauge.checkpoint.walking import Path
 from torchgauge.checkpoint.wrappers import COPIES
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _MODEL_KEYS = (
     "state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params",

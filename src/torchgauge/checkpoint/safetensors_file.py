@@ -16,7 +16,7 @@ from torchgauge.checkpoint.limits import DIMENSIONS, INTEGER, SAFETENSORS_HEADER
 from torchgauge.checkpoint.registry import FILES, Progress, opens
 from torchgauge.checkpoint.roles import is_buffer
 from torchgauge.errors import FormatError
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _METADATA = "__metadata__"
 

@@ -21,7 +21,7 @@ from torchgauge.checkpoint.registry import silent
 from torchgauge.checkpoint.single_file import open_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.errors import FormatError
-from torchgauge.records import TrainingRecord
+from torchgauge.facts import TrainingRecord
 
 _STATE = "trainer_state.json"
 _PARTS = re.compile(

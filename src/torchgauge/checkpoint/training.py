@@ -18,7 +18,7 @@ from torchgauge.checkpoint.pickle_values import Instance, Tensor
 from torchgauge.checkpoint.plain_values import number_of, plain_value
 from torchgauge.checkpoint.walking import attributes, is_module, key_text
 from torchgauge.checkpoint.wrappers import COPIES
-from torchgauge.records import TrainingRecord
+from torchgauge.facts import TrainingRecord
 
 Path = tuple[str, ...]
 

@@ -18,8 +18,8 @@ INTERRUPTED_STATUS = 130
 INTERRUPTED = "interrupted"
 
 if TYPE_CHECKING:
+    from torchgauge.facts import View
     from torchgauge.report import Options
-    from torchgauge.view import View
 
 
 def report_options(args: argparse.Namespace) -> Options:

@@ -15,7 +15,7 @@ from torchgauge.errors import UsageError
 from torchgauge.progress import import_torch, stage
 
 if TYPE_CHECKING:
-    from torchgauge.environment import Device, System
+    from torchgauge.hardware import Device, System
     from torchgauge.measure.calibrate import Calibrated
     from torchgauge.report.layout import Line
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     check_folders(args.outputs)
     import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.energy.offers import offered
-    from torchgauge.environment import collect_system
+    from torchgauge.hardware import collect_system
     from torchgauge.isolation import barriers
     from torchgauge.measure.offers import offers
 
@@ -77,7 +77,7 @@ def system_json(system: System, found: Mapping[str, Any]) -> str:
 
 def system_document(system: System, found: Mapping[str, Any]) -> dict[str, Any]:
     from torchgauge import __version__
-    from torchgauge.records import SCHEMA_VERSION
+    from torchgauge.facts import SCHEMA_VERSION
 
     tool = {"name": "torchgauge", "version": __version__}
     return {"schema_version": SCHEMA_VERSION, "tool": tool} | asdict(system) | dict(found)

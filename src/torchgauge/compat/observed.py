@@ -21,7 +21,7 @@ from torchgauge import capture
 from torchgauge.capture.signals import DataDependent
 from torchgauge.compat.surroundings import device_of, every_module_called
 from torchgauge.errors import ForwardError, TorchgaugeError
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 from torchgauge.source import Candidate
 
 

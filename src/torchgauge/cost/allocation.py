@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import total_bytes
-from torchgauge.records import FREE
+from torchgauge.facts import FREE
 
 _RESERVED = (
     "empty", "empty_like", "empty_strided", "empty_permuted", "empty_quantized", "new_empty", "new_empty_strided",

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import argument, products
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 SCORE_FLOPS = 6
 _DROPOUT_FLOPS = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.records import FREE
+from torchgauge.facts import FREE
 
 _FUNCTIONAL = (
     "all_reduce", "all_reduce_coalesced", "all_gather_into_tensor", "all_gather_into_tensor_coalesced",

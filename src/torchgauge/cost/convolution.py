@@ -11,7 +11,7 @@ from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import argument, products, windows_read
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _PLAIN = (
     "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::_convolution_mode", "aten::mkldnn_convolution",

@@ -10,7 +10,7 @@ from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import products
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 Sizes = dict[str, int]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import arithmetic, total_bytes
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _MEAN, _MAX = 1, 2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import log2, prod
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _COMPLEX_FLOPS, _REAL_FLOPS = 5.0, 2.5
 

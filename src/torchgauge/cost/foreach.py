@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchgauge.cost.reduction import norm_flops
 from torchgauge.cost.registry import Call, Work, formula, written_bytes
 from torchgauge.cost.work import arithmetic, is_in_place, products, total_bytes, total_numel
-from torchgauge.records import tensor_specs
+from torchgauge.facts import tensor_specs
 
 _ONE_FLOP = (
     "abs", "acos", "add", "asin", "atan", "ceil", "clamp_max", "clamp_min", "cos", "cosh", "div", "erf", "erfc", "exp",

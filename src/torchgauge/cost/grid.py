@@ -9,7 +9,7 @@ from __future__ import annotations
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.resize import BICUBIC_FLOPS, LINEAR_FLOPS
 from torchgauge.cost.work import argument, arithmetic, products, rows
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _NEAREST, _BICUBIC = 1, 2
 

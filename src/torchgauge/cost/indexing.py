@@ -11,7 +11,7 @@ from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula, written_bytes
 from torchgauge.cost.work import argument, is_in_place, per_input, per_output, total_bytes
-from torchgauge.records import TensorSpec, tensor_specs
+from torchgauge.facts import TensorSpec, tensor_specs
 
 per_output(
     "indexing",

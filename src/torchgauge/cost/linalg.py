@@ -17,7 +17,7 @@ from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import COMPLEX_SOLVER, argument, arithmetic
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _SQUARE: Mapping[str, Callable[[int], int]] = {
     "cholesky": lambda n: n**3 // 3,

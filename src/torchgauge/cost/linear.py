@@ -11,7 +11,7 @@ from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import argument, products, rows
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _INPUT_NAMES = ("input", "self", "X", "x", "qx", "inp")
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import argument, arithmetic, extent, products, total_bytes
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _NONE, _MEAN = 0, 1
 

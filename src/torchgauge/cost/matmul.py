@@ -12,7 +12,7 @@ from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import argument, products
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 
 @formula("aten::mm", "aten::bmm", "aten::_int_mm", "aten::hspmm", category="matmul")

@@ -16,7 +16,7 @@ from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula, written_bytes
 from torchgauge.cost.work import argument, arithmetic, per_input, total_bytes
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 STATISTICS_FLOPS = 4
 _GROUP_FLOPS = 4

@@ -11,7 +11,7 @@ from math import prod
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import argument, arithmetic, each, per_input, windows_read
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _RANKS = ("1d", "2d", "3d")
 _WINDOWED = (

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from torchgauge.cost.registry import Call, Work, formula, read_bytes
 from torchgauge.cost.work import argument, arithmetic, products, rows, total_bytes, total_numel
-from torchgauge.records import TensorSpec, tensor_specs
+from torchgauge.facts import TensorSpec, tensor_specs
 
 
 class Cell(NamedTuple):

@@ -12,7 +12,7 @@ from math import ceil, prod
 
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import argument, arithmetic, per_input, per_output
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 LINEAR_FLOPS = {1: 3, 2: 9, 3: 21}
 BICUBIC_FLOPS = 35

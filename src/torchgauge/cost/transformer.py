@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchgauge.cost.attention import SCORE_FLOPS
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import arithmetic, products, rows
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _LAYER_NORM_FLOPS, _LAYER_NORM_ROW_FLOPS = 8, 4
 _GELU_FLOPS, _RELU_FLOPS = 5, 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.records import FREE
+from torchgauge.facts import FREE
 
 _VIEWS = (
     "detach", "alias", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias", "view", "view_as", "as_strided",

@@ -11,7 +11,7 @@ from math import prod
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.resize import LINEAR_FLOPS
 from torchgauge.cost.work import arithmetic, products
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 _SAMPLES_PER_SIDE = 2
 # Intersection over union: 4 extremes, 2 differences, 2 clamps, product, 2 for the union, division, comparison.

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from torchgauge.cost.registry import Call, Work, formula, read_bytes
-from torchgauge.records import TensorSpec, tensor_specs
-from torchgauge.strides import windowed_elements
+from torchgauge.facts import TensorSpec, tensor_specs
+from torchgauge.facts.strides import windowed_elements
 
 # Flops are operations on real numbers: what one elementary operation takes on complex ones. What is not listed takes
 # two, one on each part.

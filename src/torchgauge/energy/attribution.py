@@ -15,8 +15,8 @@ from typing import Any
 
 from torchgauge.energy.kinds import Kind
 from torchgauge.energy.span import Span
+from torchgauge.facts import OpRecord
 from torchgauge.measure.op_times import OpTime
-from torchgauge.records import OpRecord
 
 REPLAYED, BY_TIME = "ops replayed", "shared by time"
 

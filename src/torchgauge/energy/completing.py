@@ -9,8 +9,8 @@ from typing import Any
 from torchgauge.energy.carbon import Footprint
 from torchgauge.energy.estimate import Circumstances, Estimate, estimate, module_shares
 from torchgauge.energy.record import ESTIMATED, MEASURED, unavailable
+from torchgauge.facts import EnergyFacts, ModuleRecord, OpRecord
 from torchgauge.hardware import Peaks
-from torchgauge.records import EnergyFacts, ModuleRecord, OpRecord
 from torchgauge.units import format_seconds
 
 NOT_MEASURED = "energy is measured with --profile"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchgauge.energy.technology import Range, Technology, power_of, technology_of
-from torchgauge.records import COUNTED, ModuleRecord, OpRecord
+from torchgauge.facts import COUNTED, ModuleRecord, OpRecord
 
 ESTIMATED = "estimated"
 NO_TIME = "without the power the device takes over time, since no time was measured: a run takes more"

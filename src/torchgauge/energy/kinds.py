@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from torchgauge.facts import FREE, OpRecord, Signature
 from torchgauge.measure.op_times import OpTime
-from torchgauge.records import FREE, OpRecord, Signature
 
 Spec = tuple[tuple[int, ...], str]
 # Op, overload, distinct inputs, first output: the same from a static op and from a real call.

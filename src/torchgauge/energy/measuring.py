@@ -19,6 +19,7 @@ from torchgauge.energy.op_replay import Calls, Play, collect, prepare, waiting_p
 from torchgauge.energy.record import MEASURED, blank, unavailable
 from torchgauge.energy.span import Span, measure_span
 from torchgauge.energy.window import Effort, RunEnergy, measure_energy
+from torchgauge.facts import EnergyFacts, OpRecord
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.joining import join
 from torchgauge.measure.measuring import failure_text, items_per_run
@@ -30,7 +31,6 @@ from torchgauge.measure.readings.cuda import nvml_device
 from torchgauge.measure.sampler import Samples, sampling
 from torchgauge.measure.samples import middle_half
 from torchgauge.measure.subject import Subject
-from torchgauge.records import EnergyFacts, OpRecord
 
 _PROFILED_RUNS = 5
 # Of the ops' time: what is run alone, most first.

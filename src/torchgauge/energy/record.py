@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchgauge.consumption import ESTIMATED, MEASURED, UNAVAILABLE
+from torchgauge.facts.energy import ESTIMATED, MEASURED, UNAVAILABLE
 
 __all__ = ["BOUNDARY", "ESTIMATED", "KEYS", "MEASURED", "UNAVAILABLE", "blank", "unavailable"]
 

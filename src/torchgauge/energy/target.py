@@ -16,11 +16,10 @@ from torchgauge.energy.pareto import ENERGY, TIME, mark_efficient
 from torchgauge.energy.record import unavailable
 from torchgauge.energy.technology import power_of
 from torchgauge.energy.window import Effort
-from torchgauge.environment import allows_tf32, cpu_name, device_name, has_cuda
-from torchgauge.hardware import Peaks, peaks_of
+from torchgauge.facts import Capture, EnergyFacts, Measured
+from torchgauge.hardware import Peaks, allows_tf32, cpu_name, device_name, has_cuda, peaks_of
 from torchgauge.measure import Subject
 from torchgauge.measure.parts import Work
-from torchgauge.records import Capture, EnergyFacts, Measured
 
 # Of the time for the undisturbed runs.
 _TRIALS, _PARTS, _POINT = 1.5, 3.0, 0.6

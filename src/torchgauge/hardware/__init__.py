@@ -1,8 +1,46 @@
-"""Peak rates, bandwidth and power by exact device and type; roofline; unknown stays unknown."""
+"""What machines can do: peak rates by device, the roofline, calibration; and the machine an analysis runs on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from torchgauge.hardware.calibration import remember, remembered
 from torchgauge.hardware.devices import Peaks, known_devices, published_peaks
 from torchgauge.hardware.peaks import peaks_of
 from torchgauge.hardware.roofline import Roof
+from torchgauge.lazy import lazy_names
 
-__all__ = ["Peaks", "Roof", "known_devices", "peaks_of", "published_peaks", "remember", "remembered"]
+if TYPE_CHECKING:
+    from torchgauge.hardware.accelerators import Device, accelerator_name, allows_tf32, device_name, has_cuda
+    from torchgauge.hardware.environment import System, collect_environment, collect_system
+    from torchgauge.hardware.machine import cpu_name, parse_cpuinfo, total_memory, usable_cores
+
+__all__ = [
+    "Device",
+    "Peaks",
+    "Roof",
+    "System",
+    "accelerator_name",
+    "allows_tf32",
+    "collect_environment",
+    "collect_system",
+    "cpu_name",
+    "device_name",
+    "has_cuda",
+    "known_devices",
+    "parse_cpuinfo",
+    "peaks_of",
+    "published_peaks",
+    "remember",
+    "remembered",
+    "total_memory",
+    "usable_cores",
+]
+
+# Reports need the peaks alone; the rest loads psutil.
+_HOMES = {
+    "accelerators": ("Device", "accelerator_name", "allows_tf32", "device_name", "has_cuda"),
+    "environment": ("System", "collect_environment", "collect_system"),
+    "machine": ("cpu_name", "parse_cpuinfo", "total_memory", "usable_cores"),
+}
+__getattr__ = lazy_names(__name__, _HOMES)

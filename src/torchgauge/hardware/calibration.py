@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchgauge.disk import cache_folder, replace_file
+from torchgauge.cache import cache_folder, replace_file
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware.devices import Peaks
 

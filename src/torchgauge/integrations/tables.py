@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
-from torchgauge.view import View
 
 _COLUMNS = (
     "path", "type", "calls", "params", "param_bytes", "macs", "flops", "bytes_read", "bytes_written",

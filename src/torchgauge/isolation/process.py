@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import psutil
 
-from torchgauge import disk, errors
+from torchgauge import cache, errors
 from torchgauge.errors import LimitError, TorchgaugeError
 from torchgauge.isolation.channel import BadMessageError, Channel, Message
 from torchgauge.isolation.limits import Limits
@@ -265,7 +265,7 @@ class _Files:
 
     def __init__(self, writable: Sequence[str | os.PathLike[str]]) -> None:
         self._writable = {str(Path(path)) for path in writable}
-        self._drafts: dict[str, disk.Draft] = {}
+        self._drafts: dict[str, cache.Draft] = {}
 
     def services(self) -> dict[str, Service]:
         return {
@@ -275,8 +275,8 @@ class _Files:
                 "draft.write": lambda message: self._drafts[message.facts["path"]].write(message.payload),
                 "draft.commit": lambda message: self._drafts.pop(message.facts["path"]).commit(),
                 "draft.discard": lambda message: self._drafts.pop(message.facts["path"]).discard(),
-                "append": lambda message: disk.append_file(self._journal(message), message.payload),
-                "remove": lambda message: disk.remove_file(self._journal(message)),
+                "append": lambda message: cache.append_file(self._journal(message), message.payload),
+                "remove": lambda message: cache.remove_file(self._journal(message)),
                 "text": _write_text,
             }.items()
         }
@@ -289,11 +289,11 @@ class _Files:
         path = str(message.facts["path"])
         if path not in self._writable:
             raise PermissionError(errno.EACCES, "not a file that was to be written")
-        self._drafts[path] = disk.open_draft(Path(path))
+        self._drafts[path] = cache.open_draft(Path(path))
 
     def _journal(self, message: Message) -> Path:
         path = Path(str(message.facts["path"]))
-        if path.parent != disk.journal_folder() or not _JOURNAL.fullmatch(path.name):
+        if path.parent != cache.journal_folder() or not _JOURNAL.fullmatch(path.name):
             raise PermissionError(errno.EACCES, "not a journal of a scan")
         return path
 

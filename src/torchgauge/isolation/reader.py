@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from torchgauge import disk
+from torchgauge import cache
 from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation.channel import Channel
 from torchgauge.isolation.limits import Limits, limit_own_resources
@@ -46,7 +46,7 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
     _channel = channel
     try:
         end_with_parent()
-        disk.use_writer(_RemoteWriter(channel))
+        cache.use_writer(_RemoteWriter(channel))
         if forwards_text or not _has_file(sys.stdout):
             sys.stdout = _Forwarded(channel, "stdout")
         if forwards_text or not _has_file(sys.stderr):
@@ -124,7 +124,7 @@ class _RemoteWriter:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
-    def draft(self, final: Path) -> disk.Draft:
+    def draft(self, final: Path) -> cache.Draft:
         return _RemoteDraft(self._channel, final)
 
     def append(self, path: Path, data: bytes) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchgauge.facts import OpRecord
 from torchgauge.measure.alignment import align
 from torchgauge.measure.profile import Event, Kernel, Profiled
-from torchgauge.records import OpRecord
 
 # How far ahead a static op is looked for before it is given up: the others behind it must still be found.
 _REACH = 2000

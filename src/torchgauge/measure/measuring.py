@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from torchgauge.errors import TorchgaugeError
+from torchgauge.facts import Measured, OpRecord
+from torchgauge.facts.measurements import blank
 from torchgauge.measure.host import HostWatch
 from torchgauge.measure.latency import Timed, time_runs
 from torchgauge.measure.machine import watch_machine
@@ -20,8 +22,6 @@ from torchgauge.measure.parts import Order, Work, measure_memory, measure_module
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.threads import measure_scaling
 from torchgauge.measure.training import TrainingStep
-from torchgauge.measured import blank
-from torchgauge.records import Measured, OpRecord
 from torchgauge.units import format_whole_percent
 
 __all__ = ["INTERRUPTED", "Order", "failure_text", "let_go", "measure", "module_paths", "module_rows"]

@@ -9,9 +9,9 @@ from torch import nn
 from torch.jit import ScriptModule
 
 from torchgauge.capture.paths import ModulePaths
+from torchgauge.facts import OpRecord
 from torchgauge.measure.module_times import ModuleTime
 from torchgauge.measure.op_times import OpTime
-from torchgauge.records import OpRecord
 from torchgauge.source.exported.plain_program import is_plain
 
 FORWARD, OPTIMIZER = "forward", "optimizer"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from torchgauge.environment import System
-from torchgauge.hardware import Peaks, published_peaks, remembered
+from torchgauge.hardware import Peaks, System, published_peaks, remembered
 from torchgauge.measure import counters, sampler
 
 

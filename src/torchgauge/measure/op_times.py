@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from torchgauge.environment import allows_tf32
-from torchgauge.hardware import Peaks, Roof
+from torchgauge.facts import FREE, OpRecord
+from torchgauge.hardware import Peaks, Roof, allows_tf32
 from torchgauge.hardware.roofline import LAUNCH
 from torchgauge.measure.joining import Joined
-from torchgauge.records import FREE, OpRecord
 
 
 @dataclass(frozen=True, slots=True)

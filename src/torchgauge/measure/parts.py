@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from torchgauge.facts import Measured, OpRecord, TraceRecord
 from torchgauge.hardware import Peaks
 from torchgauge.measure.device_times import device_module_times, optimizer_time
 from torchgauge.measure.joining import Joined, join
@@ -27,7 +28,6 @@ from torchgauge.measure.samples import nearest
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.tracing import trace_of
 from torchgauge.measure.training import TrainingStep
-from torchgauge.records import Measured, OpRecord, TraceRecord
 
 PROFILED_RUNS = 5
 _PARTS_SHARE = 0.3

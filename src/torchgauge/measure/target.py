@@ -9,15 +9,14 @@ from typing import Any
 import torch
 
 from torchgauge.capture import Request, Seen, see
-from torchgauge.environment import cpu_name, has_cuda
 from torchgauge.errors import UsageError
-from torchgauge.hardware import Peaks, peaks_of
+from torchgauge.facts import Measured
+from torchgauge.facts.measurements import blank
+from torchgauge.hardware import Peaks, cpu_name, has_cuda, peaks_of
 from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, Tell, failure_text, let_go, measure
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
-from torchgauge.measured import blank
-from torchgauge.records import Measured
 from torchgauge.source import Candidate, Source, candidate_inputs
 from torchgauge.source.exported import ExportedModel
 from torchgauge.source.given import holds_tensor

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
+from torchgauge.facts import OpRecord
 from torchgauge.measure.joining import join
 from torchgauge.measure.latency import Budget, time_runs
 from torchgauge.measure.module_rows import module_paths
 from torchgauge.measure.op_times import OpTime, op_times
 from torchgauge.measure.parts import Work, repeats
 from torchgauge.measure.profile import profile_runs
-from torchgauge.records import OpRecord
 
 # torch crashes where the system refuses to start so many.
 MOST_THREADS = max(1024, os.cpu_count() or 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torchgauge.facts import TraceRecord
 from torchgauge.measure.joining import Joined
 from torchgauge.measure.profile import Profiled
-from torchgauge.records import TraceRecord
 
 NO_OP = -1
 

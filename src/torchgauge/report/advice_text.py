@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, wrap
 from torchgauge.report.options import Options
@@ -21,7 +22,6 @@ from torchgauge.units import (
     format_shape,
     format_value,
 )
-from torchgauge.view import View
 
 SHOWN = 5
 CODE_BESIDE = 2

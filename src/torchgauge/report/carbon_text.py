@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Line
@@ -12,7 +13,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
 from torchgauge.report.sections import heading
 from torchgauge.units import format_grams, format_value
-from torchgauge.view import View
 
 _AMOUNTS = (("Per 1,000 samples", "grams_per_1000"), ("Per year", "grams_per_year"))
 

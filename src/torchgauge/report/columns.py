@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.units import (
     format_bytes,
@@ -17,7 +18,6 @@ from torchgauge.units import (
     format_seconds,
     format_shape,
 )
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

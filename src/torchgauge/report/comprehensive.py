@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from torchgauge.facts import View
 from torchgauge.report import (
     advice_text,
     carbon_text,
@@ -33,7 +34,6 @@ from torchgauge.report.parameter_detail import parameter_details
 from torchgauge.report.pickled import pickled
 from torchgauge.report.summary import summary_facts
 from torchgauge.units import format_bytes, format_exact
-from torchgauge.view import View
 
 Section = Callable[[View, Options], list[Line]]
 

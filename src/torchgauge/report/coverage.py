@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from torchgauge.records import UNCOUNTED
+from torchgauge.facts import UNCOUNTED, Node, View
 from torchgauge.report.ranking import share_of
-from torchgauge.tree import Node
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

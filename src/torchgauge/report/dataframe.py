@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchgauge.errors import MissingDependencyError, UsageError
+from torchgauge.facts import Row, View
 from torchgauge.report.row_columns import op_columns, weight_columns
 from torchgauge.report.weight_columns import flat_rows
-from torchgauge.view import Row, View
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchgauge.records import OpRecord, TensorSpec
+from torchgauge.facts import Figures, OpRecord, TensorSpec, View
 from torchgauge.report.ranking import share_of
-from torchgauge.tree import Figures
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

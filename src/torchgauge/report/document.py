@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 # Rows to a piece of text: enough that handing on the pieces costs nothing beside making them.
 _ROWS_AT_ONCE = 256

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.graph.opening import opening
 from torchgauge.report.graph.palette import LIGHT, color_of
@@ -14,7 +15,6 @@ from torchgauge.report.graph.width import wire_width
 from torchgauge.report.graph.words import Words
 from torchgauge.report.headline import model_kind
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 # A backslash or a quote would end or change the text; Graphviz also reads the entities of HTML in every label.
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;", "<": "&lt;", ">": "&gt;"})

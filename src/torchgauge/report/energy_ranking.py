@@ -6,10 +6,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.records import OpRecord
+from torchgauge.facts import Node, OpRecord, View
 from torchgauge.report.ranking import equal_calls, join_paths, path_pattern, share_of
-from torchgauge.tree import Node
-from torchgauge.view import View
 
 MEASURED_KEY, ESTIMATED_KEY = "energy_j", "estimated_energy_j"
 # What a difference of sums may leave.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.bars import spark
 from torchgauge.report.energy_ranking import is_estimated, rank_module_energy, rank_op_energy
 from torchgauge.report.escape import visible
@@ -16,7 +17,6 @@ from torchgauge.report.origin import Fact
 from torchgauge.report.ranking import THE_MODEL
 from torchgauge.report.sections import RANKED, figure, heading, shapes_text, text_cell
 from torchgauge.units import format_count, format_exact, format_joules, format_percent, format_seconds, format_watts
-from torchgauge.view import View
 
 ABOUT = "≈ "
 _SPARK_WIDTH = 60

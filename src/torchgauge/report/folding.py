@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from torchgauge.consumption import MEMBERS
-from torchgauge.measured import MODULE_MEMBERS
-from torchgauge.records import Capture, ParamRecord, TensorSpec, tensor_specs
-from torchgauge.tree import Figures, Node
-from torchgauge.view import Row, View
+from torchgauge.facts import Capture, Figures, Node, ParamRecord, Row, TensorSpec, View, tensor_specs
+from torchgauge.facts.energy import MEMBERS
+from torchgauge.facts.measurements import MODULE_MEMBERS
 
 NUMBERED = re.compile(r"(.*?)(\d+)")
 

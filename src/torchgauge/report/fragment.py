@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
+from torchgauge.facts import View
 from torchgauge.report.columns import COLUMNS, columns_of
 from torchgauge.report.coverage import coverage
 from torchgauge.report.escape import visible
@@ -14,7 +15,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import stored_facts
 from torchgauge.report.outline import OutlineLine, outline
 from torchgauge.units import format_count, format_exact, format_seconds
-from torchgauge.view import View
 
 _TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
 _FIGURE = 'style="text-align:right;padding:.1em .8em"'

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from torchgauge.peak_memory import memory_at_peak
+from torchgauge.facts import View
+from torchgauge.facts.peak_memory import memory_at_peak
 from torchgauge.report.coverage import coverage
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, cell_width, shorten, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact, origin_facts, stored_facts
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_shape
-from torchgauge.view import View
 
 _LONGEST = 32  # of an input's name
 MIN_NOTE_WIDTH = 48  # of a remark beside its value

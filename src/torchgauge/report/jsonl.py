@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.document import json_line
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 TABLES = ("inputs", "modules", "ops", "parameters", "weights", "advice")
 

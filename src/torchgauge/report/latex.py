@@ -11,13 +11,13 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import shorten
 from torchgauge.report.options import Options
 from torchgauge.report.tables import Cell, Table, module_table, summary_table, weight_table
 from torchgauge.units import format_exact
-from torchgauge.view import View
 
 # Of a name, of what follows it (the type of a module), of a remark; of a figure's name, of its value.
 LONGEST_NAME, LONGEST_KIND, LONGEST_TEXT = 36, 20, 120

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.advice_text import figure_text, gain_text, place_text
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind
@@ -26,7 +27,6 @@ from torchgauge.report.tables import (
     weight_table,
 )
 from torchgauge.report.verified_text import is_withdrawn, measured_text, plan_text, withdrawn_text
-from torchgauge.view import View
 
 LONGEST_NAME = 120
 # What can be structure in Markdown or HTML, a link, a mention, a formula, or the start of an emoji.

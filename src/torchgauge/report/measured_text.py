@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
@@ -16,7 +17,6 @@ from torchgauge.report.sections import RANKED, figure, heading, shapes_text, tex
 from torchgauge.report.sweep_points import interval_share
 from torchgauge.report.time_ranking import TimedOps, rank_module_phases, rank_module_times, rank_op_times
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
-from torchgauge.view import View
 
 
 def latency(view: View, options: Options) -> list[Line]:

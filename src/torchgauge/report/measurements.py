@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchgauge.view import View
+from torchgauge.facts import View
 
 
 def measured_member(view: View, name: str) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.bars import spark
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines, padded
@@ -15,7 +16,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
 from torchgauge.report.sections import heading
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
-from torchgauge.view import View
 
 
 def memory(view: View, options: Options) -> list[Line]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchgauge.peak_memory import memory_at_peak, memory_over_run
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord, View
+from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
 from torchgauge.report.measurements import measured_member, measured_rows
 from torchgauge.report.ranking import share_of
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torchgauge.records import OpRecord, TraceRecord
+from torchgauge.facts import OpRecord, TraceRecord
 
 
 @dataclass(frozen=True, slots=True)

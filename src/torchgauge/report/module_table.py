@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchgauge.measured import MODULE_MEMBERS
+from torchgauge.facts import View
+from torchgauge.facts.measurements import MODULE_MEMBERS
 from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, columns_of
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
@@ -12,7 +13,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.outline import OutlineLine, outline
 from torchgauge.report.sections import figure, text_cell
 from torchgauge.units import format_percent
-from torchgauge.view import View
 
 FOLDED = "×n: n equal blocks in a row, with the sum of their figures"
 ON_HOST = "Time includes submodules, Self does not; measured on the CPU in separate runs. share: of the median run"

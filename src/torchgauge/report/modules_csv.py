@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from torchgauge.facts import View
 from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 
 def render_modules_csv(view: View, options: Options) -> str:

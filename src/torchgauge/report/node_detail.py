@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torchgauge.records import UNCOUNTED
+from torchgauge.facts import UNCOUNTED, Row, View
 from torchgauge.report.energy_text import ABOUT
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, wrap
@@ -20,7 +20,6 @@ from torchgauge.units import (
     format_shape,
     format_value,
 )
-from torchgauge.view import Row, View
 from torchgauge.weights.whole.per_op import weight_ops
 
 INDENT, LABEL = 2, 9

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from torchgauge.facts import View
 from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.options import Options
 from torchgauge.report.row_columns import op_columns
-from torchgauge.view import View
 
 
 def render_ops_csv(view: View, options: Options) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.training_facts import Fact as Fact
 from torchgauge.report.training_facts import adapter_facts, training_facts
 from torchgauge.units import format_bytes, format_exact
-from torchgauge.view import View
 
 _LONGEST = 80  # of a value in the metadata
 

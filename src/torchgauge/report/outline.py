@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchgauge.records import Capture, ModuleRecord
+from torchgauge.facts import Capture, ModuleRecord, Row, View
 from torchgauge.report.folding import Block, fold
 from torchgauge.report.options import Options
-from torchgauge.view import Row, View
 
 # As deep as leaves room on a screen for the totals and the advice: enough for the stages of a CNN, the blocks of a
 # transformer and their halves.

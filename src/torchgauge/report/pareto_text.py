@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.measurements import measured_rows
 from torchgauge.report.options import Options
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.units import format_joules, format_seconds, format_watts
-from torchgauge.view import View
 
 TIME, ENERGY, GUESS = "time_per_sample_s", "energy_per_sample_j", "estimated_energy_per_sample_j"
 _ROWS, _MOST_COLUMNS, _LEAST_COLUMNS = 10, 60, 20

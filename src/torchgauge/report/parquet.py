@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError, TorchgaugeError
+from torchgauge.facts import Row, View
 from torchgauge.report.document import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.parquet_columns import (
@@ -30,7 +31,6 @@ from torchgauge.report.parquet_columns import (
 )
 from torchgauge.report.row_columns import op_columns, weight_columns
 from torchgauge.report.weight_columns import flat_rows
-from torchgauge.view import Row, View
 
 if TYPE_CHECKING:
     import pyarrow

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchgauge.records import OpRecord
-from torchgauge.view import View
+from torchgauge.facts import OpRecord, View
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from torchgauge.records import PickleImport
+from torchgauge.facts import PickleImport, View
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.sections import heading, text_cell
 from torchgauge.units import format_exact
-from torchgauge.view import View
 
 LISTED = 20
 

@@ -6,9 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.records import UNCOUNTED, OpRecord
-from torchgauge.tree import Figures, Node
-from torchgauge.view import View
+from torchgauge.facts import UNCOUNTED, Figures, Node, OpRecord, View
 
 # What a list of places calls the root, whose path is empty.
 THE_MODEL = "(the model itself)"

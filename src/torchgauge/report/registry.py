@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchgauge.errors import UsageError
+from torchgauge.facts import View
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 Render = Callable[[View, Options], str | bytes | Iterator[str]]
 R = TypeVar("R", bound=Render)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchgauge.records import TraceRecord
+from torchgauge.facts import TraceRecord, View
 from torchgauge.report.ranking import share_of
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchgauge.records import FREE, Cost, OpRecord, Signature, StoredTensor, TensorSpec
-from torchgauge.stored import weight_row
-from torchgauge.view import Row, View
+from torchgauge.facts import FREE, Cost, OpRecord, Row, Signature, StoredTensor, TensorSpec, View
+from torchgauge.facts.files import weight_row
 
 _OP = OpRecord(0, Signature("", "", "other", FREE, (), (), (), {}, Cost(), 0), "", 0)
 _TENSOR = StoredTensor("", TensorSpec(()), 0, "", None)

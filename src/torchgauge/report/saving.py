@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchgauge.disk import replace_file
+from torchgauge.cache import replace_file
 from torchgauge.errors import TorchgaugeError, UsageError
+from torchgauge.facts import View
 from torchgauge.report.options import Options
 from torchgauge.report.registry import find_format, render_pieces
-from torchgauge.view import View
 
 
 def save(view: View, path: str | Path, options: Options | None = None) -> None:

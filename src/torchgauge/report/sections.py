@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchgauge.facts import View
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.coverage import coverage, unused_modules
 from torchgauge.report.distribution import Slice, by_category, by_phase, layer_kinds
@@ -12,7 +13,6 @@ from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import THE_MODEL, rank_modules, rank_ops
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
-from torchgauge.view import View
 
 RANKED = 8
 LAYER_KINDS = 12

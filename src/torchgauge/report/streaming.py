@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from torchgauge.disk import Draft, open_draft
+from torchgauge.cache import Draft, open_draft
 from torchgauge.report.document import json_line
 from torchgauge.report.saving import reporting_failure
 

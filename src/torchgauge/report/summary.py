@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from torchgauge.consumption import ESTIMATED
+from torchgauge.facts import View
+from torchgauge.facts.energy import ESTIMATED
 from torchgauge.report.energy_text import about, range_text
 from torchgauge.report.headline import input_facts, run_text, total_facts
 from torchgauge.report.origin import Fact, origin_facts
 from torchgauge.units import format_exact, format_joules, format_seconds
-from torchgauge.view import View
 
 
 def summary_facts(view: View) -> list[Fact]:

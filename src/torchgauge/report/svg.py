@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.graph.opening import opening
 from torchgauge.report.graph.palette import DARK, LIGHT, color_of
@@ -18,7 +19,6 @@ from torchgauge.report.graph.words import Words
 from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 _TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
 _STRIP, _ARROW = 4.0, 7.0

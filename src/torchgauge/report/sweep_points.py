@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.measurements import measured_rows
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchgauge.facts import View
 from torchgauge.report.bars import bar
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
@@ -14,7 +15,6 @@ from torchgauge.report.origin import Fact
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.report.sweep_points import SweepPoint, sweep_points
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_value
-from torchgauge.view import View
 
 # A larger batch is to raise the throughput; whatever else is varied is to be fast.
 _BY_THROUGHPUT = ("batch", "threads")

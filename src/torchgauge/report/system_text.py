@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
@@ -14,7 +15,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.units import format_bytes, format_count, format_percent, format_value
-from torchgauge.view import View
 
 _FORMS: Mapping[str, Callable[[float], str]] = {
     "share": format_percent,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from torchgauge.facts import View
 from torchgauge.report.columns import COLUMNS, columns_of
 from torchgauge.report.distribution import by_category
 from torchgauge.report.layout import Heading
@@ -17,7 +18,6 @@ from torchgauge.report.sections import shapes_text
 from torchgauge.report.summary import summary_facts
 from torchgauge.report.weight_statistics import places
 from torchgauge.units import format_bytes, format_count, format_decibels, format_exact, format_percent, format_value
-from torchgauge.view import View
 
 OPS, PLACES = 20, 40
 UNKNOWN = "?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torchgauge.facts import View
 from torchgauge.report import (
     advice_text,
     carbon_text,
@@ -23,7 +24,6 @@ from torchgauge.report.layout import Line, plain, wrap
 from torchgauge.report.module_table import module_table
 from torchgauge.report.options import Options
 from torchgauge.report.pickled import pickled
-from torchgauge.view import View
 
 Section = Callable[[View, Options], list[Line]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.bars import spark
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
@@ -13,7 +14,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
 from torchgauge.report.sections import heading
 from torchgauge.units import format_count, format_joules, format_percent, format_value
-from torchgauge.view import View
 
 _SPARK_WIDTH = 40
 

@@ -7,11 +7,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.records import COUNTED, OpRecord
+from torchgauge.facts import COUNTED, Node, OpRecord, View
 from torchgauge.report.measurements import measured_member
 from torchgauge.report.ranking import equal_calls, join_paths, path_pattern, share_of
-from torchgauge.tree import Node
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

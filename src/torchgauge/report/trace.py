@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchgauge.errors import UsageError
-from torchgauge.records import OpRecord, TraceRecord
+from torchgauge.facts import OpRecord, TraceRecord, View
 from torchgauge.report.document import json_line
 from torchgauge.report.module_ranges import ModuleRange, module_ranges
 from torchgauge.report.options import Options
 from torchgauge.units import format_shape
-from torchgauge.view import View
 
 HOST, DEVICE = 1, 2
 Event = dict[str, Any]

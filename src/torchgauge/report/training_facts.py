@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchgauge.records import AdapterRecord, TrainingRecord
+from torchgauge.facts import AdapterRecord, TrainingRecord
 from torchgauge.report.escape import visible
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_value
 

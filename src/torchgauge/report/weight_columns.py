@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torchgauge.view import Row
+from torchgauge.facts import Row
 
 # Long lists say nothing in a cell; the JSON has them.
 _LEFT_OUT = frozenset({"histogram", "singular_values", "code_counts"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
@@ -14,7 +15,6 @@ from torchgauge.report.weight_heatmap import LEGEND, HeatMap, heat_maps, narrowe
 from torchgauge.report.weight_sections import more_lines
 from torchgauge.report.weight_statistics import advice, by_operation, summary_part
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_value
-from torchgauge.view import View
 
 OUTLIERS, ADVICE, OPERATIONS, FAILURES = 10, 10, 10, 10
 MAPS, MAP_ROWS, MAP_LABEL = 2, 10, 28

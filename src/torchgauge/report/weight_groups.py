@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from torchgauge.records import StoredTensor
+from torchgauge.facts import StoredTensor, View
 from torchgauge.report.ranking import path_pattern, share_of
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

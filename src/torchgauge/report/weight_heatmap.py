@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import isfinite
 from statistics import median
 
-from torchgauge.view import Row, View
+from torchgauge.facts import Row, View
 from torchgauge.weights.whole.siblings import Stem, by_pattern, layer_of, stem_of
 from torchgauge.weights.whole.value_figures import value_figures
 

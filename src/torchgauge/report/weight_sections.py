@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
@@ -30,7 +31,6 @@ from torchgauge.units import (
     format_shape,
     format_value,
 )
-from torchgauge.view import View
 from torchgauge.weights.whole.value_figures import quantization_of, removable
 
 PLACES, HARDEST = 14, 5

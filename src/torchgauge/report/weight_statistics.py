@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from torchgauge.facts import Row, View
 from torchgauge.report.ranking import path_pattern
-from torchgauge.view import Row, View
 from torchgauge.weights.whole.per_op import weight_ops
 from torchgauge.weights.whole.siblings import place_of
 from torchgauge.weights.whole.value_figures import quantization_of, removable, value_figures

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchgauge.errors import UsageError
+from torchgauge.facts import Row, View
 from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
@@ -14,7 +15,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
 from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.units import format_bytes, format_exact, format_percent, format_shape, format_value
-from torchgauge.view import Row, View
 
 CHANGED, LISTED = 25, 10
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+from torchgauge.facts import View
 from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.options import Options
 from torchgauge.report.row_columns import weight_columns
 from torchgauge.report.weight_columns import flat_rows
-from torchgauge.view import View
 
 
 def render_weights_csv(view: View, options: Options) -> str:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from torchgauge.errors import UsageError
+from torchgauge.facts import View
 from torchgauge.report.document import json_line
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 
 def render_weights_jsonl(view: View, options: Options) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, plain
@@ -28,7 +29,6 @@ from torchgauge.report.weight_sections import (
 )
 from torchgauge.report.weights_against import against_lines
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
-from torchgauge.view import View
 
 FOLDERS = 30
 TIED = 10

@@ -13,9 +13,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 NAMESPACE = "urn:torchgauge:1"
 SCHEMA = "torchgauge.xsd"

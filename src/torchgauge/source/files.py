@@ -12,7 +12,7 @@ from torch import nn
 
 from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
 from torchgauge.errors import TargetError, TorchgaugeError, errors_as_torchgauge
-from torchgauge.records import AdapterRecord, TargetRecord
+from torchgauge.facts import AdapterRecord, TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.joining import join, with_roles_of
 from torchgauge.source.logical_shapes import logical_shapes

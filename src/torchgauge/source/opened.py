@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.checkpoint import Index
 from torchgauge.errors import TargetError
-from torchgauge.records import TargetRecord
+from torchgauge.facts import TargetRecord
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,7 +11,7 @@ from torch import nn
 from torch.jit import ScriptModule
 
 from torchgauge.errors import UsageError
-from torchgauge.records import TargetRecord
+from torchgauge.facts import TargetRecord
 from torchgauge.source import huggingface, python_code, timm_models, torchvision_models
 from torchgauge.source.building import Recipe
 from torchgauge.source.held_model import find_model

@@ -17,11 +17,11 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from torchgauge.capture.twin import in_mode, set_mode
+from torchgauge.facts import Capture
 from torchgauge.measure.latency import Clock
 from torchgauge.measure.measuring import failure_text
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.training import TrainingStep
-from torchgauge.records import Capture
 from torchgauge.source.building import rng_untouched
 from torchgauge.verify.code import optimised
 from torchgauge.verify.difference import output_tensors

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.records import Capture
+from torchgauge.facts import Capture
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
 # What may stand between: scales, masks, casts, dropout.

@@ -10,8 +10,8 @@ from torchgauge.advise.evidence import TENSOR_CORES, Evidence, moved
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.facts import OpRecord
 from torchgauge.hardware import Peaks
-from torchgauge.records import OpRecord
 
 LEAST_GAIN = 0.2
 LEAST_REACHED = 1 / 3

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.facts import OpRecord
 from torchgauge.hardware import Peaks, Roof
-from torchgauge.records import OpRecord
 
 # Time per sample may be this much above what it falls to at last; less gain is not worth the latency.
 NEAR, LEAST_GAIN = 1.1, 0.25

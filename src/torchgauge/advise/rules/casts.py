@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord, TensorSpec
+from torchgauge.facts import OpRecord, TensorSpec
 
 _CAST = "aten::_to_copy"
 _LEAST_SHARE = 0.005

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import ModuleRecord, tensor_specs
+from torchgauge.facts import ModuleRecord, tensor_specs
 
 # Recomputing costs a third more arithmetic: less saved does not pay for it.
 LEAST_SAVING = 0.25

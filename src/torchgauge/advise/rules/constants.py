@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 _MAKERS = {
     "aten::arange", "aten::linspace", "aten::eye", "aten::ones", "aten::zeros", "aten::full", "aten::tril_indices",

@@ -8,7 +8,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord, TensorSpec
+from torchgauge.facts import OpRecord, TensorSpec
 
 _CLONE = "aten::clone"
 _LEAST_SHARE = 0.005

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord, ParamRecord
+from torchgauge.facts import OpRecord, ParamRecord
 
 # From here on the table, not the layers, is the model.
 LEAST_SHARE = 0.5

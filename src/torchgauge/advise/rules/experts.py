@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.experts import Mixture
+from torchgauge.facts.experts import Mixture
 
 # From here on most of the memory is for experts that a token does not use.
 IDLE_SHARE = 0.5

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import TensorSpec
-from torchgauge.view import Row
+from torchgauge.facts import Row, TensorSpec
 
 # Less of the whole is not worth another file.
 LEAST_SHARE = 0.05

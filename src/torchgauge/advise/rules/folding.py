@@ -9,7 +9,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.listing import literal
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 LINEAR_OPS = {"aten::addmm", "aten::mm", "aten::linear"}
 _NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"}

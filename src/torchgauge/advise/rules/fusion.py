@@ -8,7 +8,7 @@ from torchgauge.advise.evidence import Evidence, Share, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 _PRODUCTS = LINEAR_OPS | {"aten::bmm", "aten::baddbmm"}
 # Below this share of the model an activation is not worth a change.

@@ -8,7 +8,7 @@ from typing import Any
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 # Below this part of the parameters the cache is not what fills the memory.
 LEAST_SHARE = 0.25

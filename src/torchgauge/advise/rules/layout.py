@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 # cuDNN names the kernels that turn the layout around.
 _CONVERSIONS = ("nchwtonhwc", "nhwctonchw")

@@ -9,7 +9,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 _LEAST_SHARE = 0.02
 _MOST_EPS = 1e-2

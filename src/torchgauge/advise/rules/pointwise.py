@@ -8,7 +8,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 _LEAST_SHARE = 0.02
 _LEAST_CHAIN, _LEAST_CHAINS = 4, 0.05

@@ -9,7 +9,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.matrices import Matrix, matrices, whole_gain
 from torchgauge.advise.record import Advice
 from torchgauge.advise.registry import rule
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 # The relative error (L2) that removing may leave.
 ERROR = "0.01"

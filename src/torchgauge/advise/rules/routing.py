@@ -8,9 +8,8 @@ from statistics import median
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.experts import Mixture
-from torchgauge.records import OpRecord, ParamRecord
-from torchgauge.view import Row
+from torchgauge.facts import OpRecord, ParamRecord, Row
+from torchgauge.facts.experts import Mixture
 
 # The busiest expert's tokens over an equal share.
 _UNEVEN = 2.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord, TensorSpec
+from torchgauge.facts import OpRecord, TensorSpec
 
 _LEAST_SHARE = 0.01
 # Their kernels make the input contiguous first, in a copy that is no op of the model's. Measured on a CPU, one thread:

@@ -8,8 +8,8 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
+from torchgauge.facts import OpRecord
 from torchgauge.hardware import Peaks
-from torchgauge.records import OpRecord
 from torchgauge.units import format_factor, format_whole_percent
 
 _HALF = ("float16", "bfloat16")

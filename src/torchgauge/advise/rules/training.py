@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 # AdamW keeps two numbers per parameter: where parameters dominate, half of the peak; gradients are a quarter.
 STATE_SHARE, GRADIENT_SHARE = 0.4, 0.2

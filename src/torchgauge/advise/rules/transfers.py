@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 from torchgauge.units import format_count, format_seconds
 
 # A transfer makes host and device wait for each other; PCIe 4 moves about 25 GB/s.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.records import ParamRecord
+from torchgauge.facts import ParamRecord
 
 _LEAST_SHARE = 0.005
 _CONTAINERS = {"ModuleList", "ModuleDict"}

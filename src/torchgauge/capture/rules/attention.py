@@ -9,7 +9,7 @@ import torch
 from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.layout import preserved_stride
 from torchgauge.capture.rules.registry import Arguments, shape_rule
-from torchgauge.strides import contiguous_stride
+from torchgauge.facts.strides import contiguous_stride
 
 
 @shape_rule("aten::_scaled_dot_product_flash_attention_for_cpu")

@@ -5,7 +5,7 @@ import torch
 from torchgauge.capture.ghost import Spec, Specs, dtype_name
 from torchgauge.capture.rules.layout import is_channels_last, is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, shape_rule
-from torchgauge.strides import contiguous_stride
+from torchgauge.facts.strides import contiguous_stride
 
 
 @shape_rule("aten::cat")

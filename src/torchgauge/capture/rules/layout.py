@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.capture.ghost import Spec
-from torchgauge.strides import contiguous_stride
+from torchgauge.facts.strides import contiguous_stride
 
 
 def is_dense(spec: Spec) -> bool:

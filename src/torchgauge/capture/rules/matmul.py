@@ -4,7 +4,7 @@ from typing import Any
 
 from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
-from torchgauge.strides import contiguous_stride
+from torchgauge.facts.strides import contiguous_stride
 
 
 @shape_rule("aten::mm", "aten::bmm")

@@ -7,7 +7,7 @@ import torch
 from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.layout import is_dense
 from torchgauge.capture.rules.registry import Arguments, shape_rule
-from torchgauge.strides import contiguous_stride
+from torchgauge.facts.strides import contiguous_stride
 
 _HALVES = (torch.float16, torch.bfloat16)
 

@@ -9,7 +9,7 @@ import torch
 from torchgauge.capture.ghost import Ghost, Spec, Specs
 from torchgauge.capture.rules.layout import is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, Rule, shape_rule
-from torchgauge.strides import contiguous_stride, is_contiguous
+from torchgauge.facts.strides import contiguous_stride, is_contiguous
 
 _COMPARISONS = frozenset(
     f"aten::{name}"

@@ -6,7 +6,7 @@ import torch
 
 from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
-from torchgauge.strides import contiguous_stride
+from torchgauge.facts.strides import contiguous_stride
 
 _PAGE = 4096
 

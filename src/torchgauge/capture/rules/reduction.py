@@ -4,7 +4,7 @@ import torch
 
 from torchgauge.capture.ghost import Spec, Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
-from torchgauge.strides import contiguous_stride, is_contiguous
+from torchgauge.facts.strides import contiguous_stride, is_contiguous
 
 
 @shape_rule("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::var", "aten::std")

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.environment import total_memory
+from torchgauge.hardware import total_memory
 
 FIGURES: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": fmean,

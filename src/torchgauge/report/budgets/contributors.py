@@ -6,12 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from torchgauge.peak_memory import memory_over_run
-from torchgauge.records import StoredTensor
+from torchgauge.facts import Figures, StoredTensor, View
+from torchgauge.facts.files import logical_elements
+from torchgauge.facts.peak_memory import memory_over_run
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
-from torchgauge.stored import logical_elements
-from torchgauge.tree import Figures
-from torchgauge.view import View
 
 PEAKS = ("peak_activation_bytes", "total_bytes")
 

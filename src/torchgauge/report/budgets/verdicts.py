@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.budgets.contributors import Contributor, contributors
 from torchgauge.report.budgets.limits import KEYS, Limit
 from torchgauge.report.headline import model_kind
 from torchgauge.units import format_count, format_percent
-from torchgauge.view import View
 
 WITHIN, BROKEN, UNKNOWN = "within", "broken", "unknown"
 # As the contract has it: a broken budget, and a request that could not be met.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.errors import UsageError
+from torchgauge.facts import View
 from torchgauge.report.comparison.changes import Change, change
 from torchgauge.report.comparison.matching import match_modules
 from torchgauge.report.comparison.name_tree import with_common_names
@@ -18,7 +19,6 @@ from torchgauge.report.comparison.weights import WeightsCompared, compare_weight
 from torchgauge.report.headline import model_kind
 from torchgauge.report.measurements import measured_member
 from torchgauge.units import format_shape
-from torchgauge.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from torchgauge.facts import Row
 from torchgauge.report.comparison.data import Compared, Figure
 from torchgauge.report.comparison.rows import FIGURES, ModuleRow
 from torchgauge.report.comparison.structure import Structure
@@ -13,7 +14,6 @@ from torchgauge.report.comparison.weights import WeightsCompared
 from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.document import json_line
 from torchgauge.report.options import Options
-from torchgauge.view import Row
 
 KIND = "comparison"
 SCHEMA_VERSION = 1

@@ -12,9 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
-from torchgauge.records import Capture, TensorSpec
-from torchgauge.tree import Node
-from torchgauge.view import Row, View
+from torchgauge.facts import Capture, Node, Row, TensorSpec, View
 
 Own = dict[str, TensorSpec]
 

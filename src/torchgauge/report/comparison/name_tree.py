@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from torchgauge.checkpoint.wrappers import common_names
-from torchgauge.records import ModuleRecord, ParamRecord
-from torchgauge.view import View
+from torchgauge.facts import ModuleRecord, ParamRecord, View
 
 
 def with_common_names(base: View, others: Sequence[View]) -> list[View]:

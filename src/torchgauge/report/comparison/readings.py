@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.consumption import ESTIMATED, MEASURED
+from torchgauge.facts import View
+from torchgauge.facts.energy import ESTIMATED, MEASURED
 from torchgauge.report.measurements import measured_member
 from torchgauge.units import format_bytes, format_count, format_exact, format_joules, format_seconds
-from torchgauge.view import View
 
 STATIC = "static"
 ABOUT = "≈ "

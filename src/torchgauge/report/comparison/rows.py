@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchgauge.facts import Node, Row, View
 from torchgauge.report.comparison.matching import Matching
 from torchgauge.report.comparison.structure import SAME, Structure
-from torchgauge.tree import Node
-from torchgauge.view import Row, View
 
 # What does not vary from run to run: a difference is one.
 FIXED = ("params", "param_bytes", "macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchgauge.facts import Node, View
 from torchgauge.report.comparison.matching import Matching, Own, own_tensors
-from torchgauge.tree import Node
 from torchgauge.units import format_shape
-from torchgauge.view import View
 
 ADDED, REMOVED, RENAMED, RETYPED, RESHAPED, RECAST = "added", "removed", "renamed", "retyped", "reshaped", "recast"
 STATES = (ADDED, REMOVED, RENAMED, RETYPED, RESHAPED, RECAST)

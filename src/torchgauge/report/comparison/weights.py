@@ -11,8 +11,8 @@ from math import isfinite
 from typing import Any
 
 from torchgauge.checkpoint.wrappers import common_names
+from torchgauge.facts import Row, View
 from torchgauge.report.comparison.matching import Matching, name_in_model
-from torchgauge.view import Row, View
 
 FIGURES = ("mean", "std", "abs_max", "l2", "sparsity", "entropy_bits")
 

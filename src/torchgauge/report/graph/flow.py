@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchgauge.records import FREE, Capture, InputRecord, OpRecord, TensorSpec, tensor_specs
+from torchgauge.facts import FREE, Capture, InputRecord, OpRecord, TensorSpec, tensor_specs
 
 
 @dataclass(frozen=True, slots=True)

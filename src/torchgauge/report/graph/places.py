@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torchgauge.facts import Node, View
 from torchgauge.report.graph.flow import Flow, trace_flow
-from torchgauge.tree import Node
-from torchgauge.view import View
 
 _UNCALLED = ("ModuleList", "ModuleDict")
 # More calls than this are a loop over time or layers: one place that the data come back to.

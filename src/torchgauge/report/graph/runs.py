@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from torchgauge.records import Signature
+from torchgauge.facts import Signature
 from torchgauge.report.folding import NUMBERED, run_name
 from torchgauge.report.graph.places import Graph
 

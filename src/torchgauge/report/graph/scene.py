@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.report.graph.opening import Opening, folded_items
 from torchgauge.report.graph.places import Graph
 from torchgauge.report.graph.runs import Runs

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from torchgauge.records import TensorSpec, tensor_specs
+from torchgauge.facts import TensorSpec, tensor_specs
 from torchgauge.report.escape import visible
 from torchgauge.report.graph.places import Graph
 from torchgauge.report.graph.runs import Runs

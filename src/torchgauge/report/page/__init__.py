@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.checkpoint.collector import collector_paused
+from torchgauge.facts import View
 
 # Importing a part registers it.
 from torchgauge.report.headline import model_kind
@@ -26,7 +27,6 @@ from torchgauge.report.page.parts import (
     weights,
 )
 from torchgauge.report.page.payload import PARTS, build_payload, part
-from torchgauge.view import View
 
 # The files in assets/sections that draw the page, in order.
 SECTIONS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from torchgauge.facts import Row, View
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
-from torchgauge.view import Row, View
 
 STATIC, MEASURED, ESTIMATED = "static", "measured", "estimated"
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
-from torchgauge.view import View
 
 # Plain JSON data, or None where there is nothing to show.
 Part = Callable[[View, Options], Any]

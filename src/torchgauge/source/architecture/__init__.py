@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torchgauge.checkpoint.collector import collector_paused
-from torchgauge.records import ArchitectureRecord, ModuleRecord, OpRecord, ParamRecord
+from torchgauge.facts import ArchitectureRecord, ModuleRecord, OpRecord, ParamRecord
 from torchgauge.source.architecture.evidence import Evidence
 from torchgauge.source.architecture.family import RULES, family, family_rule
 from torchgauge.source.architecture.heads import observed_heads

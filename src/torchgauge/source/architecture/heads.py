@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord
 
 # (batch, length, heads, size), or (tokens, heads, size); all others have (batch, heads, length, size).
 _TOKENS_FIRST = ("_flash_attention_forward", "_efficient_attention_forward", "varlen_attn", "_flash_attn_")

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from torchgauge.advise.matrices import model_name
+from torchgauge.facts import View
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import transformation
 from torchgauge.verify.trial import Applied, NotApplicableError, Trial
-from torchgauge.view import View
 
 
 @transformation("narrower-type", stage="weights")

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from torchgauge.records import FREE
+from torchgauge.facts import FREE
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import transformation
 from torchgauge.verify.trial import Applied, NotApplicableError, Trial

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.records import TensorSpec
-from torchgauge.strides import contiguous_stride
+from torchgauge.facts import TensorSpec
+from torchgauge.facts.strides import contiguous_stride
 
 # Vector loads of a GPU thread, a cache line of a CPU, a cache line of a GPU.
 ROW_BOUNDARIES = (16, 64, 128)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 
 Row = Mapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.checkpoint.index import Index
-from torchgauge.records import WeightStatistics
+from torchgauge.facts import WeightStatistics
 from torchgauge.weights.scanning.collecting import OnRow, ScanResult
 from torchgauge.weights.scanning.scan import ScanRequest, Tell, scan
 from torchgauge.weights.stream.reading import Reader

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from torchgauge import __version__
-from torchgauge.disk import append_file, journal_folder, remove_file
+from torchgauge.cache import append_file, journal_folder, remove_file
 from torchgauge.weights.counting.tally import Tally, from_json, to_json
 from torchgauge.weights.scanning.tensors import Finished
 from torchgauge.weights.stream.reading import Stamp

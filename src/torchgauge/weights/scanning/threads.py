@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
-from torchgauge.environment import usable_cores
+from torchgauge.hardware import usable_cores
 from torchgauge.weights.stream.reading import Reader
 
 Item = TypeVar("Item")

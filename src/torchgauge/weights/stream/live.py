@@ -9,8 +9,8 @@ from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.errors import FormatError
-from torchgauge.records import TensorSpec
-from torchgauge.strides import is_contiguous
+from torchgauge.facts import TensorSpec
+from torchgauge.facts.strides import is_contiguous
 from torchgauge.weights.stream.plan import Unit
 from torchgauge.weights.stream.reading import Bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torchgauge.records import FREE, OpRecord, ParamRecord
+from torchgauge.facts import FREE, OpRecord, ParamRecord
 from torchgauge.weights.whole.value_figures import Figures, quantization_of, removable
 
 ERRORS, LEVELS = ("0.01", "0.05"), (30, 20)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from torchgauge.cost import Call, assess
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 Handle = Callable[[list[Any], list[Any]], "Counter[str] | int | float"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchgauge.capture.recorder import describe_value
 from torchgauge.compat.observed import FunctionCall, OpCall
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec
 
 CONVOLUTIONS = frozenset(
     ("aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d", "aten::conv_transpose2d",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torchgauge.facts import Row, View
 from torchgauge.report.advice_text import figure_text, gain_text, place_text
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.verified_text import error_text, gained_text, is_withdrawn, measured_text
-from torchgauge.view import Row, View
 
 _APART = ("places", "count")
 _MOST_PLACES = 40

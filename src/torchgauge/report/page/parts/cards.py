@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.energy_ranking import is_estimated
 from torchgauge.report.energy_text import range_text
 from torchgauge.report.headline import memory_facts, parameter_note
@@ -25,7 +26,6 @@ from torchgauge.units import (
     format_value,
     format_watts,
 )
-from torchgauge.view import View
 from torchgauge.weights.whole.value_figures import quantization_of, removable
 
 TEN = 10

@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchgauge.records import OpRecord
+from torchgauge.facts import Node, OpRecord, View
 from torchgauge.report.distribution import Slice, by_category, by_phase, layer_kinds
 from torchgauge.report.energy_ranking import energy_key, is_estimated, own_energy
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
-from torchgauge.tree import Node
-from torchgauge.view import View
 
 Rows = list[dict[str, Any]]
 

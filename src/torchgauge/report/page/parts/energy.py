@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.energy_ranking import is_estimated, rank_module_energy, rank_op_energy, whole_joules
 from torchgauge.report.measurements import measured_rows
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.pareto_text import ENERGY, GUESS, TIME
 from torchgauge.report.sections import shapes_text
-from torchgauge.view import View
 
 _RANKED = 20
 _AS_THEY_ARE = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.options import Options
 from torchgauge.report.page.parts.roofline import device_peaks
 from torchgauge.report.page.payload import part
-from torchgauge.view import View
 
 _MOST_FILES = 40
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchgauge.records import TensorSpec
+from torchgauge.facts import TensorSpec, View
 from torchgauge.report.graph.opening import MOST_INSIDE, READABLE_NODES, folded_items, readable
 from torchgauge.report.graph.places import Graph, build_graph
 from torchgauge.report.graph.runs import Runs
@@ -12,7 +12,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.page.column_store import encode
 from torchgauge.report.page.payload import part
 from torchgauge.units import format_shape
-from torchgauge.view import View
 
 
 @part("graph")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchgauge.records import OpRecord, TensorSpec
+from torchgauge.facts import OpRecord, TensorSpec, View
 from torchgauge.report.peak import find_peak
-from torchgauge.view import View
 
 ACTIVATION, GRADIENT, OPTIMIZER_STATE, RESULT = "activation", "gradient", "optimizer state", "result"
 _STATE_OPS = frozenset({"aten::zeros_like", "aten::zeros"})

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from torchgauge.peak_memory import memory_at_peak, memory_over_run
-from torchgauge.records import OpRecord
+from torchgauge.facts import OpRecord, View
+from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.measurements import measured_member
 from torchgauge.report.memory_use import Categories, at_peak, find_memory_peak, moments
@@ -15,7 +15,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.page.parts.live_at_peak import Alive, PeakContents, live_at_peak
 from torchgauge.report.page.payload import part
 from torchgauge.report.peak import find_peak
-from torchgauge.view import View
 
 _LISTED = 20
 _MEASURED = (

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.coverage import coverage, unused_modules
 from torchgauge.report.headline import run_text
 from torchgauge.report.measurements import measured_member
@@ -14,7 +15,6 @@ from torchgauge.report.page.payload import part
 from torchgauge.report.system_text import plain_name
 from torchgauge.report.weight_statistics import summary_part
 from torchgauge.units import format_seconds, format_shape
-from torchgauge.view import View
 
 _MOST_UNUSED = 40
 VERDICTS = ("dangerous", "unknown", "expected")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torchgauge.facts import Node, View
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.options import Options
 from torchgauge.report.outline import tied_modules
@@ -12,8 +13,6 @@ from torchgauge.report.page.column_store import columns, shortened
 from torchgauge.report.page.figures import bytes_moved
 from torchgauge.report.page.parts.ops import RANGE
 from torchgauge.report.page.payload import part
-from torchgauge.tree import Node
-from torchgauge.view import View
 
 _AS_THEY_ARE = (
     "type", "calls", "params", "trainable_params", "param_bytes", "macs", "flops", "bytes_read", "bytes_written",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.options import Options
 from torchgauge.report.page.column_store import columns, shortened
 from torchgauge.report.page.figures import bytes_moved
 from torchgauge.report.page.payload import part
 from torchgauge.units import format_shape
-from torchgauge.view import View
 
 RANGE = ("estimated_energy_low_j", "estimated_energy_high_j")
 SHAPES = 3  # of one op; the others are counted

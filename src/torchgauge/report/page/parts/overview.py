@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.coverage import coverage
 from torchgauge.report.headline import input_facts, model_kind, run_text
 from torchgauge.report.options import Options
@@ -14,7 +15,6 @@ from torchgauge.report.page.parts.cards import cards
 from torchgauge.report.page.payload import part
 from torchgauge.report.sections import note_texts
 from torchgauge.units import format_exact, format_percent
-from torchgauge.view import View
 
 
 @part("overview")

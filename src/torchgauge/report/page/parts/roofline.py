@@ -7,13 +7,12 @@ from math import floor, log2
 from typing import Any
 
 from torchgauge.advise import Machine
+from torchgauge.facts import COUNTED, OpRecord, View
 from torchgauge.hardware import Roof
-from torchgauge.records import COUNTED, OpRecord
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.time_ranking import TimedOps, rank_op_times
-from torchgauge.view import View
 
 # Beyond this the dots lie on each other; the slowest are kept.
 _MOST_DOTS = 1500

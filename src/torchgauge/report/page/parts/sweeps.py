@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.measurements import measured_member, measured_rows
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.sweep_points import sweep_points
-from torchgauge.view import View
 
 
 @part("sweeps")

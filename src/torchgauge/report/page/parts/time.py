@@ -7,6 +7,7 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from torchgauge.facts import View
 from torchgauge.report.measurements import measured_member
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
@@ -15,7 +16,6 @@ from torchgauge.report.sections import shapes_text
 from torchgauge.report.sweep_points import interval_share
 from torchgauge.report.system_text import counter_facts, plain_name
 from torchgauge.report.time_ranking import rank_module_phases, rank_module_times, rank_op_times
-from torchgauge.view import View
 
 _RANKED = 20
 _LABELS = 8

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchgauge.view import Row
+from torchgauge.facts import Row
 from torchgauge.weights.whole.siblings import Stem, by_pattern, layer_of, stem_of
 
 MIN_LAYERS = 3

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from torchgauge.facts import Row, View
 from torchgauge.report.options import Options
 from torchgauge.report.page.column_store import columns
 from torchgauge.report.page.parts.weight_map import weight_map
@@ -14,7 +15,6 @@ from torchgauge.report.page.payload import part
 from torchgauge.report.weight_groups import by_dtype, by_role
 from torchgauge.report.weight_statistics import advice, places, summary_part
 from torchgauge.units import format_shape
-from torchgauge.view import Row, View
 from torchgauge.weights.whole.value_figures import quantization_of, value_figures
 
 FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")

@@ -1,11 +1,21 @@
-"""The energy of a run: joined to the rows of modules and ops, and its form in the JSON document and back."""
+"""Energy of a run: columns for module and op rows, JSON round trip."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from torchgauge.records import EnergyFacts
+
+@dataclass(frozen=True, slots=True)
+class EnergyFacts:
+    """What a run consumes. `figures` is the document's `energy`; `modules` (by path) and `ops` (by index) are the
+    members of their rows: `energy_j` measured, `estimated_energy_j` estimated with its range."""
+
+    figures: Mapping[str, Any]
+    modules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ops: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
 
 # The members of a row: measured, or estimated with a range; null where there is neither.
 MEMBERS = ("energy_j", "estimated_energy_j", "estimated_energy_low_j", "estimated_energy_high_j")

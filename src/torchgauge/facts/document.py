@@ -6,29 +6,17 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from torchgauge.consumption import energy_from_document
 from torchgauge.errors import FormatError
-from torchgauge.measured import measured_from_document
-from torchgauge.records import (
-    SCHEMA_VERSION,
-    ArchitectureRecord,
-    Capture,
-    Cost,
-    Environment,
-    InputRecord,
-    ModuleRecord,
-    OpRecord,
-    ParamRecord,
-    RunRecord,
-    Signature,
-    StepMemory,
-    TargetRecord,
-    TensorSpec,
-)
-from torchgauge.saved_types import Document, Scan, Tensor
+from torchgauge.facts.capture import SCHEMA_VERSION, Capture, Environment, RunRecord, StepMemory, TargetRecord
+from torchgauge.facts.document_types import Document, Scan, Tensor
+from torchgauge.facts.energy import energy_from_document
+from torchgauge.facts.files import adapter_from_document, stored_from_document, training_from_document
+from torchgauge.facts.measurements import measured_from_document
+from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
+from torchgauge.facts.op import Cost, OpRecord, Signature
+from torchgauge.facts.tensor import TensorSpec
+from torchgauge.facts.weights import statistics_from_document
 from torchgauge.schema import conform
-from torchgauge.statistics import statistics_from_document
-from torchgauge.stored import adapter_from_document, stored_from_document, training_from_document
 
 
 def capture_from_document(document: Any, name: str) -> Capture:

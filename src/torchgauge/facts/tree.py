@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchgauge.records import UNCOUNTED, Capture, ModuleRecord, OpRecord
+from torchgauge.facts.capture import Capture
+from torchgauge.facts.module import ModuleRecord
+from torchgauge.facts.op import UNCOUNTED, OpRecord
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from torchgauge.records import CATEGORIES
+from torchgauge.facts.op import CATEGORIES
 from torchgauge.schema import Count, Rule
 
 # The sizes of a tensor: as torch has it, their product fits 64 bits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.environment.machine import cpu_name
+from torchgauge.hardware.machine import cpu_name
 from torchgauge.isolation import ask_parent, is_isolated
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.records.tensor import TensorSpec
+from torchgauge.facts.tensor import TensorSpec
 
 CATEGORIES = (
     "matmul", "convolution", "attention", "recurrent", "normalization", "activation", "pooling", "softmax",

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from torchgauge.measured import trace_member
-from torchgauge.records import SCHEMA_VERSION, ArchitectureRecord, Capture
-from torchgauge.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
-from torchgauge.statistics import against_member, summary_member, weight_rows
-from torchgauge.stored import adapter_member, pickle_member, training_member
-from torchgauge.tree import Figures, Node, build_tree
+from torchgauge.facts.capture import SCHEMA_VERSION, Capture
+from torchgauge.facts.files import adapter_member, pickle_member, training_member
+from torchgauge.facts.measurements import trace_member
+from torchgauge.facts.module import ArchitectureRecord
+from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
+from torchgauge.facts.tree import Figures, Node, build_tree
+from torchgauge.facts.weights import against_member, summary_member, weight_rows
 
 __all__ = ["Row", "View"]
 
@@ -48,7 +49,7 @@ class View:
     @cached_property
     def weights(self) -> list[Row]:
         """One row per stored tensor; for a live module one per parameter and buffer whose values were read."""
-        return [Row(row) for row in weight_rows(self.capture)]
+        return [Row(row) for row in weight_rows(self.capture.stored, self.capture.params, self.capture.statistics)]
 
     @cached_property
     def weight_summary(self) -> Row | None:
@@ -129,7 +130,11 @@ class View:
             "modules": lambda: map(dict, self.modules),
             "ops": lambda: map(dict, self.ops),
             "parameters": lambda: map(param_row, capture.params),
-            "weights": lambda: map(dict, self.weights) if "weights" in self.__dict__ else weight_rows(capture),
+            "weights": lambda: (
+                map(dict, self.weights)
+                if "weights" in self.__dict__
+                else weight_rows(capture.stored, capture.params, capture.statistics)
+            ),
             "weight_summary": lambda: self.weight_summary and dict(self.weight_summary),
             "against": lambda: against_member(capture.statistics),
             "pickle": lambda: pickle_member(capture.stored),

@@ -1,21 +1,40 @@
-"""Figures of the weights' values: joined to the rows of the tensors, and their form in the JSON document and back."""
+"""Statistics of weight values: columns for tensor rows, JSON round trip."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from torchgauge.records import Capture, ParamRecord, StoredTensor, TensorSpec, WeightStatistics
-from torchgauge.stored import weight_row
+from torchgauge.facts.files import StoredRecord, StoredTensor, weight_row
+from torchgauge.facts.module import ParamRecord
+from torchgauge.facts.tensor import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WeightStatistics:
+    """What the values of the weights tell: by tensor name the figures of its row, and figures of the whole.
+
+    `failures` are tensors that could not be read, with the reason; `scan` says how the values were read; `against` is
+    the comparison with another checkpoint."""
+
+    tensors: Mapping[str, Mapping[str, Any]]
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    failures: tuple[tuple[str, str], ...] = ()
+    scan: Mapping[str, Any] = field(default_factory=dict)
+    against: Mapping[str, Any] | None = None
+
 
 # What a row says of a tensor without its values; `duplicate_of` is a figure, since only the values tell all copies.
 _PLACE = weight_row(StoredTensor("", TensorSpec((), "float32"), 0, "", None)).keys() - {"duplicate_of"}
 
 
-def weight_rows(capture: Capture) -> Iterator[dict[str, Any]]:
+def weight_rows(
+    stored: StoredRecord | None, params: tuple[ParamRecord, ...], statistics: WeightStatistics | None
+) -> Iterator[dict[str, Any]]:
     """One row per tensor of the files; for a live module one per parameter and buffer whose values were read."""
-    figures = capture.statistics.tensors if capture.statistics else {}
-    tensors = capture.stored.tensors if capture.stored else map(_in_memory, capture.params if figures else ())
+    figures = statistics.tensors if statistics else {}
+    tensors = stored.tensors if stored else map(_in_memory, params if figures else ())
     for tensor in tensors:
         row = weight_row(tensor)
         found = figures.get(tensor.name)

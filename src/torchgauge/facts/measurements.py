@@ -1,11 +1,39 @@
-"""What real runs took: joined to the rows of modules and ops, and its form in the JSON document and back."""
+"""Measurements: columns for module and op rows, JSON round trip."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from torchgauge.records import Measured, TraceRecord
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """One profiled run of `duration_ns`, as rows of whole numbers; times are nanoseconds since its start, names are
+    indices into `names`, and an op is the index of a static one, -1 where there is none.
+
+    `modules`: start, duration, path, thread. `calls`: start, duration, name, thread, op. `kernels`: start, duration,
+    name, stream, op. `memory`: time, bytes given (negative: taken back), whether on the device (0 or 1).
+    """
+
+    duration_ns: int
+    names: tuple[str, ...]
+    modules: tuple[tuple[int, int, int, int], ...] = ()
+    calls: tuple[tuple[int, int, int, int, int], ...] = ()
+    kernels: tuple[tuple[int, int, int, int, int], ...] = ()
+    memory: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What real runs took. `figures` is the document's `measurements`; `modules` (by path) and `ops` (by index) are the
+    measured members of their rows; `trace` is one profiled run, None where none was kept."""
+
+    figures: Mapping[str, Any]
+    modules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ops: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    trace: TraceRecord | None = None
+
 
 # The measured members of a row, null where nothing was measured.
 MODULE_MEMBERS = ("time_s", "self_time_s", "time_share")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.disk import cache_folder, replace_file
+from torchgauge.cache import cache_folder, replace_file
 
 PLACES = ("TORCHGAUGE_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA")
 

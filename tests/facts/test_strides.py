@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from torchgauge.strides import contiguous_stride, distinct_elements, is_contiguous, windowed_elements
+from torchgauge.facts.strides import contiguous_stride, distinct_elements, is_contiguous, windowed_elements
 
 SHAPES = [(), (3,), (2, 3, 4), (2, 1, 4), (1, 1), (2, 0, 3), (0,)]
 

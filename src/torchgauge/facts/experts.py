@@ -17,7 +17,10 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import NamedTuple, TypeVar
 
-from torchgauge.records import FREE, Capture, OpRecord, ParamRecord, TensorSpec
+from torchgauge.facts.capture import Capture
+from torchgauge.facts.module import ParamRecord
+from torchgauge.facts.op import FREE, OpRecord
+from torchgauge.facts.tensor import TensorSpec
 
 T = TypeVar("T")
 

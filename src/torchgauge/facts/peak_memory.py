@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from torchgauge.records import Allocation, Capture, OpRecord
+from torchgauge.facts.capture import Allocation, Capture
+from torchgauge.facts.op import OpRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchgauge.records.tensor import TensorSpec
+from torchgauge.facts.tensor import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)

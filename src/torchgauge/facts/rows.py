@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchgauge.consumption import energy_of_module, energy_of_op, total_energy
-from torchgauge.experts import active_params
-from torchgauge.measured import module_members, op_members, total_time
-from torchgauge.peak_memory import memory_at_peak
-from torchgauge.records import Capture, InputRecord, OpRecord, ParamRecord, StepMemory, TensorSpec, tensor_specs
-from torchgauge.stored import stored_totals
-from torchgauge.tree import Figures, Node
+from torchgauge.facts.capture import Capture, StepMemory
+from torchgauge.facts.energy import energy_of_module, energy_of_op, total_energy
+from torchgauge.facts.experts import active_params
+from torchgauge.facts.files import stored_totals
+from torchgauge.facts.measurements import module_members, op_members, total_time
+from torchgauge.facts.module import InputRecord, ParamRecord
+from torchgauge.facts.op import OpRecord
+from torchgauge.facts.peak_memory import memory_at_peak
+from torchgauge.facts.tensor import TensorSpec, tensor_specs
+from torchgauge.facts.tree import Figures, Node
 
 ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
 

@@ -12,8 +12,7 @@ from tests.report.sample import (
     LINEAR_MACS,
     sample_capture,
 )
-from torchgauge.records import ModuleRecord
-from torchgauge.tree import Figures, build_tree
+from torchgauge.facts import Figures, ModuleRecord, build_tree
 
 
 def test_a_module_is_its_own_figures_plus_those_of_its_children() -> None:

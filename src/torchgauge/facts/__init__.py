@@ -1,0 +1,58 @@
+"""What was recorded about a model: frozen, without torch, saved and loaded as JSON; and the view that reports read."""
+
+from torchgauge.facts.capture import (
+    SCHEMA_VERSION,
+    Allocation,
+    Capture,
+    Environment,
+    RunRecord,
+    StepMemory,
+    TargetRecord,
+)
+from torchgauge.facts.energy import EnergyFacts
+from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, StoredTensor, TrainingRecord
+from torchgauge.facts.measurements import Measured, TraceRecord
+from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
+from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
+from torchgauge.facts.tensor import ITEM_BITS, TensorSpec, tensor_specs
+from torchgauge.facts.tree import Figures, Node, build_tree
+from torchgauge.facts.view import Row, View
+from torchgauge.facts.weights import WeightStatistics
+
+__all__ = [
+    "CATEGORIES",
+    "COUNTED",
+    "FREE",
+    "ITEM_BITS",
+    "SCHEMA_VERSION",
+    "UNCOUNTED",
+    "AdapterRecord",
+    "Allocation",
+    "ArchitectureRecord",
+    "Capture",
+    "Cost",
+    "EnergyFacts",
+    "Environment",
+    "Figures",
+    "InputRecord",
+    "Measured",
+    "ModuleRecord",
+    "Node",
+    "OpRecord",
+    "ParamRecord",
+    "PickleImport",
+    "Row",
+    "RunRecord",
+    "Signature",
+    "StepMemory",
+    "StoredRecord",
+    "StoredTensor",
+    "TargetRecord",
+    "TensorSpec",
+    "TraceRecord",
+    "TrainingRecord",
+    "View",
+    "WeightStatistics",
+    "build_tree",
+    "tensor_specs",
+]
