@@ -39,7 +39,9 @@ def require_possible_numbers(settings: Any, where: str) -> None:
         elif isinstance(value, list):
             waiting.extend((name, item) for item in value)
         elif isinstance(value, int | float) and abs(value) > _largest(name):
-            raise TargetError(f"{where} says {name} = {value:g}: no model is as large")
+            # A float has no room for an integer of hundreds of digits.
+            size = f"{value:g}" if abs(value) < 1e300 else "a number of hundreds of digits"
+            raise TargetError(f"{where} says {name} = {size}: no model is that large")
 
 
 def _largest(name: str) -> float:
@@ -66,15 +68,22 @@ def bounded_building(what: str, real_bytes: float) -> Iterator[None]:
         hooks.register_module_buffer_registration_hook(count),
     )
     try:
-        with _RealMemory(what, real_bytes):
+        with _Building(what, real_bytes):
             yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-class _RealMemory(TorchFunctionMode):
-    """Adds up the tensors that are made from nothing and not on the meta device."""
+class _Building(TorchFunctionMode):
+    """Adds up the tensors that are made from nothing and not on the meta device, and skips filling those that are.
+
+    A fill of a meta tensor changes nothing, but torch's reference code takes milliseconds for each."""
+
+    _FILLS = frozenset(
+        (nn.init.normal_, nn.init.uniform_, nn.init.trunc_normal_, nn.init.constant_, nn.init.kaiming_uniform_,
+         torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.zero_, torch.Tensor.fill_)
+    )  # fmt: skip
 
     _FACTORIES = frozenset(
         (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.linspace,
@@ -90,6 +99,8 @@ class _RealMemory(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func in self._FILLS and args and args[0].is_meta:
+            return args[0]
         if func in self._FACTORIES and torch.device(kwargs.get("device") or "cpu").type != "meta":
             described = func(*args, **{name: value for name, value in kwargs.items() if name != "generator"} | _ON_META)
             self._made_bytes += described.nbytes
