@@ -56,6 +56,8 @@ class Reader:
             return ""
         tells_status = command.endswith("; echo $?")
         words = shlex.split(command.removesuffix("; echo $?"), comments=True)
+        if ">" in words:  # into a file of the reader's home
+            words = words[: words.index(">")]
         given = [word for word in words if _ASSIGNMENT.fullmatch(word)] if _ASSIGNMENT.fullmatch(words[0]) else []
         with captured() as stream, environment(dict(word.split("=", 1) for word in given)):
             status = run_command(words[len(given) :])
