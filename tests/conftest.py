@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import locale
+import os
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +21,37 @@ import torchgauge.capture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", metavar="SEED", help="run the tests in a random order that follows from the seed")
     parser.addoption("--regenerate", action="store_true", help="write the golden files anew; then read the diff")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test may change what the next one finds in the interpreter or in torch."""
+
+    def state() -> dict[str, Any]:
+        return {
+            "recursion limit": sys.getrecursionlimit(),
+            "working directory": os.getcwd(),
+            "default dtype": torch.get_default_dtype(),
+            "gradients": torch.is_grad_enabled(),
+            "determinism": torch.are_deterministic_algorithms_enabled(),
+            "threads": torch.get_num_threads(),
+            "filters of warnings": len(warnings.filters),
+            "time zone": os.environ.get("TZ"),
+            "locale": locale.setlocale(locale.LC_ALL),
+        }
+
+    before = state()
+    yield
+    monkeypatch.undo()
+    assert state() == before
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from tests.docs.blocks import SETUP, Block, blocks_of
 from tests.docs.comparing import ANYTHING, matches
 from tests.docs.running import OUTPUT, PROMPT, Reader, dialogue
 from torchgauge.advise.registry import RULES, load_rules
+from torchgauge.checkpoint import sniff
 from torchgauge.checkpoint.registry import ARCHIVES, FILES, FOLDERS
 from torchgauge.cost.registry import REGISTRY
 from torchgauge.energy.meter import FINDERS, meters_of
@@ -71,6 +72,7 @@ def fill_registries() -> None:
     """Entries that are made on first use, when their modules are imported, would not be made a second time."""
     load_rules()
     load_transformations()
+    sniff(ROOT / "README.md")  # loads every format
     with meters_of("cpu"):
         pass
 

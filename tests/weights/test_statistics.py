@@ -192,9 +192,11 @@ def test_extreme_float64_values_have_figures(scale: float) -> None:
 
 
 def test_a_norm_beyond_float64_is_null_and_the_rest_is_there() -> None:
-    largest = np.finfo(np.float64).max
-    found = figures_of(np.tile(np.array([largest, -largest]), 50).view(np.uint8), "float64")
-    assert (found["l1"], found["l2"], found["mean"], found["std"]) == (None, None, 0.0, largest)
+    # Not the largest double: how a sum is rounded depends on the processor's vectors, and may round the std up.
+    large = np.finfo(np.float64).max / 2
+    found = figures_of(np.tile(np.array([large, -large]), 50).view(np.uint8), "float64")
+    assert (found["l1"], found["l2"], found["mean"]) == (None, None, 0.0)
+    assert found["std"] == pytest.approx(large, rel=1e-12)
     assert found["histogram"]["counts"] == [50] + [0] * 62 + [50]
     assert found["quantiles"]["0.5"] == 0.0
 

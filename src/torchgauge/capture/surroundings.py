@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.process_state import process_state_kept
 from torchgauge.capture.twin import Copier, in_mode
-from torchgauge.errors import ForwardError, InputError
+from torchgauge.errors import InputError, TorchgaugeError
 
 # Frames of torch and ours, at most, for one module in another.
 _FRAMES_OF_A_LEVEL = 6
@@ -77,9 +77,9 @@ def deep_calls(model: nn.Module) -> Iterator[None]:
     sys.setrecursionlimit(2 * limit)
     try:
         yield
-    except (RecursionError, ForwardError) as error:
+    except (RecursionError, TorchgaugeError) as error:
         levels = nesting(model)
-        if not isinstance(error.__cause__ or error, RecursionError) or _FRAMES_OF_A_LEVEL * levels < limit:
+        if not _is_recursion(error) or _FRAMES_OF_A_LEVEL * levels < limit:
             raise
         raise InputError(
             f"the modules of the model are nested {levels} deep, and torch calls itself several times for each: that "
@@ -88,6 +88,13 @@ def deep_calls(model: nn.Module) -> Iterator[None]:
         ) from error
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _is_recursion(error: BaseException | None) -> bool:
+    """Whether a `RecursionError` is behind it: it may be raised anywhere, and be wrapped on its way."""
+    while error is not None and not isinstance(error, RecursionError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def nesting(model: nn.Module) -> int:
