@@ -43,7 +43,7 @@ class Kronecker(nn.Module):
 class Cartesian(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         one = torch.arange(3000)
-        return torch.cartesian_prod([one, one, one, one]).sum() + x
+        return torch.cartesian_prod([one, one, one, one]).sum() + x  # type: ignore[arg-type]
 
 
 @script
@@ -330,7 +330,9 @@ BOMBS |= {
         hidden_size=64, intermediate_size=64,
     ),
     "channels": config(model_type="resnet", architectures=["ResNetModel"], hidden_sizes=[10**8] * 4),
-    "kernels": config(model_type="vit", architectures=["ViTModel"], image_size=10**7, patch_size=1, num_hidden_layers=1),
+    "kernels": config(
+        model_type="vit", architectures=["ViTModel"], image_size=10**7, patch_size=1, num_hidden_layers=1
+    ),
     "labels_by_name": config(
         model_type="bert", architectures=["BertForSequenceClassification"], num_hidden_layers=1,
         id2label={str(n): "x" for n in range(200_000)},
