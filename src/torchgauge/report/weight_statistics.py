@@ -145,7 +145,9 @@ def structured_in_all(view: View) -> dict[str, float]:
         elements = sum(count for count, _ in shares)
         if elements:
             found[structure] = sum(count * share for count, share in shares) / elements
-    kept = [(row["l2"] ** 2, row["pruning"].get("two_four_energy")) for row in rows if row.get("l2")]
+    # Relative to the largest norm: the square of a norm above 1e154 is not a float64.
+    largest = max((row["l2"] for row in rows if row.get("l2")), default=1.0)
+    kept = [((row["l2"] / largest) ** 2, row["pruning"].get("two_four_energy")) for row in rows if row.get("l2")]
     energy = sum(whole for whole, share in kept if share is not None)
     return found | (
         {"two_four": sum(whole * share for whole, share in kept if share is not None) / energy} if energy else {}
