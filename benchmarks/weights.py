@@ -25,10 +25,10 @@ from judging import Verdict
 from tables import table, verdicts
 from weights_file import file_table, judge_file, measure_file
 
-from torchgauge.weights.counting.statistics import figures
-from torchgauge.weights.counting.tally import merge
 from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.stream.pieces import PIECE_BYTES
+from torchgauge.weights.plan import PIECE_BYTES
+from torchgauge.weights.statistics import figures
+from torchgauge.weights.tally import merge
 
 THREADS = 2
 OF_SUM = 0.30

@@ -24,9 +24,9 @@ import torch
 from judging import Verdict
 
 from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.potential.pruning import structured
-from torchgauge.weights.potential.quantization import deep, per_tensor
-from torchgauge.weights.stream.rows import ArrayRows
+from torchgauge.weights.pruning import structured
+from torchgauge.weights.quantization import deep, per_tensor
+from torchgauge.weights.rows import ArrayRows
 
 # Rates as shares of that of `torch.sum`.
 LEAST_SHARE = 0.03

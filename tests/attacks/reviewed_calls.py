@@ -421,7 +421,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "verify/trial.py": {
         "self.model.get_submodule(path or '')": PATHS,
     },
-    "weights/counting/tally.py": {
+    "weights/tally.py": {
         "getattr(tally, field.name)": DATACLASS,
     },
     "weights/kernels/jit.py": {
@@ -430,12 +430,12 @@ REVIEWED: dict[str, dict[str, str]] = {
     "weights/packings/gptq.py": {
         "open(path, 'rb')": USER,
     },
-    "weights/scanning/blas.py": {
+    "weights/threads.py": {
         "Path(np.__file__)": LIBRARY,
         "ctypes.CDLL(str(file))": LIBRARY,
         "getattr(library, TEXT, None)": LIBRARY,
     },
-    "weights/stream/reading.py": {
+    "weights/reader.py": {
         "getattr(os, name, None)": OWN,
     },
 }

@@ -81,14 +81,14 @@ def test_a_cut_file_gives_the_rest_and_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_varied(tmp_path / "m.safetensors")
-    from torchgauge.weights.scanning import scan
-    from torchgauge.weights.stream.plan import make_plan as original
+    from torchgauge.weights import scanner
+    from torchgauge.weights.plan import make_plan as original
 
     def cut_meanwhile(index: object) -> object:
         path.write_bytes(path.read_bytes()[:-1])
         return original(index)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scan, "make_plan", cut_meanwhile)
+    monkeypatch.setattr(scanner, "make_plan", cut_meanwhile)
     assert main(["weights", str(path), "--json", "-o", str(tmp_path / "rows.jsonl")]) == 1
     out, err = capsys.readouterr()
     found = json.loads(out)

@@ -22,8 +22,8 @@ from tests.fuzz.samples import SINGLE, Files
 from torchgauge import cli, errors
 from torchgauge.analysis import analyzing, comparing, weighing
 from torchgauge.cli import main as cli_main
-from torchgauge.weights.scanning import journal
-from torchgauge.weights.scanning.scan import ScanRequest, scan
+from torchgauge.weights import journal
+from torchgauge.weights.scanner import ScanRequest, scan
 
 FORMATS = ("html", "json", "jsonl", "txt", "md", "tex", "xml", "csv", "ops.csv", "weights.csv", "dot", "svg", "parquet")
 STATUSES = (0, 1, 2, 3)

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from torchgauge.checkpoint import Index, open_checkpoint
-from torchgauge.weights.comparing.against import compare
-from torchgauge.weights.stream import file_rows
+from torchgauge.weights import rows
+from torchgauge.weights.comparison import compare
 
 
 def stored(path: Path, tensors: dict[str, torch.Tensor]) -> Index:
@@ -37,7 +37,7 @@ def test_what_came_went_and_changed_its_shape(tmp_path: Path) -> None:
 
 
 def test_drift_has_its_closed_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_rows, "BLOCK_VALUES", 1000)
+    monkeypatch.setattr(rows, "BLOCK_VALUES", 1000)
     generator = torch.Generator().manual_seed(0)
     base = torch.randn(50, 60, generator=generator)
     tuned = base.clone()

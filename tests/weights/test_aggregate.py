@@ -8,12 +8,10 @@ from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry, Role
 from torchgauge.facts import TensorSpec
-from torchgauge.weights.counting import statistics
-from torchgauge.weights.counting.tally import Tally
+from torchgauge.weights import aggregate, pruning, quantization, statistics
+from torchgauge.weights.aggregate import Aggregate
 from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.potential import pruning, quantization
-from torchgauge.weights.whole import aggregate
-from torchgauge.weights.whole.aggregate import Aggregate
+from torchgauge.weights.tally import Tally
 
 
 def entry(name: str, array: NDArray[Any], **more: Any) -> Entry:

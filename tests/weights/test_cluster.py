@@ -12,12 +12,11 @@ import pytest
 from tests.weights.checkpoints import assert_same, facts, write_varied
 from torchgauge.checkpoint import open_checkpoint
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
-from torchgauge.weights.scanning import cluster
-from torchgauge.weights.scanning.cluster import Cluster
-from torchgauge.weights.scanning.scan import ScanRequest, scan
-from torchgauge.weights.stream import plan
-from torchgauge.weights.stream.live import LiveTensors
-from torchgauge.weights.stream.reading import Files, stamp_files
+from torchgauge.weights import cluster, plan
+from torchgauge.weights.cluster import Cluster
+from torchgauge.weights.live import LiveTensors
+from torchgauge.weights.reader import Files, stamp_files
+from torchgauge.weights.scanner import ScanRequest, scan
 
 distributed = pytest.importorskip("distributed")
 

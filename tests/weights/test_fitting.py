@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchgauge.weights.counting.fitting import fitting
 from torchgauge.weights.kernels import tally_bytes
+from torchgauge.weights.statistics import fitting
 
 
 def values(*, low_bits: int = 0) -> NDArray[np.float32]:

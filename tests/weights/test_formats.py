@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from torchgauge.weights.potential.formats import FORMATS, FP8_E4M3, FP8_E5M2, INT4, INT8, NF4, Float8, Format, Whole
+from torchgauge.weights.number_formats import FORMATS, FP8_E4M3, FP8_E5M2, INT4, INT8, NF4, Float8, Format, Whole
 
 TORCH_FLOATS = [(FP8_E4M3, torch.float8_e4m3fn), (FP8_E5M2, torch.float8_e5m2)]
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from torchgauge.weights.counting.symbols import SYMBOLS, stored_symbols, value_bounds
-from torchgauge.weights.counting.tally import Tally
-from torchgauge.weights.kernels import tally_bytes, tallying
-from torchgauge.weights.stream.decoding import decode
+from torchgauge.weights.decoding import decode
+from torchgauge.weights.kernels import tally as tallying
+from torchgauge.weights.kernels import tally_bytes
+from torchgauge.weights.symbols import SYMBOLS, stored_symbols, value_bounds
+from torchgauge.weights.tally import Tally
 
 RNG = np.random.default_rng(7)
 FLOATS = (
@@ -299,7 +300,7 @@ def test_a_pass_that_was_interrupted_leaves_no_counts_behind(monkeypatch: pytest
 
 def test_tallies_need_no_numba_until_bytes_are_counted() -> None:
     program = (
-        "import sys, torchgauge.weights.counting.tally, torchgauge.weights.counting.statistics; "
+        "import sys, torchgauge.weights.tally, torchgauge.weights.statistics; "
         "assert not {'numba', 'torch', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

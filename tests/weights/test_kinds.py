@@ -4,7 +4,7 @@ import pytest
 
 from torchgauge.checkpoint.index import Entry, Role
 from torchgauge.facts import TensorSpec
-from torchgauge.weights.whole.kinds import KINDS, kinds_of
+from torchgauge.weights.layer_kinds import KINDS, kinds_of
 
 
 def entry(name: str, *shape: int, role: Role = Role.PARAMETER, logical: int | None = None) -> Entry:

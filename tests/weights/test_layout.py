@@ -10,8 +10,8 @@ import torch
 
 from torchgauge.checkpoint.index import Entry
 from torchgauge.facts import TensorSpec
-from torchgauge.weights.potential import layout
-from torchgauge.weights.potential.layout import alignment, stride_class, zstd
+from torchgauge.weights import memory_layout
+from torchgauge.weights.memory_layout import alignment, stride_class, zstd
 
 
 def entry(tensor: torch.Tensor, offset: int | None = 0) -> Entry:
@@ -153,12 +153,12 @@ def test_without_the_package_there_is_no_ratio_but_a_reason(monkeypatch: pytest.
         assert name != "zstandard"
         return load(name, *args, **kwargs)
 
-    monkeypatch.setattr(layout, "find_spec", absent)
+    monkeypatch.setattr(memory_layout, "find_spec", absent)
     monkeypatch.setattr(builtins, "__import__", refuse)
     assert zstd(b"abcd", 4) is None
-    assert "zstandard" in layout.ZSTD_ABSENT
+    assert "zstandard" in memory_layout.ZSTD_ABSENT
 
 
 def test_shuffling_regroups_whole_elements() -> None:
-    assert layout.shuffled(b"a1b2c3x", 2) == b"abc123x"
-    assert layout.shuffled(b"abc", 1) == b"abc"
+    assert memory_layout.shuffled(b"a1b2c3x", 2) == b"abc123x"
+    assert memory_layout.shuffled(b"abc", 1) == b"abc"

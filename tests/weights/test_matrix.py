@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from torchgauge.weights import matrix
-from torchgauge.weights.matrix import examine, gram, norms, operand
+from torchgauge.weights.matrix import examine, norms, operand
 from torchgauge.weights.matrix.operand import read
-from torchgauge.weights.stream.rows import ArrayRows
+from torchgauge.weights.rows import ArrayRows
 
 RNG = np.random.default_rng(7)
 
@@ -126,7 +126,7 @@ def test_blocks_of_rows_give_what_the_whole_matrix_gives(
     whole = examine(ArrayRows(name, MATRICES[name]), spectrum=True)
     if not is_held:
         monkeypatch.setattr(operand, "HELD_BYTES", 0)
-        monkeypatch.setattr(gram, "HELD_BYTES", 8 * 11 * MATRICES[name][0].size)
+        monkeypatch.setattr(operand, "PANEL_BYTES", 8 * 11 * MATRICES[name][0].size)
     blocked = examine(BlockedRows(MATRICES[name], 7), spectrum=True)
     for key in ("spectral_norm", "stable_rank", "condition_estimate"):
         assert blocked[key] == pytest.approx(whole[key], rel=1e-5)

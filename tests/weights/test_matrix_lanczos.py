@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchgauge.weights.matrix import lanczos, products, tridiagonal
+from torchgauge.weights.matrix import lanczos
 from torchgauge.weights.matrix.lanczos import largest_eigenvalue
 
 RNG = np.random.default_rng(5)
@@ -15,9 +15,9 @@ def test_products_accumulate_in_float64(dtype: type[np.floating]) -> None:
     exact = block.astype(np.float64)
     across, along = RNG.standard_normal(29), RNG.standard_normal(13)
     dots, sums, squares = np.empty(13), np.ones(29), np.ones(29)
-    products.dot_rows(block, across, dots)
-    products.add_rows(block, along, sums)
-    products.add_squared(block, across, squares)
+    lanczos.dot_rows(block, across, dots)
+    lanczos.add_rows(block, along, sums)
+    lanczos.add_squared(block, across, squares)
     assert dots == pytest.approx(exact @ across, rel=1e-12)
     assert sums == pytest.approx(1 + along @ exact, rel=1e-12)
     assert squares == pytest.approx(1 + exact.T @ (exact @ across), rel=1e-12)
@@ -28,17 +28,17 @@ def test_the_factor_of_a_positive_definite_matrix_solves_it(size: int) -> None:
     half = RNG.standard_normal((size, 2 * size))
     matrix = half @ half.T
     factor = matrix.copy()
-    assert products.factorize(factor)
+    assert lanczos.factorize(factor)
     assert np.tril(factor) == pytest.approx(np.linalg.cholesky(matrix), rel=1e-9, abs=1e-9)
     right = RNG.standard_normal(size)
-    assert matrix @ products.solve(factor, right) == pytest.approx(right, rel=1e-7, abs=1e-9)
+    assert matrix @ lanczos.solve(factor, right) == pytest.approx(right, rel=1e-7, abs=1e-9)
 
 
 @pytest.mark.parametrize("bad", [0, 3, 6])
 def test_a_matrix_that_is_not_positive_definite_has_no_factor(bad: int) -> None:
     matrix = np.eye(7)
     matrix[bad, bad] = -1.0
-    assert not products.factorize(matrix)
+    assert not lanczos.factorize(matrix)
 
 
 @pytest.mark.parametrize("size", [1, 2, 40])
@@ -46,9 +46,9 @@ def test_eigenvalues_of_a_tridiagonal_matrix_are_found_by_index(size: int) -> No
     diagonal, beside = RNG.standard_normal(size), RNG.standard_normal(size - 1)
     matrix = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
     expected = np.linalg.eigvalsh(matrix)
-    found = [tridiagonal.eigenvalue(diagonal, beside, index) for index in range(size)]
+    found = [lanczos.eigenvalue(diagonal, beside, index) for index in range(size)]
     assert found == pytest.approx(expected.tolist(), abs=1e-12)
-    direction = tridiagonal.top_direction(diagonal, beside)
+    direction = lanczos.top_direction(diagonal, beside)
     assert matrix @ direction == pytest.approx(expected[-1] * direction, abs=1e-9)
 
 
@@ -56,14 +56,14 @@ def test_the_closed_form_of_the_second_difference_is_met() -> None:
     size = 100
     diagonal, beside = np.full(size, 2.0), np.full(size - 1, -1.0)
     largest = 2 - 2 * np.cos(np.pi * size / (size + 1))
-    assert tridiagonal.eigenvalue(diagonal, beside, size - 1) == pytest.approx(largest, rel=1e-14)
-    assert tridiagonal.eigenvalue(diagonal, beside, 0) == pytest.approx(4 - largest, rel=1e-11)
+    assert lanczos.eigenvalue(diagonal, beside, size - 1) == pytest.approx(largest, rel=1e-14)
+    assert lanczos.eigenvalue(diagonal, beside, 0) == pytest.approx(4 - largest, rel=1e-11)
 
 
 def test_vectors_are_made_orthogonal_to_rounding() -> None:
     basis = np.linalg.qr(RNG.standard_normal((50, 10)))[0].T.copy()
     vector = RNG.standard_normal(50) * 1e-6 + 1e6 * basis.sum(axis=0)
-    products.project_out(basis, vector)
+    lanczos.project_out(basis, vector)
     assert np.abs(basis @ vector).max() <= 1e-10 * np.linalg.norm(vector) + 1e-9
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchgauge.weights.matrix import examine, power_law, spectrum
-from torchgauge.weights.stream.rows import ArrayRows
+from torchgauge.weights.matrix import examine, spectrum
+from torchgauge.weights.rows import ArrayRows
 
 RNG = np.random.default_rng(3)
 
@@ -72,7 +72,7 @@ def pareto(count: int, alpha: float, xmin: float = 1.0) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("alpha", [1.8, 2.5, 4.0])
 def test_the_exponent_of_pareto_values_is_found(alpha: float) -> None:
-    found = power_law.fit(pareto(2000, alpha, 0.3))
+    found = spectrum.fit_power_law(pareto(2000, alpha, 0.3))
     assert found is not None
     assert found.alpha == pytest.approx(alpha, rel=0.02)
     assert found.ks < 0.01
@@ -81,7 +81,7 @@ def test_the_exponent_of_pareto_values_is_found(alpha: float) -> None:
 
 def test_the_tail_starts_where_the_power_law_does() -> None:
     body = RNG.uniform(0.0, 1.0, 1000)
-    found = power_law.fit(np.concatenate([body, pareto(1000, 3.0, 1.0)]))
+    found = spectrum.fit_power_law(np.concatenate([body, pareto(1000, 3.0, 1.0)]))
     assert found is not None
     assert found.xmin == pytest.approx(1.0, rel=0.1)
     assert found.alpha == pytest.approx(3.0, rel=0.05)
@@ -89,16 +89,16 @@ def test_the_tail_starts_where_the_power_law_does() -> None:
 
 def test_the_exponent_does_not_depend_on_the_unit() -> None:
     values = RNG.pareto(2.0, 300) + 1
-    first, second = power_law.fit(values), power_law.fit(values * 1e-9)
+    first, second = spectrum.fit_power_law(values), spectrum.fit_power_law(values * 1e-9)
     assert first is not None
     assert second is not None
     assert (second.alpha, second.ks, second.tail) == pytest.approx((first.alpha, first.ks, first.tail), rel=1e-9)
     assert second.xmin == pytest.approx(first.xmin * 1e-9)
 
 
-@pytest.mark.parametrize("values", [pareto(power_law.LEAST_POINTS - 1, 2.5), np.ones(100), np.zeros(100), np.empty(0)])
+@pytest.mark.parametrize("values", [pareto(spectrum.LEAST_POINTS - 1, 2.5), np.ones(100), np.zeros(100), np.empty(0)])
 def test_too_few_or_equal_values_have_no_exponent(values: NDArray[np.float64]) -> None:
-    assert power_law.fit(values) is None
+    assert spectrum.fit_power_law(values) is None
 
 
 def test_the_law_is_that_of_the_correlation_matrix() -> None:
@@ -106,6 +106,6 @@ def test_the_law_is_that_of_the_correlation_matrix() -> None:
     array = np.zeros((64, 100))
     array[range(64), range(64)] = values
     found = examine(ArrayRows("w", array), spectrum=True)["spectrum"]["power_law"]
-    expected = power_law.fit(pareto(64, 2.5))
+    expected = spectrum.fit_power_law(pareto(64, 2.5))
     assert expected is not None
     assert found == pytest.approx(expected.to_dict(), rel=1e-9)

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from tests.weights.packing_files import E2M1, File, bitsandbytes, gptq, json_bytes, pack_awq, pack_bytes, pack_words
-from torchgauge.weights.packings import layout as layouts
-from torchgauge.weights.packings.packed import dequantized, packing_of, unpack, unpacked_figures
+from torchgauge.weights.packings import packing as layouts
+from torchgauge.weights.packings.dequantize import dequantized, packing_of, unpack, unpacked_figures
 
 
 def values_of(file: File, name: str) -> NDArray[np.float32]:

@@ -11,10 +11,9 @@ from safetensors.torch import save_file
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
 from torchgauge.checkpoint.index import Chunk, Deflated
 from torchgauge.facts import TensorSpec
-from torchgauge.weights.stream import plan
-from torchgauge.weights.stream.pieces import PIECE_BYTES, Piece
-from torchgauge.weights.stream.plan import make_plan, make_units, plan_tensor, same_views
-from torchgauge.weights.stream.reading import Files, piece_parts, stamp_files
+from torchgauge.weights import plan
+from torchgauge.weights.plan import PIECE_BYTES, Piece, make_plan, make_units, plan_tensor, same_views
+from torchgauge.weights.reader import Files, piece_parts, stamp_files
 
 MIB = 1 << 20
 

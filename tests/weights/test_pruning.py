@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tests.weights.blocked import BlockedRows
 from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.potential.pruning import structured, unstructured
-from torchgauge.weights.stream.rows import ArrayRows
+from torchgauge.weights.pruning import structured, unstructured
+from torchgauge.weights.rows import ArrayRows
 
 Matrix = NDArray[Any]
 NOTHING = {"0.01": 0.0, "0.05": 0.0}

@@ -11,10 +11,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchgauge.weights.counting.tally import Tally
 from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.potential.formats import FORMATS, Format
-from torchgauge.weights.potential.quantization import per_tensor
+from torchgauge.weights.number_formats import FORMATS, Format
+from torchgauge.weights.quantization import per_tensor
+from torchgauge.weights.tally import Tally
 
 NAMES = [format.name for format in FORMATS]
 

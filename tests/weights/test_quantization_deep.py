@@ -12,10 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.weights.blocked import BlockedRows
-from torchgauge.weights.kernels import rounding, tally_bytes
-from torchgauge.weights.potential.formats import FORMATS, Format
-from torchgauge.weights.potential.quantization import deep, per_tensor
-from torchgauge.weights.stream.rows import ArrayRows
+from torchgauge.weights.kernels import quantization as rounding
+from torchgauge.weights.kernels import tally_bytes
+from torchgauge.weights.number_formats import FORMATS, Format
+from torchgauge.weights.quantization import deep, per_tensor
+from torchgauge.weights.rows import ArrayRows
 
 NAMES = [format.name for format in FORMATS]
 Matrix = NDArray[Any]

@@ -12,11 +12,13 @@ from torchgauge.checkpoint import Entry, open_checkpoint
 from torchgauge.checkpoint.index import Chunk
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
-from torchgauge.weights.stream import file_rows, pieces, reading
-from torchgauge.weights.stream.file_rows import FileRows
-from torchgauge.weights.stream.plan import make_plan, plan_tensor
-from torchgauge.weights.stream.reading import Files, piece_parts, stamp_files
-from torchgauge.weights.stream.row_values import row_values, without_infinities
+from torchgauge.weights import plan as pieces
+from torchgauge.weights import reader as reading
+from torchgauge.weights import rows as file_rows
+from torchgauge.weights.decoding import row_values, without_infinities
+from torchgauge.weights.plan import make_plan, plan_tensor
+from torchgauge.weights.reader import Files, piece_parts, stamp_files
+from torchgauge.weights.rows import FileRows
 
 
 @pytest.fixture

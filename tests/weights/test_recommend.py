@@ -8,10 +8,10 @@ import pytest
 from torchgauge.checkpoint.index import Entry
 from torchgauge.facts import TensorSpec
 from torchgauge.weights.matrix import examine
-from torchgauge.weights.potential.layout import alignment
-from torchgauge.weights.potential.pruning import structured
-from torchgauge.weights.potential.recommend import recommendations
-from torchgauge.weights.stream.rows import ArrayRows
+from torchgauge.weights.memory_layout import alignment
+from torchgauge.weights.pruning import structured
+from torchgauge.weights.recommend import recommendations
+from torchgauge.weights.rows import ArrayRows
 
 HEALTHY: dict[str, Any] = {
     "name": "blocks.0.mlp.fc1.weight",

@@ -14,12 +14,12 @@ from safetensors.torch import save_file
 
 from tests.weights.checkpoints import assert_same, exact, write_varied
 from torchgauge.checkpoint import Index, open_checkpoint
-from torchgauge.weights.scanning import journal, scan
-from torchgauge.weights.scanning.journal import Journal, journal_path
-from torchgauge.weights.scanning.scan import ScanRequest
-from torchgauge.weights.scanning.tensors import tally_unit
-from torchgauge.weights.stream import plan
-from torchgauge.weights.stream.reading import stamp_files
+from torchgauge.weights import journal, plan
+from torchgauge.weights import scanner as scan
+from torchgauge.weights.journal import Journal, journal_path
+from torchgauge.weights.reader import stamp_files
+from torchgauge.weights.scanner import ScanRequest
+from torchgauge.weights.tensors import tally_unit
 
 KEPT = ScanRequest(journal=True)
 RESUMED = ScanRequest(journal=True, resume=True)
@@ -193,7 +193,8 @@ def test_old_leftovers_are_removed(index: Index, cache: Path) -> None:
 SLOWED = """
 import sys, time
 from torchgauge.cli import main
-from torchgauge.weights.scanning import collecting, journal
+from torchgauge.weights import journal
+from torchgauge.weights import scanner as collecting
 journal.PATIENCE_S = 0.0
 original = collecting.recommendations
 def slow(row):

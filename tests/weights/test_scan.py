@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from tests.weights.checkpoints import exact, varied_tensors, write_varied
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
 from torchgauge.facts import TensorSpec
-from torchgauge.weights.scanning.scan import ScanRequest, scan
-from torchgauge.weights.scanning.threads import Threads, in_order
-from torchgauge.weights.stream import file_rows, plan
+from torchgauge.weights import plan, rows
+from torchgauge.weights.scanner import ScanRequest, scan
+from torchgauge.weights.threads import Threads, in_order
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_tensor_of_an_unknown_type_is_left_out_by_name(tmp_path: Path) -> None
 def test_a_tensor_too_large_for_its_rows_keeps_the_figures_that_need_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_rows, "WHOLE_BYTES", 64)
+    monkeypatch.setattr(rows, "WHOLE_BYTES", 64)
     turned = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)).T
     torch.save({"turned": turned, "small": torch.eye(3)}, tmp_path / "m.pt")
     found = scan(open_checkpoint(tmp_path / "m.pt"), ScanRequest(deep=True))

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from torchgauge.weights.counting.statistics import HISTOGRAM_BINS, QUANTILES, figures
-from torchgauge.weights.counting.symbols import SYMBOLS
-from torchgauge.weights.counting.tally import empty
+from torchgauge.weights.decoding import decode
 from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.stream.decoding import decode
+from torchgauge.weights.statistics import HISTOGRAM_BINS, QUANTILES, figures
+from torchgauge.weights.symbols import SYMBOLS
+from torchgauge.weights.tally import empty
 
 RNG = np.random.default_rng(5)
 SHARES = [float(text) for text in QUANTILES]

@@ -6,9 +6,17 @@ import torch
 
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES
 from torchgauge.errors import FormatError
-from torchgauge.weights.counting.patterns import subnormal_of, values_of
-from torchgauge.weights.counting.symbols import SYMBOLS, code_bounds, is_exact, stored_symbols, symbol_of, value_bounds
 from torchgauge.weights.kernels import tally_bytes
+from torchgauge.weights.symbols import (
+    SYMBOLS,
+    code_bounds,
+    is_exact,
+    stored_symbols,
+    subnormal_of,
+    symbol_of,
+    value_bounds,
+    values_of,
+)
 
 TORCH_PATTERNS = (
     "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",

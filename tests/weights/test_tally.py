@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from torchgauge.errors import FormatError
-from torchgauge.weights.counting.moments import Moments, combine, of_counts
-from torchgauge.weights.counting.symbols import SYMBOLS, value_bounds
-from torchgauge.weights.counting.tally import Tally, empty, from_json, merge, regrid, to_json
 from torchgauge.weights.kernels import tally_bytes
+from torchgauge.weights.symbols import SYMBOLS, value_bounds
+from torchgauge.weights.tally import (
+    Moments,
+    Tally,
+    combine_moments,
+    empty,
+    from_json,
+    merge,
+    moments_of_counts,
+    regrid,
+    to_json,
+)
 
 RNG = np.random.default_rng(11)
 TYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8", "int32", "int64", "uint64", "quint4x2")
@@ -150,9 +159,9 @@ def test_regridding_keeps_what_float32_cannot_hold() -> None:
 def test_moments_combine_as_those_of_all_values(pairs: list[tuple[int, int]], cut: int) -> None:
     def moments(part: list[tuple[int, int]]) -> Moments:
         values, counts = np.array(part, dtype=np.int64).reshape(-1, 2).T
-        return of_counts(values.astype(np.float64), counts)
+        return moments_of_counts(values.astype(np.float64), counts)
 
-    whole, combined = moments(pairs), combine(moments(pairs[:cut]), moments(pairs[cut:]))
+    whole, combined = moments(pairs), combine_moments(moments(pairs[:cut]), moments(pairs[cut:]))
     scale = [1, 1e3, 1e6, 1e9, 1e12, 1e3, 1]
     for found, expected, size in zip(combined, whole, scale, strict=True):
         assert found == pytest.approx(expected, rel=1e-12, abs=1e-13 * size * whole.n)

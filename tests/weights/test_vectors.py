@@ -9,8 +9,8 @@ import pytest
 from llvmlite.binding import get_host_cpu_features
 from numba import njit, types
 
-from torchgauge.weights.kernels.lanes import FLOATS
-from torchgauge.weights.kernels.single import _pass_lines
+from torchgauge.weights.kernels.float32 import _pass_lines
+from torchgauge.weights.kernels.vectors import FLOATS
 
 HAS_AVX2 = platform.machine().lower() in ("x86_64", "amd64") and get_host_cpu_features().get("avx2", False)
 

@@ -117,7 +117,7 @@ def _drift(
 
 def _compare_values(places: list[str], progress: bool | None) -> Mapping[str, Any] | None:
     from torchgauge.checkpoint import open_checkpoint
-    from torchgauge.weights.comparing.against import compare as compare_files
+    from torchgauge.weights.comparison import compare as compare_files
 
     with errors_as_torchgauge(places[1]):
         old, new = (open_checkpoint(place) for place in places)

@@ -57,7 +57,7 @@ class Analysis(View):
 
     def members(self) -> dict[str, Callable[[], Any]]:
         """`weight_ops` has what weights' values tell of the ops that use them."""
-        from torchgauge.weights.whole.per_op import weight_ops
+        from torchgauge.weights.per_op import weight_ops
 
         return {
             **super().members(),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torchgauge.checkpoint import Index
     from torchgauge.source import Source
-    from torchgauge.weights.scanning.scan import ScanRequest
+    from torchgauge.weights.scanner import ScanRequest
 
 OnRow = Callable[[Mapping[str, Any]], None]
 
@@ -103,8 +103,8 @@ def _noting_errors(on_row: OnRow | None, noted: list[Exception]) -> OnRow | None
 
 def add_statistics(found: Analysis, source: Source, depth: Depth, progress: bool | None) -> None:
     """The values of the stored weights; without files, of the model's own parameters."""
-    from torchgauge.weights.scanning.gathering import weight_statistics
-    from torchgauge.weights.stream.live import LiveTensors
+    from torchgauge.weights.live import LiveTensors
+    from torchgauge.weights.scanner import weight_statistics
 
     live = None if source.index is not None else LiveTensors(source.runnable)
     index = source.stored if live is None else live.index
@@ -120,7 +120,7 @@ def _scanned(
     found: WeightScan, index: Index, request: ScanRequest, on_row: OnRow | None,
     progress: bool | None,
 ) -> WeightStatistics:  # fmt: skip
-    from torchgauge.weights.scanning.gathering import weight_statistics
+    from torchgauge.weights.scanner import weight_statistics
 
     rows = {row.name: row for row in found.weights} if on_row is not None else {}
 
@@ -137,7 +137,7 @@ def _scanned(
 
 
 def _compared(index: Index, other: Index, threads: int | None, progress: bool | None) -> dict[str, Any]:
-    from torchgauge.weights.comparing.against import compare
+    from torchgauge.weights.comparison import compare
 
     with transfer("comparing", shown=progress) as tell:
         return compare(index, other, threads=threads, tell=tell)

@@ -20,7 +20,7 @@ from torchgauge.units import (
     format_shape,
     format_value,
 )
-from torchgauge.weights.whole.per_op import weight_ops
+from torchgauge.weights.per_op import weight_ops
 
 INDENT, LABEL = 2, 9
 

@@ -13,7 +13,7 @@ from torchgauge.report.options import Options
 from torchgauge.report.weight_sections import FORMATS
 from torchgauge.report.weight_statistics import sqnr_db, structured
 from torchgauge.units import format_bytes, format_decibels, format_exact, format_percent, format_shape, format_value
-from torchgauge.weights.whole.value_figures import quantization_of, removable, value_figures
+from torchgauge.weights.value_figures import quantization_of, removable, value_figures
 
 INDENT, LABEL = 2, 16
 # Of a drawn histogram.

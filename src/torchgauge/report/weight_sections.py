@@ -31,7 +31,7 @@ from torchgauge.units import (
     format_shape,
     format_value,
 )
-from torchgauge.weights.whole.value_figures import quantization_of, removable
+from torchgauge.weights.value_figures import quantization_of, removable
 
 PLACES, HARDEST = 14, 5
 WIDE = 96

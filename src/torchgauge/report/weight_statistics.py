@@ -11,9 +11,9 @@ from typing import Any
 
 from torchgauge.facts import Row, View
 from torchgauge.report.ranking import path_pattern
-from torchgauge.weights.whole.per_op import weight_ops
-from torchgauge.weights.whole.siblings import place_of
-from torchgauge.weights.whole.value_figures import quantization_of, removable, value_figures
+from torchgauge.weights.per_op import weight_ops
+from torchgauge.weights.siblings import place_of
+from torchgauge.weights.value_figures import quantization_of, removable, value_figures
 
 _NUMBER = re.compile(r"[\d.,]+")
 STRUCTURES = ("rows", "columns", "channels", "heads")

@@ -10,6 +10,6 @@ lanes       short vectors for loops that also count
 jit         how kernels are compiled
 """
 
-from torchgauge.weights.kernels.tallying import tally_bytes
+from torchgauge.weights.kernels.tally import tally_bytes
 
 __all__ = ["tally_bytes"]

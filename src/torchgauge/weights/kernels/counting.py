@@ -7,7 +7,7 @@ from numba import uint32, uint64
 from numpy.typing import NDArray
 
 from torchgauge.weights.kernels.jit import compiled, entry
-from torchgauge.weights.kernels.lanes import prefetch
+from torchgauge.weights.kernels.vectors import prefetch
 
 U8 = NDArray[np.uint8]
 U16 = NDArray[np.uint16]

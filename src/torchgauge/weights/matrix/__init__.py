@@ -17,7 +17,7 @@ from typing import Any
 from torchgauge.weights.matrix import norms, spectrum
 from torchgauge.weights.matrix.norms import Norms
 from torchgauge.weights.matrix.operand import Operand, read
-from torchgauge.weights.stream.rows import Rows
+from torchgauge.weights.rows import Rows
 
 __all__ = ["FIGURES", "examine", "nothing"]
 

@@ -8,9 +8,8 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.weights.matrix import gram
 from torchgauge.weights.matrix.lanczos import Ritz, Vector, largest_eigenvalue
-from torchgauge.weights.matrix.operand import Operand
+from torchgauge.weights.matrix.operand import Operand, gram_floor, gram_matrix
 
 # A relative error of σ₁; the residual that is watched belongs to σ₁², hence twice as much.
 TOLERANCE = 1e-4
@@ -33,12 +32,12 @@ class Norms:
 
 
 def norms_of(operand: Operand) -> Norms:
-    return from_gram(gram.gram(operand)) if min(operand.shape) <= GRAM_SIDE else from_products(operand)
+    return from_gram(gram_matrix(operand)) if min(operand.shape) <= GRAM_SIDE else from_products(operand)
 
 
 def from_gram(matrix: NDArray[np.float64]) -> Norms:
     """The matrix is overwritten."""
-    from torchgauge.weights.matrix.products import dot_rows
+    from torchgauge.weights.matrix.lanczos import dot_rows
 
     def multiply(vector: Vector) -> Vector:
         image = np.empty_like(vector)
@@ -46,7 +45,7 @@ def from_gram(matrix: NDArray[np.float64]) -> Norms:
         return image
 
     found = largest_eigenvalue(multiply, len(matrix), tolerance=2 * TOLERANCE)
-    norm, tolerance, floor = sqrt(found.largest), _tolerance(found), gram.floor(len(matrix))
+    norm, tolerance, floor = sqrt(found.largest), _tolerance(found), gram_floor(len(matrix))
     inverse = _largest_of_inverse(matrix)
     if inverse is None or 1 / sqrt(inverse * found.largest) <= floor:
         return Norms(norm, tolerance, None, False, _beyond(floor))
@@ -61,7 +60,7 @@ def from_products(operand: Operand) -> Norms:
     multiply = _squared_rows if is_by_row else _squared_columns
     length = rows if is_by_row else columns
     found = largest_eigenvalue(lambda vector: multiply(operand, vector), length, tolerance=2 * TOLERANCE)
-    condition, note = _lower_bound(found, gram.floor(length))
+    condition, note = _lower_bound(found, gram_floor(length))
     if length > rows:
         # The side that can be streamed has zeros besides the singular values, and rounding leads there.
         condition, note = None, "not estimated for a wide matrix that is read in blocks"
@@ -79,7 +78,7 @@ def from_values(values: NDArray[np.float64], floor: float) -> Norms:
 
 def _largest_of_inverse(matrix: NDArray[np.float64]) -> float | None:
     """None where the matrix is singular, as far as float64 can tell. Its lower triangle is overwritten."""
-    from torchgauge.weights.matrix.products import factorize, solve
+    from torchgauge.weights.matrix.lanczos import factorize, solve
 
     if not factorize(matrix):
         return None
@@ -88,7 +87,7 @@ def _largest_of_inverse(matrix: NDArray[np.float64]) -> float | None:
 
 
 def _squared_columns(operand: Operand, vector: Vector) -> Vector:
-    from torchgauge.weights.matrix.products import add_squared
+    from torchgauge.weights.matrix.lanczos import add_squared
 
     image = np.zeros_like(vector)
     for block in operand.blocks():
@@ -97,7 +96,7 @@ def _squared_columns(operand: Operand, vector: Vector) -> Vector:
 
 
 def _squared_rows(operand: Operand, vector: Vector) -> Vector:
-    from torchgauge.weights.matrix.products import add_rows, dot_rows
+    from torchgauge.weights.matrix.lanczos import add_rows, dot_rows
 
     assert operand.held is not None
     across, image = np.zeros(operand.shape[1]), np.empty_like(vector)

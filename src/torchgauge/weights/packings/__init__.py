@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Importing a layout registers it.
 from torchgauge.weights.packings import awq, bitsandbytes, compressed, gptq, scaled, small_floats
-from torchgauge.weights.packings.layout import LAYOUTS, Block, Names, Packing, Read
+from torchgauge.weights.packings.packing import LAYOUTS, Block, Names, Packing, Read
 
 __all__ = [
     "LAYOUTS",

@@ -12,8 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.weights.packings.layout import Block, Names, Packing, Read, layout, row_steps, sibling
-from torchgauge.weights.packings.numbers import is_readable, numbers, stored
+from torchgauge.weights.packings.packing import (
+    Block,
+    Names,
+    Packing,
+    Read,
+    is_readable,
+    layout,
+    numbers,
+    row_steps,
+    sibling,
+    stored,
+)
 
 _BITS, _PER_WORD = 4, 8
 # Where the codes of columns 0 … 7 are within a word.

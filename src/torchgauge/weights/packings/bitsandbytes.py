@@ -15,8 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.weights.packings.layout import BLOCK_VALUES, Block, Names, Packing, Read, layout, row_steps, sibling
-from torchgauge.weights.packings.numbers import is_readable, nibbles, numbers, stored
+from torchgauge.weights.packings.packing import (
+    BLOCK_VALUES,
+    Block,
+    Names,
+    Packing,
+    Read,
+    is_readable,
+    layout,
+    nibbles,
+    numbers,
+    row_steps,
+    sibling,
+    stored,
+)
 
 _KINDS = ("nf4", "fp4")
 _LEVELS_8BIT = 127

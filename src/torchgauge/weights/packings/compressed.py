@@ -12,8 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.weights.packings.layout import Block, Names, Packing, Read, layout, row_steps, sibling
-from torchgauge.weights.packings.numbers import is_readable, numbers, stored, unpack_words
+from torchgauge.weights.packings.packing import (
+    Block,
+    Names,
+    Packing,
+    Read,
+    is_readable,
+    layout,
+    numbers,
+    row_steps,
+    sibling,
+    stored,
+    unpack_words,
+)
 
 _BITS = (4, 8, 2)
 

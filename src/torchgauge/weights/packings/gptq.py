@@ -15,8 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.weights.packings.layout import Block, Names, Packing, Read, layout, row_steps, sibling
-from torchgauge.weights.packings.numbers import is_readable, numbers, stored, unit_words, unpack_words
+from torchgauge.weights.packings.packing import (
+    Block,
+    Names,
+    Packing,
+    Read,
+    is_readable,
+    layout,
+    numbers,
+    row_steps,
+    sibling,
+    stored,
+    unit_words,
+    unpack_words,
+)
 
 _BITS = (4, 8, 2, 3)
 _CONFIGURATIONS = ("quantize_config.json", "config.json")

@@ -12,8 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.weights.packings.layout import Block, Names, Packing, Read, layout, row_steps, sibling
-from torchgauge.weights.packings.numbers import E8M0, is_readable, numbers, stored, table
+from torchgauge.weights.packings.packing import (
+    E8M0,
+    Block,
+    Names,
+    Packing,
+    Read,
+    is_readable,
+    layout,
+    numbers,
+    row_steps,
+    sibling,
+    stored,
+    table,
+)
 
 _DTYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "int8")
 # DeepSeek's; the last block of a size that is no multiple of it is smaller.

@@ -13,8 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry
-from torchgauge.weights.packings.layout import Block, Names, Packing, Read, layout, row_steps, sibling
-from torchgauge.weights.packings.numbers import E2M1, E4M3, E8M0, is_readable, nibbles, numbers, stored, table
+from torchgauge.weights.packings.packing import (
+    E2M1,
+    E4M3,
+    E8M0,
+    Block,
+    Names,
+    Packing,
+    Read,
+    is_readable,
+    layout,
+    nibbles,
+    numbers,
+    row_steps,
+    sibling,
+    stored,
+    table,
+)
 
 _BITS = 4
 

@@ -26,7 +26,7 @@ from torchgauge.units import (
     format_value,
     format_watts,
 )
-from torchgauge.weights.whole.value_figures import quantization_of, removable
+from torchgauge.weights.value_figures import quantization_of, removable
 
 TEN = 10
 

@@ -15,7 +15,7 @@ from torchgauge.report.page.payload import part
 from torchgauge.report.weight_groups import by_dtype, by_role
 from torchgauge.report.weight_statistics import advice, places, summary_part
 from torchgauge.units import format_shape
-from torchgauge.weights.whole.value_figures import quantization_of, value_figures
+from torchgauge.weights.value_figures import quantization_of, value_figures
 
 FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
 GRANULARITIES = ("per_tensor", "per_channel", "group128")

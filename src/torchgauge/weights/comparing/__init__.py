@@ -1,1 +1,0 @@
-"""Two checkpoints side by side."""

@@ -1,1 +1,0 @@
-"""What is counted, and the figures that follow from the counts."""

@@ -1,0 +1,196 @@
+"""Counters and buffers of a thread, kept from piece to piece: all counters are 0 between two tallies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchgauge.weights.kernels import float32, float64
+from torchgauge.weights.kernels.counting import BYTE_TABLES, TABLES, count_bytes, count_halves, gather, gather_touched
+from torchgauge.weights.kernels.float32 import tally_singles
+from torchgauge.weights.kernels.float64 import GROUP_BITS, tally_doubles, tally_integers
+from torchgauge.weights.kernels.moments import fresh_state
+from torchgauge.weights.symbols import FLOAT32, FLOAT64, Symbol, symbol_of
+from torchgauge.weights.tally import Codes, Counts, Tally, empty, merge, of_patterns
+
+STAGE_BYTES = 1 << 20
+
+
+class Workspace:
+    def __init__(self) -> None:
+        self.tables = np.zeros((TABLES, 1 << 16), dtype=np.uint32)
+        self.byte_tables = np.zeros((BYTE_TABLES, 1 << 8), dtype=np.uint32)
+        self.codes = np.empty(1 << 16, dtype=np.uint32)
+        self.counts = np.empty(1 << 16, dtype=np.int64)
+        self.singles = np.empty(float32.BLOCK, dtype=np.float32)
+        self.busy = False
+
+    @cached_property
+    def wide(self) -> NDArray[np.uint32]:
+        return np.zeros(1 << float64.CODE_BITS, dtype=np.uint32)
+
+    @cached_property
+    def touched(self) -> NDArray[np.uint32]:
+        return np.zeros(1 << (float64.CODE_BITS - float64.GROUP_BITS), dtype=np.uint32)
+
+    @cached_property
+    def doubles(self) -> NDArray[np.float64]:
+        return np.empty(float64.BLOCK)
+
+    @cached_property
+    def stage(self) -> NDArray[np.uint8]:
+        return np.empty(STAGE_BYTES, dtype=np.uint8)
+
+
+_OF_THREAD = threading.local()
+
+
+@contextmanager
+def workspace() -> Iterator[Workspace]:
+    """The thread's own. One that an interrupted tally has left with counts in it is thrown away."""
+    own: Workspace | None = getattr(_OF_THREAD, "workspace", None)
+    if own is None or own.busy:
+        own = _OF_THREAD.workspace = Workspace()
+    own.busy = True
+    yield own
+    own.busy = False
+
+
+Bytes = NDArray[np.uint8]
+
+# Counters have 32 bits.
+MOST_BYTES = 1 << 30
+# Below this, gathering from several tables costs more than equal neighbours do.
+LITTLE_BYTES = 1 << 18
+
+
+def tally_bytes(buffer: Bytes, dtype: str, *, big_endian: bool = False, elements: int | None = None) -> Tally:
+    """The tally of a run of whole values of torch's type `dtype`, at any address. Threads may call it at once: most of
+    the time it does not hold the interpreter's lock. `elements`: of a packed type, where the last byte is not full."""
+    symbol = symbol_of(dtype)
+    parts = [buffer[start : start + MOST_BYTES] for start in range(0, len(buffer), MOST_BYTES)]
+    with workspace() as own:
+        whole = reduce(merge, (_tally(part, symbol, big_endian, own) for part in parts), empty(dtype))
+    return whole if elements is None else _without_padding(whole, symbol, buffer, elements)
+
+
+def _tally(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Workspace) -> Tally:
+    if symbol.pattern is not None:
+        return _tally_patterns(buffer, symbol, big_endian, own)
+    swapped = symbol.item_bits // 8 if big_endian else 1
+    state, special = fresh_state(), np.zeros(3, dtype=np.int64)
+    if symbol.name == FLOAT32.name:
+        tables = _tables(own, len(buffer))
+        for stage in _stages(buffer, own, swapped):
+            single, patterns, halves = stage.view(np.float32), stage.view(np.int32), stage.view(np.uint16)
+            tally_singles(single, patterns, halves, _words(stage), tables, state, special, own.singles)
+        codes, counts = _gathered(tables, own)
+    else:
+        for stage in _stages(buffer, own, swapped):
+            _tally_wide(stage, symbol, own, state, special)
+        codes, counts = _gathered_wide(own, len(buffer) * 8 // symbol.item_bits)
+    return _assemble(symbol, codes, counts, state, special)
+
+
+def _tally_wide(stage: Bytes, symbol: Symbol, own: Workspace, state: NDArray[Any], special: NDArray[Any]) -> None:
+    rest = (own.wide, own.touched, state, special, own.doubles, own.codes)
+    if symbol.name == FLOAT64.name:
+        tally_doubles(stage.view(np.float64), stage.view(np.int64), *rest)
+        return
+    numbers = stage.view(symbol.name)
+    wide = numbers.view(np.int64) if symbol.item_bits == 64 else numbers.astype(np.int64)
+    tally_integers(wide, symbol.name.startswith("int"), symbol.shift, *rest)
+
+
+def _tally_patterns(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Workspace) -> Tally:
+    tables = _tables(own, len(buffer)) if symbol.bits == 16 else own.byte_tables
+    for stage in _stages(buffer, own, 1):
+        if symbol.bits == 16:
+            count_halves(stage.view(np.uint16), _words(stage), tables)
+        else:
+            count_bytes(stage, _words(stage), tables)
+    codes, counts = _gathered(tables, own)
+    if symbol.bits == 16 and big_endian:
+        order = np.argsort(swapped := codes.astype(np.uint16).byteswap().astype(np.uint32))
+        codes, counts = swapped[order], counts[order]
+    elif symbol.bits < 8:
+        codes, counts = _unpacked(codes, counts, symbol.bits)
+    return of_patterns(symbol, codes, counts)
+
+
+def _unpacked(codes: Codes, counts: Counts, bits: int) -> tuple[Codes, Counts]:
+    """The codes in counted bytes."""
+    each = np.zeros(1 << bits, dtype=np.int64)
+    for shift in range(0, 8, bits):
+        np.add.at(each, (codes >> shift) & ((1 << bits) - 1), counts)
+    found = np.flatnonzero(each)
+    return found.astype(np.uint32), each[found]
+
+
+def _without_padding(tally: Tally, symbol: Symbol, buffer: Bytes, elements: int) -> Tally:
+    surplus = tally.count - elements
+    if not surplus or symbol.pattern is None:
+        return tally
+    per_byte = 8 // symbol.bits
+    counts = tally.counts.copy()
+    for place in range(per_byte - surplus, per_byte):
+        code = (int(buffer[-1]) >> (place * symbol.bits)) & ((1 << symbol.bits) - 1)
+        counts[np.searchsorted(tally.codes, code)] -= 1
+    return of_patterns(symbol, tally.codes[counts > 0], counts[counts > 0])
+
+
+def _assemble(symbol: Symbol, codes: Codes, counts: Counts, state: NDArray[Any], special: NDArray[Any]) -> Tally:
+    nan, inf, zeros = (int(number) for number in special)
+    _, mean, m2, m3, m4, l1, minimum, maximum, exponent = state.tolist()
+    return Tally(
+        symbol.name, int(counts.sum()), nan, inf, zeros, _subnormal(symbol, codes, counts, zeros), minimum, maximum,
+        mean, m2, m3, m4, l1, codes, counts, int(exponent),
+    )  # fmt: skip
+
+
+def _subnormal(symbol: Symbol, codes: Codes, counts: Counts, zeros: int) -> int:
+    """A float with exponent 0 is subnormal or zero."""
+    if symbol.name not in (FLOAT32.name, FLOAT64.name):
+        return 0
+    exponent = 0x7F80 if symbol.name == FLOAT32.name else 0x7FF00
+    return int(counts[(codes & np.uint32(exponent)) == 0].sum()) - zeros
+
+
+def _stages(buffer: Bytes, own: Workspace, item_bytes: int) -> Iterator[Bytes]:
+    """The buffer itself where kernels can read it, else part by part in a copy: aligned, and its items turned round."""
+    if item_bytes == 1 and buffer.ctypes.data % 8 == 0 and buffer.flags.c_contiguous:
+        yield buffer
+        return
+    for start in range(0, len(buffer), STAGE_BYTES):
+        part = buffer[start : start + STAGE_BYTES]
+        stage = own.stage[: len(part)]
+        stage[:] = part
+        if item_bytes > 1:
+            stage.view(f"u{item_bytes}").byteswap(inplace=True)
+        yield stage
+
+
+def _words(stage: Bytes) -> NDArray[np.uint64]:
+    return stage[: len(stage) // 8 * 8].view(np.uint64)
+
+
+def _tables(own: Workspace, nbytes: int) -> NDArray[np.uint32]:
+    return own.tables[: 1 if nbytes < LITTLE_BYTES else TABLES]
+
+
+def _gathered(tables: NDArray[np.uint32], own: Workspace) -> tuple[Codes, Counts]:
+    found = gather(tables, own.codes, own.counts)
+    return own.codes[:found].copy(), own.counts[:found].copy()
+
+
+def _gathered_wide(own: Workspace, items: int) -> tuple[Codes, Counts]:
+    room = min(items, 1 << float64.CODE_BITS)
+    codes, counts = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.int64)
+    found = gather_touched(own.wide, own.touched, GROUP_BITS, codes, counts)
+    return codes[:found].copy(), counts[:found].copy()

@@ -1,1 +1,0 @@
-"""Every tensor of a checkpoint, read once: plan, tally, derive, collect."""

@@ -1,1 +1,0 @@
-"""From a checkpoint to the bytes of its tensors: pieces to tally, rows to examine."""

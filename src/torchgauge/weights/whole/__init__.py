@@ -1,1 +1,0 @@
-"""Figures of all weights together, and tensors that stand apart."""
