@@ -60,9 +60,7 @@ def _is_valueless(model: nn.Module) -> bool:
 
 
 def _script(model: ScriptModule, path: str) -> nn.Module:
-    """Those of large archives were read without their values."""
-    if not _is_valueless(model):
-        return model
+    """The tensors of the model that was analysed are mapped from the file; here they are in memory."""
     _require_room(model)
     return load_torchscript(path, values=True)
 

@@ -18,10 +18,9 @@ from torchgauge.source.allowed_ops import mark_foreign, require_allowed
 from torchgauge.source.archive_records import ArchiveRecords, first_line
 from torchgauge.source.torchscript.attributes import require_few_objects
 from torchgauge.source.torchscript.code import require_harmless_reading, scan_code, scan_pickle
+from torchgauge.source.torchscript.mapped import import_mapped
 
 SOURCE_LIMIT = 64 << 20
-# Up to this size tensors are read, because traces keep numbers in them; of a larger archive only their shapes.
-VALUES_LIMIT = 2 << 30
 
 _ZIP = b"PK\x03\x04"
 
@@ -29,16 +28,19 @@ _ZIP = b"PK\x03\x04"
 def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.ScriptModule:
     """The script module of an archive. Raises `FormatError` where its code is not harmless or cannot be read.
 
-    `values` reads its tensors whatever their size.
+    `values` reads its tensors into memory, to be run; else they are mapped from the file and must not be written to.
     """
     name = str(path)
-    _scan(name)
-    device = "cpu" if values or Path(path).stat().st_size <= VALUES_LIMIT else "meta"
+    contents = _scan(name)
     unit = torch._C.CompilationUnit()
     with torch.random.fork_rng(devices=[]):
         try:
             # As `torch.jit.load` does, which keeps the unit of all functions to itself.
-            script = torch._C.import_ir_module(unit, name, torch.device(device), {}, False)  # type: ignore[call-arg]
+            script = (
+                torch._C.import_ir_module(unit, name, torch.device("cpu"), {}, False)  # type: ignore[call-arg]
+                if values
+                else import_mapped(unit, name, contents)
+            )
             _check_graphs(unit, name)
             module = wrap_cpp_module(script)
         except (RuntimeError, ValueError) as error:
@@ -47,23 +49,31 @@ def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.Scr
     return module
 
 
-def _scan(name: str) -> None:
+def _scan(name: str) -> dict[str, bytes]:
+    """The records of code, the pickles and the versions, after a look at what they would do."""
     records = _open(name)
     # An older layout keeps its code elsewhere.
     if any(record.lower() == "model.json" for record in records.names):
         raise FormatError(f"'{name}' is a TorchScript archive of before torch 1.3, which is not read")
-    sources = [record for record in records.names if record.lower().endswith(".py")]
-    if not sources:
-        raise FormatError(f"'{name}' holds no TorchScript code")
+    contents: dict[str, bytes] = {}
     special: frozenset[str] = frozenset()
-    for record in sources:
-        special |= scan_code(records.read(record, SOURCE_LIMIT), f"'{name}' ({record})")
-    require_harmless_reading(special, f"'{name}'")
     for record in records.names:
-        if record.lower().endswith(".pkl") and not record.startswith("extra/"):
+        lowered = record.lower()
+        if lowered.endswith(".py"):
+            contents[record] = records.read(record, SOURCE_LIMIT)
+            special |= scan_code(contents[record], f"'{name}' ({record})")
+        elif lowered.endswith(".pkl") and not record.startswith("extra/"):
             content = records.read(record, SOURCE_LIMIT)
             scan_pickle(content, f"'{name}' ({record})")
             require_few_objects(in_memory(content, name, f"'{name}' ({record})"))
+            if lowered in ("data.pkl", "constants.pkl"):
+                contents[lowered] = content
+        elif lowered in ("version", "byteorder", ".data/version") or lowered.endswith(".debug_pkl"):
+            contents[record] = records.read(record, SOURCE_LIMIT)
+    if not any(record.lower().endswith(".py") for record in contents):
+        raise FormatError(f"'{name}' holds no TorchScript code")
+    require_harmless_reading(special, f"'{name}'")
+    return contents
 
 
 def _open(name: str) -> ArchiveRecords:
