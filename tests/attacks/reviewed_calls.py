@@ -368,11 +368,13 @@ REVIEWED: dict[str, dict[str, str]] = {
         "Path(text.replace('.', '/') + '.py')": USER,
     },
     "source/torchscript/archive.py": {
-        "Path(path)": USER,
         "open(name, 'rb')": USER,
     },
     "source/torchscript/lowering.py": {
         "torch._C._jit_pass_inline": SCANNED,
+    },
+    "source/torchscript/mapped.py": {
+        "torch._C.PyTorchFileReader": SCANNED,
     },
     "source/torchscript/nodes.py": {
         "torch._C.parse_schema": REGISTRY,
