@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
-import sympy  # noqa: F401 - adds a filter of warnings, whichever test first makes torch import it
+import sympy  # type: ignore[import-untyped]  # noqa: F401 - it adds a filter of warnings when torch first needs it
 import torch
 from torch import nn
 from torch._subclasses import FakeTensor
