@@ -153,6 +153,7 @@ def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     if isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
         return (id(tensor), "uninitialised")
     has_content = not tensor.is_meta and not isinstance(tensor, FakeTensor)
-    dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
+    local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+    dense = local if local.layout is torch.strided else local.to_dense()
     content = b"" if not has_content else dense.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
     return (id(tensor), content, tensor.device, tensor.dtype, tensor.requires_grad, id(tensor.grad), dense.stride())

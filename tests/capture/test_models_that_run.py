@@ -133,6 +133,117 @@ def test_what_a_parameter_carries_is_there() -> None:
     assert macs_and_mode(Dense(), torch.ones(2, 4)) == (32, "fake")
 
 
+def test_a_parameter_with_an_object_of_scales_and_functions_of_its_own() -> None:
+    """As bitsandbytes' `Params4bit`: packed bytes, a state with the scales, `__torch_function__`."""
+
+    class State:
+        def __init__(self, scales: Tensor, shape: tuple[int, int]) -> None:
+            self.scales, self.shape, self.nested = scales, shape, {"offset": torch.zeros(1)}
+
+    class Packed(nn.Parameter):
+        state: State
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+
+    class Dense(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.Tensor._make_subclass(Packed, torch.ones(8, 1, dtype=torch.uint8), False)
+            self.weight.state = State(torch.ones(4), (4, 4))
+            self.bias = nn.Parameter(torch.zeros(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            state = self.weight.state
+            self.bias.data = self.bias.data.to(x.dtype)
+            halves = torch.cat([self.weight & 15, self.weight >> 4]).reshape(state.shape)
+            weight = halves.to(x.dtype) * state.scales.to(x.dtype) + state.nested["offset"].to(x.dtype)
+            return torch.nn.functional.linear(x, weight, self.bias)
+
+    model = Dense()
+    assert macs_and_mode(model, torch.ones(2, 4, dtype=torch.bfloat16)) == (32, "fake")
+    assert model.bias.dtype == torch.float32
+    assert type(model.weight.state.scales) is Tensor
+
+
+@pytest.mark.parametrize("mode", ["inference", "train"])
+def test_what_a_parameter_carries_is_left_alone_by_a_real_run(mode: Any) -> None:
+    class Carrier(nn.Parameter):
+        scales: Tensor | None
+
+    class Takes(nn.Module):
+        """As `Linear8bitLt`, which takes the scales from its weight in its first forward."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = Carrier(torch.ones(4, 4))
+            self.weight.scales = torch.ones(4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert isinstance(self.weight, Carrier)
+            assert self.weight.scales is not None
+            scales, self.weight.scales = self.weight.scales, None
+            return x @ self.weight * scales if x.sum() > 0 else x
+
+    model = Takes()
+    found = tg.analyze(model, inputs=torch.ones(2, 4), mode=mode)
+    assert found.capture.run.mode == "real"
+    assert model.weight.scales is not None
+    assert torch.equal(model.weight, torch.ones(4, 4))
+
+
+def test_a_parameter_that_is_replaced_in_the_forward_has_its_new_shape_and_type() -> None:
+    class Grows(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            self.layer.weight.data = torch.zeros(8, 4, dtype=torch.bfloat16)
+            assert self.layer.weight.shape == (8, 4)
+            return x.to(torch.bfloat16) @ self.layer.weight.T
+
+    model = Grows()
+    assert macs_and_mode(model, torch.ones(3, 4)) == (3 * 32, "fake")
+    assert model.layer.weight.shape == (4, 4)
+
+
+def test_a_weight_that_is_made_of_several_tensors_answers_itself() -> None:
+    class Scaled(Tensor):
+        """As the quantized weights of torchao: integers and scales that look like one tensor of floats."""
+
+        @staticmethod
+        def __new__(cls, integers: Tensor, scales: Tensor) -> Scaled:
+            made: Scaled = torch.Tensor._make_wrapper_subclass(cls, integers.shape, dtype=scales.dtype)
+            return made
+
+        def __init__(self, integers: Tensor, scales: Tensor) -> None:
+            self.integers, self.scales = integers, scales
+
+        def __tensor_flatten__(self) -> tuple[list[str], None]:
+            return ["integers", "scales"], None
+
+        @staticmethod
+        def __tensor_unflatten__(inner: dict[str, Tensor], context: None, size: Any, stride: Any) -> Scaled:
+            return Scaled(inner["integers"], inner["scales"])
+
+        __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+        @classmethod
+        def __torch_dispatch__(  # type: ignore[override]
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is torch.ops.aten.detach.default:
+                return Scaled(args[0].integers, args[0].scales)
+            restored = [a.integers * a.scales if isinstance(a, Scaled) else a for a in args]
+            return func(*restored, **(kwargs or {}))
+
+    model = nn.Linear(4, 4, bias=False)
+    model.weight = nn.Parameter(Scaled(torch.ones(4, 4, dtype=torch.int8), torch.ones(4, 1)), requires_grad=False)
+    found = tg.analyze(model, inputs=torch.ones(2, 4))
+    assert (found.totals.macs, found.totals.params, found.capture.run.mode) == (32, 16, "fake")
+    assert [op.op for op in found.ops if op.flops] == ["aten::mul", "aten::mm"]
+    assert isinstance(model.weight, Scaled)
+
+
 def test_training_with_cudnn_has_a_buffer_of_weights_for_its_backward() -> None:
     """The op itself: a torch without CUDA cannot build the graph around it."""
     run = FakeRun(Recorder(ModulePaths(nn.Module())), torch.device("cpu"))

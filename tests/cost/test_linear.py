@@ -56,3 +56,14 @@ def test_bilinear_contracts_with_one_input_and_then_the_other() -> None:
         sumdim=[2, 3],
     )
     assert kernel.macs == direct.macs
+
+
+def test_bitsandbytes_products_are_counted() -> None:
+    x, packed = spec(6, 64), spec(4096, 1, dtype="uint8")
+    four = cost("bitsandbytes::gemm_4bit", spec(6, 128), A=x, B=packed, shapeB=[128, 64], bias=spec(128))
+    assert (four.macs, four.flops) == (6 * 64 * 128, 2 * 6 * 64 * 128 + 64 * 128 + 6 * 128)
+    rows, columns = spec(6, 64, dtype="int8"), spec(128, 64, dtype="int8")
+    eight = cost("bitsandbytes::int8_scaled_mm", spec(6, 128, dtype="float16"), A=rows, B=columns)
+    assert (eight.macs, eight.flops) == (6 * 64 * 128, 2 * 6 * 128)
+    plain = cost("bitsandbytes::int8_linear_matmul", spec(6, 128, dtype="int32"), A=rows, B=columns)
+    assert (plain.macs, plain.flops) == (6 * 64 * 128, 0)

@@ -6,10 +6,11 @@ look at their masks and positions, so those are computed for real beside the gho
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchgauge.capture import values
 from torchgauge.capture.ghost import Census, Ghost, Ledger, Spec, Storage, make_ghost
@@ -20,6 +21,7 @@ from torchgauge.capture.plan import Output, Plan, Planner, is_shareable, shared_
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices
 from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.structure import tensors_in
 from torchgauge.capture.twin import Copier
 from torchgauge.facts import Allocation
 from torchgauge.source.pieces import count_pieces, takes_apart
@@ -39,6 +41,7 @@ _INDEXING = frozenset(
 )
 # Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
 _MOST_LENT_BYTES = 64 << 20
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 class _Id(int):
@@ -63,7 +66,7 @@ class FakeRun(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         if device.type == "cuda" and not torch.cuda.is_available():
             # As torch's own fake mode does: else making a tensor there starts the driver before any mode is asked.
-            self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+            self._mode_key = _FAKE
             ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
             if ensure is not None:  # torch 2.6 does without
                 ensure()
@@ -86,6 +89,8 @@ class FakeRun(TorchDispatchMode):
         found = self._adopted.get(id(tensor))
         if found is not None:
             return found[1]
+        if is_wrapper(tensor):
+            return self._wrap(tensor, lambda inner: self.adopt(inner, name=name))
         spec = self._spec(tensor, dtype)
         ghost = make_ghost(spec, Storage(spec.nbytes, self._held, name))
         self._know(ghost, values.constant(self.knowledge, tensor, floats=not name))
@@ -108,11 +113,18 @@ class FakeRun(TorchDispatchMode):
         found = self._adopted.get(id(tensor))
         if found is not None:
             return found[1]
+        if is_wrapper(tensor):
+            return self._wrap(tensor, self.admit)
         spec = self._spec(tensor, dtype)
         ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger))
         self._know(ghost, values.constant(self.knowledge, tensor, floats=False))
         self._adopted[id(tensor)] = (tensor, ghost)
         return ghost
+
+    def _wrap(self, tensor: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+        twin = rewrapped(tensor, change)
+        self._adopted[id(tensor)] = (tensor, twin)
+        return twin
 
     def lend(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor whose memory the model may have for that of one that is no ghost: a copy, the same every time."""
@@ -133,17 +145,19 @@ class FakeRun(TorchDispatchMode):
 
     def mark(self, tensor: Any, origin: int) -> int:
         """Let `origin` stand for an input among the producers of what reads it; one that it has already is kept."""
-        if tensor.storage_.writer is None:
-            tensor.storage_.writer = origin
-        return int(tensor.storage_.writer)
+        for ghost in ghosts_of(tensor):
+            if ghost.storage_.writer is None:
+                ghost.storage_.writer = origin
+            origin = int(ghost.storage_.writer)
+        return origin
 
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The op that last wrote the memory of a tensor."""
-        return tensor.storage_.writer if isinstance(tensor, Ghost) else None
+        return next((ghost.storage_.writer for ghost in ghosts_of(tensor)), None)
 
     def storage_of(self, tensor: torch.Tensor) -> tuple[int, Allocation]:
         """A number for the storage of a tensor, and its allocation."""
-        storage = self.adopt(tensor).storage_ if not isinstance(tensor, Ghost) else tensor.storage_
+        storage = next((ghost.storage_ for ghost in ghosts_of(tensor)), None) or self.adopt(tensor).storage_
         return id(storage), (storage.born, storage.nbytes)
 
     def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
@@ -156,6 +170,8 @@ class FakeRun(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch._C._get_dispatch_mode(_FAKE) is not None:
+            return func(*args, **kwargs)  # torch itself asks for the shape of a result, as DTensor does
         tensors: list[Ghost] = []
         key: list[Any] = [func]
         try:
@@ -167,6 +183,8 @@ class FakeRun(TorchDispatchMode):
         except _Stranger:
             if func is torch.ops.aten.lift_fresh.default:
                 return self._lift(args[0])
+            if any(map(is_wrapper, tensors_in((args, kwargs)))):
+                return NotImplemented  # it answers itself, by ops on the ghosts that it is made of
             args, kwargs = self._adopt_all(args), self._adopt_all(kwargs)
             return self.__torch_dispatch__(func, types, args, kwargs)
         if len(tensors) > 1:
@@ -305,6 +323,33 @@ class FakeRun(TorchDispatchMode):
         if isinstance(value, list | tuple):
             return type(value)(self._adopt_all(item) for item in value)
         return value
+
+
+def is_wrapper(tensor: Any) -> bool:
+    """Whether a tensor is made of others and answers ops itself; nested ones need a real run."""
+    if type(tensor) is Ghost or not isinstance(tensor, torch.Tensor) or tensor.is_nested:
+        return False
+    return bool(is_traceable_wrapper_subclass(tensor))
+
+
+def rewrapped(tensor: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """A tensor that is made of others (`DTensor`, the quantized ones of torchao) over what `change` makes of those."""
+    names, context = tensor.__tensor_flatten__()
+    parts = {name: getattr(tensor, name) for name in names}  # a DTensor names its mesh too
+    inner = {name: change(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
+    twin = type(tensor).__tensor_unflatten__(inner, context, tensor.shape, tensor.stride())
+    if isinstance(tensor, torch.nn.Parameter):
+        twin._is_param = True
+    return twin if twin.grad_fn is not None else twin.requires_grad_(tensor.requires_grad)
+
+
+def ghosts_of(tensor: Any) -> Iterator[Ghost]:
+    """The tensor itself, or the ghosts that it is made of."""
+    if type(tensor) is Ghost:
+        yield tensor
+    elif is_wrapper(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from ghosts_of(getattr(tensor, name))
 
 
 def _read(items: Any, key: list[Any], tensors: list[Ghost]) -> None:

@@ -157,6 +157,18 @@ class Ghost(torch.Tensor):
             raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'")
         return found.__get__(self, kind) if hasattr(found, "__get__") else found
 
+    @property
+    def data(self) -> torch.Tensor:
+        return torch._C.TensorBase.data.__get__(self)  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, other: torch.Tensor) -> None:
+        """The tensor becomes another one: `layer.weight.data = layer.weight.data.half()`."""
+        if type(other) is not Ghost:
+            raise DataDependent("data")
+        torch._C.TensorBase.data.__set__(self, other)  # type: ignore[attr-defined]
+        self.spec, self.storage_, self.value = other.spec, other.storage_, other.value
+
     def __format__(self, format_spec: str) -> str:
         # As a tensor of one element does: `f"expert_{index}"` names a module.
         return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)

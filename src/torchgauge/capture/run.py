@@ -17,7 +17,7 @@ from torchgauge.capture.assemble import module_records, param_records
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import call_model, let_go
-from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.fake import FakeRun, is_wrapper, rewrapped
 from torchgauge.capture.ghost import Storage, make_ghost
 from torchgauge.capture.given import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
@@ -26,14 +26,15 @@ from torchgauge.capture.memory_access import memory_lent
 from torchgauge.capture.misfit import Misfit, fitting_input, shape_text
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.real import RealRun
-from torchgauge.capture.recorder import Recorder, spec_of_real
+from torchgauge.capture.recorder import Recorder, describe_value, spec_of_real
+from torchgauge.capture.sharded import is_split
 from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.supported import unsupported
 from torchgauge.capture.surroundings import no_collections, prepared, undisturbed
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import MakeOptimizer, train_step
-from torchgauge.capture.twin import Copier, TensorCopies
+from torchgauge.capture.twin import Copier, TensorCopies, sharing_memory
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory
 from torchgauge.source import Candidate
@@ -153,6 +154,8 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
 def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
     if any(map(is_foreign, model.modules())):
         return "a model from a file is not run for real by an analysis"
+    if is_split(model):
+        return "its parameters are split over several processes: analyze it before fully_shard"
     given: list[torch.Tensor] = []
     map_tensors((candidate.args, candidate.kwargs), given.append)
     if any(tensor.is_meta and not tensor.dtype.is_floating_point for tensor in given):
@@ -164,7 +167,7 @@ def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
 
 
 def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | None:
-    if any(map(is_foreign, model.modules())):
+    if any(map(is_foreign, model.modules())) or is_split(model):
         return None
     if not any(parameter.is_meta for parameter in model.parameters()):
         return model
@@ -194,10 +197,12 @@ def _on_ghosts(
         paths = ModulePaths(twin)
         is_file = any(map(is_foreign, model.modules()))
         recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
+        for remark in copier.remarks:
+            recorder.warn(remark)
         run = FakeRun(recorder, request.device, assume=assume, strict=candidate.has_values)
         leftovers.watch(run, copier.code)
         swap_tensors(paths, run, request.dtype)
-        params = param_records(paths, lambda tensor: run.adopt(tensor).spec.record)
+        params = param_records(paths, lambda tensor: describe_value(run.adopt(tensor)))
         admit = Copier(lambda tensor: run.admit(tensor, dtype=request.dtype))
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
@@ -217,11 +222,13 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
     # A training step writes to every parameter and its gradient, so there the twin has tensors of its own.
-    copier = Copier(TensorCopies().copy if request.train else None)
+    copier = Copier(TensorCopies().copy if request.train else sharing_memory)
     with prepared(model, train=request.train, copier=copier) as twin:
         paths = ModulePaths(twin)
         params = param_records(paths, spec_of_real)
         recorder = Recorder(paths, train=request.train, original_of=copier.original_of)
+        for remark in copier.remarks:
+            recorder.warn(remark)
         run = RealRun(recorder, paths)
         admit = Copier(lambda tensor: run.admit(materialise(tensor, request.device, request.dtype)))
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
@@ -273,6 +280,9 @@ def _warnings(recorder: Recorder, step: StepMemory | None) -> tuple[str, ...]:
 
 
 def _ghost_like(run: FakeRun, root: Any) -> torch.Tensor:
+    if is_wrapper(root):
+        like: torch.Tensor = rewrapped(root, partial(_ghost_like, run))
+        return like
     return make_ghost(root.spec, Storage(root.spec.nbytes, run.recorder.ledger, born=len(run.recorder.ops)))
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.process_state import process_state_kept
+from torchgauge.capture.sharded import gather_parameters
 from torchgauge.capture.twin import Copier, in_mode
 from torchgauge.errors import InputError, TorchgaugeError
 
@@ -31,6 +32,7 @@ def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Mo
         stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
         stack.enter_context(_eager())
         twin = copier.copy(model)
+        gather_parameters(model, copier)
         stack.enter_context(in_mode(twin, train=train))
         yield twin
 

@@ -57,6 +57,7 @@ class Copier:
         self._copies: dict[int, Any] = {}
         self._originals: dict[int, Any] = {}  # by the id of the copy; keeps them, so that an id stays theirs
         self._objects = 0
+        self.remarks: list[str] = []  # what is different about the copy of a model
         self.code: set[Any] = set()  # classes of modules, and functions that they hold
 
     def original_of(self, duplicate: Any) -> Any:
@@ -70,7 +71,7 @@ class Copier:
         if found is not None:
             return found
         if isinstance(value, torch.Tensor):
-            return value if self._tensor is None else self._note(value, self._tensor(value))
+            return value if self._tensor is None else self._copy_tensor(value, self._tensor)
         if isinstance(value, nn.Module):
             return self._modules(value)
         if isinstance(value, _CONTAINERS):
@@ -95,6 +96,13 @@ class Copier:
     def _note(self, original: Any, duplicate: Any) -> Any:
         self._copies[id(original)] = duplicate
         self._originals[id(duplicate)] = original
+        return duplicate
+
+    def _copy_tensor(self, value: torch.Tensor, change: Change) -> Any:
+        duplicate = self._note(value, change(value))
+        if duplicate is not value and vars(value):  # a quantized weight carries its scales
+            own = vars(duplicate)
+            own.update({name: self.copy(item) for name, item in vars(value).items() if name not in own})
         return duplicate
 
     def _modules(self, root: nn.Module) -> Any:
@@ -230,9 +238,21 @@ class TensorCopies:
             with torch.no_grad():
                 duplicate = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
                 duplicate.set_(self._storages[key], tensor.storage_offset(), tensor.shape, tensor.stride())
-        if isinstance(tensor, nn.Parameter):
-            return nn.Parameter(duplicate, requires_grad=tensor.requires_grad)
-        return duplicate.requires_grad_(tensor.requires_grad)
+        return _of_same_class(duplicate, tensor)
+
+
+def sharing_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Another tensor over the same memory for one that carries attributes, which a forward may change."""
+    if not vars(tensor) or is_subclass(tensor) or tensor.layout is not torch.strided:
+        return tensor
+    return _of_same_class(tensor.detach(), tensor)
+
+
+def _of_same_class(duplicate: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    if is_subclass(tensor):
+        is_parameter = isinstance(tensor, nn.Parameter)
+        return nn.Parameter(duplicate, tensor.requires_grad) if is_parameter else duplicate
+    return torch.Tensor._make_subclass(type(tensor), duplicate.detach(), tensor.requires_grad)
 
 
 _EMPTY_CELL = types.CellType()

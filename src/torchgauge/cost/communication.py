@@ -30,7 +30,8 @@ def collective(call: Call) -> Work:
 
 
 @formula(
-    "_c10d_functional::wait_tensor", "c10d::barrier", "c10d::monitored_barrier_", category="communication", status=FREE
-)
+    "_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd", "c10d::barrier",
+    "c10d::monitored_barrier_", category="communication", status=FREE,
+)  # fmt: skip
 def wait(call: Call) -> Work:
     return Work(flops=0, bytes_read=0, bytes_written=0)

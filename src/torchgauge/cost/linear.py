@@ -44,6 +44,26 @@ def int4_weight_linear(call: Call) -> Work:
     return products(call, _linear_macs(call), 2 * weights)
 
 
+@formula("bitsandbytes::gemm_4bit", "bitsandbytes::gemv_4bit", category="matmul")
+def bitsandbytes_4bit_linear(call: Call) -> Work:
+    """A weight is looked up in a table of 16 and scaled by its block."""
+    given, (outputs, features) = call["A"], call["shapeB"]
+    bias = call.out.numel if call.get("bias") is not None else 0
+    return products(call, given.numel * outputs, outputs * features + bias)
+
+
+@formula(
+    "bitsandbytes::int8_linear_matmul", "bitsandbytes::int8_scaled_mm", "bitsandbytes::int8_mixed_scaled_mm",
+    category="matmul",
+)  # fmt: skip
+def bitsandbytes_int8_linear(call: Call) -> Work:
+    """Integer products; `scaled` ones are multiplied by the scales of their row and column."""
+    macs = call["A"].numel * argument(call, "B", "CB").shape[0]
+    bias = call.get("bias") is not None
+    out = call.out if call.outputs else call["out"]
+    return Work(macs, flops=(2 + bias) * out.numel if out.is_floating else 0)
+
+
 @formula("aten::_sparse_semi_structured_linear", category="matmul")
 def semi_structured_linear(call: Call) -> Work:
     # Half of the weights are stored; the others are known zeros that nothing multiplies.

@@ -52,10 +52,11 @@ per_input(
 
 @formula(
     "quantized_decomposed::quantize_per_tensor", "quantized_decomposed::quantize_per_channel",
-    "quantized_decomposed::quantize_per_token", category="elementwise",
+    "quantized_decomposed::quantize_per_token", "bitsandbytes::quantize_4bit", "bitsandbytes::quantize_blockwise",
+    "bitsandbytes::int8_vectorwise_quant", "bitsandbytes::int8_double_quant", category="elementwise",
 )  # fmt: skip
 def quantize(call: Call) -> Work:
-    return arithmetic(call, QUANTIZE_FLOPS * call.out.numel)
+    return arithmetic(call, QUANTIZE_FLOPS * call.first.numel)
 
 
 @formula(
@@ -64,6 +65,17 @@ def quantize(call: Call) -> Work:
 )  # fmt: skip
 def dequantize(call: Call) -> Work:
     return arithmetic(call, DEQUANTIZE_FLOPS * call.out.numel)
+
+
+@formula(
+    "bitsandbytes::dequantize_4bit", "bitsandbytes::dequantize_blockwise", "bitsandbytes::int8_vectorwise_dequant",
+    "bitsandbytes::int8_mm_dequant", category="elementwise",
+)  # fmt: skip
+def bitsandbytes_dequantize(call: Call) -> Work:
+    """A table or an integer, times a scale; the result of a product has two scales and perhaps a bias."""
+    out = call.out if call.outputs else call["out"]
+    rate = 2 + (call.get("bias") is not None) if call.op.endswith("mm_dequant") else 1
+    return arithmetic(call, rate * out.numel)
 
 
 @formula(

@@ -1,0 +1,126 @@
+"""Modules that `fully_shard` (FSDP2) has split over processes: a twin of them with whole parameters.
+
+FSDP2's hooks gather a module's parameters before its forward and write to the modules that they were registered for,
+which are the user's. The twin has the whole parameters from the start and none of these hooks, so an analysis needs no
+other process and talks to none; it shows the work of the whole model, without the communication.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.capture.twin import Copier
+
+_STATE = "torch.distributed.fsdp._fully_shard._fsdp_state"
+_REMARK = "fully_shard: analysed as one process with whole parameters; the communication is not counted"
+
+
+def gather_parameters(model: nn.Module, copier: Copier) -> None:
+    """Make the twin of `model` run without FSDP2. What FSDP2 casts, the twin casts too."""
+    if _STATE not in sys.modules:  # nobody has called fully_shard
+        return
+    from torch.distributed.fsdp import FSDPModule
+
+    sharded: dict[int, tuple[Any, list[nn.Module]]] = {}
+    for module in list(model.modules()):
+        for state in _states_of(module):
+            sharded.setdefault(id(state), (state, []))[1].append(module)
+    for state, modules in sharded.values():
+        places: list[tuple[dict[str, Any], str]] = []
+        for shard in _shards_of(state):
+            whole, info = _whole(shard, copier), shard._module_info
+            owners = zip((info.module, *info.shared_modules), (info.param_name, *info.shared_param_names), strict=True)
+            places += [(copier.copy(owner)._parameters, name) for owner, name in owners]
+            for registry, name in places[-1 - len(info.shared_modules) :]:
+                registry[name] = whole
+        for module in modules:
+            twin = copier.copy(module)
+            twin.__class__ = next(kind for kind in type(twin).__mro__ if not issubclass(kind, FSDPModule))
+            _replace_hooks(twin, state, places)
+    if sharded:
+        copier.remarks.append(_REMARK)
+
+
+def is_split(model: nn.Module) -> bool:
+    """Whether other processes have parts of the parameters."""
+    if _STATE not in sys.modules:
+        return False
+    return any(
+        _is_split(shard) for module in model.modules() for state in _states_of(module) for shard in _shards_of(state)
+    )
+
+
+def _is_split(shard: Any) -> bool:
+    return bool(shard.sharded_param._local_tensor.numel() != prod(shard._orig_size))
+
+
+def _states_of(module: nn.Module) -> Iterator[Any]:
+    kind = sys.modules[_STATE].FSDPState
+    for hook in module._forward_pre_hooks.values():
+        owner = _owner(hook)
+        if isinstance(owner, kind):
+            yield owner
+
+
+def _owner(hook: Any) -> Any:
+    """What a hook is a method of; hooks of several modules are wrapped in functions."""
+    if not hasattr(hook, "__self__"):
+        hook = inspect.unwrap(hook, stop=lambda inner: hasattr(inner, "__self__"))
+    return getattr(hook, "__self__", None)
+
+
+def _shards_of(state: Any) -> Iterator[Any]:
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # torch before 2.11 has one
+        groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
+    for group in groups:
+        yield from group.fsdp_params
+
+
+def _whole(shard: Any, copier: Copier) -> nn.Parameter:
+    """The parameter as the forward sees it: real where this process has all of it, on meta where others have parts."""
+    local = shard.sharded_param._local_tensor
+    if not _is_split(shard):
+        whole = copier.copy(local).detach().view(shard._orig_size)
+    else:
+        whole = torch.empty(shard._orig_size, dtype=local.dtype, device="meta")
+    # Of one that is tensor parallel besides; torch before 2.10 calls it `_tp_spec`.
+    spec = getattr(shard, "_unsharded_dtensor_spec", None) or getattr(shard, "_tp_spec", None)
+    if spec is not None:
+        from torch.distributed.tensor import DTensor
+
+        whole = DTensor(whole, spec, requires_grad=False)
+    return nn.Parameter(whole, requires_grad=shard.sharded_param.requires_grad)
+
+
+def _replace_hooks(twin: nn.Module, state: Any, places: list[tuple[dict[str, Any], str]]) -> None:
+    for hooks in (twin._forward_pre_hooks, twin._forward_hooks):
+        for key, hook in list(hooks.items()):
+            if _owner(hook) is state:
+                del hooks[key]
+    policy = state._mp_policy
+    if policy.param_dtype is None and policy.output_dtype is None:
+        return
+    kept: list[Any] = []
+
+    def cast(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if policy.param_dtype is not None:
+            kept[:] = [registry[name] for registry, name in places]
+            for (registry, name), tensor in zip(places, kept, strict=True):
+                registry[name] = tensor.to(policy.param_dtype) if tensor.dtype.is_floating_point else tensor
+        return state._cast_forward_inputs(args, kwargs)
+
+    def cast_back(module: nn.Module, args: Any, output: Any) -> Any:
+        for (registry, name), tensor in zip(places, kept, strict=False):
+            registry[name] = tensor
+        return state._cast_output_dtype(output)
+
+    twin.register_forward_pre_hook(cast, prepend=True, with_kwargs=True)
+    twin.register_forward_hook(cast_back)
