@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
+import sys
 import time
 from contextlib import redirect_stdout
 from functools import partial
@@ -15,6 +17,7 @@ from torchgauge import cache
 from torchgauge.errors import FormatError, ForwardError, LimitError, TorchgaugeError, UnpicklingWarning, UsageError
 from torchgauge.isolation import Limits, ask_parent, is_isolated, limits_for, run_isolated
 from torchgauge.isolation.channel import Message
+from torchgauge.source.packages import import_optional
 
 LIMITS = Limits(memory_bytes=200 << 20, time_s=60)
 
@@ -43,6 +46,30 @@ def own_pid() -> bytes:
 def test_another_process_does_the_work(fresh: bool) -> None:
     pid, isolated = run_isolated(own_pid, limits=LIMITS, subject="x", needs_fresh_process=fresh).split()
     assert (int(pid) != os.getpid(), isolated, is_isolated()) == (True, b"True", False)
+
+
+def import_in_reader() -> bytes:
+    return str(import_optional("writes_when_imported", "a test").SCRATCH.name).encode()
+
+
+def import_in_parent() -> None:
+    importlib.import_module("writes_when_imported")
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_package_that_writes_when_it_is_imported_is_imported_before_rights_are_given_up(
+    fresh: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As wandb does, which timm imports where it is installed."""
+    code = "import tempfile\n\nSCRATCH = tempfile.TemporaryDirectory('-scratch')\n"
+    (tmp_path / "writes_when_imported.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "writes_when_imported", raising=False)
+    run = partial(run_isolated, import_in_reader, limits=LIMITS, subject="x", needs_fresh_process=fresh)
+    with pytest.raises(TorchgaugeError, match="'writes_when_imported' could not be imported for 'x'"):
+        run()
+    assert run(importers={"writes_when_imported": import_in_parent}).endswith(b"-scratch")
+    monkeypatch.delitem(sys.modules, "writes_when_imported", raising=False)
 
 
 def test_memory_beyond_the_limit_ends_it_with_the_name_of_the_option() -> None:

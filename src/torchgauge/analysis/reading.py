@@ -6,6 +6,7 @@ import importlib
 import json
 import pkgutil
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -91,6 +92,7 @@ def read_analysis(
         limits=limits,
         subject=paths[0],
         services=services,
+        importers=package_importers(),
         needs_fresh_process=not is_new and needs_fresh_torch(options.get("mode"), options.get("device")),
         is_torch_unused=is_new,
     )
@@ -145,6 +147,20 @@ def needs_fresh_torch(mode: str | None, device: Any) -> bool:
 def reader_services() -> dict[str, Service]:
     """What this process does for a reader of files."""
     return {"compile": _compile_kernel, "accelerator": _name_accelerator, "loaded": _note_loaded}
+
+
+def package_importers() -> dict[str, Callable[[], object]]:
+    """How this process imports what a reader may need and cannot import, by name."""
+    return {name: partial(_import_quietly, name) for name in _PACKAGES}
+
+
+def _import_quietly(package: str) -> None:
+    """The reader has already passed on the warnings of the import."""
+    from torchgauge.source.packages import import_optional
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import_optional(package, "reading files")
 
 
 def report_loaded() -> None:

@@ -79,7 +79,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
     """The whole command by a process without rights: it prints, and this one writes the files that were asked for."""
-    from torchgauge.analysis.reading import needs_fresh_torch, prepare_reader, reader_services
+    from torchgauge.analysis.reading import needs_fresh_torch, package_importers, prepare_reader, reader_services
     from torchgauge.isolation import limits_for, run_isolated
     from torchgauge.source.target_check import check_target
 
@@ -93,6 +93,7 @@ def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
         subject=paths[0],
         writable=args.outputs,
         services=reader_services(),
+        importers=package_importers(),
         needs_fresh_process=not is_new
         and needs_fresh_torch(getattr(args, "mode", None), getattr(args, "device", None)),
         is_torch_unused=is_new,

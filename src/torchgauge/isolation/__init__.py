@@ -16,12 +16,13 @@ from torchgauge.lazy import lazy_names
 if TYPE_CHECKING:
     from torchgauge.isolation.limits import Limits, limits_for
     from torchgauge.isolation.process import run_isolated
-    from torchgauge.isolation.reader import ask_parent, is_isolated, stop_clock
+    from torchgauge.isolation.reader import NeedsPackageError, ask_parent, is_isolated, stop_clock
     from torchgauge.isolation.rights import Barrier, barriers
 
 __all__ = [
     "Barrier",
     "Limits",
+    "NeedsPackageError",
     "ask_parent",
     "barriers",
     "is_isolated",
@@ -33,7 +34,7 @@ __all__ = [
 _HOMES = {
     "limits": ("Limits", "limits_for"),
     "process": ("run_isolated",),
-    "reader": ("ask_parent", "is_isolated", "stop_clock"),
+    "reader": ("NeedsPackageError", "ask_parent", "is_isolated", "stop_clock"),
     "rights": ("Barrier", "barriers"),
 }
 __getattr__ = lazy_names(__name__, _HOMES)

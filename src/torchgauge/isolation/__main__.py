@@ -17,4 +17,7 @@ if __name__ == "__main__":
         sys.exit(1)
     close_inherited_files(channel.files)
     # From the parent, which starts this process: trusted, unlike what goes the other way.
-    read(channel, *pickle.loads(work.payload), forwards_text=True)
+    job, limits, importers = pickle.loads(work.payload)
+    for import_package in importers:
+        import_package()
+    read(channel, job, limits, forwards_text=True)

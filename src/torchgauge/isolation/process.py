@@ -24,7 +24,7 @@ from torchgauge import cache, errors
 from torchgauge.errors import LimitError, TorchgaugeError
 from torchgauge.isolation.channel import BadMessageError, Channel, Message
 from torchgauge.isolation.limits import Limits
-from torchgauge.isolation.reader import close_inherited_files, read
+from torchgauge.isolation.reader import NeedsPackageError, close_inherited_files, read
 
 Service = Callable[[Message], Mapping[str, Any] | None]
 
@@ -45,23 +45,37 @@ def run_isolated(
     subject: str,
     writable: Sequence[str | os.PathLike[str]] = (),
     services: Mapping[str, Service] | None = None,
+    importers: Mapping[str, Callable[[], object]] | None = None,
     needs_fresh_process: bool = False,
     is_torch_unused: bool = False,
 ) -> bytes:
     """What `work` returns, done by a process without rights.
 
     `subject` is what errors call the file. `writable` are the files that the reader may have written for it, besides
-    journals of scans; `services` are further requests that the parent answers. Where the process can fork, `work` may
+    journals of scans; `services` are further requests that the parent answers; `importers` are the packages that it
+    imports for a reader that may not write what their import writes. Where the process can fork, `work` may
     be any callable; `needs_fresh_process` (and platforms that cannot fork safely) start a new interpreter, to which it
     is pickled. `is_torch_unused`: torch has not computed anything here yet, so a fork may use its threads.
     """
-    files = _Files(writable)
-    try:
+    waiting, needed_packages = dict(importers or {}), list[Callable[[], object]]()
+    while True:
+        files = _Files(writable)
         is_forked = _can_fork() and not needs_fresh_process
-        with _Forked(work, limits, is_torch_unused) if is_forked else _Spawned(work, limits) as reader:
-            return _serve(reader, limits, subject, {**files.services(), "warning": _warn, **(services or {})})
-    finally:
-        files.discard_all()
+        try:
+            if is_forked:
+                for import_package in needed_packages:
+                    import_package()
+                reader: _Reader = _Forked(work, limits, is_torch_unused)
+            else:
+                reader = _Spawned(work, limits, needed_packages)
+            with reader:
+                return _serve(reader, limits, subject, {**files.services(), "warning": _warn, **(services or {})})
+        except NeedsPackageError as needed:
+            if needed.package not in waiting:
+                raise TorchgaugeError(f"the package '{needed.package}' could not be imported for '{subject}'") from None
+            needed_packages.append(waiting.pop(needed.package))
+        finally:
+            files.discard_all()
 
 
 def _can_fork() -> bool:
@@ -180,7 +194,7 @@ class _Forked(_Reader):
 
 
 class _Spawned(_Reader):
-    def __init__(self, work: Callable[[], bytes], limits: Limits) -> None:
+    def __init__(self, work: Callable[[], bytes], limits: Limits, importers: Sequence[Callable[[], object]]) -> None:
         super().__init__(limits)
         # A library that starts threads when it is imported would leave them their rights.
         variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -191,7 +205,7 @@ class _Spawned(_Reader):
         assert self._popen.stdout is not None
         self.process = psutil.Process(self._popen.pid)
         self.channel = Channel(self._popen.stdout, self._popen.stdin, limits.memory_bytes)
-        self.channel.send("work", pickle.dumps((work, limits)))
+        self.channel.send("work", pickle.dumps((work, limits, importers)))
 
     def poll(self) -> int | None:
         return self._popen.poll()
@@ -204,7 +218,7 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
         while (message := reader.channel.receive()) is not None:
             if message.kind == "result":
                 return message.payload
-            if message.kind in ("error", "crash", "exceeded", "interrupted"):
+            if message.kind in ("error", "crash", "exceeded", "interrupted", "package"):
                 raise _failure(message, limits, subject)
             answer: Mapping[str, Any] | None = None
             if message.kind in clock:
@@ -229,6 +243,8 @@ def _failure(message: Message, limits: Limits, subject: str) -> BaseException:
     facts = message.facts
     if message.kind == "interrupted":
         return KeyboardInterrupt()
+    if message.kind == "package":
+        return NeedsPackageError(str(facts["name"]))
     if message.kind == "exceeded":
         return LimitError(f"'{subject}' {limits.describe('memory')}")
     if message.kind == "error":

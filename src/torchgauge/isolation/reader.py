@@ -22,6 +22,15 @@ from torchgauge.isolation.rights import drop_rights, end_with_parent
 _channel: Channel | None = None
 
 
+class NeedsPackageError(BaseException):
+    """A package writes when it is imported (a temporary folder, a cache), which a reader may not: the parent, which
+    may, imports it and starts another reader. Not an `Exception`: no handler of errors may take it for one."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(package)
+        self.package = package
+
+
 def is_isolated() -> bool:
     """Whether this process is a reader without rights."""
     return _channel is not None
@@ -69,6 +78,8 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
         channel.send("error", type=type(error).__name__, message=str(error), attributes=facts)
     except KeyboardInterrupt:
         channel.send("interrupted")
+    except NeedsPackageError as needed:
+        channel.send("package", name=needed.package)
     except MemoryError:
         channel.send("exceeded", limit="memory")
     except BaseException as error:

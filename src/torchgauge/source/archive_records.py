@@ -42,7 +42,8 @@ class ArchiveRecords:
             raise FormatError(f"cannot read '{self._path}': {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise FormatError(f"'{self._path}' has a record whose name is not UTF-8") from error
-        except RuntimeError as error:
+        # C++ exceptions: std::out_of_range, of a version with too many digits, is an IndexError.
+        except (RuntimeError, IndexError, ValueError) as error:
             raise FormatError(f"'{self._path}' is not an archive that torch reads: {first_line(error)}") from error
 
 

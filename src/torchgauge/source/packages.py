@@ -6,6 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 from torchgauge.errors import MissingDependencyError, TargetError
+from torchgauge.isolation import NeedsPackageError, is_isolated
 from torchgauge.source.torchvision_ops import torchvision_importable
 
 
@@ -17,5 +18,9 @@ def import_optional(package: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or package
         raise MissingDependencyError(missing.partition(".")[0], purpose) from error
+    except PermissionError as error:
+        if is_isolated():
+            raise NeedsPackageError(package) from error
+        raise TargetError(f"the package '{package}' is installed but does not import: {error}") from error
     except (ImportError, OSError, RuntimeError) as error:
         raise TargetError(f"the package '{package}' is installed but does not import: {error}") from error
