@@ -4,7 +4,6 @@ import locale
 import os
 import random
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,7 +43,6 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             "gradients": torch.is_grad_enabled(),
             "determinism": torch.are_deterministic_algorithms_enabled(),
             "threads": torch.get_num_threads(),
-            "filters of warnings": len(warnings.filters),
             "time zone": os.environ.get("TZ"),
             "locale": locale.setlocale(locale.LC_ALL),
         }

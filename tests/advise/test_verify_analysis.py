@@ -105,7 +105,7 @@ def test_an_interrupted_verification_has_its_exit_status(
 
     captured = capsys.readouterr()
     assert status == 130
-    assert "interrupted: the report has what was verified until then" in captured.err
+    assert "interrupted: the report has what was verified so far" in captured.err
     assert "not measured: interrupted" in captured.out
 
 

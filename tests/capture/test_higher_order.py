@@ -33,7 +33,9 @@ def test_of_a_branch_that_depends_on_data_the_dearer_side_is_counted(device: str
     assert found.totals.macs == 2 * (4 * 8 + 8 * 4)
     assert calls(found) == {"": 1, "cheap": 0, "dear": 1, "dear.0": 1, "dear.1": 1}
     assert found.capture.run.mode == "fake"
-    assert any("the dearer one was assumed, that for false" in warning for warning in found.capture.run.warnings)
+    assert any(
+        "the more expensive one was assumed, the one for false" in warning for warning in found.capture.run.warnings
+    )
 
 
 def test_what_was_tried_leaves_nothing_in_the_figures() -> None:

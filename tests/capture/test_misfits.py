@@ -68,7 +68,7 @@ def test_the_layer_is_named_with_what_it_takes_and_an_input_that_fits(
     model: nn.Module, shape: tuple[int, ...], sentence: str, fits: str
 ) -> None:
     message = failure(model, *shape)
-    assert message.startswith(f"{sentence}: the model failed in ")
+    assert message.startswith(f"{sentence}: forward() ")
     assert message.endswith(f". An input of {fits} fits")
     size = tuple(int(part) for part in fits.split("×"))
     assert tg.analyze(model, input_size=size, advice=False).capture.has_code
@@ -99,7 +99,7 @@ def test_an_error_that_is_not_about_a_layers_size_is_told_as_it_was() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + torch.ones(7)
 
-    assert failure(Adds(), 2, 3).startswith("the model failed in the model's own forward, given 2×3 float32: ")
+    assert failure(Adds(), 2, 3).startswith("forward() raised, given 2×3 float32: ")
 
 
 def test_an_inferred_input_is_mended_and_said_to_be() -> None:

@@ -81,7 +81,7 @@ def test_a_limit_on_time_is_measured(net: str, capsys: pytest.CaptureFixture[str
         (["nets.py:Net", "--max", "params=nan"], "is not a number"),
         (["nets.py:Net", "--max", "params=-1"], "is not a number"),
         (["nets.py:Net"], "has no limits"),
-        ([], "there is no target"),
+        ([], "no target: name one"),
         (["nets.py:Net", "--max", "params=1", "-o", "b.html"], "the name must end in one of"),
     ],
 )

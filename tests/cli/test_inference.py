@@ -217,4 +217,4 @@ def test_an_interruption_prints_what_was_measured_until_then(code: Path) -> None
     assert "Latency" in out
     assert "The measurement ended early: interrupted" in out
     told = [line for line in err.splitlines() if line != "running"]
-    assert told == ["torchgauge: interrupted: the report has what was measured until then"]
+    assert told == ["torchgauge: interrupted: the report has what was measured so far"]

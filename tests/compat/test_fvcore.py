@@ -236,5 +236,5 @@ def test_a_model_that_fails_raises_its_own_error_and_keeps_nothing() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 6))
     with pytest.raises(RuntimeError) as failure:
         FlopCountAnalysis(model, torch.randn(2, 3)).total()
-    assert "failed in '1' (Linear)" in failure.value.__notes__[0]
+    assert "forward() of '1' (Linear) raised" in failure.value.__notes__[0]
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -103,7 +103,9 @@ def test_code_joined_with_weights_is_analysed_in_full(state: Path, code: str) ->
 
 
 def test_code_of_another_shape_is_refused(state: Path, code: str) -> None:
-    with pytest.raises(TargetError, match=r"5 of another shape:\n  inner\.weight: 8×3 in the file, 9×3 in the code"):
+    with pytest.raises(
+        TargetError, match=r"5 with a different shape:\n  inner\.weight: 8×3 in the file, 9×3 in the code"
+    ):
         tg.analyze(str(state), code=code.replace("Net", "Wide"))
 
 

@@ -97,12 +97,12 @@ def test_an_architecture_is_only_looked_up_among_what_transformers_lists(tmp_pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model_type": "mine", "auto_map": {"AutoModel": "m.Net"}}, "'mine', which is not known .* code of its own"),
+        ({"model_type": "mine", "auto_map": {"AutoModel": "m.Net"}}, "'mine', which is not known .* custom code"),
         ({"model_type": "gtp2"}, "this transformers does not know. Did you mean 'gpt2'"),
-        ({"hidden_size": 4}, "names no model_type"),
+        ({"hidden_size": 4}, "has no model_type"),
         ({**GPT2, "architectures": ["MyGPT"], "auto_map": {}}, "the architecture 'MyGPT', which is not known"),
         ({**GPT2, "n_head": 3}, "could not be built: ValueError"),
-        ({**GPT2, "n_layer": "many"}, "is no valid 'gpt2' config"),
+        ({**GPT2, "n_layer": "many"}, "is not a valid 'gpt2' config"),
         ({"model_type": ["gpt2"]}, "model_type is a list, not a text or null"),
         ({"model_type": 7}, "model_type is 7, not a text"),
         ({**GPT2, "architectures": {"GPT2Model": 1}}, "architectures is an object, not a list"),
@@ -133,10 +133,10 @@ def test_a_config_that_is_no_json_object_is_a_target_error(tmp_path: Path, text:
     [
         ("GPT2LMHeadModl", "Did you mean 'GPT2LMHeadModel'"),
         ("someone/model", "Nothing is downloaded"),
-        ("GPT2PreTrainedModel", "no model class"),
-        ("AutoModel", "no model class"),
+        ("GPT2PreTrainedModel", "nor a model class"),
+        ("AutoModel", "nor a model class"),
         ("no/such/config.json", "there is no file 'no/such/config.json'"),
-        ("clip_text_model_of_none", "no model class"),
+        ("clip_text_model_of_none", "nor a model class"),
         ("encoder-decoder", "has no base model|could not be"),
     ],
 )

@@ -56,12 +56,12 @@ def test_variants_lose_one_container_at_a_time() -> None:
 def test_differences_are_counted_and_the_first_are_listed() -> None:
     expected = {f"layer{i}.weight": (2, 3) for i in range(LISTED + 5)} | {"head.weight": (4, 2)}
     text = compare(expected, {"head.weight": (4, 3), "extra": (1,)}).describe()
-    assert text.splitlines()[0] == f"{LISTED + 5} missing in the file:"
+    assert text.splitlines()[0] == f"{LISTED + 5} not in the file:"
     assert "  layer9.weight" in text
     assert "layer10.weight" not in text
     assert "… and 5 more" in text
-    assert "1 unknown to the code:\n  extra" in text
-    assert "1 of another shape:\n  head.weight: 4×3 in the file, 4×2 in the code" in text
+    assert "1 not in the code:\n  extra" in text
+    assert "1 with a different shape:\n  head.weight: 4×3 in the file, 4×2 in the code" in text
 
 
 def remarks(stored: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def test_code_that_fits_needs_no_remark() -> None:
 
 def test_a_tensor_that_only_one_side_has_is_remarked() -> None:
     (remark,) = remarks(state_shapes(Tied()) | {"more": (1,)})
-    assert remark == "'w.pt' and 'a.py:Tied' differ. 1 unknown to the code:\n  more"
+    assert remark == "'w.pt' and 'a.py:Tied' differ. 1 not in the code:\n  more"
 
 
 @pytest.mark.parametrize("stored", [{"embedding.weight": (11, 4)}, {"a": (1,), "b": (2,)}])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torchgauge.source import InputSpec
 
 MODES = ("inference", "train")
-MEASURED_OUTSIDE = "the file's model was run outside the isolation, with the rights of this process, to measure it"
+MEASURED_OUTSIDE = "to measure it, the model was run outside the isolated process, with the rights of this one"
 
 
 def analyze(

@@ -73,7 +73,7 @@ def _table(file: Path) -> Mapping[str, Any] | None:
             break
         table = table.get(name)
     if table is not None and not isinstance(table, Mapping):
-        raise UsageError(f"[tool.torchgauge.budgets] of '{file}' is no table")
+        raise UsageError(f"[tool.torchgauge.budgets] of '{file}' is not a table")
     return table
 
 

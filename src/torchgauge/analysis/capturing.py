@@ -35,7 +35,7 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
     except (ForwardError, InputError) as error:
         if source.index is not None and _needs_values(error):
             # Its weights and its structure need no run.
-            untold = replace(source, warnings=(*source.warnings, f"its code was not followed: {error}"))
+            untold = replace(source, warnings=(*source.warnings, f"its code was not traced: {error}"))
             return Analysis(stored_capture(untold)), None
         if not source.is_inferred or given["inputs"] is not None or given["input_size"] is not None or given["specs"]:
             raise

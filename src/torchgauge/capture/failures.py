@@ -26,7 +26,7 @@ def call_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], 
     except Exception as error:  # whatever the user's code raises
         if any(text in str(error) for text in _READS_MEMORY):
             path = recorder.failure.path if recorder.failure else ""
-            raise DataDependent("code of C++ that reads the memory of a tensor", path) from error
+            raise DataDependent("C++ code that reads the memory of a tensor", path) from error
         raise _forward_error(error, recorder, args, kwargs) from error
 
 
@@ -43,7 +43,7 @@ def let_go(error: BaseException | None, seen: set[int] | None = None) -> None:
 def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any) -> ForwardError:
     failure = recorder.failure
     path = failure.path if failure else ""
-    where = f"'{path}' ({failure.type})" if failure and path else "the model's own forward"
+    where = f"forward() of '{path}' ({failure.type})" if failure and path else "forward()"
     given = failure.inputs if failure else describe_call(args, kwargs)
     told = str(error).strip().splitlines()
     said = told[0] if told else type(error).__name__
@@ -54,7 +54,7 @@ def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any)
     if failure is not None and failure.module is not None:
         misfit = find_misfit(failure.module, path, next(tensor_specs(given), None))
     lead = "" if misfit is None else f"{misfit}: "
-    text = f"{lead}the model failed in {where}, given {_describe(given)}: {said}"
+    text = f"{lead}{where} raised, given {_describe(given)}: {said}"
     return ForwardError(text, module=path, misfit=misfit)
 
 

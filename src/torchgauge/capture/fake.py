@@ -162,7 +162,7 @@ class FakeRun(TorchDispatchMode):
 
     def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
         if tensor.is_nested:
-            raise DataDependent("nested tensor", self.recorder.path, "works on tensors of several lengths")
+            raise DataDependent("nested tensor", self.recorder.path, "uses nested (jagged) tensors")
         spec = self.specs.of(tensor, self.device)
         if dtype is None or not tensor.dtype.is_floating_point:
             return spec

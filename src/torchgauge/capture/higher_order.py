@@ -84,7 +84,7 @@ def _choose(recorder: Recorder, condition: Any, yes: Branch, no: Branch, operand
         is_true = _price(recorder, yes, operands) >= _price(recorder, no, operands)
         where = f" in '{recorder.path}'" if recorder.path else ""
         recorder.warn(
-            f"which branch torch.cond{where} takes depends on data: the dearer one was assumed, that for "
+            f"which branch torch.cond{where} takes depends on data: the more expensive one was assumed, the one for "
             f"{'true' if is_true else 'false'}"
         )
     return (yes if is_true else no)(*operands)

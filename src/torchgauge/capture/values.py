@@ -208,7 +208,7 @@ def _every_position(run: FakeRun, shape: tuple[int, ...]) -> torch.Tensor:
 
 def _bound_warning(op: str, module: str) -> str:
     where = f" in '{module}'" if module else ""
-    return f"the size of the result of {op}{where} depends on data; its upper bound was taken"
+    return f"the result size of {op}{where} depends on data; its upper bound was taken"
 
 
 def _index_by_mask(run: FakeRun, call: OpCall) -> Any:

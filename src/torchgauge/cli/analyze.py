@@ -74,18 +74,18 @@ def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
 
 
 def add_advice_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("advice", "what to do about the model, where there is evidence for it")
+    group = parser.add_argument_group("advice", "what to change in the model, where there is evidence")
     group.add_argument("--no-advice", dest="advice", action="store_false", help="leave it out")
-    group.add_argument("--silence", action="append", default=[], metavar="RULE", help="repeatable; leave out this rule")
+    group.add_argument("--silence", action="append", default=[], metavar="RULE", help="repeatable; skip this rule")
     group.add_argument(
         "--verify",
         action="store_true",
-        help="apply it to copies of the model and measure (TORCHGAUGE_VERIFY_BUDGET: seconds for each; default: 4)",
+        help="apply each to a copy of the model and measure (TORCHGAUGE_VERIFY_BUDGET: seconds for each; default: 4)",
     )
 
 
 def add_carbon_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("carbon", "of the energy that --profile measures; without it of an estimate")
+    group = parser.add_argument_group("carbon", "CO2e of the measured energy (--profile), otherwise of the estimate")
     group.add_argument(
         "--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD (with --profile the default)"
     )
@@ -123,7 +123,7 @@ def tell_verifying_failure(found: Analysis) -> int:
     if failure is None:
         return 0
     if failure == INTERRUPTED:
-        print("torchgauge: interrupted: the report has what was verified until then", file=sys.stderr)
+        print("torchgauge: interrupted: the report has what was verified so far", file=sys.stderr)
         return INTERRUPTED_STATUS
     print(f"torchgauge: error: verifying failed: {visible(failure)}", file=sys.stderr)
     return TorchgaugeError.exit_status
@@ -135,7 +135,7 @@ def check_trace(args: argparse.Namespace) -> None:
     if any(path.lower().endswith(".trace.json") for path in args.outputs) and (
         not is_profiled or args.profile_level == "latency"
     ):
-        raise UsageError("a .trace.json is of a profiled run: give --inference, and no --profile-level latency")
+        raise UsageError("a .trace.json needs a profiled run: add --inference, without --profile-level latency")
 
 
 def analyze_target(args: argparse.Namespace) -> Analysis:

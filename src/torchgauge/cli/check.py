@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from torchgauge.analysis.budgets import TargetBudget
     from torchgauge.report.budgets import BudgetReport, Limit
 
-SUMMARY = "a model against its budget, for CI: exit status 3 with the modules that break it"
+SUMMARY = "check a model against a budget, for CI: exit status 3 and the modules that exceed it"
 DESCRIPTION = """\
-Hold a model against limits such as --max params=30M --max time_s=10ms
+Check a model against limits such as --max params=30M --max time_s=10ms
 --max peak_activation_bytes=200MB.
 
 Limits are also read from [tool.torchgauge.budgets] in the pyproject.toml of the
@@ -44,7 +44,7 @@ SUFFIXES = ".junit.xml or .xml (JUnit), .json .txt"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", metavar="TARGET", nargs="*", help="as of analyze, or a saved run (.json)")
+    parser.add_argument("targets", metavar="TARGET", nargs="*", help="a target as in analyze, or a saved run (.json)")
     group = parser.add_argument_group("budget")
     group.add_argument(
         "--max",
@@ -55,7 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="repeatable: macs=5G, time_s=10ms",
     )
     group.add_argument(
-        "--github", action="store_true", help="print annotations for GitHub Actions (there by itself: GITHUB_ACTIONS)"
+        "--github",
+        action="store_true",
+        help="print annotations for GitHub Actions (default where GITHUB_ACTIONS is set)",
     )
     add_target_options(parser)
     add_measuring_options(parser)
@@ -91,7 +93,7 @@ def target_budgets(targets: Sequence[str], given: Sequence[Limit]) -> dict[str, 
         limits = {limit.key: limit for limit in (*budget.limits, *given)}
         found[target] = replace(budget, limits=tuple(limits.values()))
     if not found:
-        raise UsageError('there is no target: name one, or give it a table [tool.torchgauge.budgets."TARGET"]')
+        raise UsageError('no target: name one, or add a table [tool.torchgauge.budgets."TARGET"]')
     if missing := [target for target, budget in found.items() if not budget.limits]:
         raise UsageError(f"'{missing[0]}' has no limits: give --max KEY=LIMIT, or [tool.torchgauge.budgets]")
     return found

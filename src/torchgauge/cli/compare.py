@@ -43,7 +43,7 @@ SUFFIXES = ".html .json .txt .md .csv (a line per module)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", metavar="TARGET", nargs="+", help="as of analyze, or a saved run (.json)")
+    parser.add_argument("targets", metavar="TARGET", nargs="+", help="a target as in analyze, or a saved run (.json)")
     add_target_options(parser)
     add_measuring_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
@@ -107,6 +107,6 @@ def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> No
     if args.json:
         sys.stdout.write(found.render("json"))
     elif not args.quiet:
-        with stage("putting the report together", shown=shown):
+        with stage("writing the report", shown=shown):
             lines = comparison_lines(found.data, options)
         write_lines(lines, sys.stdout)

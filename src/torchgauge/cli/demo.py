@@ -10,7 +10,7 @@ from torchgauge.cli.analyze import SUFFIXES as SUFFIXES
 from torchgauge.cli.output import check_outputs, deliver, show_progress
 from torchgauge.progress import import_torch
 
-SUMMARY = "analyse a small model that it builds itself, and write its report"
+SUMMARY = "analyse a small built-in model and write its report"
 FILES = ("torchgauge-demo.html", "torchgauge-demo.json", "torchgauge-demo.txt")
 DESCRIPTION = f"""\
 Analyse a small image classifier and write into the current folder:

@@ -198,26 +198,29 @@ def command_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.Argum
 
 def add_common_options(parser: argparse.ArgumentParser, suffixes: str) -> None:
     parser.add_argument_group("safety", "nothing in a file is executed").add_argument(
-        "--allow-pickle", action="store_true", help="really unpickle a stored module, after printing what that will run"
+        "--allow-pickle", action="store_true", help="unpickle a stored module; what this will run is printed first"
     )
     group = parser.add_argument_group("output")
     told = f"repeatable; format by suffix: {suffixes}"
     group.add_argument("-o", dest="outputs", action="append", default=[], metavar="FILE", help=told)
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
-    group.add_argument("--quiet", action="store_true", help="print nothing but errors and what a pickle will run")
+    group.add_argument("--quiet", action="store_true", help="print only errors and what a pickle will run")
     group.add_argument("--no-progress", action="store_true", help="hide the progress indicator")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("limits", "a process without rights reads files for this one")
+    group = parser.add_argument_group("limits", "files are read in a separate process without rights")
     group.add_argument(
         "--memory-limit",
         metavar="SIZE",
-        help="memory that reading may take, such as 4GiB (default: 2 GiB, or twice the size of the file)",
+        help="memory limit for reading, such as 4GiB (default: the larger of 2 GiB and twice the file size)",
     )
     group.add_argument(
-        "--time-limit", type=float, metavar="SECONDS", help="time that it may take (default: 300, more for large files)"
+        "--time-limit",
+        type=float,
+        metavar="SECONDS",
+        help="time limit for reading (default: 300, more for large files)",
     )
 
 

@@ -98,7 +98,7 @@ def print_report(view: View, options: Options, stream: TextIO, *, shown: bool | 
     from torchgauge.report.terminal import write_lines
     from torchgauge.report.text import report_lines
 
-    with stage("putting the report together", shown=shown):
+    with stage("writing the report", shown=shown):
         lines = report_lines(view, options)
     write_lines(lines, stream)
 
@@ -136,7 +136,7 @@ def tell_measuring_failures(view: View) -> int:
     failures = [f"sweep, {row['key']} {row['value']}: {row['failure']}" for row in figures.get("sweep") or ()
                 if row["failure"] and row["failure"] != INTERRUPTED]  # fmt: skip
     if figures.get("failure") == INTERRUPTED:
-        print("torchgauge: interrupted: the report has what was measured until then", file=sys.stderr)
+        print("torchgauge: interrupted: the report has what was measured so far", file=sys.stderr)
         return INTERRUPTED_STATUS
     failures += [figures["failure"]] if figures.get("failure") else []
     for failure in failures:

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrate",
         action="store_true",
-        help="measure and remember every device's matmul rate by dtype and its copy bandwidth (some seconds)",
+        help="measure and save each device's matmul rate per dtype and its copy bandwidth (takes seconds)",
     )
 
 
@@ -96,7 +96,7 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
 
     facts = [*_machine(system), *_torch(system), *(("Device", device_text(device)) for device in system.devices)]
     if not system.devices:
-        facts.append(("Devices", "none besides the CPU"))
+        facts.append(("Devices", "none except the CPU"))
     facts += [("Peaks", peaks_text(row)) for row in found.get("peaks", ())]
     for row in found.get("calibration", ()):
         facts += [("Missing", text) for text in missing_texts(row)] + [("Note", note) for note in row["notes"]]

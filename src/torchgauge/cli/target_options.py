@@ -16,7 +16,7 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--as", dest="code", metavar="TARGET", help="the code of a bare state dict: file.py:Name, timm:NAME, …"
     )
-    inputs = parser.add_argument_group("inputs", "inferred where the model says what it wants")
+    inputs = parser.add_argument_group("inputs", "inferred where the model declares them")
     inputs.add_argument(
         "--input",
         dest="inputs",
@@ -29,9 +29,7 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
     inputs.add_argument("--dtype", metavar="T", help="type of floating inputs: float32, bfloat16, …")
     run = parser.add_argument_group("run")
-    run.add_argument(
-        "--device", metavar="D", help="device the tensors pretend to be on, and runs are measured on (default: cpu)"
-    )
+    run.add_argument("--device", metavar="D", help="device to analyse for and to measure on (default: cpu)")
     run.add_argument(
         "--mode", choices=("inference", "train"), default="inference", help="train: forward, backward, optimizer step"
     )
@@ -74,10 +72,10 @@ def limit_arguments(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("measuring", "real runs; the values in files are read, their code is run")
+    group = parser.add_argument_group("measuring", "real runs: weights are loaded and the model's code is executed")
     group.add_argument("--inference", action="store_true", help="measure time and memory, per module")
     group.add_argument(
-        "--profile", action="store_true", help="and per op, with energy, system, counters, thread scaling"
+        "--profile", action="store_true", help="also per op, with energy, system load, counters and thread scaling"
     )
     group.add_argument(
         "--sweep",
@@ -87,18 +85,21 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--threads", type=positive, metavar="N", help="torch's threads (TORCHGAUGE_THREADS)")
     group.add_argument(
-        "--budget", type=float, metavar="S", help="seconds for the undisturbed runs (TORCHGAUGE_BUDGET; default: 10)"
+        "--budget",
+        type=float,
+        metavar="S",
+        help="seconds to spend on undisturbed runs (TORCHGAUGE_BUDGET; default: 10)",
     )
     group.add_argument(
         "--memory-fraction",
         type=float,
         metavar="F",
-        help="of a CUDA device's memory that may be used, 0 to 1 (TORCHGAUGE_MEMORY_FRACTION)",
+        help="fraction of the CUDA device's memory to use, 0 to 1 (TORCHGAUGE_MEMORY_FRACTION)",
     )
     group.add_argument(
         "--profile-level",
         choices=("latency", "modules", "ops"),
-        help="how far down time is told (TORCHGAUGE_PROFILE_LEVEL; default: modules, with --profile ops)",
+        help="finest level that is timed (TORCHGAUGE_PROFILE_LEVEL; default: modules, with --profile ops)",
     )
 
 

@@ -41,9 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_depth_options(parser, "on; with --against off")
     work = parser.add_argument_group("work")
-    work.add_argument("--threads", type=positive, metavar="N", help="threads that read and count (default: all cores)")
-    work.add_argument("--dask", metavar="ADDRESS|local:N", help="a Dask scheduler, or N processes of this machine")
-    work.add_argument("--resume", action="store_true", help="go on with a scan that was interrupted")
+    work.add_argument(
+        "--threads", type=positive, metavar="N", help="threads for reading and counting (default: all cores)"
+    )
+    work.add_argument(
+        "--dask", metavar="ADDRESS|local:N", help="a Dask scheduler, or local:N for N processes on this machine"
+    )
+    work.add_argument("--resume", action="store_true", help="resume an interrupted scan")
     parser.add_argument("--against", metavar="B", help="compare with the checkpoint B: the largest change first")
 
 
@@ -80,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
     formats = {output: weight_format(output) for output in args.outputs}
     if args.against is None and "against.csv" in formats.values():
-        raise UsageError("there is nothing to compare with: --against B names the other checkpoint")
+        raise UsageError("nothing to compare with: name the other checkpoint with --against B")
     check_folders(args.outputs)
     reads_values = args.against is None if args.weights is None else args.weights
     streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
@@ -136,6 +140,6 @@ def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -
     if args.json:
         sys.stdout.writelines(piece.decode() for piece in render_pieces(scan, "json"))
     elif not args.quiet:
-        with stage("putting the report together", shown=shown):
+        with stage("writing the report", shown=shown):
             lines = weight_lines(scan, Options(width=terminal_width()))
         write_lines(lines, sys.stdout)

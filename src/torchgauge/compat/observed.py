@@ -99,8 +99,8 @@ def observe(
 def _seen_from_model(error: ForwardError) -> ForwardError:
     """The error with the path the module has in the model, not in what stands around it."""
     path = error.module.removeprefix(_Subject.HELD).removeprefix(".")
-    where = f"'{path}'" if path else "its own forward"
-    return ForwardError(str(error).replace(f"'{error.module}'", where), module=path)
+    text = str(error).replace(f"forward() of '{error.module}'", f"forward() of '{path}'" if path else "forward()")
+    return ForwardError(text, module=path)
 
 
 class _Subject(nn.Module):

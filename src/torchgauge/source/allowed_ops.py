@@ -63,9 +63,7 @@ def require_allowed(op: str, where: str) -> None:
     if is_denied(op):
         raise FormatError(f"{where} calls {op}, which has effects outside the model, so it is not run")
     if op not in _PRIMS and (namespace not in _NAMESPACES or op not in _registry_with(op).names):
-        raise FormatError(
-            f"{where} calls {op}, which is no op that torchgauge knows, so it is not run: only torch's own are"
-        )
+        raise FormatError(f"{where} calls {op}, which is not an op of torch, so it is not run")
 
 
 def find_operator(op: str, overload: str) -> OpOverload | None:

@@ -21,8 +21,8 @@ from torchgauge.source.state_names import model_entries, model_shapes
 from torchgauge.source.unpickling import can_unpickle, unpickle
 
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
-_WITHOUT_ADAPTER = "the figures of the model are those of the base, without the adapter"
-_UNPACKED = "the weights are stored in packed form: the figures of the model are those with unpacked ones"
+_WITHOUT_ADAPTER = "the figures are those of the base model, without the adapter"
+_UNPACKED = "the weights are stored packed: the figures are those of the unpacked model"
 # Tied and rounded sizes differ a little; code of another size differs a lot.
 _SAME_SIZE = 0.02
 

@@ -58,7 +58,7 @@ def parse_sizes(input_size: Any) -> tuple[InputSpec, ...]:
 def _shape(value: Any) -> tuple[int, ...]:
     sizes = (value,) if isinstance(value, int) else value
     if not isinstance(sizes, Sequence) or isinstance(sizes, str) or not all(_is_size(size) for size in sizes):
-        raise InputError(f"{value!r} is no shape: input_size is one like (1, 3, 224, 224), or several in a list")
+        raise InputError(f"{value!r} is not a shape: write one like (1, 3, 224, 224), or several in a list")
     return tuple(int(size) for size in sizes)
 
 

@@ -22,7 +22,7 @@ from torchgauge.source.spelling import did_you_mean
 from torchgauge.source.torchvision_ops import torchvision_importable
 
 _UNKNOWN = (
-    "is not known to transformers: it needs code of its own, which is never run from a config. "
+    "is not known to transformers: it needs custom code, which is never run from a config. "
     "Write a function that builds the model and give that, as path/to/file.py:Name"
 )
 
@@ -67,7 +67,7 @@ def read(path: Path) -> Recipe:
         config = types[model_type].from_dict(settings)
     # Each config checks its own values, with errors of any kind.
     except Exception as error:
-        raise TargetError(f"'{path}' is no valid '{model_type}' config: {error}") from error
+        raise TargetError(f"'{path}' is not a valid '{model_type}' config: {error}") from error
     if architecture is None:
         return _base_model(transformers, config, f"'{path}'")
     return recipe_of(f"{architecture} of '{path}'", _model_class(transformers, architecture)._from_config, config)
@@ -117,7 +117,7 @@ def _without_files(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _why_unknown(model_type: Any, settings: dict[str, Any], known: Iterable[str]) -> str:
     if model_type is None:
-        return "names no model_type: it is no config of a transformers model"
+        return "has no model_type: it is not a transformers config"
     if "auto_map" in settings:
         return f"has the model type '{model_type}', which {_UNKNOWN}"
     return f"has the model type '{model_type}', which this transformers does not know.{did_you_mean(model_type, known)}"
@@ -143,14 +143,14 @@ def _why_not_found(transformers: ModuleType, entry: str) -> str:
         return f"transformers' {entry} needs packages that are not installed: {', '.join(backends)}"
     known = (*transformers.CONFIG_MAPPING, *(name for name in dir(transformers) if name[:1].isupper()))
     return (
-        f"'{entry}' is no folder with a config.json, and no model class, config class or model type of transformers."
+        f"'{entry}' is neither a folder with a config.json nor a model class, config class or type of transformers."
         f"{did_you_mean(entry, known)} Nothing is downloaded: for a model of the hub, download its config.json first."
     )
 
 
 def _base_model(transformers: ModuleType, config: Any, what: str) -> Recipe:
     if type(config) not in transformers.MODEL_MAPPING:
-        raise TargetError(f"{what} has no base model of its own: give a model class, like hf:GPT2LMHeadModel")
+        raise TargetError(f"{what} has no base model: give a model class, like hf:GPT2LMHeadModel")
     return recipe_of(f"the base model of {what}", transformers.AutoModel.from_config, config)
 
 

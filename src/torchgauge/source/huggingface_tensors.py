@@ -92,7 +92,7 @@ def _image_sizes(config: ModelConfig) -> Iterator[tuple[tuple[int, int], str]]:
         yield (_DETECTION_SIZE, _DETECTION_SIZE), "the usual size of detection models"
     else:
         for usual in _IMAGE_SIZES:
-            yield (usual, usual), "a usual size, as the model's config has none"
+            yield (usual, usual), "a common size; the config has none"
 
 
 def image_patches(config: ModelConfig, defaults: Defaults) -> tuple[Guess, Guess] | None:

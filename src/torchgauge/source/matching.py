@@ -39,9 +39,9 @@ class Differences:
         shapes = [f"{name}: {format_shape(has)} in the file, {format_shape(wants)} in the code"
                   for name, wants, has in self.mismatched]  # fmt: skip
         kinds = (
-            ("missing in the file", self.missing),
-            ("unknown to the code", self.unexpected),
-            ("of another shape", shapes),
+            ("not in the file", self.missing),
+            ("not in the code", self.unexpected),
+            ("with a different shape", shapes),
         )
         return "\n".join(_listing(what, names) for what, names in kinds if names)
 

@@ -59,7 +59,7 @@ class Source:
     def stored(self) -> Index:
         """The weights; raises where there are none."""
         if self.index is None:
-            raise TargetError(f"'{self.record.name}' is no file or folder of weights")
+            raise TargetError(f"'{self.record.name}' is not a file or folder of weights")
         return self.index
 
 

@@ -22,8 +22,8 @@ from torchgauge.source.stored_values import read_tensor
 from torchgauge.source.torchscript import load_torchscript
 from torchgauge.units import format_bytes
 
-RANDOM = "random weights: they are not those of a trained model"
-AS_BUILT = "the weights are those that the code gives the model when it builds it"
+RANDOM = "random weights, not those of a trained model"
+AS_BUILT = "the weights are the initial ones that the code sets"
 
 # A model is held while it is built and while it is filled: its own size, and a tensor or two besides.
 _ROOM = 1.2

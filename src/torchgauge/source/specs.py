@@ -63,5 +63,5 @@ def parse_dtype(text: str) -> torch.dtype:
     dtype = getattr(torch, _SHORT_NAMES.get(name, name), None) if name in (*_NAMES, *_SHORT_NAMES) else None
     if not isinstance(dtype, torch.dtype):
         hint = did_you_mean(name, (*_NAMES, *_SHORT_NAMES)) or f" There are: {', '.join(_NAMES)}."
-        raise UsageError(f"'{text}' is not a type of numbers.{hint}")
+        raise UsageError(f"'{text}' is not a dtype.{hint}")
     return dtype

@@ -38,7 +38,7 @@ def resolve(
     held = None if isinstance(target, str | type) or is_program(target) else find_model(target)
     is_live = held is not None or is_program(target)
     if code is not None and (is_live or not is_file(target)):
-        raise UsageError("code (--as) is for a file or folder of weights: this target is code itself")
+        raise UsageError("--as gives the code of a file or folder of weights; this target already is code")
     if is_program(target):
         from torchgauge.source.exported import from_program
 

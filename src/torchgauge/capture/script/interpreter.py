@@ -167,7 +167,7 @@ class ScriptInterpreter:
 
 
 def _opaque(owner: Any, node: Unsupported) -> str:
-    return f"{owner._type().name()} runs in torch's own engine because of {node}: its inner modules are not told apart"
+    return f"{owner._type().name()} runs in torch's own engine because of {node}: its submodules are not shown"
 
 
 def _bind(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -177,7 +177,7 @@ def _bind(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[A
         raise TypeError(f"forward takes {len(declared)} arguments, {len(args)} were given")
     unknown = kwargs.keys() - {argument.name for argument in declared[len(args) :]}
     if unknown:
-        raise TypeError(f"forward takes no argument '{min(unknown)}', or it is given twice")
+        raise TypeError(f"forward has no argument '{min(unknown)}', or it is given twice")
     return (*args, *(_value(argument, kwargs) for argument in declared[len(args) :]))
 
 

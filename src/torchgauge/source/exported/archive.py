@@ -34,7 +34,7 @@ def load_exported(path: str | Path, *, values: Values | None = None) -> Exported
     try:
         exported = ExportedModel(read_program(document, tensors, f"'{name}'"))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, RecursionError) as error:
-        raise FormatError(f"'{name}' is no complete exported program: {type(error).__name__} at {error}") from error
+        raise FormatError(f"'{name}' is not a complete exported program: {type(error).__name__} at {error}") from error
     mark_foreign(exported)
     return exported
 

@@ -63,7 +63,7 @@ def _inputs(signature: dict[str, Any], described: dict[str, Any], where: str) ->
             continue
         argument = spec["user_input"]["arg"]
         if "as_tensor" not in argument:
-            raise FormatError(f"{where} takes an input that is no tensor: {_tagged(argument)[0]}")
+            raise FormatError(f"{where} takes an input that is not a tensor: {_tagged(argument)[0]}")
         name = argument["as_tensor"]["name"]
         meta = described[name]
         found.append(Input(name, tuple(map(size_of, meta["sizes"])), dtype_of(meta["dtype"])))
@@ -190,7 +190,7 @@ _NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 def _plain(kind: str, value: Any) -> Any:
     if type(value) not in _PLAIN[kind] or (type(value) is int and abs(value) >= 1 << 64):
-        raise TypeError(f"a value of the kind '{kind}' that is none")
+        raise TypeError(f"an empty value of the kind '{kind}' that is none")
     if kind == "as_float":
         return _NOT_FINITE[value] if isinstance(value, str) else float(value)
     return value

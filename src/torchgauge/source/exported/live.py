@@ -66,7 +66,7 @@ def _inputs(program: Any) -> tuple[Input, ...]:
         if node.op == "placeholder" and node.name in names:
             value = node.meta.get("val")
             if not isinstance(value, torch.Tensor):
-                raise TargetError(f"the exported program takes '{node.name}', which is no tensor: export it without")
+                raise TargetError(f"the exported program takes '{node.name}', which is not a tensor: export it without")
             found.append(Input(node.name, tuple(_hint(size) for size in value.shape), value.dtype))
     return tuple(found)
 

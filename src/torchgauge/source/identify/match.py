@@ -39,10 +39,10 @@ class Match:
             which = f"all tensors but {len(self.unused)}, which it does not use (as '{self.unused[0]}'),"
         parts = [f"the code is inferred: names and shapes of {which} are those of {self.target}", *self.remarks]
         if self.twins:
-            parts.append(f"also those of {_listed(self.twins)}, which may compute otherwise")
+            parts.append(f"{_listed(self.twins)} has the same tensors and may compute something else")
         if self.assumed:
             values = ", ".join(f"{name} {value}" for name, value in self.assumed.items())
-            parts.append(f"with a usual value for what shapes leave open ({values})")
+            parts.append(f"assumed, not determined by shapes ({values})")
         config, names = self.defaults
         if names:
             parts.append(f"no tensor shows {_listed(names)}: those are the defaults of {config}")

@@ -54,7 +54,7 @@ def _scan(name: str) -> dict[str, bytes]:
     records = _open(name)
     # An older layout keeps its code elsewhere.
     if any(record.lower() == "model.json" for record in records.names):
-        raise FormatError(f"'{name}' is a TorchScript archive of before torch 1.3, which is not read")
+        raise FormatError(f"'{name}' is a TorchScript archive from before torch 1.3, which is not supported")
     contents: dict[str, bytes] = {}
     special: frozenset[str] = frozenset()
     for record in records.names:

@@ -84,7 +84,7 @@ def _outside(name: str, where: str) -> FormatError:
 
 
 def _runs(where: str) -> FormatError:
-    return FormatError(f"{where} runs code of its own while it is read (__setstate__), so it is not read")
+    return FormatError(f"{where} runs code while it is read (__setstate__), so it is not read")
 
 
 def _unknown_class(name: str, where: str) -> FormatError:
@@ -154,7 +154,7 @@ def _check_getattr(call: ast.Call, where: str) -> None:
     names = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
     texts = [node.value for node in call.args[1:] if isinstance(node, ast.Constant)]
     if names & _ROOTS or len(texts) != 1 or texts[0] in DENIED_NAMES:
-        raise FormatError(f"{where} reaches for something by getattr, which torchgauge does not follow")
+        raise FormatError(f"{where} reaches for something by getattr, which torchgauge does not support")
 
 
 def _check_unpacking(function: ast.FunctionDef, where: str) -> None:
