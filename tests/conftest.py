@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
-import sympy  # type: ignore[import-untyped]  # noqa: F401 - it adds a filter of warnings when torch first needs it
 import torch
 from torch import nn
 from torch._subclasses import FakeTensor
