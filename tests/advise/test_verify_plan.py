@@ -44,7 +44,7 @@ def test_what_was_luck_does_not_hold_twice_and_leaves_the_plan(monkeypatch: pyte
     verdicts = {found["rule"]: found["verified"] for found in rows}
     assert verdicts["lucky"]["kept"] is False
     assert verdicts["lucky"]["ci95"] == pytest.approx([0.0, 0.5])
-    assert verdicts["lucky"]["reason"] == "no gain in time can be told from the noise"
+    assert verdicts["lucky"]["reason"] == "no time gain above the noise"
     assert verdicts["sound"]["kept"] is True
     assert verdicts["sound"]["time"]["rounds"] == 4
     assert plan is not None
@@ -111,7 +111,7 @@ def test_what_gains_nothing_more_is_left_out() -> None:
     assert plan["rules"] == ["one"]
     assert plan["gain"] == pytest.approx(0.5)
     assert plan["tried"][0]["kept"] is False
-    assert plan["tried"][0]["reason"] == "no gain in time can be told from the noise"
+    assert plan["tried"][0]["reason"] == "no time gain above the noise"
 
 
 def test_a_combination_that_fails_is_told_and_left_out() -> None:

@@ -137,8 +137,8 @@ def test_what_was_measured_instead_of_the_code_shown_is_said() -> None:
 
 def test_a_plan_that_did_not_hold_says_why() -> None:
     found = advised()
-    found.plan = Row(no_plan("no gain in time can be told from the noise"))
+    found.plan = Row(no_plan("no time gain above the noise"))
 
-    assert "\nPlan\nnone: no gain in time can be told from the noise\n" in str(found)
+    assert "\nPlan\nnone: no time gain above the noise\n" in str(found)
     assert "## Plan" not in render(found, "markdown")
     assert render(found, "html")

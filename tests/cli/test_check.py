@@ -76,7 +76,7 @@ def test_a_limit_on_time_is_measured(net: str, capsys: pytest.CaptureFixture[str
     ("options", "message"),
     [
         (["nets.py:Net", "--max", "colour=3"], "no figure 'colour'"),
-        (["nets.py:Net", "--max", "params"], "is no limit"),
+        (["nets.py:Net", "--max", "params"], "is not a limit"),
         (["nets.py:Net", "--max", "params=1e400"], "cannot be 1e400"),
         (["nets.py:Net", "--max", "params=nan"], "is not a number"),
         (["nets.py:Net", "--max", "params=-1"], "is not a number"),

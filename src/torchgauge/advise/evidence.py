@@ -187,7 +187,7 @@ class Evidence:
                 how = f"{how}; no more than {format_whole_percent(most)}: the rest is the host's, for its launches"
             return Gain("time_s", min(low, most), min(high, most), how)
         idle = format_whole_percent(self.idle_share)
-        waiting = f"the device waits for the host for {idle} of a run: nothing until that is mended"
+        waiting = f"the device waits for the host for {idle} of a run: no gain until the host bottleneck is fixed"
         return Gain("time_s", 0.0, high * (1 - self.idle_share), f"{how}; {waiting}")
 
     @property

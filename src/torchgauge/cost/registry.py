@@ -94,7 +94,7 @@ REGISTRY: dict[str, Entry] = {}
 def formula(*ops: str, category: str, status: str = COUNTED) -> Callable[[Rule], Rule]:
     """Register a formula for ops such as "aten::addmm"; it serves all overloads and the in-place form."""
     if category not in CATEGORIES:
-        raise ValueError(f"'{category}' is no category; one of: {', '.join(CATEGORIES)}")
+        raise ValueError(f"'{category}' is not a category; one of: {', '.join(CATEGORIES)}")
 
     def register(rule: Rule) -> Rule:
         for op in ops:

@@ -70,7 +70,7 @@ def error_text(error: Mapping[str, Any]) -> str:
 
 
 def withdrawn_text(row: Mapping[str, Any]) -> str:
-    """`conv-bn-fusion (norm): no gain in time can be told from the noise (95 % interval: -1.2 % to 0.8 %)`."""
+    """`conv-bn-fusion (norm): no time gain above the noise (95 % interval: -1.2 % to 0.8 %)`."""
     verified = row["verified"]
     place = row["where"]["weight"] or row["where"]["module"] or "the model"
     note = f", {verified['note']}" if verified.get("note") else ""

@@ -49,7 +49,7 @@ def _tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 def difference(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> Difference:
     if not before:
-        return Difference(None, reason="the model gives back no tensors to compare")
+        return Difference(None, reason="the model returns no tensors to compare")
     shapes = [[tuple(tensor.shape) for _, tensor in side] for side in (before, after)]
     if shapes[0] != shapes[1]:
         return Difference(None, reason="its outputs have other shapes")

@@ -69,7 +69,7 @@ class Verdict:
         if self.quantity != TIME:
             return f"it saves no {what}"
         is_noisy = self.time is not None and self.time.is_noisy
-        return _TOO_NOISY if is_noisy else "no gain in time can be told from the noise"
+        return _TOO_NOISY if is_noisy else "no time gain above the noise"
 
     @property
     def is_unknown(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_FORWARD = "it changes the code of a forward, which only its author can"
+_FORWARD = "it needs a change in the source of a forward"
 _FILE = "it changes the file and not the model; the expected gain is its exact number of bytes"
 _ROUTING = "which experts tokens choose is learned"
 _LOOP = "it is about the training loop, which is not part of the model"
@@ -21,7 +21,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "expert-imbalance": _ROUTING,
         "gradient-memory": _LOOP,
         "host-wait": _FORWARD,
-        "idle-experts": "where the experts go is a question of the machines at hand",
+        "idle-experts": "where the experts go depends on the machines available",
         "kv-cache": "the cache belongs to the generation loop around the model",
         "mixed-precision-plan": "torch itself has no layers for all of its formats",
         "needless-copy": _FORWARD,
@@ -33,4 +33,4 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "type-promotion": _FORWARD,
     }
 )
-UNKNOWN = "its rule brings no transformation"
+UNKNOWN = "its rule has no transformation"

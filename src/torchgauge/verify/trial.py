@@ -13,7 +13,7 @@ from torchgauge.facts import Capture
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
-SCRIPT = "a script cannot be changed: verify the model that it was made from"
+SCRIPT = "a script cannot be changed: verify the original model"
 
 
 class NotApplicableError(Exception):

@@ -38,7 +38,7 @@ def read_budget(environ: Mapping[str, str] | None = None) -> float:
     try:
         seconds = float(text)
     except ValueError as error:
-        raise UsageError(f"the environment variable {BUDGET} is no number: '{text}'") from error
+        raise UsageError(f"the environment variable {BUDGET} is not a number: '{text}'") from error
     if not 0 < seconds < float("inf"):
         raise UsageError(f"{BUDGET} must be seconds, above 0, not {text}")
     return seconds

@@ -87,7 +87,7 @@ def dispatch_bound(evidence: Evidence) -> Iterator[Advice]:
             "small_ops_time_s": spent,
             "ops": len(evidence.capture.ops),
         },
-        recommendation="compile the model or give it larger batches: most ops are over as soon as they are dispatched",
+        recommendation="compile the model or give it larger batches: most ops take less time than their dispatch",
         code="model = torch.compile(model)",
         expected_gain=Gain(
             "time_s",

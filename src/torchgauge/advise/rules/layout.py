@@ -28,10 +28,10 @@ def channels_last(evidence: Evidence) -> Iterator[Advice]:
         rule="channels-last",
         where=Where("", tuple(op.index for op in planar)),
         evidence={"convolutions": len(planar), "converted": len(converted) if evidence.op_times else None},
-        recommendation="keep images in channels_last: half-precision kernels work in it and turn others around",
+        recommendation="keep images in channels_last: half-precision kernels use it and convert other layouts",
         code="model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
         expected_gain=_spared(evidence, planar),
-        risk="ops that do not know the layout turn it back; check the strides of the output",
+        risk="ops without a channels_last kernel convert it back; check the output strides",
         confidence="high" if converted else "medium",
     )
 
@@ -52,5 +52,5 @@ def _converts(evidence: Evidence, op: OpRecord) -> bool:
 def _spared(evidence: Evidence, planar: list[OpRecord]) -> Gain:
     turned = sum(2 * (op.signature.inputs[0].nbytes + op.signature.outputs[0].nbytes) for op in planar)
     share = turned / (turned + evidence.bytes_moved)
-    how = "turning each input and output around reads and writes it once more; as a share of the bytes then moved"
+    how = "converting the layout reads and writes each input and output once more; as a share of the bytes then moved"
     return Gain("bytes_moved", 0.0 if not evidence.op_times else share / 2, share, how)

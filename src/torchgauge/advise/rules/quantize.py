@@ -25,8 +25,10 @@ _GRAINS = {
     "int4": ("group128", "per_tensor"), "nf4": ("group128", "per_tensor"),
 }  # fmt: skip
 _WORDS = {
-    "per_tensor": "one scale for all", "per_channel": "one scale per output channel", "group128": "one scale per 128",
-}  # fmt: skip
+    "per_tensor": "one scale per tensor",
+    "per_channel": "one scale per output channel",
+    "group128": "one scale per 128",
+}
 _CONFIGS = {"int8": "Int8WeightOnlyConfig", "int4": "Int4WeightOnlyConfig", "fp8_e4m3": "Float8WeightOnlyConfig"}
 _RISK = (
     "the error of the weights is measured, that of the outputs is not: evaluate; weights are unpacked before they are "

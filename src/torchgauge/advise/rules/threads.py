@@ -71,7 +71,7 @@ def thread_oversubscription(evidence: Evidence) -> Iterator[Advice]:
         expected_gain=Gain(
             "time_s", 0.0, 1 - free / threads, "none to the share of the threads that have no core, by judgement"
         ),
-        risk="a limit of the container that the system does not tell may leave even fewer cores",
+        risk="a container limit that the system does not report may leave fewer cores",
         confidence="high" if threads > cores else "low",
     )
 

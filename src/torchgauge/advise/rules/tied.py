@@ -64,6 +64,6 @@ def _store_once(evidence: Evidence, matrix: Matrix, original: str) -> Advice:
         recommendation="store these values once: tie the parameters before saving (safetensors: leave one name out)",
         code=f"state[{matrix.row.name!r}] = state[{original!r}]; torch.save(state, path)",
         expected_gain=Gain("stored_bytes", min(share, 1.0), min(share, 1.0), "the bytes of the copy"),
-        risk="whoever loads the file must know both names",
+        risk="code that loads the file must know both names",
         confidence="high",
     )

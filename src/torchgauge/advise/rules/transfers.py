@@ -49,7 +49,7 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
             rule="host-wait",
             where=Where(op.module, (op.index,)),
             evidence={"op": op.op, "ops_before": op.index},
-            recommendation="do without .item() in forward: the host waits for the device, then the device for it",
+            recommendation="avoid .item() in forward: the host waits for the device, then the device for it",
             code="y = torch.where(condition, a, b)  # in place of a branch on .item()",
             expected_gain=_waiting(evidence, op),
             risk="a branch on data becomes two computations and a choice",

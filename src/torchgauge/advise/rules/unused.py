@@ -36,9 +36,9 @@ def _advice(evidence: Evidence, place: str, params: list[ParamRecord]) -> Advice
         rule="unused-parameters",
         where=Where(place, (), None) if is_module else Where(params[0].module, (), params[0].name),
         evidence={"parameters": [param.name for param in params], "unused_bytes": nbytes},
-        recommendation="take out the module: this run reads none of its parameters"
+        recommendation="remove the module: this run uses none of its parameters"
         if is_module
-        else "take out the parameter: this run does not read it",
+        else "remove the parameter: this run does not use it",
         code=f"model.set_submodule({place!r}, torch.nn.Identity())" if is_module else None,
         expected_gain=Gain("param_bytes", share, share, "their bytes over those of all parameters"),
         risk="other inputs, training or another method may use it",

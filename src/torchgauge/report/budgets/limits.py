@@ -74,7 +74,7 @@ def parse_limit(text: str) -> Limit:
     """`params=30M`."""
     key, separator, value = text.partition("=")
     if not separator:
-        raise UsageError(f"'{text}' is no limit; write it like params=30M")
+        raise UsageError(f"'{text}' is not a limit; write it like params=30M")
     return limit(key.strip(), value.strip())
 
 

@@ -17,7 +17,7 @@ def fused_attention(trial: Trial) -> Applied:
         return Applied(_need_no_weights(layers), places=len(layers))
     code = _transformers_switch(trial) or _timm_switch(trial)
     if code is None:
-        raise NotApplicableError("it is written out in a forward, whose code only its author can change")
+        raise NotApplicableError("it is part of a forward: edit its source")
     return Applied(code)
 
 

@@ -13,7 +13,7 @@ from torchgauge.verify.trial import Applied, NotApplicableError, Trial
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 # timm's: an activation inside, which stays.
 _NORM_WITH_ACTIVATION = "BatchNormAct2d"
-_NO_PAIR = "its norms and layers are no modules of their own here, or such that do more"
+_NO_PAIR = "the norm or the layer is not a separate plain module"
 
 
 @transformation("conv-bn-fusion")

@@ -56,7 +56,7 @@ def _cast_line(name: str, kind: str, tensor: torch.Tensor) -> str:
 @transformation("strided-access", stage="layout")
 def in_order(trial: Trial) -> Applied:
     if "channels_last" not in (trial.row["code"] or ""):
-        raise NotApplicableError("the order is made in a forward, whose code only its author can change")
+        raise NotApplicableError("the layout is chosen in a forward: edit its source")
     return channels_last(trial)
 
 

@@ -39,7 +39,7 @@ def compute_once(trial: Trial) -> Applied:
     """Parametrizations can be made plain parameters; what a forward computes itself only its author can move."""
     found = [pair for place in trial.places if (pair := _parametrized(trial, str(place["module"] or "")))]
     if not found:
-        raise NotApplicableError("it is computed in a forward, whose code only its author can change")
+        raise NotApplicableError("it is computed in a forward: edit its source")
     return Applied(
         f"for path, name in {literal(list(dict.fromkeys(found)))}:\n"
         "    torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule(path), name)\n",

@@ -16,7 +16,7 @@ Place = Mapping[str, Any]
 Groups = dict[str, list[Place]]
 
 _SHIFTS = {"bias", "beta", "shift", "b"}
-_AMID = "it stands amid other work in a forward, whose code only its author can change"
+_AMID = "it is part of a larger forward: edit its source"
 
 
 @transformation("gelu-by-hand")
@@ -56,7 +56,7 @@ def _norm_line(trial: Trial, path: str, is_layer_norm: bool) -> str:
     shifts = [name for name in own if name in _SHIFTS]
     scales = [name for name in own if name not in _SHIFTS]
     if len(scales) > 1 or len(shifts) > 1 or (shifts and not is_layer_norm) or any(p.dim() != 1 for p in own.values()):
-        raise NotApplicableError("which of its parameters are scale and shift cannot be told")
+        raise NotApplicableError("could not determine which parameters are scale and shift")
     scale, shift = (f"getattr(norm, {names[0]!r})" if names else "None" for names in (scales, shifts))
     eps = _eps(trial, path)
     return f"norm = model.get_submodule({path!r})\nnorm.forward = normalised({scale}, {shift}, {eps!r})"
@@ -71,7 +71,7 @@ def _eps(trial: Trial, path: str) -> float:
     ]
     known = [value for value in added if isinstance(value, float)]
     if not known:
-        raise NotApplicableError("the number under its root cannot be told")
+        raise NotApplicableError("could not determine eps")
     return known[0]
 
 

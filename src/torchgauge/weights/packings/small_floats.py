@@ -1,5 +1,5 @@
 """FP4 (E2M1), two values to a byte, the lower half first: MXFP4 with a power of two per 32 values, NVFP4 with an E4M3
-scale per 16 and one scale for all.
+scale per 16 and one scale per tensor.
 
 OCP Microscaling Formats (MX) 1.0; NVFP4 as ModelOpt (`weight_scale_2` multiplies) and compressed-tensors
 (`weight_global_scale` divides) store it.
