@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -108,9 +109,9 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width << level for level in range(depth + 1)]
         self.first = DoubleConv(3, width)
-        self.down = nn.ModuleList([DoubleConv(a, b) for a, b in zip(widths, widths[1:], strict=False)])
-        self.up = nn.ModuleList([nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(widths, widths[1:], strict=False)][::-1])
-        self.merge = nn.ModuleList([DoubleConv(b, a) for a, b in zip(widths, widths[1:], strict=False)][::-1])
+        self.down = nn.ModuleList([DoubleConv(a, b) for a, b in pairwise(widths)])
+        self.up = nn.ModuleList([nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairwise(widths)][::-1])
+        self.merge = nn.ModuleList([DoubleConv(b, a) for a, b in pairwise(widths)][::-1])
         self.head = nn.Conv2d(width, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -187,8 +188,11 @@ CONFIGURATIONS = (
     Configuration("resnet50 train fp32 b32", of_timm("resnet50"), image(32), TRAIN, size=4),
     Configuration("resnet50 inference fp32 b64", of_timm("resnet50"), image(64), size=2),
     Configuration(
-        "resnet50 train bf16 nhwc b64 sgd", of_timm("resnet50"), image(64),
-        {**TRAIN, **BF16, "optimizer": "sgd", "channels_last": True}, size=5,
+        "resnet50 train bf16 nhwc b64 sgd",
+        of_timm("resnet50"),
+        image(64),
+        {**TRAIN, **BF16, "optimizer": "sgd", "channels_last": True},
+        size=5,
     ),
     Configuration("convnext_base train bf16 b32", of_timm("convnext_base"), image(32), {**TRAIN, **BF16}, size=6),
     Configuration("swin_tiny train fp32 b32", of_timm("swin_tiny_patch4_window7_224"), image(32), TRAIN, size=5),
@@ -199,114 +203,223 @@ CONFIGURATIONS = (
     ),
     Configuration("vit_base inference fp32 b1", of_timm("vit_base_patch16_224"), image(1), size=1),
     Configuration(
-        "bert-large train bf16 b16 s512", of_transformers("BertModel", "BertConfig", **BERT_LARGE), tokens(16, 512),
-        {**TRAIN, **BF16}, size=12,
+        "bert-large train bf16 b16 s512",
+        of_transformers("BertModel", "BertConfig", **BERT_LARGE),
+        tokens(16, 512),
+        {**TRAIN, **BF16},
+        size=12,
     ),
     Configuration(
-        "bert-base train amp-fp16 b8 s128", of_transformers("BertForMaskedLM", "BertConfig"), tokens(8, 128, True),
-        {**TRAIN, "amp": "fp16"}, size=4,
+        "bert-base train amp-fp16 b8 s128",
+        of_transformers("BertForMaskedLM", "BertConfig"),
+        tokens(8, 128, True),
+        {**TRAIN, "amp": "fp16"},
+        size=4,
     ),
     Configuration(
-        "t5-base train bf16 b8 s256+64", of_transformers("T5ForConditionalGeneration", "T5Config", **T5_BASE),
-        pairs(8, 256, 64), {**TRAIN, **BF16}, size=6,
+        "t5-base train bf16 b8 s256+64",
+        of_transformers("T5ForConditionalGeneration", "T5Config", **T5_BASE),
+        pairs(8, 256, 64),
+        {**TRAIN, **BF16},
+        size=6,
     ),
     Configuration(
-        "qwen2-1.5b train bf16 b2 s1024", of_transformers("Qwen2ForCausalLM", "Qwen2Config", **QWEN2),
-        tokens(2, 1024, True), {**TRAIN, **BF16}, size=28,
+        "qwen2-1.5b train bf16 b2 s1024",
+        of_transformers("Qwen2ForCausalLM", "Qwen2Config", **QWEN2),
+        tokens(2, 1024, True),
+        {**TRAIN, **BF16},
+        size=28,
     ),
     Configuration(
-        "gpt2 train fp32 b4 s512 fused", of_transformers("GPT2LMHeadModel", "GPT2Config"), tokens(4, 512, True),
-        {**TRAIN, "fused": True}, size=8,
+        "gpt2 train fp32 b4 s512 fused",
+        of_transformers("GPT2LMHeadModel", "GPT2Config"),
+        tokens(4, 512, True),
+        {**TRAIN, "fused": True},
+        size=8,
     ),
     Configuration(
-        "gpt2 train bf16 b4 s256 accumulate", of_transformers("GPT2LMHeadModel", "GPT2Config"), tokens(4, 256, True),
-        {**TRAIN, **BF16, "accumulate": 4}, size=4,
+        "gpt2 train bf16 b4 s256 accumulate",
+        of_transformers("GPT2LMHeadModel", "GPT2Config"),
+        tokens(4, 256, True),
+        {**TRAIN, **BF16, "accumulate": 4},
+        size=4,
     ),
     Configuration(
-        "llama-1b inference bf16 b1 s2048", of_transformers("LlamaForCausalLM", "LlamaConfig", **LLAMA_1B),
-        tokens(1, 2048), BF16, size=5,
+        "llama-1b inference bf16 b1 s2048",
+        of_transformers("LlamaForCausalLM", "LlamaConfig", **LLAMA_1B),
+        tokens(1, 2048),
+        BF16,
+        size=5,
     ),
     Configuration(
-        "llama-1b train bf16 b4 s1024 checkpoint", of_transformers("LlamaForCausalLM", "LlamaConfig", **LLAMA_1B),
-        tokens(4, 1024, True, use_cache=False), {**TRAIN, **BF16, "checkpoint": "blocks"}, size=20,
+        "llama-1b train bf16 b4 s1024 checkpoint",
+        of_transformers("LlamaForCausalLM", "LlamaConfig", **LLAMA_1B),
+        tokens(4, 1024, True, use_cache=False),
+        {**TRAIN, **BF16, "checkpoint": "blocks"},
+        size=20,
     ),
-    Configuration("lstm train fp32 b64 s256", lambda: Recurrent(nn.LSTM, 1024, 2), sequence(64, 256, 1024), TRAIN, size=3),
+    Configuration(
+        "lstm train fp32 b64 s256", lambda: Recurrent(nn.LSTM, 1024, 2), sequence(64, 256, 1024), TRAIN, size=3
+    ),
     Configuration("lstm inference fp32 b64 s256", lambda: Recurrent(nn.LSTM, 1024, 2), sequence(64, 256, 1024), size=2),
     Configuration(
-        "mixtral-small inference bf16 b4 s256", of_transformers("MixtralForCausalLM", "MixtralConfig", **MIXTRAL_SMALL),
-        tokens(4, 256), BF16, size=3,
+        "mixtral-small inference bf16 b4 s256",
+        of_transformers("MixtralForCausalLM", "MixtralConfig", **MIXTRAL_SMALL),
+        tokens(4, 256),
+        BF16,
+        size=3,
     ),
     Configuration(
-        "efficientnet_b0 train fp32 b64 sgd", of_timm("efficientnet_b0"), image(64), {**TRAIN, "optimizer": "sgd"}, size=8
+        "efficientnet_b0 train fp32 b64 sgd",
+        of_timm("efficientnet_b0"),
+        image(64),
+        {**TRAIN, "optimizer": "sgd"},
+        size=8,
     ),
     Configuration("resnet18 train fp32 b2", of_timm("resnet18"), image(2), TRAIN, size=1),
     Configuration(
-        "vit_base train fp32 b32 frozen", of_timm("vit_base_patch16_224"), image(32),
-        {**TRAIN, "frozen": "blocks.[0-9].*"}, size=4,
+        "vit_base train fp32 b32 frozen",
+        of_timm("vit_base_patch16_224"),
+        image(32),
+        {**TRAIN, "frozen": "blocks.[0-9].*"},
+        size=4,
     ),
     Configuration(
-        "yolos inference fp32 b4", of_transformers("YolosForObjectDetection", "YolosConfig"), pixels(4, 512, 864), size=3
+        "yolos inference fp32 b4",
+        of_transformers("YolosForObjectDetection", "YolosConfig"),
+        pixels(4, 512, 864),
+        size=3,
     ),
     Configuration(
-        "mobilenetv3 train amp-bf16 nhwc b64", of_timm("mobilenetv3_large_100"), image(64),
-        {**TRAIN, "amp": "bf16", "channels_last": True}, size=4,
+        "mobilenetv3 train amp-bf16 nhwc b64",
+        of_timm("mobilenetv3_large_100"),
+        image(64),
+        {**TRAIN, "amp": "bf16", "channels_last": True},
+        size=4,
     ),
     # Held out.
     Configuration(
-        "resnet101 train amp-bf16 nhwc b64 sgd", of_timm("resnet101"), image(64),
-        {**TRAIN, "amp": "bf16", "channels_last": True, "optimizer": "sgd"}, True, size=8,
+        "resnet101 train amp-bf16 nhwc b64 sgd",
+        of_timm("resnet101"),
+        image(64),
+        {**TRAIN, "amp": "bf16", "channels_last": True, "optimizer": "sgd"},
+        True,
+        size=8,
     ),
     Configuration("densenet121 train fp32 b32", of_timm("densenet121"), image(32), TRAIN, True, size=6),
     Configuration("regnety_016 inference bf16 b128", of_timm("regnety_016"), image(128), BF16, True, size=2),
     Configuration(
-        "efficientnet_b3 train amp-bf16 b16", of_timm("efficientnet_b3"), image(16, 300), {**TRAIN, "amp": "bf16"}, True, 5
+        "efficientnet_b3 train amp-bf16 b16",
+        of_timm("efficientnet_b3"),
+        image(16, 300),
+        {**TRAIN, "amp": "bf16"},
+        True,
+        5,
     ),
     Configuration("deit_small train fp32 b64", of_timm("deit_small_patch16_224"), image(64), TRAIN, True, size=6),
     Configuration(
-        "vit_large train bf16 b16 fused", of_timm("vit_large_patch16_224"), image(16), {**TRAIN, **BF16, "fused": True},
-        True, size=6,
+        "vit_large train bf16 b16 fused",
+        of_timm("vit_large_patch16_224"),
+        image(16),
+        {**TRAIN, **BF16, "fused": True},
+        True,
+        size=6,
     ),
-    Configuration("swin_base inference bf16 b32", of_timm("swin_base_patch4_window7_224"), image(32), BF16, True, size=2),
+    Configuration(
+        "swin_base inference bf16 b32", of_timm("swin_base_patch4_window7_224"), image(32), BF16, True, size=2
+    ),
     Configuration("mixer_b16 train fp32 b32", of_timm("mixer_b16_224"), image(32), TRAIN, True, size=5),
     Configuration(
-        "convnext_tiny inference fp32 nhwc b64", of_timm("convnext_tiny"), image(64), {"channels_last": True}, True, size=2
+        "convnext_tiny inference fp32 nhwc b64",
+        of_timm("convnext_tiny"),
+        image(64),
+        {"channels_last": True},
+        True,
+        size=2,
     ),
     Configuration(
-        "roberta-base train fp32 b16 s256", of_transformers("RobertaForMaskedLM", "RobertaConfig"), tokens(16, 256, True),
-        TRAIN, True, size=10,
+        "roberta-base train fp32 b16 s256",
+        of_transformers("RobertaForMaskedLM", "RobertaConfig"),
+        tokens(16, 256, True),
+        TRAIN,
+        True,
+        size=10,
     ),
     Configuration(
-        "distilbert train amp-bf16 b32 s128 sgd", of_transformers("DistilBertForMaskedLM", "DistilBertConfig"),
-        tokens(32, 128, True), {**TRAIN, "amp": "bf16", "optimizer": "sgd"}, True, size=6,
+        "distilbert train amp-bf16 b32 s128 sgd",
+        of_transformers("DistilBertForMaskedLM", "DistilBertConfig"),
+        tokens(32, 128, True),
+        {**TRAIN, "amp": "bf16", "optimizer": "sgd"},
+        True,
+        size=6,
     ),
     Configuration(
-        "electra inference bf16 b64 s128", of_transformers("ElectraModel", "ElectraConfig", hidden_size=768,
-        num_attention_heads=12, intermediate_size=3072), tokens(64, 128), BF16, True, size=2,
+        "electra inference bf16 b64 s128",
+        of_transformers(
+            "ElectraModel", "ElectraConfig", hidden_size=768, num_attention_heads=12, intermediate_size=3072
+        ),
+        tokens(64, 128),
+        BF16,
+        True,
+        size=2,
     ),
     Configuration(
-        "bart-base train bf16 b8 s256+64", of_transformers("BartForConditionalGeneration", "BartConfig", d_model=768,
-        encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12, encoder_ffn_dim=3072,
-        decoder_ffn_dim=3072), pairs(8, 256, 64), {**TRAIN, **BF16}, True, size=4,
+        "bart-base train bf16 b8 s256+64",
+        of_transformers(
+            "BartForConditionalGeneration",
+            "BartConfig",
+            d_model=768,
+            encoder_layers=6,
+            decoder_layers=6,
+            encoder_attention_heads=12,
+            decoder_attention_heads=12,
+            encoder_ffn_dim=3072,
+            decoder_ffn_dim=3072,
+        ),
+        pairs(8, 256, 64),
+        {**TRAIN, **BF16},
+        True,
+        size=4,
     ),
     Configuration(
-        "llama-3b inference bf16 b1 s4096", of_transformers("LlamaForCausalLM", "LlamaConfig", **LLAMA_3B),
-        tokens(1, 4096), BF16, True, size=10,
+        "llama-3b inference bf16 b1 s4096",
+        of_transformers("LlamaForCausalLM", "LlamaConfig", **LLAMA_3B),
+        tokens(1, 4096),
+        BF16,
+        True,
+        size=10,
     ),
     Configuration(
-        "mistral-small train bf16 b2 s2048 checkpoint", of_transformers("MistralForCausalLM", "MistralConfig",
-        **MISTRAL_SMALL), tokens(2, 2048, True, use_cache=False), {**TRAIN, **BF16, "checkpoint": "blocks"}, True, size=8,
+        "mistral-small train bf16 b2 s2048 checkpoint",
+        of_transformers("MistralForCausalLM", "MistralConfig", **MISTRAL_SMALL),
+        tokens(2, 2048, True, use_cache=False),
+        {**TRAIN, **BF16, "checkpoint": "blocks"},
+        True,
+        size=8,
     ),
     Configuration(
-        "pythia-410m train fp32 b2 s1024 adam", of_transformers("GPTNeoXForCausalLM", "GPTNeoXConfig", **NEOX_410M),
-        tokens(2, 1024, True), {**TRAIN, "optimizer": "adam"}, True, size=16,
+        "pythia-410m train fp32 b2 s1024 adam",
+        of_transformers("GPTNeoXForCausalLM", "GPTNeoXConfig", **NEOX_410M),
+        tokens(2, 1024, True),
+        {**TRAIN, "optimizer": "adam"},
+        True,
+        size=16,
     ),
     Configuration(
-        "opt-350m train amp-bf16 b2 s512 accumulate", of_transformers("OPTForCausalLM", "OPTConfig", **OPT_350M),
-        tokens(2, 512, True), {**TRAIN, "amp": "bf16", "accumulate": 2}, True, size=12,
+        "opt-350m train amp-bf16 b2 s512 accumulate",
+        of_transformers("OPTForCausalLM", "OPTConfig", **OPT_350M),
+        tokens(2, 512, True),
+        {**TRAIN, "amp": "bf16", "accumulate": 2},
+        True,
+        size=12,
     ),
     Configuration(
-        "qwen2-moe train bf16 b2 s256", of_transformers("Qwen2MoeForCausalLM", "Qwen2MoeConfig", **QWEN2_MOE),
-        tokens(2, 256, True), {**TRAIN, **BF16}, True, size=6,
+        "qwen2-moe train bf16 b2 s256",
+        of_transformers("Qwen2MoeForCausalLM", "Qwen2MoeConfig", **QWEN2_MOE),
+        tokens(2, 256, True),
+        {**TRAIN, **BF16},
+        True,
+        size=6,
     ),
     Configuration(
         "gru train fp32 b32 s200", lambda: Recurrent(nn.GRU, 768, 3, 0.1), sequence(32, 200, 768), TRAIN, True, size=2
@@ -315,22 +428,34 @@ CONFIGURATIONS = (
         "unet train bf16 nhwc b16", UNet, image(16, 256), {**TRAIN, **BF16, "channels_last": True}, True, size=6
     ),
     Configuration(
-        "rt-detr inference fp32 b8", of_transformers("RTDetrForObjectDetection", "RTDetrConfig"), pixels(8, 640, 640),
-        {}, True, size=6,
+        "rt-detr inference fp32 b8",
+        of_transformers("RTDetrForObjectDetection", "RTDetrConfig"),
+        pixels(8, 640, 640),
+        {},
+        True,
+        size=6,
     ),
     Configuration(
-        "whisper-small inference bf16 b4", of_transformers("WhisperForConditionalGeneration", "WhisperConfig",
-        **WHISPER_SMALL), speech(4, 64), BF16, True, size=2,
+        "whisper-small inference bf16 b4",
+        of_transformers("WhisperForConditionalGeneration", "WhisperConfig", **WHISPER_SMALL),
+        speech(4, 64),
+        BF16,
+        True,
+        size=2,
     ),
     Configuration(
         "resnet50 train fp32 b128 frozen", of_timm("resnet50"), image(128), {**TRAIN, "frozen": "[!f]*"}, True, size=8
     ),
     Configuration("encoder train fp32 b32 s128", encoder, sequence(32, 128, 512), TRAIN, True, size=3),
     Configuration(
-        "gpt2-medium inference fp32 b1 s1024", of_transformers("GPT2LMHeadModel", "GPT2Config", n_embd=1024, n_layer=24,
-        n_head=16), tokens(1, 1024), {}, True, size=3,
+        "gpt2-medium inference fp32 b1 s1024",
+        of_transformers("GPT2LMHeadModel", "GPT2Config", n_embd=1024, n_layer=24, n_head=16),
+        tokens(1, 1024),
+        {},
+        True,
+        size=3,
     ),
-)  # fmt: skip
+)
 
 
 _INITIALISERS = (

@@ -17,6 +17,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 
 GIB = 1 << 30
 DEVICE = "cuda"
+BY_NAME = {configuration.name: configuration for configuration in CONFIGURATIONS}
 LONGEST_S = 45.0  # of one configuration; a process that takes longer is ended
 
 
@@ -139,7 +141,8 @@ def draw(model: nn.Module) -> None:
             parameter.fill_(0.0 if name.endswith("bias") else 1.0)
 
 
-def measure(configuration: Configuration, *, history: bool, tracker: bool) -> dict[str, Any]:
+def measure(name: str, *, history: bool, tracker: bool) -> dict[str, Any]:
+    configuration = BY_NAME[name]
     torch.cuda.init()
     free, total = torch.cuda.mem_get_info()
     result: dict[str, Any] = {"total": total, "used_at_start": total - free}
@@ -215,8 +218,9 @@ def tracked(run: Run) -> int | None:
         return None
 
 
-def try_limit(configuration: Configuration, limit: int) -> dict[str, Any]:
+def try_limit(name: str, limit: int) -> dict[str, Any]:
     """Three steps under a limit on what the allocator may reserve."""
+    configuration = BY_NAME[name]
     torch.cuda.init()
     _, total = torch.cuda.mem_get_info()
     torch.cuda.set_per_process_memory_fraction(limit / total)
@@ -336,13 +340,18 @@ def probes() -> Iterable[tuple[str, Callable[[], Any]]]:
         yield f"attention {short} 4x16x512x64 bool", attention(4, 16, 512, 64, dtype, bool_mask=True)
         yield f"attention {short} 4x16x197x64", attention(4, 16, 197, 64, dtype)
         yield f"attention {short} 4x16x197x64 mask", attention(4, 16, 197, 64, dtype, mask=True)
-        yield f"attention {short} 2x32x1024x64 kv4 gqa", attention(2, 32, 1024, 64, dtype, 4, enable_gqa=True, is_causal=True)
+        yield (
+            f"attention {short} 2x32x1024x64 kv4 gqa",
+            attention(2, 32, 1024, 64, dtype, 4, enable_gqa=True, is_causal=True),
+        )
         yield f"attention {short} 1x8x2048x128 causal", attention(1, 8, 2048, 128, dtype, is_causal=True)
         yield f"attention {short} 64x6x49x32", attention(64, 6, 49, 32, dtype)
         yield f"attention {short} 2x8x300x80", attention(2, 8, 300, 80, dtype)
         yield f"attention {short} 1x4x128x256", attention(1, 4, 128, 256, dtype)
 
-    def module(make: Callable[[], nn.Module], *sizes: int, dtype: torch.dtype = torch.float32, nhwc: bool = False) -> Any:
+    def module(
+        make: Callable[[], nn.Module], *sizes: int, dtype: torch.dtype = torch.float32, nhwc: bool = False
+    ) -> Any:
         def prepare() -> Any:
             x = cuda(*sizes, dtype=dtype)
             made = make().to("cuda", dtype)
@@ -354,8 +363,9 @@ def probes() -> Iterable[tuple[str, Callable[[], Any]]]:
 
     for dtype, short in ((torch.bfloat16, "bf16"), (torch.float32, "fp32")):
         yield f"batch_norm {short} 32x256x56x56", module(lambda: nn.BatchNorm2d(256), 32, 256, 56, 56, dtype=dtype)
-        yield f"batch_norm {short} 32x256x56x56 nhwc", module(
-            lambda: nn.BatchNorm2d(256), 32, 256, 56, 56, dtype=dtype, nhwc=True
+        yield (
+            f"batch_norm {short} 32x256x56x56 nhwc",
+            module(lambda: nn.BatchNorm2d(256), 32, 256, 56, 56, dtype=dtype, nhwc=True),
         )
         yield f"batch_norm {short} 32x2048x7x7", module(lambda: nn.BatchNorm2d(2048), 32, 2048, 7, 7, dtype=dtype)
         yield f"layer_norm {short} 16x512x1024", module(lambda: nn.LayerNorm(1024), 16, 512, 1024, dtype=dtype)
@@ -382,11 +392,17 @@ def probes() -> Iterable[tuple[str, Callable[[], Any]]]:
         functional.embedding, torch.randint(0, 30522, (8192,), device="cuda"),
         cuda(30522, 1024, dtype=torch.bfloat16).requires_grad_(),
     )  # fmt: skip
-    yield "embedding fp32 2048 of 30522x768", lambda: partial(
-        functional.embedding, torch.randint(0, 30522, (2048,), device="cuda"), cuda(30522, 768).requires_grad_()
+    yield (
+        "embedding fp32 2048 of 30522x768",
+        lambda: partial(
+            functional.embedding, torch.randint(0, 30522, (2048,), device="cuda"), cuda(30522, 768).requires_grad_()
+        ),
     )
-    yield "embedding fp32 4096 of 30522x768", lambda: partial(
-        functional.embedding, torch.randint(0, 30522, (4096,), device="cuda"), cuda(30522, 768).requires_grad_()
+    yield (
+        "embedding fp32 4096 of 30522x768",
+        lambda: partial(
+            functional.embedding, torch.randint(0, 30522, (4096,), device="cuda"), cuda(30522, 768).requires_grad_()
+        ),
     )
     yield "cross_entropy bf16 2048x32000", lambda: partial(
         functional.cross_entropy, cuda(2048, 32000, dtype=torch.bfloat16).requires_grad_(),
@@ -395,16 +411,22 @@ def probes() -> Iterable[tuple[str, Callable[[], Any]]]:
     yield "max_pool fp32 32x64x112x112", module(lambda: nn.MaxPool2d(3, 2, 1), 32, 64, 112, 112)
     yield "avg_pool fp32 32x2048x7x7", module(lambda: nn.AdaptiveAvgPool2d(1), 32, 2048, 7, 7)
     yield "upsample fp32", module(lambda: nn.Upsample(scale_factor=2, mode="bilinear"), 8, 64, 64, 64)
-    yield "index fp32", lambda: partial(
-        lambda x, i: x[i], cuda(10000, 512).requires_grad_(), torch.randint(0, 10000, (20000,), device="cuda")
+    yield (
+        "index fp32",
+        lambda: partial(
+            lambda x, i: x[i], cuda(10000, 512).requires_grad_(), torch.randint(0, 10000, (20000,), device="cuda")
+        ),
     )
     yield "roll fp32", lambda: partial(torch.roll, cuda(32, 56, 56, 96).requires_grad_(), (3, 3), (1, 2))
     yield "topk fp32", lambda: partial(lambda x: torch.topk(x, 300, dim=1)[0], cuda(8, 8400).requires_grad_())
     yield "sum bf16 rows", lambda: partial(lambda x: x.sum(0), cuda(8192, 4096, dtype=torch.bfloat16).requires_grad_())
     yield "mean of squares", lambda: partial(lambda x: x.float().pow(2).mean(), cuda(8192, 1024).requires_grad_())
-    yield "bmm transposed bf16", lambda: partial(
-        lambda a, b: a.transpose(1, 2) @ b.transpose(1, 2),
-        *(cuda(16, 512, 512, dtype=torch.bfloat16).requires_grad_() for _ in range(2)),
+    yield (
+        "bmm transposed bf16",
+        lambda: partial(
+            lambda a, b: a.transpose(1, 2) @ b.transpose(1, 2),
+            *(cuda(16, 512, 512, dtype=torch.bfloat16).requires_grad_() for _ in range(2)),
+        ),
     )
 
 
@@ -440,9 +462,7 @@ def measure_probes() -> dict[str, Any]:
             for turn in ("first", "again"):
                 call = prepare()
                 if name.startswith("attention"):
-                    choices[name] = int(
-                        torch._fused_sdp_choice(*call.args, **{k: v for k, v in call.keywords.items()})
-                    )
+                    choices[name] = int(torch._fused_sdp_choice(*call.args, **call.keywords))
                 torch.cuda.synchronize()
                 before = torch.cuda.memory_allocated()
                 out = watch.call(f"{name} forward {turn}", call)
@@ -510,7 +530,16 @@ def record_fixture(kind: str) -> dict[str, Any]:
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
+_asked = (torch.cuda.is_available, torch.cuda.device_count)
+
+
+def leave_cuda_alone() -> None:
+    """Packages ask for devices when they are imported, and a process that was asked once cannot be forked."""
+    torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
+
+
 def in_child(pipe: Any, job: Callable[[], dict[str, Any]]) -> None:
+    torch.cuda.is_available, torch.cuda.device_count = _asked
     try:
         started = time.perf_counter()
         result = job()
@@ -525,14 +554,16 @@ def in_child(pipe: Any, job: Callable[[], dict[str, Any]]) -> None:
 class Pool:
     """Forked processes side by side, as many as their sizes leave room for on the device."""
 
-    def __init__(self, most: int, room_gib: float, deadline: float) -> None:
-        self._most, self._room, self._deadline = most, room_gib, deadline
+    def __init__(self, most: int, room_gib: float, deadline: float, start: str = "fork") -> None:
+        self._most, self._room, self._deadline, self._start = most, room_gib, deadline, start
         self._running: list[tuple[str, Any, Any, float, float]] = []
         self.results: dict[str, dict[str, Any]] = {}
 
-    def run(self, jobs: list[tuple[str, float, Callable[[], dict[str, Any]]]], tell: Callable[[str, Any], None]) -> None:
+    def run(
+        self, jobs: list[tuple[str, float, Callable[[], dict[str, Any]]]], tell: Callable[[str, Any], None]
+    ) -> None:
         waiting = list(jobs)
-        context = multiprocessing.get_context("fork")
+        context: Any = multiprocessing.get_context(self._start)
         while waiting or self._running:
             used = sum(size for _, _, _, size, _ in self._running)
             if waiting and time.monotonic() > self._deadline:
@@ -588,13 +619,12 @@ def versions() -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(0)
     free, total = torch.cuda.mem_get_info()
     order = None
-    try:
+    with suppress(AttributeError, RuntimeError):  # not in every version
         order = [int(backend) for backend in torch._C._get_sdp_priority_order()]
-    except Exception:  # noqa: S110 not in every version
-        pass
     return {
         "torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
-        "name": properties.name, "capability": [properties.major, properties.minor], "sms": properties.multi_processor_count,
+        "name": properties.name,
+        "capability": [properties.major, properties.minor], "sms": properties.multi_processor_count,
         "total_memory": properties.total_memory, "mem_get_info_total": total, "used_with_context": total - free,
         "sdp_order": order,
     }  # fmt: skip
@@ -604,9 +634,10 @@ def device_phase(out: Path, seconds: float, predictions: dict[str, Any] | None, 
     """Everything, in the order of its worth, until `seconds` are over; what was found is on disk after each part."""
     started = time.monotonic()
     deadline = started + seconds
+    leave_cuda_alone()
     import timm  # noqa: F401 before the fork, once for all
-    import torch._dynamo  # noqa: F401
-    import torch.utils.checkpoint
+    import torch._dynamo
+    import torch.utils.checkpoint  # noqa: F401
     import transformers
     from torch.distributed._tools import mem_tracker  # noqa: F401
 
@@ -642,31 +673,36 @@ def device_phase(out: Path, seconds: float, predictions: dict[str, Any] | None, 
                 flush=True,
             )
         elif "fits" in result:
-            print(f"{name:48} limit {result['limit'] / 2**20:8.0f} MiB fits {result['fits']} retries {result['retries']}")
+            print(
+                f"{name:48} limit {result['limit'] / 2**20:8.0f} MiB fits {result['fits']} retries {result['retries']}"
+            )
         else:
             print(f"{name:48} {result['process_s']:5.1f} s", flush=True)
 
-    pool = Pool(10, 120, deadline)
-    jobs: list[tuple[str, float, Callable[[], dict[str, Any]]]] = [("versions", 0.6, versions)]
+    first = Pool(1, 120, deadline)
+    first.run([("versions", 0.6, versions)], tell)
+    start = "spawn" if "error" in first.results["versions"] else "fork"
+    found["versions"] = first.results["versions"]
+    pool = Pool(10, 120, deadline, start)
+    jobs: list[tuple[str, float, Callable[[], dict[str, Any]]]] = []
     if "probes" in parts:
         jobs.append(("probes", 4, measure_probes))
     if "fixtures" in parts:
-        jobs += [(f"fixture {kind}", 2, partial(record_fixture, kind)) for kind in ("plain", "limit", "expandable", "split")]
+        jobs += [
+            (f"fixture {kind}", 2, partial(record_fixture, kind)) for kind in ("plain", "limit", "expandable", "split")
+        ]
     if "configurations" in parts:
         ordered = sorted(CONFIGURATIONS, key=lambda configuration: -configuration.size)
-        jobs += [
-            (c.name, c.size, partial(measure, c, history=not c.held_out, tracker=True)) for c in ordered
-        ]
+        jobs += [(c.name, c.size, partial(measure, c.name, history=not c.held_out, tracker=True)) for c in ordered]
     if "convolutions" in parts:
         jobs += [(f"convolutions {part}", 4, partial(measure_convolutions, part, 4, 35.0)) for part in range(4)]
     if predictions is not None and "limits" in parts:
         for name, limit in predictions.items():
             chosen = next(c for c in CONFIGURATIONS if c.name == name)
             for factor in (0.97, 1.03):
-                jobs.append((f"{name} x{factor}", chosen.size * 1.1, partial(try_limit, chosen, int(limit * factor))))
+                jobs.append((f"{name} x{factor}", chosen.size * 1.1, partial(try_limit, name, int(limit * factor))))
     pool.run(jobs, tell)
     results = pool.results
-    found["versions"] = results.pop("versions", None)
     save("probes", results.pop("probes", {}))
     save("fixtures", {name: results.pop(name) for name in list(results) if name.startswith("fixture ")})
     convolutions: dict[str, Any] = {}
@@ -682,12 +718,15 @@ def device_phase(out: Path, seconds: float, predictions: dict[str, Any] | None, 
     save("measured", found)
     if "sequential" in parts:
         # What the device has in use: one at a time, small ones first.
-        alone = Pool(1, 140, deadline)
+        alone = Pool(1, 140, deadline, start)
         by_size = sorted(CONFIGURATIONS, key=lambda configuration: configuration.size)
-        alone.run([(c.name, c.size, partial(measure, c, history=False, tracker=False)) for c in by_size], tell)
+        alone.run([(c.name, c.size, partial(measure, c.name, history=False, tracker=False)) for c in by_size], tell)
         used = {name: result for name, result in alone.results.items() if "used" in result}
         found["sequential"] = {name: result for name, result in used.items() if name not in held_out}
         save("measured", found)
-        save("held_out", {**kept_apart, "sequential": {name: result for name, result in used.items() if name in held_out}})
+        save(
+            "held_out",
+            {**kept_apart, "sequential": {name: result for name, result in used.items() if name in held_out}},
+        )
     print(f"{time.monotonic() - started:.1f} s in all", flush=True)
     return 0

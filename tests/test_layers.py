@@ -26,6 +26,7 @@ LAYERS = (
     "measure",
     "energy",
     "weights",
+    "predict",
     "advise",
     "verify",
     "report",

@@ -1,0 +1,1 @@
+"""What a model needs on a device that is not there."""
