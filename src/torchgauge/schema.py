@@ -67,7 +67,7 @@ class MismatchError(Exception):
 def conform(value: Any, kind: type[T], what: str, error: type[TorchgaugeError] = FormatError) -> T:
     """The value, found to be of the type `kind`; else an `error` that `what` begins and that has the key's path."""
     try:
-        _check_of(kind)(value)
+        check_of(kind)(value)
     except MismatchError as mismatch:
         raise error(f"{what}: {mismatch.describe()}") from None
     return value
@@ -76,7 +76,7 @@ def conform(value: Any, kind: type[T], what: str, error: type[TorchgaugeError] =
 _checks: dict[Any, Check] = {}
 
 
-def _check_of(kind: Any) -> Check:
+def check_of(kind: Any) -> Check:
     """The function that raises `MismatchError` unless a value is of a type."""
     if kind not in _checks:
         _checks[kind] = _make_check(kind)
@@ -94,7 +94,7 @@ def _make_check(kind: Any) -> Check:
     if is_typeddict(kind):
         return _object(kind)
     if origin is Annotated:
-        return _ruled(_check_of(arguments[0]), arguments[1:])
+        return _ruled(check_of(arguments[0]), arguments[1:])
     if origin in (Union, UnionType):
         return _either(arguments)
     if origin is Literal:
@@ -102,7 +102,7 @@ def _make_check(kind: Any) -> Check:
     if origin is list:
         return _list(arguments[0])
     if origin is dict and arguments[0] is str:
-        return _mapping(_check_of(arguments[1]))
+        return _mapping(check_of(arguments[1]))
     raise TypeError(f"{kind} has no form in JSON")
 
 
@@ -130,7 +130,7 @@ def _number(kind: type) -> Check:
 def _require_plain(value: Any, levels: int) -> None:
     """Any JSON, with numbers of ordinary size and not too deep."""
     if type(value) in (int, float):
-        _check_of(type(value))(value)
+        check_of(type(value))(value)
     elif isinstance(value, dict | list | tuple):
         if not levels:
             raise MismatchError(f"nested less than {DEEPEST} levels deep", value)
@@ -147,7 +147,7 @@ def _object(kind: Any) -> Check:
     optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired} | kind.__optional_keys__
     required = hints.keys() - optional
     checks = {
-        key: _check_of(get_args(hint)[0] if get_origin(hint) is NotRequired else hint) for key, hint in hints.items()
+        key: check_of(get_args(hint)[0] if get_origin(hint) is NotRequired else hint) for key, hint in hints.items()
     }
 
     def check(value: Any) -> None:
@@ -169,7 +169,7 @@ def _object(kind: Any) -> Check:
 
 
 def _list(kind: Any) -> Check:
-    check_item = _check_of(kind)
+    check_item = check_of(kind)
 
     def check(value: Any) -> None:
         if not isinstance(value, list | tuple):
@@ -210,8 +210,8 @@ def _either(kinds: tuple[Any, ...]) -> Check:
     """`X | None`, or one of several; the error is that of the last, which is where the details are."""
     *others, last = sorted((kind for kind in kinds if kind is not NoneType), key=lambda kind: kind not in _WORDS)
     allows_null = NoneType in kinds
-    checks = [_check_of(kind) for kind in others]
-    check_last = _check_of(last)
+    checks = [check_of(kind) for kind in others]
+    check_last = check_of(last)
 
     def check(value: Any) -> None:
         if value is None and allows_null:

@@ -113,6 +113,10 @@ def format_value(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+def format_rate(value: float | None) -> str:
+    return "-" if value is None else f"{format_count(value)}/s"
+
+
 def format_decibels(value: float | None) -> str:
     """`41.2 dB`."""
     return "-" if value is None else f"{value:.1f} dB"

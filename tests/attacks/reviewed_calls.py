@@ -175,12 +175,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "facts/rows.py": {
         "getattr(step, name)": OWN,
-        "getattr(total, name)": OWN,
-    },
-    "facts/tree.py": {
-        "getattr(other, name)": OWN,
-        "getattr(self, name)": OWN,
-        "setattr(self, name, getattr(self, name) + getattr(other, name))": OWN,
     },
     "facts/view.py": {
         "getattr(env, name)": OWN,
@@ -233,15 +227,10 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(torch, 'float32' if dtype == 'tf32' else dtype)": OWN,
     },
     "report/budgets/contributors.py": {
-        "getattr(node.own, key)": OWN,
         "getattr(step, _OF_STEP[key])": OWN,
     },
     "report/escape.py": {
         "re.compile(TEXT)": OWN,
-    },
-    "report/folding.py": {
-        "getattr(figures, name)": OWN,
-        "getattr(own, name)": OWN,
     },
     "report/latex.py": {
         "_PREAMBLE.format(version=prose(view.capture.version))": OWN,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.models.tables import read_table
 from torchgauge.cli.main import build_parser
+from torchgauge.facts.figures import Unit, figures_of
 from torchgauge.report import COLUMNS
 from torchgauge.report.budgets.limits import KEYS
 
@@ -78,6 +79,15 @@ def limits_table(_: str) -> str:
     return "\n".join(["| key | |", "|---|---|", *rows]) + "\n"
 
 
+def keys_table(level: str) -> str:
+    units = {Unit.WHOLE: "count", Unit.SHARE: "share", Unit.RATE: "per second", Unit.NUMBER: "number"}
+    rows = [
+        f"| `{figure.key}` | {units.get(figure.unit, figure.unit.value)} | {_escaped(figure.meaning)} |"
+        for figure in figures_of(level)
+    ]
+    return "\n".join([f"<!-- keys: {level} -->", f"| {level} | unit | |", "|---|---|---|", *rows]) + "\n"
+
+
 def timm_table(_: str) -> str:
     rows = [f"| {row['model']} | {row['input'].replace('x', '×')} | {int(row['params']):,} | {int(row['macs']):,} |"
             for row in read_table("timm.csv")]  # fmt: skip
@@ -95,6 +105,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "options": options_table,
     "columns": columns_table,
     "limits": limits_table,
+    "keys": keys_table,
     "timm": timm_table,
     "torchvision": torchvision_table,
 }

@@ -12,12 +12,12 @@ from tests.report.sample import (
     LINEAR_MACS,
     sample_capture,
 )
-from torchgauge.facts import Figures, ModuleRecord, build_tree
+from torchgauge.facts import ModuleRecord, Sums, build_tree
 
 
 def test_a_module_is_its_own_figures_plus_those_of_its_children() -> None:
     for node in build_tree(sample_capture()).walk():
-        expected = Figures()
+        expected = Sums()
         for part in (node.own, *(child.total for child in node.children)):
             expected.add(part)
         assert node.total == expected

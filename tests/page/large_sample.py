@@ -21,7 +21,7 @@ from torchgauge.facts import (
     TensorSpec,
     View,
 )
-from torchgauge.facts.energy import MEASURED
+from torchgauge.facts.figures import MEASURED
 from torchgauge.facts.measurements import blank
 
 KINDS = (("fc", "Linear", "aten::addmm", "matmul"), ("norm", "LayerNorm", "aten::native_layer_norm", "normalization"))

@@ -2,23 +2,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+import torchgauge.report
 from tests.report.read_back import xml_document
 from tests.report.sample import sample_capture
 from tests.report.saved_runs import RUNS, load_run
 from torchgauge.facts import View
 from torchgauge.report import render
-from torchgauge.report.xml import ORDER, ROWS, SINGLES, attributes_of, schema_text
+from torchgauge.report.xml import ORDER, ROWS, SCHEMA, SINGLES, attributes_of, schema_text
 
 
 @pytest.fixture(scope="module")
 def schema() -> Any:
     xmlschema = pytest.importorskip("xmlschema", reason="validating needs xmlschema")
     return xmlschema.XMLSchema(schema_text())
+
+
+def test_the_shipped_schema_has_the_attributes_of_the_table_of_figures(request: pytest.FixtureRequest) -> None:
+    shipped = Path(torchgauge.report.__file__).with_name(SCHEMA)
+    if request.config.getoption("--regenerate"):
+        shipped.write_text(schema_text(), encoding="utf-8")
+    assert shipped.read_text(encoding="utf-8") == schema_text()
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchgauge.facts.energy import ESTIMATED, MEASURED, UNAVAILABLE
+from torchgauge.facts.energy import UNAVAILABLE
+from torchgauge.facts.figures import ESTIMATED, MEASURED
 
 __all__ = ["BOUNDARY", "ESTIMATED", "KEYS", "MEASURED", "UNAVAILABLE", "blank", "unavailable"]
 

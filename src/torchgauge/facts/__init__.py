@@ -15,7 +15,7 @@ from torchgauge.facts.measurements import Measured, TraceRecord
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
 from torchgauge.facts.tensor import ITEM_BITS, TensorSpec, tensor_specs
-from torchgauge.facts.tree import Figures, Node, build_tree
+from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.view import Row, View
 from torchgauge.facts.weights import WeightStatistics
 
@@ -33,7 +33,6 @@ __all__ = [
     "Cost",
     "EnergyFacts",
     "Environment",
-    "Figures",
     "InputRecord",
     "Measured",
     "ModuleRecord",
@@ -47,6 +46,7 @@ __all__ = [
     "StepMemory",
     "StoredRecord",
     "StoredTensor",
+    "Sums",
     "TargetRecord",
     "TensorSpec",
     "TraceRecord",

@@ -9,8 +9,9 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PROFILE, Unit, figures_of, keys_known
 from torchgauge.facts.op import CATEGORIES
-from torchgauge.schema import Count, Rule
+from torchgauge.schema import Count, MismatchError, Rule, check_of
 
 # The sizes of a tensor: as torch has it, their product fits 64 bits.
 Shape = Annotated[list[Count], Rule(lambda sizes: prod(sizes) < 2**63, "the sizes of a tensor")]
@@ -109,7 +110,28 @@ class Architecture(TypedDict):
     hyperparameters: Annotated[dict[str, Any], _NAMES_ASSUMED]
 
 
-class Module(TypedDict):
+def _has_figures(level: str) -> Rule:
+    """What runs add to a row: each figure is of its unit or null, and may be missing."""
+    kinds: dict[Unit, Any] = {Unit.TEXT: str | None, Unit.STRUCTURE: Texts | None}
+    checks = {
+        figure.key: check_of(kinds.get(figure.unit, Figure))
+        for figure in figures_of(level)
+        if figure.key in keys_known(level, INFERENCE, PROFILE, ENERGY)
+    }
+
+    def holds(row: dict[str, Any]) -> bool:
+        for key, check in checks.items():
+            try:
+                check(row.get(key))
+            except MismatchError as error:
+                error.keys.append(f".{key}")
+                raise
+        return True
+
+    return Rule(holds, "figures of their types")
+
+
+class ModuleFacts(TypedDict):
     path: str
     type: str
     aliases: Texts
@@ -119,16 +141,12 @@ class Module(TypedDict):
     param_bytes: Count
     inputs: Any
     outputs: Any
-    time_s: NotRequired[Figure]
-    self_time_s: NotRequired[Figure]
-    time_share: NotRequired[Figure]
-    energy_j: NotRequired[Figure]
-    estimated_energy_j: NotRequired[Figure]
-    estimated_energy_low_j: NotRequired[Figure]
-    estimated_energy_high_j: NotRequired[Figure]
 
 
-class Op(TypedDict):
+Module = Annotated[ModuleFacts, _has_figures(MODULES)]
+
+
+class OpFacts(TypedDict):
     index: Count
     op: str
     overload: str
@@ -149,17 +167,9 @@ class Op(TypedDict):
     outputs: list[Spec]
     attributes: dict[str, Any]
     tags: Texts
-    time_s: NotRequired[Figure]
-    cpu_time_s: NotRequired[Figure]
-    kernels: NotRequired[Texts | None]
-    flops_per_s: NotRequired[Figure]
-    bytes_per_s: NotRequired[Figure]
-    roof_share: NotRequired[Figure]
-    bound: NotRequired[str | None]
-    energy_j: NotRequired[Figure]
-    estimated_energy_j: NotRequired[Figure]
-    estimated_energy_low_j: NotRequired[Figure]
-    estimated_energy_high_j: NotRequired[Figure]
+
+
+Op = Annotated[OpFacts, _has_figures(OPS)]
 
 
 class Parameter(Tensor):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchgauge.facts.figures import ENERGY, MEASURED, MODULES, OPS, members_known
+
 
 @dataclass(frozen=True, slots=True)
 class EnergyFacts:
@@ -17,17 +19,7 @@ class EnergyFacts:
     ops: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
-# The members of a row: measured, or estimated with a range; null where there is neither.
-MEMBERS = ("energy_j", "estimated_energy_j", "estimated_energy_low_j", "estimated_energy_high_j")
-MEASURED, ESTIMATED, UNAVAILABLE = "measured", "estimated", "unavailable"
-
-
-def energy_of_module(energy: EnergyFacts | None, path: str) -> dict[str, Any]:
-    return _members(energy.modules.get(path, {}) if energy else {})
-
-
-def energy_of_op(energy: EnergyFacts | None, index: int) -> dict[str, Any]:
-    return _members(energy.ops.get(index, {}) if energy else {})
+UNAVAILABLE = "unavailable"
 
 
 def total_energy(energy: EnergyFacts | None) -> float | None:
@@ -41,14 +33,6 @@ def energy_from_document(document: Mapping[str, Any]) -> EnergyFacts | None:
         return None
     return EnergyFacts(
         figures=figures,
-        modules={row["path"]: _members(row) for row in document["modules"] if _has_energy(row)},
-        ops={row["index"]: _members(row) for row in document["ops"] if _has_energy(row)},
+        modules={row["path"]: found for row in document["modules"] if (found := members_known(row, MODULES, ENERGY))},
+        ops={row["index"]: found for row in document["ops"] if (found := members_known(row, OPS, ENERGY))},
     )
-
-
-def _has_energy(row: Mapping[str, Any]) -> bool:
-    return any(row.get(name) is not None for name in MEMBERS)
-
-
-def _members(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row.get(name) for name in MEMBERS}

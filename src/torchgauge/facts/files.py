@@ -103,9 +103,6 @@ class AdapterRecord:
         return self.trainable_params / self.adapted_params if self.adapted_params else None
 
 
-TOTALS = ("stored_elements", "logical_params", "optimizer_elements", "stored_bytes")
-
-
 class Stored(Protocol):
     """A tensor of a file: an entry of an index, or its record."""
 
@@ -137,11 +134,6 @@ def file_totals(tensors: Iterable[Stored]) -> dict[str, int]:
 
 def logical_elements(tensor: Stored) -> int:
     return tensor.spec.numel if tensor.logical_elements is None else tensor.logical_elements
-
-
-def stored_totals(stored: StoredRecord | None) -> dict[str, int | None]:
-    """The figures of the files: null for a live module."""
-    return {**dict.fromkeys(TOTALS), **({} if stored is None else file_totals(stored.tensors))}
 
 
 def weight_row(tensor: StoredTensor) -> dict[str, Any]:

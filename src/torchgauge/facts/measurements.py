@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchgauge.facts.figures import INFERENCE, MODULES, OPS, PROFILE, members_known
+
+# What a timed run finds out.
+TIMED = (INFERENCE, PROFILE)
+
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
@@ -35,9 +40,6 @@ class Measured:
     trace: TraceRecord | None = None
 
 
-# The measured members of a row, null where nothing was measured.
-MODULE_MEMBERS = ("time_s", "self_time_s", "time_share")
-OP_MEMBERS = ("time_s", "cpu_time_s", "kernels", "flops_per_s", "bytes_per_s", "roof_share", "bound")
 # The contract's members of `measurements`.
 _MEMBERS = ("failure", "latency", "memory", "unexplained_s", "threads", "system", "counters")
 _TRACE_ROWS = ("modules", "calls", "kernels", "memory")
@@ -46,16 +48,6 @@ _TRACE_ROWS = ("modules", "calls", "kernels", "memory")
 def blank() -> dict[str, Any]:
     """`measurements` before anything is measured: every member is there, null until it is known."""
     return dict.fromkeys(_MEMBERS) | {"sweep": [], "notes": []}
-
-
-def module_members(measured: Measured | None, path: str) -> dict[str, Any]:
-    found = measured.modules.get(path, {}) if measured else {}
-    return {name: found.get(name) for name in MODULE_MEMBERS}
-
-
-def op_members(measured: Measured | None, index: int) -> dict[str, Any]:
-    found = measured.ops.get(index, {}) if measured else {}
-    return {name: found.get(name) for name in OP_MEMBERS}
 
 
 def total_time(measured: Measured | None) -> float | None:
@@ -70,8 +62,8 @@ def measured_from_document(document: Mapping[str, Any]) -> Measured | None:
         return None
     return Measured(
         figures=figures,
-        modules={row["path"]: _members(row, MODULE_MEMBERS) for row in document["modules"] if _is_timed(row)},
-        ops={row["index"]: _members(row, OP_MEMBERS) for row in document["ops"] if _is_timed(row)},
+        modules={row["path"]: found for row in document["modules"] if (found := members_known(row, MODULES, *TIMED))},
+        ops={row["index"]: found for row in document["ops"] if (found := members_known(row, OPS, *TIMED))},
         trace=_trace(document.get("trace")),
     )
 
@@ -87,11 +79,3 @@ def _trace(member: Mapping[str, Any] | None) -> TraceRecord | None:
         return None
     rows: dict[str, Any] = {name: tuple(tuple(map(int, row)) for row in member[name]) for name in _TRACE_ROWS}
     return TraceRecord(int(member["duration_ns"]), tuple(map(str, member["names"])), **rows)
-
-
-def _is_timed(row: Mapping[str, Any]) -> bool:
-    return row.get("time_s") is not None
-
-
-def _members(row: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: row.get(name) for name in names}

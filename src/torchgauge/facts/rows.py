@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torchgauge.facts.capture import Capture, StepMemory
-from torchgauge.facts.energy import energy_of_module, energy_of_op, total_energy
+from torchgauge.facts.energy import total_energy
 from torchgauge.facts.experts import active_params
-from torchgauge.facts.files import stored_totals
-from torchgauge.facts.measurements import module_members, op_members, total_time
+from torchgauge.facts.figures import (
+    CODE,
+    ENERGY,
+    FILES,
+    INFERENCE,
+    MODULES,
+    OPS,
+    PROFILE,
+    TOTALS,
+    figures_of,
+    keys_known,
+)
+from torchgauge.facts.files import file_totals
+from torchgauge.facts.measurements import total_time
 from torchgauge.facts.module import InputRecord, ParamRecord
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.peak_memory import memory_at_peak
 from torchgauge.facts.tensor import TensorSpec, tensor_specs
-from torchgauge.facts.tree import Figures, Node
-
-ADDITIVE = ("macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
+from torchgauge.facts.tree import Node, Sums
 
 
 class Row(dict[str, Any]):
@@ -30,100 +41,99 @@ class Row(dict[str, Any]):
             raise AttributeError(f"no '{name}'; there are: {', '.join(self)}") from None
 
 
-def totals_row(capture: Capture, total: Figures) -> Row:
+def bytes_moved(row: Mapping[str, Any]) -> int | None:
+    """Read and written; None where the model was not run."""
+    return None if row["bytes_read"] is None else int(row["bytes_read"] + row["bytes_written"])
+
+
+def _row(level: str, static: Mapping[str, Any], found: Mapping[str, Any], has_code: bool) -> Row:
+    """The members in the order of the table of figures. What only runs tell (`found`) is null where there were none."""
+    values = {**dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY)), **static, **found}
+    hidden = () if has_code else keys_known(level, CODE)
+    return Row({figure.key: None if figure.key in hidden else values[figure.key] for figure in figures_of(level)})
+
+
+def totals_row(capture: Capture, total: Sums) -> Row:
     root = next(record for record in capture.modules if record.path == "")
-    has_code, peak = capture.has_code, memory_at_peak(capture)
-    return Row(
-        params=root.params,
-        # A file does not say which parameters are trained, nor how many of its experts a token uses.
-        trainable_params=root.trainable_params if has_code else None,
-        active_params=active_params(capture) if has_code else None,
-        param_bytes=root.param_bytes,
-        buffer_bytes=sum(param.spec.nbytes for param in capture.params if param.is_buffer),
-        **stored_totals(capture.stored),
-        macs=total.macs if has_code else None,
-        flops=total.flops if has_code else None,
-        bytes_read=total.bytes_read if has_code else None,
-        bytes_written=total.bytes_written if has_code else None,
-        activation_bytes=total.activation_bytes if has_code else None,
-        peak_activation_bytes=_peak_bytes(capture) if has_code else None,
-        **_step_totals(capture),
-        total_bytes=peak.total if peak else None,
-        ops=total.ops if has_code else None,
-        uncounted_ops=total.uncounted_ops if has_code else None,
-        time_s=total_time(capture.measured),
-        energy_j=total_energy(capture.energy),
-    )
-
-
-def _peak_bytes(capture: Capture) -> int:
-    return max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0)
-
-
-def _step_totals(capture: Capture) -> dict[str, int | None]:
-    """Memory that only a training step needs: 0 for inference, null where nothing was run."""
-    step = capture.run.step
+    peak, step = memory_at_peak(capture), capture.run.step
     kept = {
         "saved_activation_bytes": step.saved if step else (),
         "gradient_bytes": step.gradients if step else (),
         "optimizer_bytes": step.optimizer_state if step else (),
     }
-    is_known = capture.has_code and (step is not None or not capture.run.train)
-    return {name: sum(nbytes for _, nbytes in found) if is_known else None for name, found in kept.items()}
+    # Memory that only a training step needs: 0 for inference, null where nothing was run.
+    is_step_known = capture.has_code and (step is not None or not capture.run.train)
+    files = dict.fromkeys(keys_known(TOTALS, FILES)) if capture.stored is None else file_totals(capture.stored.tensors)
+    static = {
+        **total,
+        **files,
+        "params": root.params,
+        # A file does not say which parameters are trained, nor how many of its experts a token uses.
+        "trainable_params": root.trainable_params,
+        "active_params": active_params(capture) if capture.has_code else None,
+        "param_bytes": root.param_bytes,
+        "buffer_bytes": sum(param.spec.nbytes for param in capture.params if param.is_buffer),
+        "peak_activation_bytes": max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0),
+        **{key: sum(size for _, size in sizes) if is_step_known else None for key, sizes in kept.items()},
+        "total_bytes": peak.total if peak else None,
+    }
+    found = {"time_s": total_time(capture.measured), "energy_j": total_energy(capture.energy)}
+    return _row(TOTALS, static, found, capture.has_code)
 
 
 def module_row(node: Node, capture: Capture) -> Row:
-    record, total, has_code = node.record, node.total, capture.has_code
-    return Row(
-        path=record.path,
-        aliases=list(record.aliases),
-        type=record.type,
-        depth=record.depth,
-        calls=record.calls,
-        params=record.params,
-        trainable_params=record.trainable_params if has_code else None,
-        param_bytes=record.param_bytes,
-        input_shapes=_shapes(tensor_specs(record.inputs)),
-        output_shapes=_shapes(tensor_specs(record.outputs)),
-        **{name: getattr(total, name) if has_code else None for name in ADDITIVE},
-        **module_members(capture.measured, record.path),
-        **energy_of_module(capture.energy, record.path),
-        inputs=_plain(record.inputs),
-        outputs=_plain(record.outputs),
-    )
+    record, path = node.record, node.record.path
+    static = {
+        **node.total,
+        "path": path,
+        "aliases": list(record.aliases),
+        "type": record.type,
+        "depth": record.depth,
+        "calls": record.calls,
+        "params": record.params,
+        "trainable_params": record.trainable_params,
+        "param_bytes": record.param_bytes,
+        "input_shapes": _shapes(tensor_specs(record.inputs)),
+        "output_shapes": _shapes(tensor_specs(record.outputs)),
+        "inputs": _plain(record.inputs),
+        "outputs": _plain(record.outputs),
+    }
+    measured = capture.measured.modules.get(path, {}) if capture.measured else {}
+    energy = capture.energy.modules.get(path, {}) if capture.energy else {}
+    return _row(MODULES, static, {**measured, **energy}, capture.has_code)
+
+
+_CALL_FIGURES = [(figure.key, figure.of_call) for figure in figures_of(OPS) if figure.of_call is not None]
 
 
 def op_row(op: OpRecord, capture: Capture) -> Row:
-    signature, cost = op.signature, op.signature.cost
-    moved = cost.bytes_read + cost.bytes_written
-    return Row(
-        index=op.index,
-        op=signature.op,
-        overload=signature.overload,
-        module=op.module,
-        phase=op.phase,
-        category=signature.category,
-        status=signature.status,
-        input_shapes=_shapes(signature.inputs),
-        output_shapes=_shapes(signature.outputs),
-        dtype=signature.dtype,
-        macs=cost.macs,
-        flops=cost.flops,
-        bytes_read=cost.bytes_read,
-        bytes_written=cost.bytes_written,
-        activation_bytes=signature.activation_bytes,
-        arithmetic_intensity=cost.flops / moved if moved else None,
-        live_bytes=op.live_bytes,
-        **op_members(capture.measured, op.index),
-        **energy_of_op(capture.energy, op.index),
-        weights=list(op.weights),
-        source=op.source,
-        producers=list(op.producers),
-        inputs=[_plain(spec) for spec in signature.inputs],
-        outputs=[_plain(spec) for spec in signature.outputs],
-        attributes=dict(signature.attributes),
-        tags=list(signature.tags),
-    )
+    signature = op.signature
+    moved = signature.cost.bytes_read + signature.cost.bytes_written
+    static = {
+        **{key: of_call(signature) for key, of_call in _CALL_FIGURES},
+        "index": op.index,
+        "op": signature.op,
+        "overload": signature.overload,
+        "module": op.module,
+        "phase": op.phase,
+        "category": signature.category,
+        "status": signature.status,
+        "input_shapes": _shapes(signature.inputs),
+        "output_shapes": _shapes(signature.outputs),
+        "dtype": signature.dtype,
+        "arithmetic_intensity": signature.cost.flops / moved if moved else None,
+        "live_bytes": op.live_bytes,
+        "weights": list(op.weights),
+        "source": op.source,
+        "producers": list(op.producers),
+        "inputs": [_plain(spec) for spec in signature.inputs],
+        "outputs": [_plain(spec) for spec in signature.outputs],
+        "attributes": dict(signature.attributes),
+        "tags": list(signature.tags),
+    }
+    measured = capture.measured.ops.get(op.index, {}) if capture.measured else {}
+    energy = capture.energy.ops.get(op.index, {}) if capture.energy else {}
+    return _row(OPS, static, {**measured, **energy}, has_code=True)
 
 
 def input_row(given: InputRecord) -> dict[str, Any]:

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from torchgauge.facts.capture import Capture
+from torchgauge.facts.figures import FIGURES
 from torchgauge.facts.module import ModuleRecord
-from torchgauge.facts.op import UNCOUNTED, OpRecord
+from torchgauge.facts.op import OpRecord, Signature
+
+_OF_CALL = {figure.key: figure.of_call for figure in FIGURES if figure.of_call is not None}
 
 
-@dataclass(slots=True)
-class Figures:
-    """The additive figures of a set of op calls."""
+class Sums(dict[str, int]):
+    """The figures of a set of op calls that add up, by their keys in the table of figures: `sums.macs`."""
 
-    macs: int = 0
-    flops: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    activation_bytes: int = 0
-    ops: int = 0
-    uncounted_ops: int = 0
+    __slots__ = ()
 
-    def count(self, op: OpRecord) -> None:
-        cost = op.signature.cost
-        self.macs += cost.macs
-        self.flops += cost.flops
-        self.bytes_read += cost.bytes_read
-        self.bytes_written += cost.bytes_written
-        self.activation_bytes += op.signature.activation_bytes
-        self.ops += 1
-        self.uncounted_ops += op.signature.status == UNCOUNTED
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(_OF_CALL, 0))
 
-    def add(self, other: Figures) -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+    def __getattr__(self, key: str) -> int:
+        try:
+            return self[key]
+        except KeyError:
+            raise AttributeError(f"'{key}' does not add up over ops; these do: {', '.join(self)}") from None
+
+    def count(self, call: Signature, times: int = 1) -> None:
+        for key, of_call in _OF_CALL.items():
+            self[key] += times * of_call(call)
+
+    def add(self, other: Sums) -> None:
+        for key, value in other.items():
+            self[key] += value
+
+    @classmethod
+    def over(cls, ops: Iterable[OpRecord]) -> Sums:
+        sums = cls()
+        for op in ops:
+            sums.count(op.signature)
+        return sums
 
 
 class Node:
@@ -42,9 +48,9 @@ class Node:
 
     def __init__(self, record: ModuleRecord) -> None:
         self.record = record
-        self.own = Figures()
+        self.own = Sums()
         self.children: list[Node] = []
-        self._total: Figures | None = None
+        self._total: Sums | None = None
 
     @property
     def path(self) -> str:
@@ -55,12 +61,12 @@ class Node:
         return self.record.path.rpartition(".")[2]
 
     @property
-    def total(self) -> Figures:
+    def total(self) -> Sums:
         """Own figures plus the children's."""
         if self._total is None:
             # Children before their parents, without a call for each level: modules may be nested thousands deep.
             for node in reversed(list(self.walk())):
-                node._total = Figures()
+                node._total = Sums()
                 node._total.add(node.own)
                 for child in node.children:
                     node._total.add(child.total)
@@ -77,9 +83,7 @@ class Node:
 
     def self_check(self, capture: Capture) -> None:
         """Raise if the root's figures are not the sum over the ops: a view that lost or doubled one is a bug."""
-        expected = Figures()
-        for op in capture.ops:
-            expected.count(op)
+        expected = Sums.over(capture.ops)
         if self.total != expected:
             raise AssertionError(f"the tree sums to {self.total}, the ops to {expected}")
 
@@ -90,8 +94,10 @@ def build_tree(capture: Capture) -> Node:
     for path, node in nodes.items():
         if node.record.parent is not None:
             _nearest(nodes, node.record.parent).children.append(nodes[path])
-    for op in capture.ops:
-        _nearest(nodes, op.module).own.count(op)
+    # Equal calls share a signature: each is worked out once per module.
+    signatures = {id(op.signature): op.signature for op in capture.ops}
+    for (module, signature), times in Counter((op.module, id(op.signature)) for op in capture.ops).items():
+        _nearest(nodes, module).own.count(signatures[signature], times)
     return nodes[""]
 
 

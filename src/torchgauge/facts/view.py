@@ -12,7 +12,7 @@ from torchgauge.facts.files import adapter_member, pickle_member, training_membe
 from torchgauge.facts.measurements import trace_member
 from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
-from torchgauge.facts.tree import Figures, Node, build_tree
+from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.weights import against_member, summary_member, weight_rows
 
 __all__ = ["Row", "View"]
@@ -34,7 +34,7 @@ class View:
     @cached_property
     def totals(self) -> Row:
         # Without code no op adds anything up: the tree of a file's hundred thousand modules is not needed.
-        return totals_row(self.capture, self.tree.total if self.capture.has_code else Figures())
+        return totals_row(self.capture, self.tree.total if self.capture.has_code else Sums())
 
     @cached_property
     def modules(self) -> list[Row]:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.figures import MODULES, Use, shown_in
 from torchgauge.report.escape import visible
 
-_COLUMNS = (
-    "path", "type", "calls", "params", "param_bytes", "macs", "flops", "bytes_read", "bytes_written",
-    "activation_bytes", "ops", "time_s", "self_time_s", "energy_j", "estimated_energy_j",
-)  # fmt: skip
+_COLUMNS = tuple(figure.key for figure in shown_in(Use.LOGS, MODULES))
 
 
 @dataclass(frozen=True, slots=True)

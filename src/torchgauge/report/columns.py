@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.figures import ESTIMATED, MODULES, Figure, Unit, figures_of
 from torchgauge.report.escape import visible
 from torchgauge.units import (
     format_bytes,
@@ -15,8 +16,10 @@ from torchgauge.units import (
     format_exact,
     format_joules,
     format_percent,
+    format_rate,
     format_seconds,
     format_shape,
+    format_value,
 )
 
 
@@ -47,37 +50,33 @@ def _structure(value: Any) -> str:
     return "-" if value is None else visible(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _about_joules(value: float | None) -> str:
-    return "-" if value is None else f"≈ {format_joules(value)}"
-
-
-COLUMNS: dict[str, Column] = {
-    "path": Column("Path", _text, is_figure=False),
-    "aliases": Column("Aliases", _names, is_figure=False),
-    "type": Column("Type", _text, is_figure=False),
-    "depth": Column("Depth", format_exact),
-    "calls": Column("Calls", format_exact),
-    "params": Column("Params", format_count),
-    "trainable_params": Column("Trainable", format_count),
-    "param_bytes": Column("Param bytes", format_bytes),
-    "input_shapes": Column("Input", format_shapes, is_figure=False),
-    "output_shapes": Column("Output", format_shapes, is_figure=False),
-    "macs": Column("MACs", format_count),
-    "flops": Column("FLOPs", format_count),
-    "bytes_read": Column("Bytes read", format_bytes),
-    "bytes_written": Column("Bytes written", format_bytes),
-    "activation_bytes": Column("Activations", format_bytes),
-    "ops": Column("Ops", format_exact),
-    "time_s": Column("Time", format_seconds),
-    "self_time_s": Column("Self", format_seconds),
-    "time_share": Column("share", format_percent),
-    "energy_j": Column("Energy", format_joules),
-    "estimated_energy_j": Column("Estimated", _about_joules),
-    "estimated_energy_low_j": Column("at least", _about_joules),
-    "estimated_energy_high_j": Column("at most", _about_joules),
-    "inputs": Column("Inputs", _structure, is_figure=False),
-    "outputs": Column("Outputs", _structure, is_figure=False),
+# How a value is written, by its unit.
+FORMS: Mapping[Unit, Callable[[Any], str]] = {
+    Unit.COUNT: format_count,
+    Unit.WHOLE: format_exact,
+    Unit.BYTES: format_bytes,
+    Unit.SECONDS: format_seconds,
+    Unit.JOULES: format_joules,
+    Unit.SHARE: format_percent,
+    Unit.NUMBER: format_value,
+    Unit.RATE: format_rate,
+    Unit.TEXT: _text,
+    Unit.NAMES: _names,
+    Unit.SIZES: _structure,
+    Unit.NUMBERS: _structure,
+    Unit.SHAPES: format_shapes,
+    Unit.STRUCTURE: _structure,
 }
+
+
+def _column(figure: Figure) -> Column:
+    form = FORMS[figure.unit]
+    if figure.origin == ESTIMATED:
+        return Column(figure.short, lambda value: "-" if value is None else f"≈ {form(value)}")
+    return Column(figure.short, form, figure.unit.is_number)
+
+
+COLUMNS: dict[str, Column] = {figure.key: _column(figure) for figure in figures_of(MODULES)}
 
 DEFAULT_COLUMNS = ("output_shapes", "params", "macs", "flops")
 STORED_COLUMNS = ("params", "param_bytes")

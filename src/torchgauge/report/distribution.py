@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchgauge.facts import Figures, OpRecord, TensorSpec, View
+from torchgauge.facts import OpRecord, Sums, TensorSpec, View
 from torchgauge.report.ranking import share_of
 
 
@@ -65,13 +65,13 @@ def _layer_kind(kind: str, modules: list[list[TensorSpec]], all_params: int) -> 
 
 
 def _slices(view: View, key: Callable[[OpRecord], str]) -> list[Slice]:
-    groups: dict[str, Figures] = {}
+    groups: dict[str, Sums] = {}
     for op in view.capture.ops:
-        groups.setdefault(key(op), Figures()).count(op)
+        groups.setdefault(key(op), Sums()).count(op.signature)
     return [_slice(name, figures, view) for name, figures in groups.items()]
 
 
-def _slice(name: str, figures: Figures, view: View) -> Slice:
+def _slice(name: str, figures: Sums, view: View) -> Slice:
     totals, moved = view.totals, figures.bytes_read + figures.bytes_written
     return Slice(
         name=name,

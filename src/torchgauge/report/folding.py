@@ -8,18 +8,14 @@ so that children still add up to their parent; parameters that members share cou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from torchgauge.facts import Capture, Figures, Node, ParamRecord, Row, TensorSpec, View, tensor_specs
-from torchgauge.facts.energy import MEMBERS
-from torchgauge.facts.measurements import MODULE_MEMBERS
+from torchgauge.facts import Capture, Node, ParamRecord, Row, TensorSpec, View, tensor_specs
+from torchgauge.facts.figures import MODULES, figures_of
 
 NUMBERED = re.compile(r"(.*?)(\d+)")
-
-# Those of equal modules add up.
-_MEASURED = (*MODULE_MEMBERS, *MEMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,35 +96,17 @@ class _Folding:
         first = self.rows[members[0].path]
         if len(members) == 1:
             return first
-        figures = Figures()
-        for member in members:
-            figures.add(member.total)
+        row = Row(first | {"path": path, "aliases": []})
+        for key in (figure.key for figure in figures_of(MODULES) if figure.additive):
+            known = [value for member in members if (value := self.rows[member.path][key]) is not None]
+            row[key] = sum(known) if known else None
+        # Parameters that members share count once.
         params = {id(param): param for member in members for param in self.params.get(member.path, ())}.values()
-        # Null where the model was not run.
-        summed = {name: getattr(figures, name) for name in Figures.__slots__ if first.get(name) is not None}
-        return Row(
-            first
-            | summed
-            | {
-                "path": path,
-                "aliases": [],
-                "calls": sum(member.record.calls for member in members),
-                "params": sum(param.spec.numel for param in params),
-                "trainable_params": _trainable(params) if first.trainable_params is not None else None,
-                "param_bytes": sum(param.spec.nbytes for param in params),
-            }
-            | {name: _together(self.rows[member.path][name] for member in members) for name in _MEASURED}
-        )
-
-
-def _together(values: Iterable[float | None]) -> float | None:
-    """Null where nothing was measured."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _trainable(params: Iterable[ParamRecord]) -> int:
-    return sum(param.spec.numel for param in params if param.trainable)
+        row["params"] = sum(param.spec.numel for param in params)
+        row["param_bytes"] = sum(param.spec.nbytes for param in params)
+        if first.trainable_params is not None:
+            row["trainable_params"] = sum(param.spec.numel for param in params if param.trainable)
+        return row
 
 
 def _appearance(node: Node) -> tuple[object, ...]:
@@ -141,7 +119,7 @@ def _appearance(node: Node) -> tuple[object, ...]:
         record.param_bytes,
         _specs(record.inputs),
         _specs(record.outputs),
-        tuple(getattr(own, name) for name in own.__slots__),
+        tuple(own.values()),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchgauge.facts import View
-from torchgauge.facts.measurements import MODULE_MEMBERS
+from torchgauge.facts.figures import MODULES, keys_known
+from torchgauge.facts.measurements import TIMED
 from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, columns_of
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
@@ -48,7 +49,7 @@ def columns_for_width(view: View, options: Options) -> tuple[str, ...]:
 
 def _time_notes(view: View, options: Options) -> list[str]:
     figures = view.measurements
-    if figures is None or not set(options.columns) & set(MODULE_MEMBERS):
+    if figures is None or not set(options.columns) & set(keys_known(MODULES, *TIMED)):
         return []
     profile = figures.get("profile") or {}
     if profile.get("device_s") is not None:

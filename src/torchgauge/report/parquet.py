@@ -10,80 +10,91 @@ attributes of an op) is JSON text. Units are base units, null is unknown. The me
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError, TorchgaugeError
 from torchgauge.facts import Row, View
+from torchgauge.facts.figures import MODULES, OPS, WEIGHTS, Unit, figures_of
 from torchgauge.report.document import json_line
 from torchgauge.report.options import Options
-from torchgauge.report.parquet_columns import (
-    FLAG,
-    INTEGER,
-    JSON,
-    NAMES,
-    NUMBER,
-    NUMBERS,
-    SHAPES,
-    SIZES,
-    TEXT,
-    kind_of,
-)
 from torchgauge.report.row_columns import op_columns, weight_columns
-from torchgauge.report.weight_columns import flat_rows
+from torchgauge.report.weight_columns import FLAT, flat_rows
 
 if TYPE_CHECKING:
     import pyarrow
 
 METADATA_KEY = "torchgauge"
+RUN = ("target", "created", "torchgauge_version")
+TEXT, INTEGER, NUMBER, FLAG, JSON = "text", "integer", "number", "flag", "json"
+NAMES, SIZES, NUMBERS, SHAPES = "names", "sizes", "numbers", "shapes"
+# The type of a column, by its unit: the same in every file, also where all its values are null.
+_KINDS = {
+    **{unit: INTEGER if unit.is_whole else NUMBER for unit in Unit if unit.is_number},
+    Unit.TEXT: TEXT,
+    Unit.NAMES: NAMES,
+    Unit.SIZES: SIZES,
+    Unit.NUMBERS: NUMBERS,
+    Unit.SHAPES: SHAPES,
+    Unit.STRUCTURE: JSON,
+}
 METADATA = ("schema_version", "tool", "created", "environment", "target", "inputs", "capture", "architecture", "totals")
 
 
 def render_modules_parquet(view: View, options: Options) -> bytes:
-    return _parquet(view, view.modules, list(view.modules[0]))
+    return _parquet(view, view.modules, list(view.modules[0]), MODULES)
 
 
 def render_ops_parquet(view: View, options: Options) -> bytes:
-    return _parquet(view, view.ops, op_columns(view))
+    return _parquet(view, view.ops, op_columns(view), OPS)
 
 
 def render_weights_parquet(view: View, options: Options) -> bytes:
-    rows = _weight_rows(view)
-    return _parquet(view, rows, weight_columns(rows))
-
-
-def _weight_rows(view: View) -> list[Row]:
     rows = flat_rows(view.weights)
     for flat, row in zip(rows, view.weights, strict=True):
         histogram = row.get("histogram") or {}
         flat |= {f"histogram_{key}": histogram.get(key) for key in ("edges", "counts")}
-    return rows
+    return _parquet(view, rows, weight_columns(rows), WEIGHTS)
 
 
-def _parquet(view: View, rows: Sequence[Row], names: Sequence[str]) -> bytes:
+def _parquet(view: View, rows: Sequence[Row], names: Sequence[str], level: str) -> bytes:
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise MissingDependencyError("pyarrow", "a Parquet file") from error
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(_table(view, rows, names), buffer, compression="zstd")
+    pyarrow.parquet.write_table(_table(view, rows, names, level), buffer, compression="zstd")
     return buffer.getvalue()
 
 
-def _table(view: View, rows: Sequence[Row], names: Sequence[str]) -> pyarrow.Table:
+def _table(view: View, rows: Sequence[Row], names: Sequence[str], level: str) -> pyarrow.Table:
     import pyarrow
 
     capture = view.capture
-    run = {"target": capture.target.name, "created": capture.created, "torchgauge_version": capture.version}
+    run = dict(zip(RUN, (capture.target.name, capture.created, capture.version), strict=True))
     columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in run.items()}
     columns |= {name: [row[name] for row in rows] for name in names if name not in run}
+    kinds = dict.fromkeys(RUN, TEXT) | {figure.key: _KINDS[figure.unit] for figure in figures_of(level)}
+    kinds |= {name: _KINDS[unit] for name, unit in FLAT.items()} if level == WEIGHTS else {}
     arrays = {
         _text(name): _array(name, values, kind)
         for name, values in columns.items()
-        if (kind := kind_of(name, values)) is not None
+        if (kind := kinds.get(name) or _kind_of(values)) is not None
     }
     table = pyarrow.table(arrays)
     return table.replace_schema_metadata({METADATA_KEY: _metadata(view)})
+
+
+def _kind_of(values: Iterable[Any]) -> str | None:
+    """Of a column that no table lists; None where it holds nothing: it has no type to agree on."""
+    types = {type(value) for value in values if value is not None}
+    if not types:
+        return None
+    if types <= {int, float}:
+        return NUMBER
+    if types == {bool}:
+        return FLAG
+    return TEXT if types == {str} else JSON
 
 
 def _metadata(view: View) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from torchgauge.facts import UNCOUNTED, Figures, Node, OpRecord, View
+from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
 
 # What a list of places calls the root, whose path is empty.
 THE_MODEL = "(the model itself)"
@@ -97,7 +97,7 @@ def _expense(entry: Any) -> tuple[int, int]:
 
 
 def _ranked_modules(nodes: list[Node], flops: int) -> RankedModules:
-    total = Figures()
+    total = Sums()
     for node in nodes:
         total.add(node.own)
     return RankedModules(
@@ -112,7 +112,7 @@ def _ranked_modules(nodes: list[Node], flops: int) -> RankedModules:
 
 
 def _ranked_ops(ops: list[OpRecord], flops: int) -> RankedOps:
-    total = sum_figures(ops)
+    total = Sums.over(ops)
     signature = ops[0].signature
     return RankedOps(
         op=signature.op,
@@ -125,10 +125,3 @@ def _ranked_ops(ops: list[OpRecord], flops: int) -> RankedOps:
         bytes_moved=total.bytes_read + total.bytes_written,
         share=share_of(total.flops, flops),
     )
-
-
-def sum_figures(ops: Iterable[OpRecord]) -> Figures:
-    figures = Figures()
-    for op in ops:
-        figures.count(op)
-    return figures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.facts import View
-from torchgauge.facts.energy import ESTIMATED
+from torchgauge.facts.figures import ESTIMATED
 from torchgauge.report.energy_text import about, range_text
 from torchgauge.report.headline import input_facts, run_text, total_facts
 from torchgauge.report.origin import Fact, origin_facts

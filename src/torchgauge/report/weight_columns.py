@@ -6,12 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchgauge.facts import Row
+from torchgauge.facts.figures import Unit
 
 # Long lists say nothing in a cell; the JSON has them.
 _LEFT_OUT = frozenset({"histogram", "singular_values", "code_counts"})
 # The start of a nested name where the key itself would only be repeated.
 _PREFIXES = {"quantiles": "quantile_", "quantization": "", "spectrum": ""}
 _SEPARATOR = "; "
+# Columns that only a flat row has; the others are in the table of figures.
+FLAT = {
+    "smallest_30db": Unit.TEXT,
+    "smallest_20db": Unit.TEXT,
+    "recommendations": Unit.TEXT,
+    "histogram_edges": Unit.NUMBERS,
+    "histogram_counts": Unit.NUMBERS,
+}
 
 
 def flat_rows(rows: Sequence[Row]) -> list[Row]:

@@ -1,7 +1,8 @@
 """The JSON document as XML, in the form that `torchgauge.xsd` beside this file describes.
 
-The schema is the one list of attributes: a member is one where the schema declares it and the value fits its type, else
-a keyed child, so that every document is valid, also one with members the schema does not know.
+A member is an attribute where the schema declares it and the value fits its type, else a keyed child, so that every
+document is valid, also one with members the schema does not know. `pytest tests/report --regenerate` writes the
+attributes of the schema from the table of figures.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.figures import MODULES, OPS, TOTALS, WEIGHTS, Unit, figures_of
 from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
 
@@ -155,6 +157,13 @@ _FORMS: Mapping[str, Callable[[Any], str | None]] = {
 }  # fmt: skip
 
 
+# The type of an attribute by its unit; other numbers are xs:double.
+_TYPES = {
+    Unit.TEXT: "xs:string", Unit.COUNT: "count", Unit.WHOLE: "count", Unit.BYTES: "bytes", Unit.SECONDS: "seconds",
+    Unit.JOULES: "joules",
+}  # fmt: skip
+
+
 def _fitting(value: Any, kind: str) -> str | None:
     return _FORMS[kind](value)
 
@@ -170,4 +179,14 @@ def attributes_of(tag: str) -> dict[str, str]:
 
 
 def schema_text() -> str:
-    return files("torchgauge.report").joinpath(SCHEMA).read_text(encoding="utf-8")
+    """The schema, with the attributes of rows as the table of figures has them."""
+    text = files("torchgauge.report").joinpath(SCHEMA).read_text(encoding="utf-8")
+    for level, tag in ((TOTALS, "totals"), (MODULES, "module"), (OPS, "op"), (WEIGHTS, "weight")):
+        declared = "".join(
+            f'    <xs:attribute name="{figure.key}" type="{_TYPES.get(figure.unit, "xs:double")}"/>\n'
+            for figure in figures_of(level)
+            if figure.unit.is_scalar
+        )
+        start = text.index("/>\n", text.index(f'<xs:complexType name="{tag}">')) + len("/>\n")
+        text = text[:start] + declared + text[text.index("  </xs:complexType>", start) :]
+    return text

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from torchgauge.facts import Figures, StoredTensor, View
+from torchgauge.facts import StoredTensor, View
+from torchgauge.facts.figures import FILES, TOTALS, keys_known
 from torchgauge.facts.files import logical_elements
 from torchgauge.facts.peak_memory import memory_over_run
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
@@ -61,8 +62,8 @@ def _above(view: View, key: str, limit: float, most: int) -> list[Contributor]:
 
 def _amounts(view: View, key: str) -> Mapping[str, float]:
     """By module path what the module itself adds to the total."""
-    if key in Figures.__slots__:
-        return {node.path: getattr(node.own, key) for node in view.tree.walk()}
+    if key in view.tree.own:
+        return {node.path: node.own[key] for node in view.tree.walk()}
     if key in _OF_STEP:
         ops, step = view.capture.ops, view.capture.run.step
         kept = getattr(step, _OF_STEP[key]) if step else ()
@@ -97,6 +98,8 @@ def _of_tensors(view: View, key: str) -> Mapping[str, float]:
             for param in view.capture.params
             if _HELD[key](param.is_buffer, param.trainable)
         )
+    if key not in keys_known(TOTALS, FILES):
+        return {}
     roles = {"optimizer_elements": "optimizer", "logical_params": "parameter"}
     stored = view.capture.stored.tensors if view.capture.stored else ()
     return _sums(

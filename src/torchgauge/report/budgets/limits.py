@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.errors import UsageError
-from torchgauge.units import (
-    format_bytes,
-    format_count,
-    format_exact,
-    format_joules,
-    format_seconds,
-    parse_bytes,
-    parse_count,
-    parse_joules,
-    parse_seconds,
-)
+from torchgauge.facts.figures import ENERGY, INFERENCE, TOTALS, Known, Unit, figures_of
+from torchgauge.report.columns import FORMS
+from torchgauge.units import parse_bytes, parse_count, parse_joules, parse_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +24,16 @@ class Key:
 
 # Up to here a float is every whole number.
 _EXACT = 2.0**53
-_COUNT, _BYTES = Key(parse_count, format_count), Key(parse_bytes, format_bytes)
+_PARSERS: Mapping[Unit, Callable[[str], float]] = {
+    Unit.BYTES: parse_bytes,
+    Unit.SECONDS: parse_seconds,
+    Unit.JOULES: parse_joules,
+}
+_NEEDS: Mapping[Known, str] = {INFERENCE: "inference", ENERGY: "profile"}
 KEYS: dict[str, Key] = {
-    "params": _COUNT,
-    "trainable_params": _COUNT,
-    "active_params": _COUNT,
-    "param_bytes": _BYTES,
-    "buffer_bytes": _BYTES,
-    "stored_elements": _COUNT,
-    "logical_params": _COUNT,
-    "optimizer_elements": _COUNT,
-    "stored_bytes": _BYTES,
-    "macs": _COUNT,
-    "flops": _COUNT,
-    "bytes_read": _BYTES,
-    "bytes_written": _BYTES,
-    "activation_bytes": _BYTES,
-    "peak_activation_bytes": _BYTES,
-    "saved_activation_bytes": _BYTES,
-    "gradient_bytes": _BYTES,
-    "optimizer_bytes": _BYTES,
-    "total_bytes": _BYTES,
-    "ops": Key(parse_count, format_exact),
-    "uncounted_ops": Key(parse_count, format_exact),
-    "time_s": Key(parse_seconds, format_seconds, needs="inference"),
-    "energy_j": Key(parse_joules, format_joules, needs="profile"),
+    figure.key: Key(_PARSERS.get(figure.unit, parse_count), FORMS[figure.unit], _NEEDS.get(figure.known))
+    for figure in figures_of(TOTALS)
+    if figure.unit.is_number
 }
 
 

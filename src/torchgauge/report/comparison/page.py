@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from torchgauge.report.columns import COLUMNS
+from torchgauge.facts.figures import MODULES, Use, numbers_in
 from torchgauge.report.comparison.data import Compared, Figure
-from torchgauge.report.comparison.rows import FIGURES, FIXED, ModuleRow
+from torchgauge.report.comparison.rows import ModuleRow
 from torchgauge.report.comparison.tables import (
     Table,
     circumstance_table,
@@ -19,15 +18,8 @@ from torchgauge.report.comparison.tables import (
 from torchgauge.report.options import Options
 from torchgauge.report.page.assemble import assemble
 from torchgauge.report.page.payload import plain
-from torchgauge.units import format_bytes, format_count, format_exact, format_seconds
 
 SECTIONS = ("comparison",)
-_FORMS: dict[Callable[[Any], str], str] = {
-    format_count: "count",
-    format_exact: "exact",
-    format_bytes: "bytes",
-    format_seconds: "seconds",
-}
 
 
 def render_page(compared: Compared, options: Options) -> str:
@@ -73,16 +65,16 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _modules(compared: Compared) -> dict[str, Any]:
     """The columns that some module has a figure in; all modules, since the reader may look for one that is the same."""
-    keys = [key for key in FIGURES if any(value for row in compared.modules[:1] for value in row.values(key))]
+    shown = [
+        figure
+        for figure in numbers_in(Use.MODULES_COMPARED, MODULES)
+        if any(value for row in compared.modules[:1] for value in row.values(figure.key))
+    ]
+    keys = [figure.key for figure in shown]
     # An estimate's mark is the page's to set.
-    forms = {key: _FORMS.get(COLUMNS[key].form, "joules") for key in keys}
-    figures = [{"key": key, "label": COLUMNS[key].title, "form": forms[key], "kind": _kind(key)} for key in keys]
+    figures = [{"key": f.key, "label": f.short, "form": f.unit.value, "kind": f.origin} for f in shown]
     rows = [_module(row, keys) for row in compared.modules]
     return {"labels": [side.label for side in compared.sides], "figures": figures, "rows": rows}
-
-
-def _kind(key: str) -> str:
-    return "static" if key in FIXED else "estimated" if key.startswith("estimated_") else "measured"
 
 
 def _module(row: ModuleRow, keys: list[str]) -> dict[str, Any]:

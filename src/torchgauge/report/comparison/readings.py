@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.facts import View
-from torchgauge.facts.energy import ESTIMATED, MEASURED
+from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC, TOTALS, TRAINING, Figure, Use, numbers_in
+from torchgauge.facts.rows import bytes_moved
+from torchgauge.report.columns import FORMS
 from torchgauge.report.measurements import measured_member
-from torchgauge.units import format_bytes, format_count, format_exact, format_joules, format_seconds
 
-STATIC = "static"
 ABOUT = "≈ "
 
 
@@ -42,18 +42,11 @@ class Quantity:
         return f"{ABOUT}{text}" if reading.origin == ESTIMATED and reading.value is not None else text
 
 
-def _total(key: str) -> Callable[[View], Reading]:
-    return lambda view: Reading(view.totals[key])
-
-
-def _of_step(key: str) -> Callable[[View], Reading]:
-    """Memory that only training needs: inference has none, and no row."""
-    return lambda view: Reading(view.totals[key] or None)
-
-
-def _bytes_moved(view: View) -> Reading:
-    totals = view.totals
-    return Reading(None if totals.bytes_read is None else totals.bytes_read + totals.bytes_written)
+def _total(figure: Figure) -> Callable[[View], Reading]:
+    if figure.known is TRAINING:
+        # Memory that only training needs: inference has none, and no row.
+        return lambda view: Reading(view.totals[figure.key] or None)
+    return lambda view: Reading(view.totals[figure.key], figure.origin)
 
 
 def _latency(view: View) -> Reading:
@@ -93,34 +86,17 @@ def _energy(view: View) -> Reading:
     return Reading(guess["value"], ESTIMATED, (guess["low"], guess["high"]), varies=True)
 
 
-def _per_second(value: float | None) -> str:
-    return "-" if value is None else f"{format_count(value)}/s"
-
-
-QUANTITIES = (
-    Quantity("params", "Parameters", format_count, _total("params")),
-    Quantity("logical_params", "Logical parameters", format_count, _total("logical_params")),
-    Quantity("trainable_params", "Trainable", format_count, _total("trainable_params")),
-    Quantity("active_params", "Active per token", format_count, _total("active_params")),
-    Quantity("param_bytes", "Parameter memory", format_bytes, _total("param_bytes")),
-    Quantity("buffer_bytes", "Buffers", format_bytes, _total("buffer_bytes")),
-    Quantity("stored_bytes", "Stored", format_bytes, _total("stored_bytes")),
-    Quantity("optimizer_elements", "Optimizer state", format_count, _total("optimizer_elements")),
-    Quantity("macs", "MACs", format_count, _total("macs")),
-    Quantity("flops", "FLOPs", format_count, _total("flops")),
-    Quantity("bytes_moved", "Bytes moved", format_bytes, _bytes_moved),
-    Quantity("activation_bytes", "Activations", format_bytes, _total("activation_bytes")),
-    Quantity("peak_activation_bytes", "Peak activations", format_bytes, _total("peak_activation_bytes")),
-    Quantity("saved_activation_bytes", "Saved for backward", format_bytes, _of_step("saved_activation_bytes")),
-    Quantity("gradient_bytes", "Gradients", format_bytes, _of_step("gradient_bytes")),
-    Quantity("optimizer_bytes", "Optimizer memory", format_bytes, _of_step("optimizer_bytes")),
-    Quantity("total_bytes", "Memory in total", format_bytes, _total("total_bytes")),
-    Quantity("ops", "Ops", format_exact, _total("ops")),
-    Quantity("uncounted_ops", "Ops not counted", format_exact, _total("uncounted_ops")),
-    Quantity("allocated_peak_bytes", "Measured peak", format_bytes, _allocated_peak),
-    Quantity("time_s", "Latency", format_seconds, _latency),
-    Quantity("throughput_per_s", "Throughput", _per_second, _throughput),
-    Quantity("energy_j", "Energy", format_joules, _energy),
+# Those that are more than a total: with an interval, or from elsewhere.
+_READ: Mapping[str, Callable[[View], Reading]] = {
+    "bytes_moved": lambda view: Reading(bytes_moved(view.totals)),
+    "allocated_peak_bytes": _allocated_peak,
+    "time_s": _latency,
+    "throughput_per_s": _throughput,
+    "energy_j": _energy,
+}
+QUANTITIES = tuple(
+    Quantity(figure.key, figure.title, FORMS[figure.unit], _READ.get(figure.key) or _total(figure))
+    for figure in numbers_in(Use.TOTALS_COMPARED, TOTALS)
 )
 # Said only where they are not the same as their neighbours.
 OPTIONAL = dict.fromkeys(("logical_params", "trainable_params", "active_params"), "params")

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import Node, Row, View
+from torchgauge.facts.figures import MODULES, STATIC, Use, numbers_in
 from torchgauge.report.comparison.matching import Matching
 from torchgauge.report.comparison.structure import SAME, Structure
 
+_COMPARED = numbers_in(Use.MODULES_COMPARED, MODULES)
 # What does not vary from run to run: a difference is one.
-FIXED = ("params", "param_bytes", "macs", "flops", "bytes_read", "bytes_written", "activation_bytes", "ops")
-MEASURED = ("time_s", "self_time_s", "energy_j", "estimated_energy_j")
+FIXED = tuple(figure.key for figure in _COMPARED if figure.origin == STATIC)
+MEASURED = tuple(figure.key for figure in _COMPARED if figure.origin != STATIC)
 FIGURES = (*FIXED, *MEASURED)
 
 # A module on each side, None where a side has none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from torchgauge.facts.energy import ESTIMATED
+from torchgauge.facts.figures import ESTIMATED
 from torchgauge.report.comparison.changes import INCOMPARABLE, INDISTINCT, UNCERTAIN, change
 from torchgauge.report.comparison.data import Compared
 from torchgauge.report.comparison.groups import ChangeGroup, grouped_changes

@@ -1,50 +1,51 @@
-"""The figures of a module that a picture can be sized and coloured by."""
+"""The figures of modules and ops that the page shows, each with how it is written."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchgauge.facts import Row, View
+from torchgauge.facts.figures import MODULES, OPS, Figure, Unit, Use, numbers_in, shown_in
+from torchgauge.facts.rows import bytes_moved
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 
-STATIC, MEASURED, ESTIMATED = "static", "measured", "estimated"
+# Units whose format in the page's `tg.format` has another name.
+_FORMS = {Unit.NUMBER: "count", Unit.RATE: "count"}
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """`heading` is short enough for a column; `form` is the name of a form in the page's `tg.format`."""
-
-    key: str
-    label: str
-    heading: str
-    form: str
-    kind: str = STATIC
+def value_of(row: Row, figure: Figure) -> Any:
+    return row[figure.key] if figure.in_document else bytes_moved(row)
 
 
-FIGURES = (
-    Figure("params", "Parameters", "Params", "count"),
-    Figure("param_bytes", "Parameter memory", "Param bytes", "bytes"),
-    Figure("macs", "MACs", "MACs", "count"),
-    Figure("flops", "FLOPs", "FLOPs", "count"),
-    Figure("bytes_moved", "Bytes moved", "Moved", "bytes"),
-    Figure("activation_bytes", "Activations", "Activations", "bytes"),
-    Figure("time_s", "Time", "Time", "seconds", MEASURED),
-    Figure("energy_j", "Energy", "Energy", "joules", MEASURED),
-    Figure("estimated_energy_j", "Energy", "Energy", "joules", ESTIMATED),
-)
-
-
-def bytes_moved(row: Row) -> int | None:
-    return None if row.bytes_read is None else int(row.bytes_read + row.bytes_written)
-
-
-def figure_of(row: Row, key: str) -> float | None:
-    return bytes_moved(row) if key == "bytes_moved" else row[key]
+def described(figure: Figure) -> dict[str, Any]:
+    """`heading` is short enough for a column; `form` is the name of a format in `tg.format`; work is unknown for an op
+    without a formula."""
+    return {
+        "key": figure.key,
+        "label": figure.title,
+        "heading": figure.short,
+        "form": _FORMS.get(figure.unit, figure.unit.value),
+        "kind": figure.origin,
+        "is_work": figure.unit is Unit.COUNT and figure.of_call is not None,
+    }
 
 
 @part("figures")
 def figures(view: View, options: Options) -> list[dict[str, Any]]:
-    """Those that some module has: where everything is 0 there is nothing to size."""
-    return [asdict(figure) for figure in FIGURES if any(figure_of(row, figure.key) for row in view.modules)]
+    """Those that pictures can be sized and coloured by: where everything is 0 there is nothing to size."""
+    pictured = numbers_in(Use.PICTURES, MODULES)
+    return [described(figure) for figure in pictured if any(value_of(row, figure) for row in view.modules)]
+
+
+@part("module_figures")
+def module_figures(view: View, options: Options) -> list[dict[str, Any]]:
+    """The other columns of the module table."""
+    pictured = numbers_in(Use.PICTURES, MODULES)
+    return [described(figure) for figure in shown_in(Use.MODULE_PAGE, MODULES) if figure not in pictured]
+
+
+@part("op_figures")
+def op_figures(view: View, options: Options) -> list[dict[str, Any]]:
+    """The columns of the op table."""
+    return [described(figure) for figure in shown_in(Use.OP_PAGE, OPS)]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
 from torchgauge.report.energy_ranking import is_estimated
 from torchgauge.report.energy_text import range_text
 from torchgauge.report.headline import memory_facts, parameter_note
 from torchgauge.report.origin import stored_facts
-from torchgauge.report.page.figures import ESTIMATED, MEASURED, STATIC
 from torchgauge.report.peak import find_peak
 from torchgauge.report.sweep_points import interval_share
 from torchgauge.report.weight_statistics import summary_part

@@ -6,18 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchgauge.facts import Node, View
+from torchgauge.facts.figures import MODULES, Use, range_keys, shown_in
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.options import Options
 from torchgauge.report.outline import tied_modules
 from torchgauge.report.page.column_store import columns, shortened
-from torchgauge.report.page.figures import bytes_moved
-from torchgauge.report.page.parts.ops import RANGE
+from torchgauge.report.page.figures import value_of
 from torchgauge.report.page.payload import part
-
-_AS_THEY_ARE = (
-    "type", "calls", "params", "trainable_params", "param_bytes", "macs", "flops", "bytes_read", "bytes_written",
-    "activation_bytes", "ops", "time_s", "self_time_s", "energy_j", "estimated_energy_j",
-)  # fmt: skip
 
 
 @part("modules")
@@ -28,9 +23,8 @@ def modules(view: View, options: Options) -> dict[str, Any]:
     values: dict[str, list[Any]] = {
         "name": [name for name, _ in places],
         "parent": [parent for _, parent in places],
-        **{key: [row[key] for row in rows] for key in _AS_THEY_ARE},
-        **{key: shortened(row[key] for row in rows) for key in RANGE},
-        "bytes_moved": [bytes_moved(row) for row in rows],
+        **{figure.key: [value_of(row, figure) for row in rows] for figure in shown_in(Use.MODULE_PAGE, MODULES)},
+        **{key: shortened(row[key] for row in rows) for key in range_keys(MODULES)},
         "aliases": [", ".join(row.aliases) or None for row in rows],
         "tied_to": [tied.get(row.path) for row in rows],
         "input_shapes": [format_shapes(row.input_shapes) if row.input_shapes else None for row in rows],

@@ -5,20 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.figures import OPS, Use, range_keys, shown_in
 from torchgauge.report.options import Options
 from torchgauge.report.page.column_store import columns, shortened
-from torchgauge.report.page.figures import bytes_moved
+from torchgauge.report.page.figures import value_of
 from torchgauge.report.page.payload import part
 from torchgauge.units import format_shape
 
-RANGE = ("estimated_energy_low_j", "estimated_energy_high_j")
 SHAPES = 3  # of one op; the others are counted
-
-_AS_THEY_ARE = (
-    "index", "op", "phase", "category", "status", "dtype", "macs", "flops", "bytes_read", "bytes_written",
-    "arithmetic_intensity", "live_bytes", "time_s", "cpu_time_s", "roof_share", "bound", "energy_j",
-    "estimated_energy_j", "source",
-)  # fmt: skip
 
 
 @part("ops")
@@ -29,9 +23,8 @@ def ops(view: View, options: Options) -> dict[str, Any] | None:
     return columns(
         len(rows),
         {
-            **{key: [row[key] for row in rows] for key in _AS_THEY_ARE},
-            **{key: shortened(row[key] for row in rows) for key in RANGE},
-            "bytes_moved": [bytes_moved(row) for row in rows],
+            **{figure.key: [value_of(row, figure) for row in rows] for figure in shown_in(Use.OP_PAGE, OPS)},
+            **{key: shortened(row[key] for row in rows) for key in range_keys(OPS)},
             "input_shapes": [shapes_text(row.input_shapes) for row in rows],
             "output_shapes": [shapes_text(row.output_shapes) for row in rows],
             **_modules_of(view),

@@ -30,6 +30,8 @@
   tg.modules = tg.columns(tg.part("modules"));
   tg.ops = tg.columns(tg.part("ops"));
   tg.figures = tg.part("figures") || [];
+  tg.moduleFigures = tg.part("module_figures") || [];
+  tg.opFigures = tg.part("op_figures") || [];
   tg.figure = (key) => tg.figures.find((figure) => figure.key === key);
 
   const rows = new Map();

@@ -24,18 +24,15 @@ tg.section({
           key: figure.key, label: figure.heading, isEstimated: figure.kind === "estimated", figure,
           title: figure.kind === "static" ? figure.label : `${figure.label}, ${figure.kind}`,
         })),
-        { key: "self_time_s", label: "Self time", figure: { form: "seconds", kind: "measured" } },
-        { key: "trainable_params", label: "Trainable", figure: { form: "count" } },
-        { key: "bytes_read", label: "Bytes read", figure: { form: "bytes" } },
-        { key: "bytes_written", label: "Bytes written", figure: { form: "bytes" } },
-        { key: "ops", label: "Ops", figure: { form: "exact" } },
-        { key: "calls", label: "Calls", figure: { form: "exact" } },
+        ...tg.moduleFigures.filter(({ form }) => form !== "text").map((figure) => ({ key: figure.key, label: figure.label, figure })),
       ].filter((column) => modules.has(column.key)).map((column) => ({
         ...column,
         text: (row) => tg.figureText(column.figure, modules.get(row, column.key)),
         tip: (row) => (column.isEstimated ? tg.rangeText(modules, row) : exactText(modules.get(row, column.key))),
       }));
-      const texts = [["output_shapes", "Output"], ["input_shapes", "Input"], ["aliases", "Aliases"], ["tied_to", "Tied to"]]
+      // The type stands beside the name.
+      const others = tg.moduleFigures.filter(({ key, form }) => form === "text" && key !== "type").map(({ key, label }) => [key, label]);
+      const texts = [["output_shapes", "Output"], ["input_shapes", "Input"], ["aliases", "Aliases"], ["tied_to", "Tied to"], ...others]
         .filter(([key]) => modules.has(key))
         .map(([key, label]) => ({
           key, label, isText: true, width: 10, grow: 0.3,

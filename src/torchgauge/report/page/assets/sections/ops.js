@@ -8,6 +8,7 @@ tg.section({
     const every = Array.from({ length: ops.length }, (_, row) => row);
     const counter = tg.el("span", { class: "faint", role: "status" });
     const chip = tg.button("", () => restrict(""), { hidden: true, title: "Show the ops of every module" });
+    const widths = { arithmetic_intensity: 8, bound: 6, category: 8.4, source: 15 };
     const all = makeColumns();
     const wanted = new Set(["index", "op", "module", "category", "output_shapes", "macs", "flops", "bytes_moved", "live_bytes", "time_s", "bound", "energy_j", "estimated_energy_j"]);
     const table = controlsAndTable();
@@ -19,14 +20,14 @@ tg.section({
     });
 
     function makeColumns() {
+      const [index, ...figures] = tg.opFigures;
+      const op = figures.find(({ key }) => key === "op");
+      const texts = figures.filter((figure) => figure.form === "text" && figure !== op);
       return [
-        { ...number("index", "#", "exact", 1.9 + 0.58 * tg.format.exact(ops.length).length), isIndex: true }, text("op", "Op", 11.5, 1),
+        { ...number(index, 1.9 + 0.58 * tg.format.exact(ops.length).length), isIndex: true }, text("op", op.label, 11.5, 1),
         text("module", "Module", 11.5, 1.3), text("output_shapes", "Output", 10.5, 0.8),
-        work("macs", "MACs"), work("flops", "FLOPs"), number("bytes_moved", "Moved", "bytes"), number("bytes_read", "Bytes read", "bytes"),
-        number("bytes_written", "Bytes written", "bytes"), number("arithmetic_intensity", "FLOPs per byte", "count", 8), number("live_bytes", "Live", "bytes"),
-        number("time_s", "Time", "seconds"), number("cpu_time_s", "CPU time", "seconds"), number("roof_share", "Of the roof", "percent"),
-        text("bound", "Bound", 6), number("energy_j", "Energy", "joules"), estimated("estimated_energy_j", "Energy", "joules"), text("category", "Kind", 8.4), text("phase", "Phase", 7), text("status", "Status", 7),
-        text("dtype", "Type", 7), text("input_shapes", "Input", 15), text("source", "Source", 15),
+        ...figures.filter(({ form }) => form !== "text").map(figureColumn),
+        ...texts.map(({ key, label }) => text(key, label, widths[key] ?? 7)), text("input_shapes", "Input", 15),
       ].filter((column) => ops.has(column.key) && !isConstant(column.key));
     }
 
@@ -43,23 +44,22 @@ tg.section({
       };
     }
 
-    function number(key, label, form, width) {
+    function number({ key, heading, form }, width) {
       return {
-        key, label, width, title: label, value: (row) => ops.get(row, key), text: (row) => tg.format[form](ops.get(row, key)),
+        key, label: heading, width, title: heading, value: (row) => ops.get(row, key), text: (row) => tg.format[form](ops.get(row, key)),
         tip: (row) => (Number.isInteger(ops.get(row, key)) ? tg.format.exact(ops.get(row, key)) : null),
       };
     }
 
-    // Work without a formula is unknown, not zero.
-    function work(key, label) {
-      const column = number(key, label, "count");
+    function figureColumn(figure) {
+      const column = number(figure, widths[figure.key]);
+      if (figure.kind === "estimated") {
+        return { ...column, isEstimated: true, title: `${figure.label}, estimated`, tip: (row) => tg.rangeText(ops, row), text: (row) => tg.figureText(figure, ops.get(row, figure.key)) };
+      }
+      if (!figure.is_work) return column;
+      // Without a formula it is unknown, not zero.
       const isKnown = (row) => ops.get(row, "status") !== "uncounted";
       return { ...column, value: (row) => (isKnown(row) ? column.value(row) : null), text: (row) => (isKnown(row) ? column.text(row) : "?") };
-    }
-
-    function estimated(key, label, form) {
-      const figure = { form, kind: "estimated" };
-      return { ...number(key, label, form), isEstimated: true, title: `${label}, estimated`, tip: (row) => tg.rangeText(ops, row), text: (row) => tg.figureText(figure, ops.get(row, key)) };
     }
 
     function columns() { return all.filter((column) => wanted.has(column.key)); }

@@ -1,0 +1,276 @@
+"""The table of figures: one row for each key that totals, modules, ops and weights have in the JSON document.
+
+Everything that lists figures derives from it: columns of tables, budget keys, comparisons, figures of the page, types
+of Parquet columns, attributes of the XML schema, sums of folded blocks, loggers, the reference of JSON keys. A new
+figure of a module or an op is a row here and the code that computes it: `of_call` for what adds up over ops, else
+`facts/rows.py`; a measured one is a member of `Measured.modules` or `Measured.ops` under its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from torchgauge.facts.op import CATEGORIES, UNCOUNTED, Signature
+
+TOTALS, MODULES, OPS, WEIGHTS = "totals", "modules", "ops", "weights"
+STATIC, MEASURED, ESTIMATED = "static", "measured", "estimated"
+
+
+class Unit(StrEnum):
+    """What a value is, and so how it is shown and stored. Numbers have the name of their format in the page."""
+
+    COUNT = "count"  # shown with a prefix: 25.6 M
+    WHOLE = "exact"  # shown in full
+    BYTES = "bytes"
+    SECONDS = "seconds"
+    JOULES = "joules"
+    SHARE = "percent"
+    NUMBER = "value"
+    RATE = "rate"  # per second
+    TEXT = "text"
+    NAMES = "names"
+    SIZES = "sizes"  # a list of whole numbers
+    NUMBERS = "numbers"
+    SHAPES = "shapes"
+    STRUCTURE = "structure"
+
+    @property
+    def is_number(self) -> bool:
+        return self in _NUMBERS
+
+    @property
+    def is_whole(self) -> bool:
+        return self in (Unit.COUNT, Unit.WHOLE, Unit.BYTES)
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.is_number or self is Unit.TEXT
+
+
+COUNT, WHOLE, BYTES, SECONDS, JOULES = Unit.COUNT, Unit.WHOLE, Unit.BYTES, Unit.SECONDS, Unit.JOULES
+SHARE, NUMBER, RATE, TEXT, NAMES = Unit.SHARE, Unit.NUMBER, Unit.RATE, Unit.TEXT, Unit.NAMES
+_NUMBERS = frozenset((COUNT, WHOLE, BYTES, SECONDS, JOULES, SHARE, NUMBER, RATE))
+SIZES, SHAPES, STRUCTURE = Unit.SIZES, Unit.SHAPES, Unit.STRUCTURE
+
+
+class Known(StrEnum):
+    """When a figure is known; it is null otherwise."""
+
+    ALWAYS = "always"
+    CODE = "code"  # the model was run, also on fake tensors
+    TRAINING = "training"  # so was a training step
+    FILES = "files"  # the target is a file or folder
+    INFERENCE = "inference"  # runs were timed
+    PROFILE = "profile"  # ops were timed
+    ENERGY = "energy"  # energy was asked for
+    VALUES = "values"  # the values of weights were read
+
+
+ALWAYS, CODE, TRAINING, FILES = Known.ALWAYS, Known.CODE, Known.TRAINING, Known.FILES
+INFERENCE, PROFILE, ENERGY, VALUES = Known.INFERENCE, Known.PROFILE, Known.ENERGY, Known.VALUES
+
+
+class Use(StrEnum):
+    """Where numbers and texts are shown besides the rows of the document."""
+
+    TOTALS_COMPARED = "totals compared"
+    MODULES_COMPARED = "modules compared"
+    PICTURES = "pictures"  # of the page, sized and coloured by it
+    MODULE_PAGE = "modules on the page"
+    OP_PAGE = "ops on the page"
+    LOGS = "logs"
+
+
+_COMPARED = (Use.TOTALS_COMPARED, Use.MODULES_COMPARED)
+_ONLY_IN_TABLES = tuple(Use)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`title` names it in full, `heading` over a column. `additive`: those of neighbouring modules add up. `of_call`
+    gives that of one op call. `range_of` is the estimate that it is an end of. `in_document` is False for what follows
+    from others and is only shown. `left_out` are the uses that do not show it; a new figure is in all of them.
+    """
+
+    key: str
+    title: str
+    unit: Unit
+    levels: tuple[str, ...]
+    meaning: str = ""
+    heading: str = ""
+    additive: bool = False
+    origin: str = STATIC
+    known: Known = ALWAYS
+    of_call: Callable[[Signature], int] | None = None
+    range_of: str | None = None
+    in_document: bool = True
+    left_out: tuple[Use, ...] = ()
+
+    @property
+    def short(self) -> str:
+        return self.heading or self.title
+
+    def is_in(self, use: Use) -> bool:
+        return use not in self.left_out and self.range_of is None
+
+
+_ALL = (TOTALS, MODULES, OPS)
+# The order of the rows is that of the keys in every document.
+FIGURES = (
+    Figure("path", "Path", TEXT, (MODULES,), 'the root has ""', left_out=(Use.MODULE_PAGE,)),
+    Figure("aliases", "Aliases", NAMES, (MODULES,), "other paths of the same module"),
+    Figure("type", "Type", TEXT, (MODULES,), "its class"),
+    Figure("depth", "Depth", WHOLE, (MODULES,), "0 for the root", left_out=_ONLY_IN_TABLES),
+    Figure("calls", "Calls", WHOLE, (MODULES,), "how often it ran", additive=True,
+           left_out=(*_COMPARED, Use.PICTURES)),
+    Figure("index", "#", WHOLE, (OPS,), "its place; other rows refer to it"),
+    Figure("op", "Op", TEXT, (OPS,), "`aten::convolution`"),
+    Figure("overload", "Overload", TEXT, (OPS,), "`default`", left_out=(Use.OP_PAGE,)),
+    Figure("module", "Module", TEXT, (OPS,), "the path of the module it ran in", left_out=(Use.OP_PAGE,)),
+    Figure("phase", "Phase", TEXT, (OPS,), "`forward`, `backward` or `optimizer`"),
+    Figure("category", "Kind", TEXT, (OPS,), ", ".join(f"`{name}`" for name in CATEGORIES)),
+    Figure("status", "Status", TEXT, (OPS,), "`counted`, `free` or `uncounted`"),
+    Figure("params", "Parameters", COUNT, (TOTALS, MODULES), "unique parameter elements in the subtree",
+           heading="Params"),
+    Figure("trainable_params", "Trainable", COUNT, (TOTALS, MODULES), "those with `requires_grad`", known=CODE,
+           left_out=(Use.MODULES_COMPARED, Use.PICTURES, Use.LOGS)),
+    Figure("active_params", "Active per token", COUNT, (TOTALS,), "of a mixture of experts, those one token uses",
+           known=CODE),
+    Figure("param_bytes", "Parameter memory", BYTES, (TOTALS, MODULES), "bytes of the parameters",
+           heading="Param bytes"),
+    Figure("buffer_bytes", "Buffers", BYTES, (TOTALS,), "bytes of the buffers"),
+    Figure("stored_elements", "Stored elements", COUNT, (TOTALS,), "distinct elements in the files", known=FILES,
+           left_out=_COMPARED),
+    Figure("logical_params", "Logical parameters", COUNT, (TOTALS,), "parameters in the files, packed ones unpacked",
+           known=FILES),
+    Figure("optimizer_elements", "Optimizer state", COUNT, (TOTALS,), "elements of optimizer state in the files",
+           known=FILES),
+    Figure("stored_bytes", "Stored", BYTES, (TOTALS,), "bytes of the tensors in the files", known=FILES),
+    Figure("input_shapes", "Input", SHAPES, (MODULES, OPS), "of its tensors, flat"),
+    Figure("output_shapes", "Output", SHAPES, (MODULES, OPS), "of its tensors, flat"),
+    Figure("dtype", "Type", TEXT, (OPS,), "the type the arithmetic runs in"),
+    Figure("macs", "MACs", COUNT, _ALL, "multiply-accumulates", additive=True, known=CODE,
+           of_call=lambda call: call.cost.macs),
+    Figure("flops", "FLOPs", COUNT, _ALL, "floating-point operations", additive=True, known=CODE,
+           of_call=lambda call: call.cost.flops),
+    Figure("bytes_moved", "Bytes moved", BYTES, _ALL, heading="Moved", additive=True, known=CODE, in_document=False,
+           left_out=(Use.MODULES_COMPARED, Use.LOGS)),
+    Figure("bytes_read", "Bytes read", BYTES, _ALL, "each distinct input element once per op", additive=True,
+           known=CODE, of_call=lambda call: call.cost.bytes_read, left_out=(Use.TOTALS_COMPARED, Use.PICTURES)),
+    Figure("bytes_written", "Bytes written", BYTES, _ALL, "each output element once per op", additive=True, known=CODE,
+           of_call=lambda call: call.cost.bytes_written, left_out=(Use.TOTALS_COMPARED, Use.PICTURES)),
+    Figure("activation_bytes", "Activations", BYTES, _ALL, "new storages", additive=True, known=CODE,
+           of_call=lambda call: call.activation_bytes, left_out=(Use.OP_PAGE,)),
+    Figure("peak_activation_bytes", "Peak activations", BYTES, (TOTALS,),
+           "the largest sum of live storages that are neither parameters nor buffers", known=CODE),
+    Figure("saved_activation_bytes", "Saved for backward", BYTES, (TOTALS,),
+           "kept for the backward pass; 0 for inference", known=TRAINING),
+    Figure("gradient_bytes", "Gradients", BYTES, (TOTALS,), "of the parameters; 0 for inference", known=TRAINING),
+    Figure("optimizer_bytes", "Optimizer memory", BYTES, (TOTALS,), "state of the optimizer; 0 for inference",
+           known=TRAINING),
+    Figure("total_bytes", "Memory in total", BYTES, (TOTALS,),
+           "memory at the peak: parameters, buffers and activations; in training also gradients and optimizer state",
+           known=CODE),
+    Figure("arithmetic_intensity", "FLOPs per byte", NUMBER, (OPS,), "flops per byte moved", known=CODE),
+    Figure("live_bytes", "Live", BYTES, (OPS,), "live storages after it, parameters and buffers excluded", known=CODE),
+    Figure("ops", "Ops", WHOLE, (TOTALS, MODULES), "op calls", additive=True, known=CODE, of_call=lambda call: 1,
+           left_out=(Use.PICTURES,)),
+    Figure("uncounted_ops", "Ops not counted", WHOLE, (TOTALS,), "op calls without a formula", additive=True,
+           known=CODE, of_call=lambda call: int(call.status == UNCOUNTED)),
+    Figure("allocated_peak_bytes", "Measured peak", BYTES, (TOTALS,), origin=MEASURED, known=INFERENCE,
+           in_document=False),
+    Figure("time_s", "Latency", SECONDS, (TOTALS,), "median of the undisturbed runs", origin=MEASURED,
+           known=INFERENCE),
+    Figure("throughput_per_s", "Throughput", RATE, (TOTALS,), origin=MEASURED, known=INFERENCE, in_document=False),
+    Figure("time_s", "Time", SECONDS, (MODULES, OPS), "measured; of a module with its children, of an op on the device",
+           additive=True, origin=MEASURED, known=PROFILE),
+    Figure("self_time_s", "Self time", SECONDS, (MODULES,), "without its children", heading="Self", additive=True,
+           origin=MEASURED, known=PROFILE, left_out=(Use.PICTURES,)),
+    Figure("time_share", "Share of time", SHARE, (MODULES,), "of the median run", heading="share", additive=True,
+           origin=MEASURED, known=PROFILE, left_out=_ONLY_IN_TABLES),
+    Figure("cpu_time_s", "CPU time", SECONDS, (OPS,), "on the processor", additive=True, origin=MEASURED,
+           known=PROFILE),
+    Figure("kernels", "Kernels", STRUCTURE, (OPS,), "what ran on the device", origin=MEASURED, known=PROFILE),
+    Figure("flops_per_s", "FLOPs per second", RATE, (OPS,), "reached", origin=MEASURED, known=PROFILE,
+           left_out=(Use.OP_PAGE,)),
+    Figure("bytes_per_s", "Bytes per second", RATE, (OPS,), "reached", origin=MEASURED, known=PROFILE,
+           left_out=(Use.OP_PAGE,)),
+    Figure("roof_share", "Of the roof", SHARE, (OPS,), "of the device's peak (roofline)", origin=MEASURED,
+           known=PROFILE),
+    Figure("bound", "Bound", TEXT, (OPS,), "`compute`, `memory` or `launch`", origin=MEASURED, known=PROFILE),
+    Figure("energy_j", "Energy", JOULES, _ALL, "measured, of one run", additive=True, origin=MEASURED, known=ENERGY),
+    Figure("estimated_energy_j", "Energy", JOULES, (MODULES, OPS), "estimated", heading="Estimated", additive=True,
+           origin=ESTIMATED, known=ENERGY),
+    Figure("estimated_energy_low_j", "Energy, at least", JOULES, (MODULES, OPS), "the low end of the estimate",
+           heading="at least", additive=True, origin=ESTIMATED, known=ENERGY, range_of="estimated_energy_j"),
+    Figure("estimated_energy_high_j", "Energy, at most", JOULES, (MODULES, OPS), "the high end of the estimate",
+           heading="at most", additive=True, origin=ESTIMATED, known=ENERGY, range_of="estimated_energy_j"),
+    Figure("weights", "Weights", NAMES, (OPS,), "names of the parameters it reads"),
+    Figure("source", "Source", TEXT, (OPS,), "the line of the model's code"),
+    Figure("producers", "Producers", SIZES, (OPS,),
+           "by input, the op whose result it is; null for parameters, constants and the model's inputs"),
+    Figure("inputs", "Inputs", STRUCTURE, (MODULES, OPS), "its tensors with their structure, types and strides"),
+    Figure("outputs", "Outputs", STRUCTURE, (MODULES, OPS), "its tensors with their structure, types and strides"),
+    Figure("attributes", "Attributes", STRUCTURE, (OPS,), "stride, padding …"),
+    Figure("tags", "Tags", NAMES, (OPS,), "torch's tags of the op"),
+    # A stored tensor: what one number or text says. Nested statistics have types of their own (`document_types`).
+    Figure("name", "Tensor", TEXT, (WEIGHTS,)),
+    Figure("shape", "Shape", SIZES, (WEIGHTS,)),
+    Figure("dtype", "Type", TEXT, (WEIGHTS,)),
+    Figure("elements", "Elements", COUNT, (WEIGHTS,)),
+    Figure("bytes", "Bytes", BYTES, (WEIGHTS,)),
+    Figure("file", "File", TEXT, (WEIGHTS,)),
+    Figure("offset", "Offset", BYTES, (WEIGHTS,)),
+    Figure("stride", "Stride", SIZES, (WEIGHTS,)),
+    Figure("role", "Role", TEXT, (WEIGHTS,)),
+    Figure("module", "Module", TEXT, (WEIGHTS,)),
+    Figure("module_type", "Module type", TEXT, (WEIGHTS,)),
+    Figure("shared_with", "Shares bytes with", TEXT, (WEIGHTS,)),
+    Figure("duplicate_of", "Duplicate of", TEXT, (WEIGHTS,)),
+    Figure("logical_elements", "Logical elements", COUNT, (WEIGHTS,)),
+    *(Figure(key, key, unit, (WEIGHTS,), known=VALUES) for unit, keys in (
+        (COUNT, "nan inf subnormal finite zeros"),
+        (SHARE, "sparsity near_zero"),
+        (NUMBER, "mean std min max abs_max skewness kurtosis l1 l2 quantile_resolution entropy_bits "
+                 "entropy_symbol_bits compressibility spectral_norm stable_rank"),
+    ) for key in keys.split()),
+)  # fmt: skip
+
+
+@cache
+def figures_of(level: str) -> tuple[Figure, ...]:
+    """Those that the rows of a level have in the document, in the order of their keys."""
+    return tuple(figure for figure in FIGURES if level in figure.levels and figure.in_document)
+
+
+@cache
+def shown_in(use: Use, level: str) -> tuple[Figure, ...]:
+    """The numbers and texts of a level that a use shows, also such as only follow from others."""
+    return tuple(figure for figure in FIGURES if level in figure.levels and figure.unit.is_scalar and figure.is_in(use))
+
+
+@cache
+def numbers_in(use: Use, level: str) -> tuple[Figure, ...]:
+    return tuple(figure for figure in shown_in(use, level) if figure.unit.is_number)
+
+
+@cache
+def range_keys(level: str) -> tuple[str, ...]:
+    """The ends of estimates."""
+    return tuple(figure.key for figure in figures_of(level) if figure.range_of)
+
+
+@cache
+def keys_known(level: str, *known: Known) -> tuple[str, ...]:
+    """The keys of a level that are known under one of these conditions."""
+    return tuple(figure.key for figure in figures_of(level) if figure.known in known)
+
+
+def members_known(row: Mapping[str, Any], level: str, *known: Known) -> dict[str, Any] | None:
+    """The members of a row that are known under these conditions; None where none of them is."""
+    members = {key: row.get(key) for key in keys_known(level, *known)}
+    return members if any(value is not None for value in members.values()) else None
