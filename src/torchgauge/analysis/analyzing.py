@@ -115,6 +115,7 @@ def analyze(
         if not (is_measured or verify):
             return found
     from torchgauge.source import resolve
+    from torchgauge.source.real_model import runs_allowed
 
     given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq, "specs": specs}
     given["dtype"] = chosen = chosen_dtype(dtype)
@@ -133,6 +134,8 @@ def analyze(
             if needs_isolation(target, allow_pickle):
                 remarks = (*remarks, MEASURED_OUTSIDE)
             source = replace(source, warnings=(*source.warnings, *remarks))
+            if is_measured or verify:
+                source = runs_allowed(source)
             found, seen = static_run(source, given, {**request, "device": pretended})
         measured_energy: EnergyFacts | None = None
         if asked is not None:

@@ -98,6 +98,8 @@ def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
 
 def nothing_to_run(source: Source) -> str:
     """Why, where nothing was seen to run."""
+    if source.model is not None and not source.is_inferred:
+        return "its code looks at its data and failed when it was run for real: the warnings say why"
     reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"
     return f"{reason}: give it with code= (--as TARGET)"
 

@@ -38,7 +38,7 @@ from torchgauge.capture.twin import Copier, TensorCopies, sharing_memory
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory
 from torchgauge.source import Candidate
-from torchgauge.source.allowed_ops import is_foreign
+from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 
 # A registry model that looks at its data is built once more with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
@@ -62,8 +62,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`build_real` makes a model that was built on the meta device once more, with real parameters. `optimizer` is of a
-    training step."""
+    """`build_real` makes a model that was built on the meta device once more, with real parameters; that of a file is
+    given only where the user wants it run for real. `optimizer` is of a training step."""
 
     device: torch.device
     dtype: torch.dtype | None = None
@@ -134,7 +134,11 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
     where = f" in '{signal.module}'" if signal.module else ""
     reason = f"the model {signal.why} ({signal.op}{where})"
     failure: ForwardError | None = None
-    real = _with_real_parameters(model, request)
+    real = None
+    try:
+        real = _with_real_parameters(model, request)
+    except InputError as error:  # there is no room for them
+        failure = ForwardError(f"{reason}, and {error}", module=signal.module)
     missing = None if real is None else unsupported(real, request.device, request.dtype)
     if missing is not None:
         failure = ForwardError(f"{reason}, and {missing}", module=signal.module)
@@ -153,7 +157,7 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
 
 def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
     if any(map(is_foreign, model.modules())):
-        return "a model from a file is not run for real by an analysis"
+        return "a model from a file is not run for real by an analysis: add --inference (inference=True) to run it"
     if is_split(model):
         return "its parameters are split over several processes: analyze it before fully_shard"
     given: list[torch.Tensor] = []
@@ -167,12 +171,13 @@ def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
 
 
 def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | None:
-    if any(map(is_foreign, model.modules())) or is_split(model):
+    if is_split(model):
         return None
-    if not any(parameter.is_meta for parameter in model.parameters()):
+    is_file = any(map(is_foreign, model.modules()))
+    if not is_file and not any(parameter.is_meta for parameter in model.parameters()):
         return model
     nbytes = sum(parameter.nbytes for parameter in model.parameters())
-    if request.build_real is None or nbytes > _REBUILD_LIMIT_BYTES:
+    if request.build_real is None or (nbytes > _REBUILD_LIMIT_BYTES and not is_file):
         return None
     return unwrap(request.build_real())
 
@@ -219,14 +224,17 @@ def _on_ghosts(
 
 
 def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Seen:
+    is_file = any(map(is_foreign, model.modules()))
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
+        if is_file:
+            mark_foreign(model)
     # A training step writes to every parameter and its gradient, so there the twin has tensors of its own.
     copier = Copier(TensorCopies().copy if request.train else sharing_memory)
     with prepared(model, train=request.train, copier=copier) as twin:
         paths = ModulePaths(twin)
         params = param_records(paths, spec_of_real)
-        recorder = Recorder(paths, train=request.train, original_of=copier.original_of)
+        recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
         for remark in copier.remarks:
             recorder.warn(remark)
         run = RealRun(recorder, paths)

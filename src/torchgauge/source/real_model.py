@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import psutil
 import torch
@@ -53,6 +54,17 @@ def real_model(source: Source) -> RealModel:
     if source.record.kind == "registry":
         return RealModel(model, (RANDOM,))
     return RealModel(model, (AS_BUILT,) if ":" in source.record.name else (), is_owned=False)
+
+
+def runs_allowed(source: Source) -> Source:
+    """The source of a file's program as the user wants it run for real: an analysis may do so too where the program
+    looks at its data."""
+    model, index = source.model, source.index
+    if index is not None and isinstance(model, ScriptModule):
+        return replace(source, build_real=partial(_script, model, index.path))
+    if index is not None and isinstance(model, ExportedModel):
+        return replace(source, build_real=partial(_exported, source))
+    return source
 
 
 def _is_valueless(model: nn.Module) -> bool:
