@@ -67,7 +67,10 @@ def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         raise NotImplementedError(f"{func} has no shape rule, and its {elements:,} elements are too many to run it")
     from torch._subclasses import fake_tensor
 
-    with fake_tensor.FakeTensorMode(allow_fallback_kernels=True):
+    mode = fake_tensor.FakeTensorMode(allow_fallback_kernels=True)
+    # Its cache lasts as long as the process and compares arguments, which packed weights cannot be.
+    mode.cache_enabled = False
+    with mode:
         try:
             return func(*_as_fake(args), **_as_fake(kwargs))
         except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):

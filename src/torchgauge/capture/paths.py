@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchgauge.source.torchscript.packed import packed_attributes
 from torchgauge.source.torchscript.scopes import frozen_modules, frozen_tensors, is_flat, is_frozen
 
 
@@ -101,6 +102,8 @@ class ModulePaths:
             self._callable[path] = module
         if isinstance(module, torch.jit.ScriptModule):
             self._scripted.add(path)
+            for name, tensor in packed_attributes(module._c) if member is None else ():
+                self._own(join(path, name), tensor, is_buffer=False)
             # Freezing leaves one module; constants in a part of a larger one are no weights.
             if is_outermost:
                 self._add_inlined(path, module)

@@ -72,4 +72,4 @@ def is_buffer(name: str, spec: TensorSpec) -> bool:
         return True
     if name.endswith("attn.bias") and len(spec.shape) == 4:
         return True  # GPT-2's causal mask
-    return not (spec.is_arithmetic or spec.dtype.startswith(("qint", "quint")))
+    return not (spec.is_arithmetic or spec.is_quantized)

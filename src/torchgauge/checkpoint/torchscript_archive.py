@@ -18,9 +18,11 @@ from torchgauge.checkpoint.torch_zip import read_pickle, scan_other_pickles, sto
 from torchgauge.checkpoint.walking import Walk, attributes, continue_walk, walk
 from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
 from torchgauge.errors import FormatError
+from torchgauge.facts import TensorSpec
 
 _LISTS = re.compile(r"^class (\w+)\(.*?\):|^  __(parameters|buffers)__ = \[(.*?)\]", re.MULTILINE)
 _MANGLED = re.compile(r"___torch_mangle_\d+\.")
+_CPP_CLASSES = "__torch__.torch.classes."
 _CODE_BYTES = 2**26
 _MODULES = 10**6
 
@@ -120,20 +122,37 @@ def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
             raise FormatError("its modules are nested too deeply")
         found.modules.append(PickledModule(".".join(path), _type_name(module)))
         inner = []
+        if isinstance(module.state, tuple):  # quantized modules have a state of their own making
+            _add_packed(found, module, path)
         for key, item in attributes(module).items():
             name = (*path, printable(str(key)))
             if _is_script_module(item):
                 inner += [] if id(item) in above else [(name, item, above)]
+            elif isinstance(item, Instance):
+                _add_packed(found, item, name)
             elif isinstance(item, Tensor | dict | list | tuple):
                 continue_walk(found, item, name, roles.get(module.type_path, {}).get(str(key), Role.OTHER))
         waiting += reversed(inner)
     return found
 
 
+def _add_packed(found: Walk, value: Instance, path: tuple[str, ...]) -> None:
+    """The weights in the state of an object of C++; what describes a layer there is no floating tensor."""
+    first = len(found.tensors)
+    continue_walk(found, value.state, path, Role.OTHER)
+    for part in found.tensors[first:]:
+        spec = TensorSpec(part.tensor.shape, part.tensor.dtype)
+        part.role = Role.PARAMETER if _may_be_weight(spec) else Role.OTHER
+
+
+def _may_be_weight(spec: TensorSpec) -> bool:
+    return bool(spec.shape) and (spec.is_arithmetic or spec.is_quantized)
+
+
 def _is_script_module(value: Any) -> bool:
-    return (
-        isinstance(value, Instance) and isinstance(value.factory, Global) and value.type_path.startswith("__torch__.")
-    )
+    """Objects of C++ classes are none."""
+    is_script = isinstance(value, Instance) and isinstance(value.factory, Global)
+    return is_script and value.type_path.startswith("__torch__.") and not value.type_path.startswith(_CPP_CLASSES)
 
 
 def _type_name(value: Instance) -> str:
@@ -147,7 +166,7 @@ def _constants(archive: ZipArchive, log: ImportLog, big_endian: bool, *, has_par
     found = walk({"constants": read_pickle(archive, f"{archive.root}constants.pkl", log)}).tensors
     places = storage_places(archive, f"{archive.root}constants/")
     entries = list_entries(found, places, archive.source.path, big_endian=big_endian).entries
-    is_weight = (not has_parameters and entry.spec.is_arithmetic and bool(entry.spec.shape) for entry in entries)
+    is_weight = (not has_parameters and _may_be_weight(entry.spec) for entry in entries)
     return [
         replace(entry, role=Role.PARAMETER if weight else Role.OTHER)
         for entry, weight in zip(entries, is_weight, strict=True)

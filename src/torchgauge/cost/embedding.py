@@ -15,6 +15,12 @@ def embedding(call: Call) -> Work:
     return Work(flops=0, bytes_read=indices.distinct_bytes + _row_bytes(weight, indices))
 
 
+@formula("quantized::embedding_byte", "quantized::embedding_4bit", category="embedding")
+def quantized_embedding(call: Call) -> Work:
+    """Each number is scaled and shifted; the table is packed, so the rows read are told by what they become."""
+    return Work(flops=2 * call.out.numel)
+
+
 @formula("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only", category="embedding")
 def embedding_bag(call: Call) -> Work:
     """An addition (or comparison) per element looked up, a product with per-sample weights, a division for a mean."""

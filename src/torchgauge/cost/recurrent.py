@@ -40,6 +40,18 @@ def layers(call: Call) -> Work:
     return work._replace(bytes_written=total_bytes(call.outputs[:4]))
 
 
+@formula("aten::quantized_lstm", "aten::quantized_gru", category="recurrent")
+def quantized_layers(call: Call) -> Work:
+    """The weights are packed, so their sizes follow from the states; products of integers are no flops."""
+    data, states = argument(call, "input", "data"), list(tensor_specs(call["hx"]))
+    units, directions, count = states[0].shape[-1], 1 + bool(call["bidirectional"]), int(call["num_layers"])
+    kind, gates = (LSTM, 4) if len(states) == 2 else (GRU, 3)
+    widths = [data.shape[-1], *[directions * units] * (count - 1)]
+    macs = rows(data) * directions * sum(gates * units * (width + units) for width in widths)
+    flops = rows(data) * directions * count * units * _gate_flops(kind, bool(call["has_biases"]))
+    return Work(macs, flops=flops)
+
+
 @formula("aten::mkldnn_rnn_layer", category="recurrent")
 def mkldnn_layer(call: Call) -> Work:
     weights = [call["weight0"], call["weight1"]]

@@ -77,6 +77,11 @@ class TensorSpec:
         """Floating or complex: work on it counts as flops."""
         return self.dtype.startswith(("float", "bfloat", "complex"))
 
+    @property
+    def is_quantized(self) -> bool:
+        """Integers that stand for floating numbers (`qint8`, `quint4x2`): work on them is no flops."""
+        return self.dtype.startswith(("qint", "quint"))
+
 
 def tensor_specs(value: Any) -> Iterator[TensorSpec]:
     """The tensor specs in a nested structure, in order."""

@@ -61,7 +61,7 @@ def param_records(index: Index) -> tuple[ParamRecord, ...]:
 
 
 def _is_parameter(entry: Entry) -> bool:
-    return entry.role is Role.PARAMETER and entry.spec.is_arithmetic
+    return entry.role is Role.PARAMETER and (entry.spec.is_arithmetic or entry.spec.is_quantized)
 
 
 @collector_paused()

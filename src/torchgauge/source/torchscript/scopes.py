@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torchgauge.source.torchscript.lowering import nodes_of
+from torchgauge.source.torchscript.packed import is_packed_type, packed_tensors
 
 _SEGMENT = re.compile(r"([^.()]+)\(([^()]*)\)")
 _NO_MODULE = ("SELF", "UNKNOWN_INSTANCE", "TOP")
@@ -94,16 +95,25 @@ def frozen_tensors(graph: Any) -> Iterator[FrozenTensor]:
     scopes = Scopes(graph)
     taken: set[str] = set()
     for node in nodes_of(graph):
-        tensor = _constant(node)
-        if tensor is None or not tensor.is_floating_point() or not node.hasUses():
-            continue
-        if not tensor.dim() and not _constant_name(node):  # a number that the code wrote
-            continue
-        name = base = ".".join((*scopes.of(node.output().uses()[0].user)[-1:], _leaf(node)))
-        while name in taken:
-            name = f"{base}.{len(taken)}"
-        taken.add(name)
-        yield FrozenTensor(name, tensor, base.endswith(_BUFFERS))
+        for place, tensor in _weights(node):
+            name = base = ".".join((*scopes.of(node.output().uses()[0].user)[-1:], *filter(None, (_leaf(node), place))))
+            while name in taken:
+                name = f"{base}.{len(taken)}"
+            taken.add(name)
+            yield FrozenTensor(name, tensor, base.endswith(_BUFFERS))
+
+
+def _weights(node: Any) -> list[tuple[str, torch.Tensor]]:
+    """What a constant holds of the model: itself, or the weights packed in it with their places."""
+    if not node.hasUses():
+        return []
+    if node.kind() == "prim::Constant" and is_packed_type(node.output().type()):
+        return list(packed_tensors(node.output().toIValue()))
+    tensor = _constant(node)
+    if tensor is None or not tensor.is_floating_point():
+        return []
+    is_number = not tensor.dim() and not _constant_name(node)  # that the code wrote
+    return [] if is_number else [("", tensor)]
 
 
 def _leaf(node: Any) -> str:
