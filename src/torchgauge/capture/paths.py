@@ -102,8 +102,8 @@ class ModulePaths:
             self._callable[path] = module
         if isinstance(module, torch.jit.ScriptModule):
             self._scripted.add(path)
-            for name, tensor in packed_attributes(module._c) if member is None else ():
-                self._own(join(path, name), tensor, is_buffer=False)
+            for name, packed in packed_attributes(module._c) if member is None else ():
+                self._own(join(path, name), packed, is_buffer=False)
             # Freezing leaves one module; constants in a part of a larger one are no weights.
             if is_outermost:
                 self._add_inlined(path, module)
