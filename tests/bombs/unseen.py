@@ -116,7 +116,8 @@ class Words(nn.Module):
         text = "a"
         kept: list[str] = []
         for _ in range(200000):
-            kept.append("{}{}".format(text, "b" * 4000000))
+            kept.append("{}{}".format(text, text))
+            text = kept[-1]
         return x, len(kept)
 
 

@@ -46,7 +46,7 @@ def refuse_call(call: OpCall) -> None:
         if len(set(types)) > 1 and not mixed:
             said = " and ".join(dtype_name(kind) for kind in dict.fromkeys(types))
             raise RuntimeError(f"{', '.join(names)} must have the same dtype, but got {said}")
-    elif call.info.name == "aten::convolution":
+    elif call.info.name in ("aten::convolution", "aten::_convolution"):
         arguments = call.bind()
         image, weight = arguments["input"], arguments["weight"]
         channels = image.shape[1] if image.dim() == weight.dim() else None

@@ -6,7 +6,9 @@ from torchgauge.capture.rules.registry import Arguments, shape_rule
 from torchgauge.facts.strides import contiguous_stride
 
 
-@shape_rule("aten::convolution")
+# Traces have the second one, whose own kernel asks CUDA for its devices where torch is built with it: a reader of files
+# may not.
+@shape_rule("aten::convolution", "aten::_convolution")
 def convolution(arguments: Arguments, specs: Specs) -> Spec | None:
     image, weight, bias = arguments["input"].spec, arguments["weight"].spec, arguments["bias"]
     groups = arguments["groups"]
