@@ -92,7 +92,7 @@ def test_a_failed_assertion_names_the_model_and_says_what_it_said() -> None:
 
 
 def test_a_wrong_shape_names_the_inner_module() -> None:
-    with pytest.raises(tg.ForwardError, match=r"'first\.0' \(Linear\), given 2×5 float32"):
+    with pytest.raises(tg.ForwardError, match=r"'first\.0' \(Linear\) raised, given 2×5 float32"):
         tg.analyze(torch.jit.script(Shared()), input_size=(2, 5))
 
 
