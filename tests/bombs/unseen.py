@@ -116,7 +116,7 @@ class Words(nn.Module):
         text = "a"
         kept: list[str] = []
         for _ in range(200000):
-            kept.append("{}{}".format(text, text))
+            kept.append(text + text)
             text = kept[-1]
         return x, len(kept)
 

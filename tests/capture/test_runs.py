@@ -60,13 +60,13 @@ def test_a_model_that_raises_half_way_is_unharmed() -> None:
 
 def test_a_wrong_shape_names_the_module_and_what_it_saw() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(5, 5)))
-    with pytest.raises(tg.ForwardError, match=r"'1\.1' \(Linear\), given 2×4 float32") as caught:
+    with pytest.raises(tg.ForwardError, match=r"'1\.1' \(Linear\) raised, given 2×4 float32") as caught:
         tg.analyze(model, input_size=(2, 4))
     assert caught.value.module == "1.1"
 
 
 def test_a_wrong_type_names_the_module_and_what_it_saw() -> None:
-    with pytest.raises(tg.ForwardError, match=r"'embed' \(Embedding\), given 2×4 float32"):
+    with pytest.raises(tg.ForwardError, match=r"'embed' \(Embedding\) raised, given 2×4 float32"):
         tg.analyze(zoo.Tied(), inputs=torch.ones(2, 4))
 
 
