@@ -38,3 +38,11 @@ def build(folder: Path) -> None:
 
 def built_pages(folder: Path, suffix: str) -> set[str]:
     return {str(page.relative_to(folder).with_suffix("")) for page in folder.rglob(f"*{suffix}")}
+
+
+def test_the_files_that_the_architecture_page_names_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", page)
+    assert len(named) > 20
+    places = (ROOT / "src" / "torchgauge", ROOT)
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
