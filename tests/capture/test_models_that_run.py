@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 import torchgauge as tg
@@ -87,6 +90,41 @@ class Applies(Base):
 def test_nested_tensors_are_run_for_real_and_counted_by_their_rows(layout: torch.layout) -> None:
     x = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=layout)
     assert macs_and_mode(Applies(), x) == (5 * 16, "real")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_attention_over_rows_of_several_lengths_counts_each_row_by_its_own() -> None:
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            heads = [part(x).unflatten(-1, [2, 4]).transpose(1, 2) for part in (self.query, self.key, self.value)]
+            return nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(-2)
+
+    x = torch.nested.nested_tensor([torch.ones(2, 8), torch.ones(3, 8)], layout=torch.jagged)
+    # Two products of two heads of width 4, of 2×2 and 3×3 pairs.
+    assert macs_and_mode(Attends(), x) == (3 * 5 * 64 + 2 * 2 * 4 * (2 * 2 + 3 * 3), "real")
+
+
+def test_loops_over_structures_keep_them() -> None:
+    class Scans(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            state, out = scan(
+                lambda state, row: ({"h": torch.tanh(self.layer(row) + state["h"])}, {"row": row}),
+                {"h": torch.zeros(4)},
+                x,
+            )
+            _, again = while_loop(
+                lambda i, y: i < 3,
+                lambda i, y: (i + 1, {"y": self.layer(y["y"])}),
+                (torch.tensor(0), {"y": state["h"]}),
+            )
+            function: Any = lambda row: {"a": self.layer(row)}  # noqa: E731
+            return out["row"] + again["y"] + map_over(function, x)["a"]
+
+    assert macs_and_mode(Scans(), torch.ones(3, 4)) == ((3 + 3 + 3) * 16, "fake")
 
 
 def test_scan_is_followed_step_by_step() -> None:
@@ -275,6 +313,15 @@ class Gathers(nn.Module):
         return x.gather(0, index)
 
 
+class Calls(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Tensor) -> Tensor:
+        return self.function(*args)
+
+
 DOUBLE = torch.ones(2, 4, dtype=torch.float64)
 
 
@@ -294,6 +341,18 @@ DOUBLE = torch.ones(2, 4, dtype=torch.float64)
         (nn.Embedding(3, 4), (torch.tensor([-1]),)),
         (Looks(), (torch.ones(3, 4), torch.tensor([5]))),
         (Gathers(), (torch.ones(3, 4), torch.tensor([[5, 0, 0, 0]]))),
+        (nn.ConvTranspose2d(3, 4, 3), (torch.ones(1, 3, 8, 8, dtype=torch.float64),)),
+        (nn.CrossEntropyLoss(), (torch.ones(2, 3), torch.tensor([1, 5]))),
+        (nn.NLLLoss(), (torch.ones(2, 3, 4), torch.full((2, 4), 3))),
+        (nn.EmbeddingBag(3, 4), (torch.tensor([[5]]),)),
+        (Calls(lambda x, i: x.take(i)), (torch.ones(3, 4), torch.tensor([12]))),
+        (Calls(lambda x, i: x.scatter_add(0, i, torch.ones(1, 4))), (torch.ones(3, 4), torch.full((1, 4), 3))),
+        (Calls(lambda x, i: x.clone().index_add_(0, i, torch.ones(1, 4))), (torch.ones(3, 4), torch.tensor([7]))),
+        (Calls(lambda x: x.expand(3, 4).add_(1)), (torch.ones(1, 4),)),
+        (
+            Calls(partial(nn.functional.grid_sample, align_corners=False)),
+            (torch.ones(1, 1, 3, 3), torch.ones(1, 2, 2, 2, dtype=torch.float64)),
+        ),
     ],
 )
 def test_what_torch_refuses_is_refused(model: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -310,6 +369,11 @@ def test_what_torch_refuses_is_refused(model: nn.Module, inputs: tuple[Any, ...]
         (nn.BatchNorm1d(4), (torch.ones(2, 4, dtype=torch.bfloat16),)),
         (Looks(), (torch.ones(3, 4), torch.tensor([-3, 2]))),
         (nn.ConvTranspose2d(3, 4, 3), (torch.ones(3, 8, 8),)),
+        (nn.CrossEntropyLoss(), (torch.ones(2, 3), torch.tensor([1, -100]))),
+        (nn.CrossEntropyLoss(ignore_index=-1), (torch.ones(2, 3, 4), torch.tensor([[0, 1, 2, -1]] * 2))),
+        (Calls(lambda x, i: x.take(i)), (torch.ones(3, 4), torch.tensor([-12]))),
+        (Calls(lambda x, i: x.index_fill(0, i, 1.0)), (torch.ones(3, 4), torch.tensor([-3]))),
+        (Calls(lambda x: x.expand(3, 4).clone().add_(1)), (torch.ones(1, 4),)),
     ],
 )
 def test_what_torch_takes_is_taken(model: nn.Module, inputs: tuple[Any, ...]) -> None:

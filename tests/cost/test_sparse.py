@@ -100,3 +100,26 @@ def test_formulas() -> None:
     sampled = sparse(50, 60, stored=30)
     assert cost("aten::sparse_sampled_addmm", sampled, self=sampled, mat1=spec(50, 8), mat2=spec(8, 60)).macs == 240
     assert cost("aten::mv", spec(50), self=sparse(50, 40, stored=99), vec=spec(40)).macs == 99
+
+
+@pytest.mark.parametrize(
+    ("function", "macs"),
+    [
+        (lambda a, x: a.to_dense() @ x, NODES * NODES * WIDTH),
+        (lambda a, x: a @ x if a.is_sparse else x, EDGES * WIDTH),
+        (lambda a, x: a @ x if a.layout is torch.sparse_coo else x, EDGES * WIDTH),
+        (lambda a, x: a.to_sparse_csr() @ x, EDGES * WIDTH),
+        (lambda a, x: (a + a) @ x, EDGES * WIDTH),
+        (lambda a, x: torch.sparse.softmax(a.coalesce(), 1) @ x, EDGES * WIDTH),
+        (lambda a, x: x[a.coalesce().indices()[0]] * torch.sparse.sum(a, 1).to_dense()[0], 0),
+    ],
+)
+def test_what_needs_the_places_of_the_elements_is_run_for_real(function: Any, macs: int) -> None:
+    class Calls(nn.Module):
+        def forward(self, a: Tensor, x: Tensor) -> Tensor:
+            return function(a, x)
+
+    found = tg.analyze(Calls(), inputs=(adjacency("coo"), torch.randn(NODES, WIDTH)), advice=False)
+    assert (found.totals.macs, found.capture.run.mode) == (macs, "real")
+    assert "works on sparse tensors" in str(found.capture.run.reason)
+    assert found.totals.uncounted_ops == 0

@@ -10,7 +10,7 @@ from torch import nn
 from torchgauge import units
 from torchgauge.capture.misfit import find_misfit
 from torchgauge.capture.recorder import Recorder, describe_call
-from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.signals import WORKS_ON_SPARSE, DataDependent
 from torchgauge.errors import ForwardError
 from torchgauge.facts import TensorSpec, tensor_specs
 
@@ -18,15 +18,21 @@ from torchgauge.facts import TensorSpec, tensor_specs
 _READS_MEMORY = ("data is not allocated yet", "on an invalid python storage", "Cannot access data pointer")
 
 
-def call_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder) -> Any:
+def call_model(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder, *, is_real: bool = False
+) -> Any:
     try:
         return model(*args, **kwargs)
     except (DataDependent, ForwardError):
         raise
     except Exception as error:  # whatever the user's code raises
+        path = recorder.failure.path if recorder.failure else ""
         if any(text in str(error) for text in _READS_MEMORY):
-            path = recorder.failure.path if recorder.failure else ""
             raise DataDependent("C++ code that reads the memory of a tensor", path) from error
+        is_sparse = recorder.has_sparse or any(spec.is_sparse for op in recorder.ops for spec in op.signature.outputs)
+        if is_sparse and not is_real:
+            # A ghost knows how many elements are stored, but C++ code takes it for a dense tensor.
+            raise DataDependent(str(error).partition("\n")[0], path, WORKS_ON_SPARSE) from error
         raise _forward_error(error, recorder, args, kwargs) from error
 
 

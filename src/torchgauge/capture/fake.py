@@ -17,10 +17,10 @@ from torchgauge.capture.ghost import Census, Ghost, Ledger, Spec, Storage, make_
 from torchgauge.capture.known import Knowledge
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
-from torchgauge.capture.plan import Output, Plan, Planner, is_shareable, shared_plans, shared_specs
+from torchgauge.capture.plan import FOLLOWS_SPARSE, Output, Plan, Planner, is_shareable, shared_plans, shared_specs
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices
-from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.signals import WORKS_ON_SPARSE, DataDependent
 from torchgauge.capture.structure import tensors_in
 from torchgauge.capture.twin import Copier
 from torchgauge.facts import Allocation
@@ -164,6 +164,7 @@ class FakeRun(TorchDispatchMode):
         if tensor.is_nested:
             raise DataDependent("nested tensor", self.recorder.path, "uses nested (jagged) tensors")
         spec = self.specs.of(tensor, self.device)
+        self.recorder.has_sparse |= spec.sparse is not None
         if dtype is None or not tensor.dtype.is_floating_point:
             return spec
         return self.specs.get(spec.shape, spec.stride, dtype, self.device, spec.sparse)
@@ -217,6 +218,9 @@ class FakeRun(TorchDispatchMode):
             return self._change_metadata(call)
         if takes_apart(call.info.name):
             self.recorder.budget.require_tensors(count_pieces(call.info.name, call.bind()))
+        follows = self.assume or call.info.name.removesuffix("_") in FOLLOWS_SPARSE
+        if not follows and any(ghost.spec.sparse is not None for ghost in call.tensors):
+            raise DataDependent(call.info.name, self.recorder.path, WORKS_ON_SPARSE)
         try:
             refuse_call(call)
             plan = self._planner.plan(call)
@@ -229,7 +233,8 @@ class FakeRun(TorchDispatchMode):
             self.recorder.failing_op = (call.info.name, [ghost.spec.record for ghost in call.tensors])
             raise
         # A key with an id in it holds for this run alone.
-        plans = self._shared if is_shareable(plan) and not any(type(part) is _Id for part in key) else self._plans
+        is_general = is_shareable(plan) and not self.assume
+        plans = self._shared if is_general and not any(type(part) is _Id for part in key) else self._plans
         plans[key] = plan
         return self.execute(call.func, *call.args, **call.kwargs)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.signals import WORKS_ON_SPARSE, DataDependent
 from torchgauge.capture.structure import storage_of
 from torchgauge.facts import TensorSpec
 from torchgauge.facts.strides import contiguous_stride, is_contiguous
@@ -168,6 +168,38 @@ class Ghost(torch.Tensor):
             raise DataDependent("data")
         torch._C.TensorBase.data.__set__(self, other)  # type: ignore[attr-defined]
         self.spec, self.storage_, self.value = other.spec, other.storage_, other.value
+
+    # A ghost looks dense to C++ code: what asks whether it is sparse, or makes it dense, needs a real run.
+    @property
+    def layout(self) -> torch.layout:  # type: ignore[override]
+        self._must_be_dense("layout")
+        return torch.strided
+
+    @property
+    def is_sparse(self) -> bool:  # type: ignore[override]
+        self._must_be_dense("is_sparse")
+        return False
+
+    @property
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        self._must_be_dense("is_sparse_csr")
+        return False
+
+    def to_dense(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._must_be_dense("to_dense")
+        return super().to_dense(*args, **kwargs)
+
+    def to_sparse(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._must_be_dense("to_sparse")
+        return super().to_sparse(*args, **kwargs)
+
+    def to_sparse_csr(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._must_be_dense("to_sparse_csr")
+        return super().to_sparse_csr(*args, **kwargs)
+
+    def _must_be_dense(self, asked: str) -> None:
+        if self.spec.sparse is not None:
+            raise DataDependent(asked, why=WORKS_ON_SPARSE)
 
     def __format__(self, format_spec: str) -> str:
         # As a tensor of one element does: `f"expert_{index}"` names a module.

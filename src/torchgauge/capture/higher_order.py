@@ -16,6 +16,7 @@ from torch._higher_order_ops.cond import CondOp
 from torch._higher_order_ops.map import MapImpl
 from torch._higher_order_ops.scan import ScanOp
 from torch._higher_order_ops.while_loop import WhileLoopOp
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.signals import DataDependent, Endless
@@ -42,29 +43,32 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
     def while_loop(op: Any, condition: Branch, body: Branch, carried: Any, additional: Any) -> Any:
         if threading.get_ident() != owner:
             return before[1](op, condition, body, carried, additional)
-        values = tuple(carried)
+        values, result = tuple(carried), tuple(carried)
         while bool(condition(*values, *additional)):
-            values = tuple(body(*values, *additional))
+            result = body(*values, *additional)
+            values = tuple(tree_leaves(result))
             recorder.budget.spend_steps()
             if next(turns) > LOOP_LIMIT:
                 raise Endless(f"torch.while_loop ran {LOOP_LIMIT} times and did not end")
-        return values
+        return result
 
     def scan(op: Any, combine: Branch, init: Any, xs: Any, additional_inputs: Sequence[Any] = ()) -> Any:
         if threading.get_ident() != owner:
             return before[2](op, combine, init, xs, additional_inputs)
-        carry, outputs = tuple(init), list[tuple[Any, ...]]()
+        carry, outputs, structure = list(init), list[list[Any]](), None
         for step in range(xs[0].shape[0] if xs else 0):
-            results = tuple(combine(*carry, *(x[step] for x in xs), *additional_inputs))
+            results, structure = tree_flatten(combine(*carry, *(x[step] for x in xs), *additional_inputs))
             carry = results[: len(carry)]
             outputs.append(results[len(carry) :])
-        return (*carry, *(torch.stack(each) for each in zip(*outputs, strict=True)))
+        leaves = [*carry, *(torch.stack(each) for each in zip(*outputs, strict=True))]
+        return tuple(leaves) if structure is None else tree_unflatten(leaves, structure)
 
     def map_(op: Any, function: Branch, xs: Sequence[Any], fixed: Sequence[Any] = ()) -> Any:
         if threading.get_ident() != owner:
             return before[3](op, function, xs, fixed)
-        outputs = [tuple(function(*(x[step] for x in xs), *fixed)) for step in range(xs[0].shape[0])]
-        return tuple(torch.stack(each) for each in zip(*outputs, strict=True))
+        flat = [tree_flatten(function(*(x[step] for x in xs), *fixed)) for step in range(xs[0].shape[0])]
+        columns = zip(*(leaves for leaves, _ in flat), strict=True)
+        return tree_unflatten([torch.stack(each) for each in columns], flat[0][1])
 
     turns = count()  # of all loops together: they may be nested
     for op, replacement in zip(ops, (cond, while_loop, scan, map_), strict=True):

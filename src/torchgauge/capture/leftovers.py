@@ -278,6 +278,8 @@ def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
         return []
     if isinstance(holder, list | set | deque):
         kept = [item for item in holder if id(item) not in poisoned]
+        if len(kept) == len(holder):
+            return []
         holder.clear()
         holder.update(kept) if isinstance(holder, set) else holder.extend(kept)
         return [_removed(f"a {type(holder).__name__}")]
@@ -289,7 +291,7 @@ def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
         names = [key for key, value in holder.items() if id(value) in poisoned or id(key) in poisoned]
         for key in names:
             del holder[key]
-        return [_removed(f"a {type(holder).__name__} ({', '.join(map(repr, names))[:80]})")]
+        return [_removed(f"a {type(holder).__name__} ({', '.join(map(repr, names))[:80]})")] if names else []
     remarks = []
     attributes = holder if isinstance(holder, dict) else dict(_attributes(holder))
     for name, value in list(attributes.items()):

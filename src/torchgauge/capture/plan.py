@@ -51,6 +51,14 @@ _KEEP_SPARSE = frozenset(
         "relu", "sqrt", "sin", "tanh", "_sparse_softmax", "_sparse_log_softmax", "sparse_sampled_addmm", "sparse_mask",
     )
 )  # fmt: skip
+# What a ghost of a sparse tensor can be asked; the rest needs the places of its elements, so a real run.
+FOLLOWS_SPARSE = _KEEP_SPARSE | frozenset(
+    f"aten::{name}"
+    for name in (
+        "mm", "addmm", "bmm", "mv", "addmv", "matmul", "_sparse_mm", "_sparse_addmm", "_sparse_mm_reduce_impl", "hspmm",
+        "sspaddmm", "_sparse_sparse_matmul", "_nnz", "_version", "sym_size", "size", "is_same_size",
+    )
+)  # fmt: skip
 _MOST_SHARED_PLANS = 1 << 16
 
 # Specs and plans outlive a run: the next model with a layer of the same shape, or the same model again, finds them.

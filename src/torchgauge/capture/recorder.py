@@ -55,6 +55,7 @@ class Recorder:
         self.warnings: dict[str, None] = {}
         self.failure: Failure | None = None
         self.failing_op: tuple[str, list[TensorSpec]] | None = None
+        self.has_sparse = False
         self.path = ""
         self.source: str | None = None
         self.phase = "forward"

@@ -23,6 +23,10 @@ _MATRICES = {
     "aten::addmv": ("self", "mat", "vec"),
     "aten::mv": ("self", "vec"),
     "aten::dot": ("self", "tensor"),
+    "aten::convolution": ("input", "weight", "bias"),
+    "aten::_convolution": ("input", "weight", "bias"),
+    "aten::grid_sampler_2d": ("input", "grid"),
+    "aten::grid_sampler_3d": ("input", "grid"),
 }
 # These take half-precision inputs with float32 parameters as well.
 _NORMS = {
@@ -46,7 +50,14 @@ def refuse_call(call: OpCall) -> None:
         if len(set(types)) > 1 and not mixed:
             said = " and ".join(dtype_name(kind) for kind in dict.fromkeys(types))
             raise RuntimeError(f"{', '.join(names)} must have the same dtype, but got {said}")
-    elif call.info.name in ("aten::convolution", "aten::_convolution"):
+    if "pointwise" in call.info.tags:
+        for ghost in call.written:
+            if any(not step and size > 1 for size, step in zip(ghost.spec.shape, ghost.spec.stride, strict=True)):
+                raise RuntimeError(
+                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                    "location. Please clone() the tensor before performing the operation."
+                )
+    if call.info.name in ("aten::convolution", "aten::_convolution"):
         arguments = call.bind()
         image, weight = arguments["input"], arguments["weight"]
         channels = image.shape[1] if image.dim() == weight.dim() else None
@@ -69,24 +80,48 @@ def refuse_indices(call: OpCall) -> None:
             raise IndexError(f"index {wrong} is out of range for a dimension of size {size}")
 
 
-INDEXING = frozenset(
-    ("aten::embedding", "aten::index", "aten::index_select", "aten::gather", "aten::scatter", "aten::index_put_")
+# Ops that take an index along `dim` of `self`, also in place.
+_ALONG_DIM = frozenset(
+    f"aten::{name}{suffix}"
+    for name in (
+        "index_select",
+        "gather",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+        "index_add",
+        "index_copy",
+        "index_fill",
+    )
+    for suffix in ("", "_")
+    if hasattr(torch.ops.aten, name + suffix)
 )
+_CLASSES = frozenset(("aten::nll_loss_forward", "aten::nll_loss2d_forward"))
+_ROWS = frozenset(("aten::embedding", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"))
+_FLAT = frozenset(("aten::take", "aten::put", "aten::put_"))
+_BY_TENSORS = frozenset(("aten::index", "aten::index_put", "aten::index_put_"))
+INDEXING = _ALONG_DIM | _CLASSES | _ROWS | _FLAT | _BY_TENSORS
 
 
 def _indexed(call: OpCall) -> Iterator[tuple[Ghost, int, int]]:
     """Index tensors of a call, the size of what they index, and the lowest that is allowed."""
     arguments, name = call.bind(), call.info.name
-    if name == "aten::embedding":
+    source: Any = arguments.get("self")
+    if name in _ROWS:
         yield arguments["indices"], arguments["weight"].shape[0], 0
-    elif name in ("aten::index_select", "aten::gather", "aten::scatter"):
-        source: Any = arguments["self"]
+    elif name in _ALONG_DIM:
         if source.dim() and isinstance(arguments["index"], Ghost):
-            yield arguments["index"], source.shape[arguments["dim"]], 0
+            size = source.shape[arguments["dim"]]
+            yield arguments["index"], size, -size if "index_fill" in name else 0
+    elif name in _FLAT:
+        yield arguments["index"], source.numel(), -source.numel()
+    elif name in _CLASSES:
+        # A negative `ignore_index` (-100 unless told otherwise) is the one number below zero that is allowed.
+        yield arguments["target"], source.shape[-1 if source.dim() < 3 else 1], min(arguments["ignore_index"], 0)
     else:
         indices = arguments["indices"]
         if all(index is None or index.dtype in (torch.int64, torch.int32) for index in indices):
             for place, index in enumerate(indices):
                 if index is not None:
-                    size = arguments["self"].shape[place]
+                    size = source.shape[place]
                     yield index, size, -size

@@ -245,7 +245,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         try:
             with memory_lent(run.lend):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
-                    output = call_model(twin, args, kwargs, recorder)
+                    output = call_model(twin, args, kwargs, recorder, is_real=True)
                 results, step = _results(output, run), None
                 if request.train:
                     parameters = list(twin.parameters())

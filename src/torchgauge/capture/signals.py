@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+WORKS_ON_SPARSE = "works on sparse tensors"
+
 
 class DataDependent(Exception):  # noqa: N818 - a signal, not an error
     """The model needs what only a real run can know: values, mostly; `why` is what the report says of the model."""

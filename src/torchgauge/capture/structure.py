@@ -69,7 +69,10 @@ def packed(tensor: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         rows: torch.Tensor = tensor.values()
         # A nested tensor of the older kind gives its elements in one row.
-        return rows if rows.dim() > 1 or tensor.dim() < 3 else rows.view(-1, int(tensor.size(-1)))
+        if rows.dim() > 1 or tensor.dim() < 3 or is_subclass(tensor):
+            return rows
+        widths = tensor._nested_tensor_size()[:, -1]
+        return rows.view(-1, int(widths[0])) if len(widths) and bool((widths == widths[0]).all()) else rows
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

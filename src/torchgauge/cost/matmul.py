@@ -64,6 +64,10 @@ def addr(call: Call) -> Work:
 
 @formula("aten::matmul", "aten::linalg_matmul", "aten::inner", category="matmul")
 def matmul(call: Call) -> Work:
+    left, right = call["self"], argument(call, "other", "tensor2")
+    if right is not None and len(left.shape) == 1 and len(right.shape) == 2:
+        # Also where the left one has rows of several lengths, of which one row of elements is known.
+        return products(call, left.numel * right.shape[-1])
     return products(call, call.out.numel * call["self"].shape[-1])
 
 

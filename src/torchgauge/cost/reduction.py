@@ -44,6 +44,7 @@ _REDUCTIONS: Mapping[str, Rate] = {
 per_input(
     "reduction",
     {
+        "_sparse_sum": 1,
         "cumsum": 1,
         "cumprod": 1,
         "cummax": 1,

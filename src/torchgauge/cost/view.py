@@ -15,6 +15,10 @@ _VIEWS = (
     "crow_indices", "col_indices", "_nested_view_from_buffer", "_nested_view_from_jagged", "_nested_get_values",
     "_nested_get_offsets", "_nested_get_lengths", "_nested_get_jagged_dummy", "_nested_get_max_seqlen",
     "_nested_get_min_seqlen", "_test_autograd_multiple_dispatch_view", "_nested_compute_contiguous_strides_offsets",
+    "ccol_indices", "row_indices",
+    # A sparse tensor holds the values and indices that it is made of.
+    "sparse_coo_tensor", "_sparse_coo_tensor_unsafe", "_sparse_coo_tensor_with_dims_and_tensors",
+    "sparse_compressed_tensor", "_sparse_compressed_tensor_unsafe", "sparse_csr_tensor", "_sparse_csr_tensor_unsafe",
 )  # fmt: skip
 _QUESTIONS = (
     "_local_scalar_dense", "item", "size", "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "numel", "dim",
