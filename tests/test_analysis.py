@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -221,3 +223,24 @@ def test_formulas_registered_with_torch_are_honoured_for_custom_ops() -> None:
 def test_rows_are_frames_too(found: tg.Analysis) -> None:
     frame = found.to_dataframe("ops")
     assert int(frame["macs"].sum()) == found.totals.macs
+
+
+def test_an_analysis_is_finished_when_it_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Printing, saving and looking compute no advice and no architecture, hold no model and change no fact."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    found = tg.analyze(model, input_size=(1, 3, 8, 8), progress=False)
+    capture = found.capture
+    assert capture.advice
+    assert capture.architecture is not None
+    monkeypatch.setattr("torchgauge.advise.advise", lambda *_: pytest.fail("advice was computed to print"))
+    monkeypatch.setattr("torchgauge.source.architecture.describe_run", lambda *_: pytest.fail("computed to print"))
+    assert str(found)
+    assert [dict(row) for row in found.advice] == [dict(row) for row in capture.advice]
+    assert found.architecture.layer_counts == capture.architecture.layer_counts
+    assert found.capture is capture
+    with pytest.raises(AttributeError):
+        found.capture = capture  # type: ignore[misc]
+    kept = weakref.ref(model)
+    del model
+    gc.collect()
+    assert kept() is None

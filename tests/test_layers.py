@@ -43,6 +43,8 @@ WITHOUT_TORCH = {
 }  # fmt: skip
 # They ask torch about the machine, inside functions that only a run calls.
 TORCH_ON_USE = {"hardware/accelerators.py", "hardware/environment.py"}
+# A report shows what was found: it finds nothing out.
+REPORTED = {"errors", "units", "cache", "facts", "hardware", "checkpoint", "advise", "report"}
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 
@@ -84,6 +86,12 @@ def package_of(path: Path) -> str:
 def test_a_file_imports_only_layers_above_its_own(path: Path) -> None:
     assert layer_of(path) in LAYERS
     assert breaches(path.read_text(encoding="utf-8"), layer_of(path), package_of(path)) == set()
+
+
+def test_reports_read_facts_and_run_no_analysis() -> None:
+    files = [path for path in FILES if layer_of(path) == "report"]
+    imported = {layer for path in files for layer in imported_layers(ast.parse(path.read_text()), package_of(path))}
+    assert imported <= REPORTED
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,12 @@ def test_a_saved_run_gets_the_advice_of_the_live_one(tmp_path: Path) -> None:
 def test_the_machine_is_part_of_the_run(tmp_path: Path) -> None:
     found = analyze()
     settings = {"matmul_tf32": False, "convolution_tf32": True}
-    found.capture = replace(
+    capture = replace(
         found.capture,
         run=replace(found.capture.run, device="cuda:0"),
         environment=replace(found.capture.environment, device="NVIDIA H200", settings=settings),
     )
-    found.save(tmp_path / "run.json")
+    torchgauge.Analysis(capture).save(tmp_path / "run.json")
 
     machine = Evidence(torchgauge.load(tmp_path / "run.json").capture).machine
 

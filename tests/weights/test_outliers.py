@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from torchgauge.facts.siblings import by_pattern, layer_of, place_of, stem_of
 from torchgauge.weights.outliers import outliers
-from torchgauge.weights.siblings import by_pattern, layer_of, place_of, stem_of
 
 
 @pytest.mark.parametrize(

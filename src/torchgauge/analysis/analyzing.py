@@ -7,21 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.advising import advisor
 from torchgauge.analysis.capturing import static_run
 from torchgauge.analysis.depth import Depth, reads_weights, switch
 from torchgauge.analysis.measuring import (
-    add_energy,
-    add_measurements,
     asked_footprint,
+    complete_energy,
     home_of,
+    measure_runs,
     measurements_asked,
 )
 from torchgauge.analysis.placing import chosen_device, chosen_dtype, pretended_device, stored_path, unwrapped
 from torchgauge.analysis.reading import needs_isolation, read_analysis
 from torchgauge.analysis.result import Analysis
-from torchgauge.analysis.verifying import add_verification, check_verify
-from torchgauge.analysis.weighing import add_statistics
+from torchgauge.analysis.verifying import check_verify, verify_advice
+from torchgauge.analysis.weighing import read_statistics
 from torchgauge.errors import UsageError, errors_as_torchgauge
 from torchgauge.facts import EnergyFacts
 from torchgauge.progress import stage
@@ -122,8 +121,11 @@ def analyze(
     with errors_as_torchgauge(stored_path(target)):
         with stage("analysing", shown=progress) as tell:
             source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
-            # A target's own file may bring rules, so their names are known only now.
-            advised = advisor(silence) if advice or silence else None
+            if silence:
+                from torchgauge.advise import check_names
+
+                # A target's own file may bring rules, so their names are known only now.
+                check_names(silence)
             # Weights without code run nowhere.
             place = (
                 (device or (home_of(source.model) if asked or verify else None)) if source.model is not None else None
@@ -136,18 +138,26 @@ def analyze(
             source = replace(source, warnings=(*source.warnings, *remarks))
             if is_measured or verify:
                 source = runs_allowed(source)
-            found, seen = static_run(source, given, {**request, "device": pretended})
-        measured_energy: EnergyFacts | None = None
+            capture, seen = static_run(source, given, {**request, "device": pretended})
+        metered: EnergyFacts | None = None
         if asked is not None:
-            measured_energy = add_measurements(found, source, asked, progress, seen, request, given)
+            measured, metered = measure_runs(source, asked, progress, seen, request, given)
+            capture = replace(capture, measured=measured)
         if profile or emitted is not None:
-            add_energy(found, measured_energy, emitted)
+            capture = replace(capture, energy=complete_energy(capture, metered, emitted))
         if reads_weights(source, switch(weights, "weights")):
-            add_statistics(found, source, depth, progress)
-    found.advisor = advised if advice else None
+            statistics = read_statistics(source, capture.architecture, depth, progress)
+            capture = replace(capture, statistics=statistics)
+    if advice:
+        from torchgauge.advise import Evidence, advise
+
+        with stage("looking for advice", shown=progress):
+            rows = tuple(piece.member() for piece in advise(Evidence(capture), silence))
+        capture = replace(capture, advice=rows)
     if verify:
-        add_verification(found, source, seen, request, settings, progress)
-    return found
+        verified, plan = verify_advice(capture, source, seen, request, settings, progress)
+        capture = replace(capture, advice=tuple(verified), plan=plan)
+    return Analysis(capture)
 
 
 def read_file(options: Mapping[str, Any], *, is_measured: bool) -> Analysis:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.result import Analysis
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import AdapterRecord, ArchitectureRecord, Capture, RunRecord
 from torchgauge.facts.experts import dense_warnings
@@ -20,14 +19,14 @@ NO_CODE = "weights only; add --as file.py:Net for FLOPs"
 NOT_RUN = "the weights alone: the code was not run"
 
 
-def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Analysis, Seen | None]:
+def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Capture, Seen | None]:
     """Without code: what the names and shapes of the weights tell."""
     from torchgauge.capture import Request, see, undisturbed
     from torchgauge.source import candidate_inputs
 
     model = source.model
     if model is None:
-        return Analysis(stored_capture(source)), None
+        return stored_capture(source), None
     try:
         with undisturbed(model):
             candidates = candidate_inputs(model, **given)
@@ -36,12 +35,12 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
         if source.index is not None and _needs_values(error):
             # Its weights and its structure need no run.
             untold = replace(source, warnings=(*source.warnings, f"its code was not traced: {error}"))
-            return Analysis(stored_capture(untold)), None
+            return stored_capture(untold), None
         if not source.is_inferred or given["inputs"] is not None or given["input_size"] is not None or given["specs"]:
             raise
         # Code and inputs were conclusions of ours: that they fail is no fault of the file.
         failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
-        return Analysis(stored_capture(failed)), None
+        return stored_capture(failed), None
     capture = Capture(
         **_circumstances(source, seen.run.device),
         run=replace(seen.run, warnings=(*source.warnings, *seen.run.warnings)),
@@ -50,11 +49,12 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
         params=seen.params,
         ops=seen.ops,
         input_bytes=seen.input_bytes,
+        architecture=_architecture(source, seen),
     )
     remarks = dense_warnings(capture)
     if remarks:
         capture = replace(capture, run=replace(capture.run, warnings=(*capture.run.warnings, *remarks)))
-    return Analysis(capture, lambda: _architecture(source, seen)), seen
+    return capture, seen
 
 
 def _needs_values(error: BaseException | None) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchgauge.analysis.result import Analysis
 from torchgauge.errors import UsageError
+from torchgauge.facts import ArchitectureRecord
 
 if TYPE_CHECKING:
     from torchgauge.source import Source
@@ -53,6 +53,6 @@ class Depth:
         return ScanRequest(deep=deep, spectrum=self.spectrum)
 
 
-def known_heads(found: Analysis) -> int | None:
-    heads = found.architecture.hyperparameters.get("heads")
+def known_heads(architecture: ArchitectureRecord | None) -> int | None:
+    heads = architecture.hyperparameters.get("heads") if architecture else None
     return heads if isinstance(heads, int) else None

@@ -1,4 +1,4 @@
-"""Measured runs and their energy, added to an analysis."""
+"""Measured runs and their energy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.placing import chosen_device
-from torchgauge.analysis.result import Analysis
 from torchgauge.errors import TorchgaugeError
-from torchgauge.facts import EnergyFacts
+from torchgauge.facts import Capture, EnergyFacts, Measured
 from torchgauge.progress import announce, stage, steps
 
 if TYPE_CHECKING:
@@ -43,16 +42,15 @@ def home_of(subject: Any) -> torch.device | None:
     return next((tensor.device for tensor in tensors if not tensor.is_meta), None)
 
 
-def add_measurements(
-    found: Analysis,
+def measure_runs(
     source: Source,
     asked: Asked,
     progress: bool | None,
     seen: Seen | None,
     request: Mapping[str, Any],
     given: Mapping[str, Any],
-) -> EnergyFacts | None:
-    """What a meter told is given back: it is made whole with what else is known."""
+) -> tuple[Measured, EnergyFacts | None]:
+    """What the runs took, and the metered energy, which `complete_energy` completes with estimates."""
     from torchgauge.capture import Request
     from torchgauge.energy.target import EnergyWatch, with_efficient_points
     from torchgauge.measure.settings import OPS
@@ -69,8 +67,7 @@ def add_measurements(
         asked = replace(asked, more=stages, at_point=watch.at_point)
         with steps("measuring", shown=progress) as tell:
             measured = measure_target(source, seen, wanted, given, asked, tell)
-    found.capture = replace(found.capture, measured=with_efficient_points(measured))
-    return watch.facts
+    return with_efficient_points(measured), watch.facts
 
 
 def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
@@ -114,8 +111,7 @@ def asked_footprint(
     return footprint(country, intensity, pue, rate_per_s, has_default=profile)
 
 
-def add_energy(found: Analysis, facts: EnergyFacts | None, emitted: Footprint | None) -> None:
+def complete_energy(capture: Capture, metered: EnergyFacts | None, emitted: Footprint | None) -> EnergyFacts:
     from torchgauge.energy.target import energy_facts
 
-    device = chosen_device(found.capture.run.device)
-    found.capture = replace(found.capture, energy=energy_facts(found.capture, device, facts, emitted))
+    return energy_facts(capture, chosen_device(capture.run.device), metered, emitted)

@@ -106,20 +106,18 @@ def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_ro
         options["on_row"] = lambda row: ask_parent("row", json_line(row).encode())
     found = job(**options)
     report_loaded()
-    # Both are worked out when they are first asked for, and are then part of the capture.
-    _ = found.advice, found.architecture
     # A scan's own document lacks the modules that code told of.
     return render_bytes(Analysis(found.capture), "json")
 
 
 def _found(kind: type[Found], document: dict[str, Any], path: str) -> Found:
-    found = kind(capture_from_document(document, path))
+    capture = capture_from_document(document, path)
     torch = sys.modules.get("torch")
     if torch is not None:
         # The reader may have used one thread; what runs here will use as many as torch has.
-        environment = replace(found.capture.environment, threads=torch.get_num_threads())
-        found.capture = replace(found.capture, environment=environment)
-    return found
+        environment = replace(capture.environment, threads=torch.get_num_threads())
+        capture = replace(capture, environment=environment)
+    return kind(capture)
 
 
 def read_data(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge import report
 from torchgauge.errors import FormatError, errors_as_torchgauge
-from torchgauge.facts import ArchitectureRecord, Capture, Row, View
+from torchgauge.facts import View
 from torchgauge.facts.document import capture_from_document
 
 if TYPE_CHECKING:
@@ -25,44 +23,8 @@ SCAN_MEMBERS = (
 )  # fmt: skip
 
 
-Advisor = Callable[["Analysis"], tuple[Mapping[str, Any], ...]]
-
-
 class Analysis(View):
-    """What was found out about a model: totals, modules, ops, and every way to look at them.
-
-    `describe` finds the architecture when it is first asked for; the capture holds it from then on. So does `advisor`
-    with the advice; without one it is what the capture holds.
-    """
-
-    def __init__(self, capture: Capture, describe: Callable[[], ArchitectureRecord] | None = None) -> None:
-        super().__init__(capture)
-        self._describe = describe
-        self.advisor: Advisor | None = None
-
-    @cached_property
-    def architecture(self) -> Row:
-        if self._describe is not None:
-            self.capture = replace(self.capture, architecture=self._describe())
-            self._describe = None  # it holds the model
-        return super().architecture
-
-    @cached_property
-    def advice(self) -> list[Row]:
-        if self.advisor is not None:
-            found = self.advisor(self)  # may ask for the architecture, which the capture then holds
-            self.capture = replace(self.capture, advice=found)
-            self.advisor = None
-        return super().advice
-
-    def members(self) -> dict[str, Callable[[], Any]]:
-        """`weight_ops` has what weights' values tell of the ops that use them."""
-        from torchgauge.weights.per_op import weight_ops
-
-        return {
-            **super().members(),
-            "weight_ops": lambda: weight_ops(self.capture.ops, self.weights, self.capture.params),
-        }
+    """What was found out about a model: totals, modules, ops, and every way to look at them."""
 
     def to_dataframe(self, table: str = "modules") -> pandas.DataFrame:
         """The rows of "modules", "ops" or "weights" as a pandas DataFrame."""

@@ -1,14 +1,13 @@
-"""Advice applied to copies of the model and measured, added to an analysis."""
+"""Advice applied to copies of the model and measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.measuring import nothing_to_run
-from torchgauge.analysis.result import Analysis
 from torchgauge.errors import UsageError
+from torchgauge.facts import Capture
 from torchgauge.progress import Tell, steps
 
 if TYPE_CHECKING:
@@ -28,35 +27,32 @@ def check_verify(advice: bool) -> None:
     read_budget()
 
 
-def add_verification(
-    found: Analysis,
+def verify_advice(
+    capture: Capture,
     source: Source,
     seen: Seen | None,
     request: Mapping[str, Any],
     settings: Mapping[str, Any],
     progress: bool | None,
-) -> None:
-    """What fails as a whole is the reason of every row and of there being no plan; the analysis stands."""
+) -> Verified:
+    """The rows of the advice with what was measured, and the plan. What fails as a whole is the reason of every row and
+    of there being no plan; the analysis stands."""
     from torchgauge.capture import Request
     from torchgauge.measure.measuring import INTERRUPTED
     from torchgauge.measure.settings import read_settings
 
-    rows, measured = [dict(row) for row in found.advice], found.capture.measured
+    rows, measured = [dict(row) for row in capture.advice], capture.measured
     if seen is None:
-        verified, plan = _failed(rows, nothing_to_run(source))
-    elif measured is not None and measured.figures["failure"] == INTERRUPTED:
-        verified, plan = _failed(rows, INTERRUPTED)
-    else:
-        wanted = Request(**request, build_real=source.build_real)
-        with steps("verifying", shown=progress) as tell:
-            verified, plan = _verified(found, source, seen, wanted, read_settings(**settings), rows, tell)
-    found.capture = replace(found.capture, advice=tuple(verified), plan=plan)
-    for name in ("advice", "plan"):
-        found.__dict__.pop(name, None)
+        return _failed(rows, nothing_to_run(source))
+    if measured is not None and measured.figures["failure"] == INTERRUPTED:
+        return _failed(rows, INTERRUPTED)
+    wanted = Request(**request, build_real=source.build_real)
+    with steps("verifying", shown=progress) as tell:
+        return _verified(capture, source, seen, wanted, read_settings(**settings), rows, tell)
 
 
 def _verified(
-    found: Analysis,
+    capture: Capture,
     source: Source,
     seen: Seen,
     request: Request,
@@ -81,7 +77,7 @@ def _verified(
             applied(settings, request.device),
             ready(real.model, seen.candidate, **how, is_owned=real.is_owned) as subject,
         ):
-            return verify(Bench(subject, found.capture, request.train, read_budget()), rows, tell)
+            return verify(Bench(subject, capture, request.train, read_budget()), rows, tell)
     # Building the model is the code of others, which may raise anything.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         reason = failure_text(error)

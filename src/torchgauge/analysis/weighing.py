@@ -11,9 +11,9 @@ from torchgauge.analysis.capturing import stored_capture
 from torchgauge.analysis.depth import Depth, known_heads, switch
 from torchgauge.analysis.placing import stored_path
 from torchgauge.analysis.reading import needs_isolation, read_analysis
-from torchgauge.analysis.result import Analysis, WeightScan
+from torchgauge.analysis.result import WeightScan
 from torchgauge.errors import TargetError, errors_as_torchgauge
-from torchgauge.facts import WeightStatistics
+from torchgauge.facts import ArchitectureRecord, Capture, View, WeightStatistics
 from torchgauge.progress import Tell, stage, transfer
 
 if TYPE_CHECKING:
@@ -71,20 +71,19 @@ def scan_weights(
     with errors_as_torchgauge(place, passing=theirs):
         with stage("reading", shown=progress) as tell:
             source = _open_weights(place, code, allow_pickle, tell)
-            found = WeightScan(stored_capture(source))
+            capture = stored_capture(source)
             other = None if against is None else _open_index(os.fspath(against), tell)
         statistics = WeightStatistics({})
         if reads or (reads is None and other is None):
             request = depth.request(source.stored.stored_bytes)
-            request = replace(
-                request, heads=known_heads(found), threads=threads, dask=dask, resume=resume, journal=True
-            )
-            statistics = _scanned(found, source.stored, request, _noting_errors(on_row, theirs), progress)
+            heads = known_heads(capture.architecture)
+            request = replace(request, heads=heads, threads=threads, dask=dask, resume=resume, journal=True)
+            statistics = _scanned(capture, source.stored, request, _noting_errors(on_row, theirs), progress)
         if other is not None:
             statistics = replace(statistics, against=_compared(source.stored, other, threads, progress))
         if statistics.scan or other is not None:
-            found.capture = replace(found.capture, statistics=statistics)
-        return found
+            capture = replace(capture, statistics=statistics)
+        return WeightScan(capture)
 
 
 def _noting_errors(on_row: OnRow | None, noted: list[Exception]) -> OnRow | None:
@@ -101,7 +100,9 @@ def _noting_errors(on_row: OnRow | None, noted: list[Exception]) -> OnRow | None
     return noting
 
 
-def add_statistics(found: Analysis, source: Source, depth: Depth, progress: bool | None) -> None:
+def read_statistics(
+    source: Source, architecture: ArchitectureRecord | None, depth: Depth, progress: bool | None
+) -> WeightStatistics:
     """The values of the stored weights; without files, of the model's own parameters."""
     from torchgauge.weights.live import LiveTensors
     from torchgauge.weights.scanner import weight_statistics
@@ -110,19 +111,18 @@ def add_statistics(found: Analysis, source: Source, depth: Depth, progress: bool
     index = source.stored if live is None else live.index
     request = depth.request(index.stored_bytes)
     if request.deep:
-        request = replace(request, heads=known_heads(found))
+        request = replace(request, heads=known_heads(architecture))
     with transfer("reading the weights", shown=progress) as tell:
-        statistics = weight_statistics(index, request, tell=tell, reader=live)
-    found.capture = replace(found.capture, statistics=statistics)
+        return weight_statistics(index, request, tell=tell, reader=live)
 
 
 def _scanned(
-    found: WeightScan, index: Index, request: ScanRequest, on_row: OnRow | None,
+    capture: Capture, index: Index, request: ScanRequest, on_row: OnRow | None,
     progress: bool | None,
 ) -> WeightStatistics:  # fmt: skip
     from torchgauge.weights.scanner import weight_statistics
 
-    rows = {row.name: row for row in found.weights} if on_row is not None else {}
+    rows = {row.name: row for row in View(capture).weights} if on_row is not None else {}
 
     def pass_on(name: str, figures: dict[str, Any]) -> None:
         if on_row is not None:
@@ -132,7 +132,6 @@ def _scanned(
         statistics = weight_statistics(index, request, tell=tell, on_row=pass_on)
     for name, _ in statistics.failures:
         pass_on(name, {})
-    found.__dict__.pop("weights", None)  # rows without figures
     return statistics
 
 

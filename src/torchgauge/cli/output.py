@@ -58,8 +58,6 @@ def check_folders(outputs: Sequence[str]) -> None:
 def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
     """Files first: they are complete even if the reader of stdout goes away."""
     shown = show_progress(args, sys.stderr)
-    with stage("looking for advice", shown=shown):
-        view.advice  # noqa: B018 -- found when it is first asked for
     for path in args.outputs:
         with stage(f"writing {Path(path).name}", shown=shown):
             save_report(view, Path(path), options)

@@ -13,6 +13,7 @@ from torchgauge.facts.measurements import trace_member
 from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
 from torchgauge.facts.tree import Node, Sums, build_tree
+from torchgauge.facts.weight_ops import weight_ops
 from torchgauge.facts.weights import against_member, summary_member, weight_rows
 
 __all__ = ["Row", "View"]
@@ -25,7 +26,12 @@ class View:
     """What the reports read. Everything here derives from the capture."""
 
     def __init__(self, capture: Capture) -> None:
-        self.capture = capture
+        self._capture = capture
+
+    @property
+    def capture(self) -> Capture:
+        """Everything that was recorded; it never changes."""
+        return self._capture
 
     @cached_property
     def tree(self) -> Node:
@@ -145,6 +151,7 @@ class View:
             "energy": lambda: self.energy and dict(self.energy),
             "advice": lambda: [dict(row) for row in self.advice],
             "plan": lambda: self.plan and dict(self.plan),
+            "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
         }
 
     def to_dict(self) -> dict[str, Any]:

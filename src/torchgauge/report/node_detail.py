@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchgauge.facts import UNCOUNTED, Row, View
+from torchgauge.facts.weight_ops import weight_ops
 from torchgauge.report.energy_text import ABOUT
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, wrap
@@ -20,7 +21,6 @@ from torchgauge.units import (
     format_shape,
     format_value,
 )
-from torchgauge.weights.per_op import weight_ops
 
 INDENT, LABEL = 2, 9
 

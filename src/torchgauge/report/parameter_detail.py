@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchgauge.facts import ParamRecord, Row, View
+from torchgauge.facts.weight_values import quantization_of, removable, value_figures
 from torchgauge.report.bars import spark
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, wrap
@@ -13,7 +14,6 @@ from torchgauge.report.options import Options
 from torchgauge.report.weight_sections import FORMATS
 from torchgauge.report.weight_statistics import sqnr_db, structured
 from torchgauge.units import format_bytes, format_decibels, format_exact, format_percent, format_shape, format_value
-from torchgauge.weights.value_figures import quantization_of, removable, value_figures
 
 INDENT, LABEL = 2, 16
 # Of a drawn histogram.

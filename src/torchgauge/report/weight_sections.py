@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.weight_values import quantization_of, removable
 from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
@@ -31,7 +32,6 @@ from torchgauge.units import (
     format_shape,
     format_value,
 )
-from torchgauge.weights.value_figures import quantization_of, removable
 
 PLACES, HARDEST = 14, 5
 WIDE = 96

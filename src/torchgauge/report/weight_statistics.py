@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any
 
 from torchgauge.facts import Row, View
+from torchgauge.facts.siblings import place_of
+from torchgauge.facts.weight_ops import weight_ops
+from torchgauge.facts.weight_values import quantization_of, removable, value_figures
 from torchgauge.report.ranking import path_pattern
-from torchgauge.weights.per_op import weight_ops
-from torchgauge.weights.siblings import place_of
-from torchgauge.weights.value_figures import quantization_of, removable, value_figures
 
 _NUMBER = re.compile(r"[\d.,]+")
 STRUCTURES = ("rows", "columns", "channels", "heads")

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from torchgauge.checkpoint.index import Entry, Role
+from torchgauge.facts.weight_values import holds_codes
 from torchgauge.source.state_names import shallow
 from torchgauge.weights import pruning, quantization, statistics, tally
 from torchgauge.weights.layer_kinds import KINDS, kinds_of
 from torchgauge.weights.symbols import FLOAT32, SYMBOLS
 from torchgauge.weights.tally import Tally
-from torchgauge.weights.value_figures import holds_codes
 
 MAX_MODULES = 500
 # Up to this many bits there is a counter for every code, half a megabyte: adding to it is much faster than merging.

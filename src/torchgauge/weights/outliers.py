@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
-from torchgauge.weights.siblings import by_pattern
-from torchgauge.weights.value_figures import value_figures
+from torchgauge.facts.siblings import by_pattern
+from torchgauge.facts.weight_values import value_figures
 
 FIGURES = ("std", "abs_max", "mean", "kurtosis", "sparsity", "spectral_norm", "stable_rank", "entropy_bits")
 MIN_SIBLINGS = 5

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
+from torchgauge.facts.weight_values import quantization_of, removable
 from torchgauge.report.energy_ranking import is_estimated
 from torchgauge.report.energy_text import range_text
 from torchgauge.report.headline import memory_facts, parameter_note
@@ -26,7 +27,6 @@ from torchgauge.units import (
     format_value,
     format_watts,
 )
-from torchgauge.weights.value_figures import quantization_of, removable
 
 TEN = 10
 

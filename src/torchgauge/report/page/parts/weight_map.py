@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchgauge.facts import Row
-from torchgauge.weights.siblings import Stem, by_pattern, layer_of, stem_of
+from torchgauge.facts.siblings import Stem, by_pattern, layer_of, stem_of
 
 MIN_LAYERS = 3
 

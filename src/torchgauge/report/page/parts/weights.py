@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import Row, View
+from torchgauge.facts.weight_values import quantization_of, value_figures
 from torchgauge.report.options import Options
 from torchgauge.report.page.column_store import columns
 from torchgauge.report.page.parts.weight_map import weight_map
@@ -15,7 +16,6 @@ from torchgauge.report.page.payload import part
 from torchgauge.report.weight_groups import by_dtype, by_role
 from torchgauge.report.weight_statistics import advice, places, summary_part
 from torchgauge.units import format_shape
-from torchgauge.weights.value_figures import quantization_of, value_figures
 
 FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
 GRANULARITIES = ("per_tensor", "per_channel", "group128")

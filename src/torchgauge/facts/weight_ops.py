@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torchgauge.facts import FREE, OpRecord, ParamRecord
-from torchgauge.weights.value_figures import Figures, quantization_of, removable
+from torchgauge.facts.module import ParamRecord
+from torchgauge.facts.op import FREE, OpRecord
+from torchgauge.facts.weight_values import Figures, quantization_of, removable
 
 ERRORS, LEVELS = ("0.01", "0.05"), (30, 20)
 
