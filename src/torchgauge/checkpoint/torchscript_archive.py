@@ -24,6 +24,12 @@ _LISTS = re.compile(r"^class (\w+)\(.*?\):|^  __(parameters|buffers)__ = \[(.*?)
 _MANGLED = re.compile(r"___torch_mangle_\d+\.")
 _CPP_CLASSES = "__torch__.torch.classes."
 _CODE_BYTES = 2**26
+# A weight in oneDNN's layout: torch writes the node and drops what it holds.
+_CONVERTED = "ops.prim.ConstantMKLDNNTensor()"
+_NOT_SAVED = (
+    "torch.jit.save does not write what torch.jit.optimize_for_inference has converted, and torch.jit.load fails on it "
+    "too; save the frozen model, and optimize it after loading"
+)
 _MODULES = 10**6
 
 
@@ -41,7 +47,11 @@ def _read(archive: ZipArchive, log: ImportLog) -> Index:
     facts = archive_facts(archive)
     read = {f"{archive.root}{name}" for name in ("data.pkl", "constants.pkl")}
     model = read_pickle(archive, f"{archive.root}data.pkl", log)
-    found = _modules_and_tensors(model, _declared_roles(archive))
+    code = _code(archive)
+    found = _modules_and_tensors(model, _declared_roles(code))
+    missing = sum(text.count(_CONVERTED) for text in code.values())
+    if missing:
+        archive.warnings.append(f"{missing} weights are missing from the file: {_NOT_SAVED}")
     listing = list_entries(
         found.tensors,
         storage_places(archive, f"{archive.root}data/"),
@@ -64,6 +74,7 @@ def _read(archive: ZipArchive, log: ImportLog) -> Index:
             "model_prefix": "",
             "archive_version": facts.version,
             "archive": archive_metadata(archive),
+            "missing_weights": missing,
             **_contents(archive),
         },
         warnings=tuple(archive.warnings),
@@ -82,9 +93,9 @@ def _contents(archive: ZipArchive) -> dict[str, Any]:
     }
 
 
-def _declared_roles(archive: ZipArchive) -> dict[str, dict[str, Role]]:
-    """For each class of the archive's code: the attributes it lists as parameters and buffers."""
-    roles: dict[str, dict[str, Role]] = {}
+def _code(archive: ZipArchive) -> dict[str, str]:
+    """The source of each module of the archive's code."""
+    found: dict[str, str] = {}
     left = _CODE_BYTES
     for name, record in archive.records.items():
         path = record.name.removeprefix(f"{archive.root}code/")
@@ -93,8 +104,15 @@ def _declared_roles(archive: ZipArchive) -> dict[str, dict[str, Role]]:
         left -= record.size
         if left < 0:
             raise FormatError(f"{archive.source.label}: more code than any model has")
-        module = path.removesuffix(".py").replace("/", ".")
-        for owner, attribute, role in _listed(archive.read(record).decode("utf-8", "replace")):
+        found[path.removesuffix(".py").replace("/", ".")] = archive.read(record).decode("utf-8", "replace")
+    return found
+
+
+def _declared_roles(code: dict[str, str]) -> dict[str, dict[str, Role]]:
+    """For each class of the archive's code: the attributes it lists as parameters and buffers."""
+    roles: dict[str, dict[str, Role]] = {}
+    for module, text in code.items():
+        for owner, attribute, role in _listed(text):
             roles.setdefault(f"{module}.{owner}", {})[attribute] = role
     return roles
 

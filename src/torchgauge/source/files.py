@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
-from torchgauge.errors import TargetError, TorchgaugeError, errors_as_torchgauge
+from torchgauge.errors import FormatError, TargetError, TorchgaugeError, errors_as_torchgauge
 from torchgauge.facts import AdapterRecord, TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.joining import join, with_roles_of
@@ -92,6 +92,8 @@ def _open_archive(index: Index, opening: Opening) -> Source:
 
 def _load_program(index: Index) -> nn.Module:
     """Each reader is a package of its own, imported when its format is met."""
+    if index.metadata.get("missing_weights"):
+        raise FormatError("it needs the weights that are missing")
     if index.format == "torchscript":
         from torchgauge.source.torchscript import load_torchscript
 

@@ -15,7 +15,7 @@ from torchgauge.capture.script.texts import require_spelled_length
 from torchgauge.capture.script.values import is_instance
 from torchgauge.source.torchscript.lowering import CALL, lower
 from torchgauge.source.torchscript.nodes import source_line
-from torchgauge.source.torchscript.scopes import Scopes, is_flat
+from torchgauge.source.torchscript.scopes import ONEDNN_CONSTANT, Scopes, is_flat, onednn_constant
 
 
 def compile_graph(graph: Any, module_types: frozenset[str]) -> Block:
@@ -47,6 +47,8 @@ class _Compiler:
         kind = node.kind()
         if kind == "prim::Constant":
             return _constant(node, outputs)
+        if kind == ONEDNN_CONSTANT:
+            return Step(control.held(onednn_constant(node)), (), outputs, takes_frame=True, is_constant=True)
         blocks = tuple(map(self.block, node.blocks()))
         step = Step(self._free(kind, node), inputs, outputs, blocks=blocks, source=source_line(node))
         step.scope = self.scopes.of(node) if self.scopes is not None else ()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchgauge.capture.script.builtins import BUILTINS
+from torchgauge.capture.script.onednn import ONEDNN
 from torchgauge.capture.script.program import Unsupported
 from torchgauge.capture.script.tensor_questions import QUESTIONS, as_tensor, make_tensor, number_to_tensor
 from torchgauge.capture.script.texts import require_spelled_length
@@ -27,6 +28,8 @@ _TENSORS = ("Tensor", "Optional[Tensor]")
 
 def operator_of(node: Any) -> Callable[..., Any]:
     kind = node.kind()
+    if kind in ONEDNN:
+        return ONEDNN[kind]
     text = node.schema()
     if text.startswith("(") or "(...)" in text:  # "(no schema)": the number of arguments varies
         found = BUILTINS.get(kind)

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchgauge.source.torchscript.lowering import nodes_of
 from torchgauge.source.torchscript.packed import is_packed_type, packed_tensors
 
 _SEGMENT = re.compile(r"([^.()]+)\(([^()]*)\)")
 _NO_MODULE = ("SELF", "UNKNOWN_INSTANCE", "TOP")
+ONEDNN_CONSTANT = "prim::ConstantMKLDNNTensor"
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 # The paths of the modules that a node belongs to, outermost first.
@@ -119,7 +121,7 @@ def _weights(node: Any) -> list[tuple[str, torch.Tensor]]:
 def _leaf(node: Any) -> str:
     """`weight` of `self.layer1.0.conv1.weight`: what follows may be a number that makes it unique in the graph."""
     parts = [part for part in _constant_name(node) if not part.isdigit()]
-    return parts[-1] if parts else "constant"
+    return parts[-1].removesuffix("_mkldnn").removesuffix("_fused_bn") if parts else "constant"
 
 
 def _known_paths(graph: Any) -> Iterator[tuple[int, Names, str]]:
@@ -147,7 +149,21 @@ def _match(names: Names, owner: Names) -> list[int]:
     return ends[::-1]
 
 
+_plain: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def onednn_constant(node: Any) -> torch.Tensor:
+    """A weight that `torch.jit.optimize_for_inference` has put into oneDNN's own layout, which has no strides: its
+    shape and type, the same object every time."""
+    value = node.t("value")
+    if value not in _plain:
+        _plain[value] = torch.empty(value.shape, dtype=value.dtype, device="meta")
+    return _plain[value]
+
+
 def _constant(node: Any) -> torch.Tensor | None:
+    if node.kind() == ONEDNN_CONSTANT:
+        return onednn_constant(node)
     if node.kind() != "prim::Constant" or node.output().type().kind() not in ("TensorType", "OptionalType"):
         return None
     value = node.output().toIValue()
