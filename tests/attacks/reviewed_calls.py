@@ -66,6 +66,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/recorder.py": {
         "getattr(value, f.name, None)": DATACLASS,
     },
+    "capture/script/onednn.py": {
+        "torch.ops.aten": OWN,
+    },
     "capture/script/operators.py": {
         "torch._C.parse_schema": REGISTRY,
     },
