@@ -25,10 +25,7 @@ from judging import Verdict
 from tables import table, verdicts
 from weights_file import file_table, judge_file, measure_file
 
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.plan import PIECE_BYTES
-from torchgauge.weights.statistics import figures
-from torchgauge.weights.tally import merge
+from torchgauge.weights import PIECE_BYTES, merge_tallies, tally_bytes, value_statistics
 
 THREADS = 2
 OF_SUM = 0.30
@@ -110,7 +107,7 @@ def random_weights(dtype: str, nbytes: int) -> torch.Tensor:
 def default_pass(values: torch.Tensor, dtype: str, pool: ThreadPoolExecutor) -> dict[str, Any]:
     content = values.view(torch.uint8).numpy()
     pieces = (content[start : start + PIECE_BYTES] for start in range(0, len(content), PIECE_BYTES))
-    return figures(reduce(merge, pool.map(lambda piece: tally_bytes(piece, dtype), pieces)))
+    return value_statistics(reduce(merge_tallies, pool.map(lambda piece: tally_bytes(piece, dtype), pieces)))
 
 
 def plain_statistics(tensor: torch.Tensor) -> dict[str, Any]:
@@ -143,7 +140,7 @@ def measure_small() -> list[dict[str, Any]]:
         for elements in SMALL:
             values = (torch.randn(elements, generator=torch.Generator().manual_seed(0)) * 30).to(getattr(torch, dtype))
             content = values.view(torch.uint8).numpy()
-            best = min(_seconds(lambda: figures(tally_bytes(content, dtype))) for _ in range(50))  # noqa: B023
+            best = min(_seconds(lambda: value_statistics(tally_bytes(content, dtype))) for _ in range(50))  # noqa: B023
             rows.append({"dtype": dtype, "elements": elements, "seconds": best})
     return rows
 

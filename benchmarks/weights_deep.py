@@ -23,10 +23,7 @@ import tables
 import torch
 from judging import Verdict
 
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.pruning import structured
-from torchgauge.weights.quantization import deep, per_tensor
-from torchgauge.weights.rows import ArrayRows
+from torchgauge.weights import ArrayRows, row_quantization, structured_pruning, tally_bytes, tensor_quantization
 
 # Rates as shares of that of `torch.sum`.
 LEAST_SHARE = 0.03
@@ -42,7 +39,7 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     rows = [measure(shape, options.threads, options.turns) for shape in SHAPES]
     counted = _tally(1 << 22)
-    tensor_s = min(_seconds(lambda: per_tensor(counted)) for _ in range(50))
+    tensor_s = min(_seconds(lambda: tensor_quantization(counted)) for _ in range(50))
     print(tables.table(["matrix", "sum GB/s", "quantization GB/s", "share", "pruning GB/s"], map(_cells, rows)))
     judged = [_judge(row) for row in rows]
     judged.append(
@@ -62,13 +59,13 @@ def main() -> int:
 def measure(shape: tuple[int, int], threads: int, turns: int) -> dict[str, Any]:
     """All in turns, so that a busy machine slows all; the fastest of each counts."""
     matrix = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-    tensor, found = torch.from_numpy(matrix), per_tensor(_tally(1 << 16))
+    tensor, found = torch.from_numpy(matrix), tensor_quantization(_tally(1 << 16))
     parts = [ArrayRows("weight", part) for part in np.array_split(matrix, threads)]
     with ThreadPoolExecutor(threads) as pool:
         calls: dict[str, Callable[[], Any]] = {
             "sum": lambda: [tensor.sum() for _ in range(SUMS)],
-            "quantization": lambda: _each(pool, parts, lambda part: deep(part, found)),
-            "pruning": lambda: _each(pool, parts, structured),
+            "quantization": lambda: _each(pool, parts, lambda part: row_quantization(part, found)),
+            "pruning": lambda: _each(pool, parts, structured_pruning),
         }
         # The first turn compiles, or loads what was compiled.
         timed = [{name: _seconds(call) for name, call in calls.items()} for _ in range(turns + 1)][1:]

@@ -422,7 +422,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(self._cache, name)": OWN,
     },
     "weights/packings/gptq.py": {
-        "open(path, 'rb')": USER,
+        "open(os.path.join(folder, name), 'rb')": USER,
     },
     "weights/threads.py": {
         "Path(np.__file__)": LIBRARY,

@@ -81,20 +81,20 @@ def test_a_cut_file_gives_the_rest_and_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_varied(tmp_path / "m.safetensors")
+    from torchgauge.weights import plan_checkpoint as original
     from torchgauge.weights import scanner
-    from torchgauge.weights.plan import make_plan as original
 
     def cut_meanwhile(index: object) -> object:
         path.write_bytes(path.read_bytes()[:-1])
         return original(index)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scanner, "make_plan", cut_meanwhile)
+    monkeypatch.setattr(scanner, "plan_checkpoint", cut_meanwhile)
     assert main(["weights", str(path), "--json", "-o", str(tmp_path / "rows.jsonl")]) == 1
     out, err = capsys.readouterr()
     found = json.loads(out)
     ((name, reason),) = [row.values() for row in found["weight_summary"]["failures"]]
     assert f"{name} could not be read" in err
-    assert "cut off" in reason
+    assert "truncated" in reason
     assert sum("mean" in row for row in found["weights"]) == len(varied_tensors()) - 1
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert {line["name"] for line in lines} == varied_tensors().keys()

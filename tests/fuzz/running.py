@@ -22,8 +22,7 @@ from tests.fuzz.samples import SINGLE, Files
 from torchgauge import cli, errors
 from torchgauge.analysis import analyzing, comparing, weighing
 from torchgauge.cli import main as cli_main
-from torchgauge.weights import journal
-from torchgauge.weights.scanner import ScanRequest, scan
+from torchgauge.weights import ScanRequest, journal, scan
 
 FORMATS = ("html", "json", "jsonl", "txt", "md", "tex", "xml", "csv", "ops.csv", "weights.csv", "dot", "svg", "parquet")
 STATUSES = (0, 1, 2, 3)
@@ -138,7 +137,7 @@ class Bench:
         (folder / "cwd").mkdir()
         os.chdir(folder / "cwd")
         os.environ["TORCHGAUGE_CACHE"] = str(folder / "case" / "cache")
-        journal.PATIENCE_S = 0.0
+        journal.WRITE_AFTER_S = 0.0
         for module in (errors, sys.modules[cli_main.__module__]):
             vars(module)["unexpected"] = marked_unexpected
         if not is_isolated:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.weights.rows import ArrayRows
+from torchgauge.weights import ArrayRows
 
 
 class BlockedRows(ArrayRows):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from torchgauge.weights.scanner import ScanResult
+from torchgauge.weights import ScanResult
 
 
 def varied_tensors(seed: int = 0) -> dict[str, torch.Tensor]:

@@ -8,10 +8,15 @@ from numpy.typing import NDArray
 
 from torchgauge.checkpoint.index import Entry, Role
 from torchgauge.facts import TensorSpec
-from torchgauge.weights import aggregate, pruning, quantization, statistics
-from torchgauge.weights.aggregate import Aggregate
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.tally import Tally
+from torchgauge.weights import (
+    Aggregate,
+    Tally,
+    aggregate,
+    tally_bytes,
+    tensor_quantization,
+    unstructured_pruning,
+    value_statistics,
+)
 
 
 def entry(name: str, array: NDArray[Any], **more: Any) -> Entry:
@@ -78,16 +83,16 @@ def test_the_total_is_that_of_one_tensor_with_all_values() -> None:
     whole = np.concatenate([array.ravel() for array in TENSORS.values()])
     alone = counted(whole)
     assert total["tensors"] == len(TENSORS)
-    expected = statistics.figures(alone)
+    expected = value_statistics(alone)
     for key, value in expected.items():
         if key in MOMENTS:
             assert total[key] == pytest.approx(value, rel=1e-12, abs=1e-14), key
         elif key in ("nan", "inf", "zeros", "min", "max", "entropy_bits", "entropy_symbol_bits"):
             assert total[key] == value, key
     assert total["quantization"]["int8"]["per_tensor"]["sqnr_db"] == pytest.approx(
-        quantization.per_tensor(alone)["int8"]["per_tensor"]["sqnr_db"], rel=1e-9
+        tensor_quantization(alone)["int8"]["per_tensor"]["sqnr_db"], rel=1e-9
     )
-    assert total["pruning"] == pruning.unstructured(alone)
+    assert total["pruning"] == unstructured_pruning(alone)
 
 
 def test_kinds_add_up_to_the_total_and_come_in_a_fixed_order() -> None:
@@ -121,7 +126,7 @@ def test_mixed_types_have_the_moments_of_all_values_and_the_entropy_of_what_is_s
     found = summary_of({"a.x": wide, "a.y": narrow})["total"]
     check_moments(found, np.concatenate([wide.ravel(), narrow.ravel()]).astype(np.float64))
     assert found["dtypes"] == ["float32", "float16"]
-    bits = [statistics.figures(counted(part))["entropy_bits"] for part in (wide, narrow)]
+    bits = [value_statistics(counted(part))["entropy_bits"] for part in (wide, narrow)]
     assert found["entropy_bits"] == pytest.approx((1200 * bits[0] + 400 * bits[1]) / 1600)
     assert found["compressibility"] == pytest.approx(1 - found["entropy_bits"] / 16)
 

@@ -12,11 +12,7 @@ import pytest
 from tests.weights.checkpoints import assert_same, facts, write_varied
 from torchgauge.checkpoint import open_checkpoint
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
-from torchgauge.weights import cluster, plan
-from torchgauge.weights.cluster import Cluster
-from torchgauge.weights.live import LiveTensors
-from torchgauge.weights.reader import Files, stamp_files
-from torchgauge.weights.scanner import ScanRequest, scan
+from torchgauge.weights import Cluster, FileReader, LiveTensors, ScanRequest, cluster, plan, scan, stamp_files
 
 distributed = pytest.importorskip("distributed")
 
@@ -63,7 +59,7 @@ def test_a_killed_worker_costs_time_only(local: Any, checkpoint: Path, monkeypat
             killed.append(next(iter(local.workers.values())).pid)
             os.kill(killed[0], signal.SIGKILL)
 
-    found = scan(index, ScanRequest(dask=local.scheduler_address), tell=kill_one)
+    found = scan(index, ScanRequest(dask=local.scheduler_address), progress=kill_one)
     assert killed
     assert_same(facts(found), facts(scan(index, ScanRequest())))
 
@@ -71,38 +67,41 @@ def test_a_killed_worker_costs_time_only(local: Any, checkpoint: Path, monkeypat
 def test_a_file_that_workers_do_not_see_is_told_before_the_work(local: Any, checkpoint: Path) -> None:
     stamps = stamp_files([str(checkpoint)])
     checkpoint.unlink()
-    unseen = pytest.raises(TorchgaugeError, match=r"does not see .*model\.safetensors.* same path on all machines")
-    with unseen, Cluster(local.scheduler_address, Files(stamps)):
+    unseen = pytest.raises(TorchgaugeError, match=r"does not see the same .*model\.safetensors")
+    with unseen, Cluster(local.scheduler_address, FileReader(stamps)):
         pass
 
 
 def test_an_address_where_nobody_answers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_S", 0.3)
+    monkeypatch.setattr(cluster, "CONNECT_TIMEOUT_S", 0.3)
     silent = pytest.raises(TorchgaugeError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:1'")
-    with silent, Cluster("tcp://127.0.0.1:1", Files({})):
+    with silent, Cluster("tcp://127.0.0.1:1", FileReader({})):
         pass
 
 
 @pytest.mark.parametrize("address", ["local:", "local:0", "local:many", "ftp://host:1"])
 def test_a_malformed_address_is_wrong_usage(address: str) -> None:
-    with pytest.raises(UsageError), Cluster(address, Files({})):
+    with pytest.raises(UsageError), Cluster(address, FileReader({})):
         pass
 
 
 def test_the_weights_of_a_live_model_are_not_sent_to_a_cluster() -> None:
     import torch
 
-    with pytest.raises(UsageError, match="a cluster reads files"):
+    with pytest.raises(UsageError, match="a cluster can only read files"):
         Cluster("local:2", LiveTensors(torch.nn.Linear(2, 2)))
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install torchgauge\[dask\]"), Cluster("local:2", Files({})):
+    with (
+        pytest.raises(MissingDependencyError, match=r"pip install torchgauge\[dask\]"),
+        Cluster("local:2", FileReader({})),
+    ):
         pass
 
 
 def test_ctrl_c_is_left_to_who_started_the_workers() -> None:
-    with Cluster("local:1", Files(stamp_files([]))) as pool:
+    with Cluster("local:1", FileReader(stamp_files([]))) as pool:
         handlers = pool.client.run(signal.getsignal, signal.SIGINT)
     assert list(handlers.values()) == [signal.SIG_IGN]

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.statistics import fitting
+from torchgauge.weights import narrower_dtype, tally_bytes
 
 
 def values(*, low_bits: int = 0) -> NDArray[np.float32]:
@@ -14,10 +13,7 @@ def values(*, low_bits: int = 0) -> NDArray[np.float32]:
 
 
 def fits(array: NDArray[np.float32], dtype: str = "float32") -> str | None:
-    found: str | None = fitting(
-        tally_bytes(np.frombuffer(array.tobytes(), np.uint8), dtype, big_endian=False), dtype
-    ).get("fits")
-    return found
+    return narrower_dtype(tally_bytes(np.frombuffer(array.tobytes(), np.uint8), dtype), dtype)
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0**-100, 2.0**100])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from torchgauge.weights.number_formats import FORMATS, FP8_E4M3, FP8_E5M2, INT4, INT8, NF4, Float8, Format, Whole
+from torchgauge.weights import FORMATS, FP8_E4M3, FP8_E5M2, INT4, INT8, NF4, Float8Format, Format, IntegerFormat
 
 TORCH_FLOATS = [(FP8_E4M3, torch.float8_e4m3fn), (FP8_E5M2, torch.float8_e5m2)]
 
@@ -32,7 +32,7 @@ def around(values: NDArray[Any]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize(("format", "dtype"), TORCH_FLOATS, ids=["e4m3", "e5m2"])
-def test_float8_rounds_as_torch_casts_also_ties_and_subnormals(format: Float8, dtype: torch.dtype) -> None:
+def test_float8_rounds_as_torch_casts_also_ties_and_subnormals(format: Float8Format, dtype: torch.dtype) -> None:
     numbers = numbers_of(dtype)
     middles = (numbers[1:] + numbers[:-1]) / 2
     probes = np.clip(np.concatenate([around(numbers), around(middles)]), -format.limit, format.limit)
@@ -42,13 +42,13 @@ def test_float8_rounds_as_torch_casts_also_ties_and_subnormals(format: Float8, d
 
 
 @pytest.mark.parametrize(("format", "dtype"), TORCH_FLOATS, ids=["e4m3", "e5m2"])
-def test_the_limit_of_a_float8_is_its_largest_number(format: Float8, dtype: torch.dtype) -> None:
+def test_the_limit_of_a_float8_is_its_largest_number(format: Float8Format, dtype: torch.dtype) -> None:
     assert format.limit == torch.finfo(dtype).max == numbers_of(dtype).max()
-    assert 2.0**format.least_exponent == torch.finfo(dtype).tiny
+    assert 2.0**format.min_exponent == torch.finfo(dtype).tiny
 
 
 @pytest.mark.parametrize("format", [INT8, INT4], ids=by_name)
-def test_whole_numbers_are_those_of_fake_quantization(format: Whole) -> None:
+def test_whole_numbers_are_those_of_fake_quantization(format: IntegerFormat) -> None:
     values = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
     absmax, limit = float(values.abs().max()), int(format.limit)
     scale = float(np.float32(absmax) / np.float32(limit))

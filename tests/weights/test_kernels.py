@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from torchgauge.weights.decoding import decode
+from torchgauge.weights import SYMBOLS, Tally, decode, stored_symbols, tally_bytes, value_bounds
 from torchgauge.weights.kernels import tally as tallying
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.symbols import SYMBOLS, stored_symbols, value_bounds
-from torchgauge.weights.tally import Tally
 
 RNG = np.random.default_rng(7)
 FLOATS = (
@@ -211,7 +208,7 @@ def assert_same(found: Tally, expected: Tally) -> None:
 def test_large_and_small_pieces_count_alike(dtype: str) -> None:
     """More than the size from which several tables of counters are used, and not a multiple of anything."""
     item = SYMBOLS[dtype].item_bits // 8
-    tensor = tensor_of(RNG.standard_normal(tallying.LITTLE_BYTES // item + 13) * 9, dtype)
+    tensor = tensor_of(RNG.standard_normal(tallying.SINGLE_TABLE_MAX_BYTES // item + 13) * 9, dtype)
     check(tally_bytes(as_bytes(tensor), dtype), tensor.to(torch.float64).numpy())
 
 
@@ -251,7 +248,7 @@ def test_large_pieces_of_float32_are_counted_and_summed_in_one_go(case: str) -> 
 def test_more_than_the_counters_hold_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     content = RNG.standard_normal(5000).astype(np.float32).view(np.uint8)
     whole = tally_bytes(content, "float32")
-    monkeypatch.setattr(tallying, "MOST_BYTES", 4096)
+    monkeypatch.setattr(tallying, "MAX_RUN_BYTES", 4096)
     assert_same(tally_bytes(content, "float32"), whole)
 
 
@@ -292,7 +289,7 @@ def test_a_pass_that_was_interrupted_leaves_no_counts_behind(monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(tallying, "_gathered", interrupted)
+        patch.setattr(tallying, "_collect", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tally_bytes(content, "float32")
     assert_same(tally_bytes(content, "float32"), expected)
@@ -313,7 +310,7 @@ def test_kernels_work_where_nothing_can_be_kept_on_disk() -> None:
 import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []
 import numpy as np
-from torchgauge.weights.kernels import tally_bytes
+from torchgauge.weights import tally_bytes
 assert tally_bytes(np.ones(8, np.uint16).view(np.uint8), "bfloat16").count == 8
 """
     subprocess.run([sys.executable, "-c", program], check=True)

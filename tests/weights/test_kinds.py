@@ -4,7 +4,7 @@ import pytest
 
 from torchgauge.checkpoint.index import Entry, Role
 from torchgauge.facts import TensorSpec
-from torchgauge.weights.layer_kinds import KINDS, kinds_of
+from torchgauge.weights import KINDS, tensor_kinds
 
 
 def entry(name: str, *shape: int, role: Role = Role.PARAMETER, logical: int | None = None) -> Entry:
@@ -49,12 +49,12 @@ def entry(name: str, *shape: int, role: Role = Role.PARAMETER, logical: int | No
     ],
 )
 def test_names_and_shapes_tell_the_kind(name: str, shape: tuple[int, ...], kind: str) -> None:
-    assert kinds_of([entry(name, *shape)]) == {name: kind}
+    assert tensor_kinds([entry(name, *shape)]) == {name: kind}
     assert kind in KINDS
 
 
 def test_a_norm_is_known_by_its_vector_too() -> None:
-    found = kinds_of([entry("layers.1.weight", 8), entry("layers.1.bias", 8), entry("layers.0.weight", 8, 8)])
+    found = tensor_kinds([entry("layers.1.weight", 8), entry("layers.1.bias", 8), entry("layers.0.weight", 8, 8)])
     assert found == {"layers.1.weight": "norm", "layers.1.bias": "norm", "layers.0.weight": "linear"}
 
 
@@ -65,4 +65,4 @@ def test_roles_and_packings_come_first() -> None:
         entry("ema.fc.weight", 8, 8, role=Role.OTHER),
         entry("attn.q.scales", 8, 8, role=Role.OTHER, logical=0),
     ]
-    assert list(kinds_of(listed).values()) == ["buffer", "optimizer", "not the model", "quantization"]
+    assert list(tensor_kinds(listed).values()) == ["buffer", "optimizer", "not the model", "quantization"]

@@ -10,8 +10,7 @@ import torch
 
 from torchgauge.checkpoint.index import Entry
 from torchgauge.facts import TensorSpec
-from torchgauge.weights import memory_layout
-from torchgauge.weights.memory_layout import alignment, stride_class, zstd
+from torchgauge.weights import alignment, memory_layout, stride_class, zstd_ratios
 
 
 def entry(tensor: torch.Tensor, offset: int | None = 0) -> Entry:
@@ -132,7 +131,7 @@ def test_zstd_reports_both_orders_of_the_bytes() -> None:
     noise = np.random.default_rng(0).integers(0, 256, 4096, dtype=np.uint8)
     # A constant high byte and a noisy low one: only regrouping halves it.
     sample = np.stack([noise, np.full_like(noise, 7)], axis=1).tobytes()
-    found = zstd(sample, 2)
+    found = zstd_ratios(sample, 2)
     assert found is not None
     assert found["sample_bytes"] == 8192
     assert found["shuffled"] == pytest.approx(2, rel=0.05)
@@ -140,7 +139,7 @@ def test_zstd_reports_both_orders_of_the_bytes() -> None:
 
 
 def test_zstd_of_nothing_is_none() -> None:
-    assert zstd(b"", 4) is None
+    assert zstd_ratios(b"", 4) is None
 
 
 def test_without_the_package_there_is_no_ratio_but_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,10 +154,10 @@ def test_without_the_package_there_is_no_ratio_but_a_reason(monkeypatch: pytest.
 
     monkeypatch.setattr(memory_layout, "find_spec", absent)
     monkeypatch.setattr(builtins, "__import__", refuse)
-    assert zstd(b"abcd", 4) is None
+    assert zstd_ratios(b"abcd", 4) is None
     assert "zstandard" in memory_layout.ZSTD_ABSENT
 
 
 def test_shuffling_regroups_whole_elements() -> None:
-    assert memory_layout.shuffled(b"a1b2c3x", 2) == b"abc123x"
-    assert memory_layout.shuffled(b"abc", 1) == b"abc"
+    assert memory_layout.shuffle_bytes(b"a1b2c3x", 2) == b"abc123x"
+    assert memory_layout.shuffle_bytes(b"abc", 1) == b"abc"

@@ -86,13 +86,13 @@ def test_ritz_values_stay_within_the_spectrum_and_the_residual_covers_the_error(
 
 def test_the_number_of_products_is_bounded() -> None:
     values = np.linspace(1, 2, 2000)
-    found = largest_eigenvalue(lambda vector: values * vector, 2000, tolerance=1e-14, most_products=7)
+    found = largest_eigenvalue(lambda vector: values * vector, 2000, tolerance=1e-14, max_products=7)
     assert found.products == 7
     assert found.residual > 0
 
 
 def test_a_small_basis_is_restarted_until_it_converges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanczos, "_MOST_VECTORS", 8)
+    monkeypatch.setattr(lanczos, "_MAX_BASIS", 8)
     values = np.concatenate([np.linspace(1, 2, 199), [2.2]])
     found = largest_eigenvalue(lambda vector: values * vector, 200, tolerance=1e-8)
     assert found.products > 8

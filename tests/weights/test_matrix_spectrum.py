@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchgauge.weights.matrix import examine, spectrum
-from torchgauge.weights.rows import ArrayRows
+from torchgauge.weights import ArrayRows
+from torchgauge.weights.matrix import figures, matrix_figures, spectrum
 
 RNG = np.random.default_rng(3)
 
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(3)
 def test_all_singular_values_agree_with_a_decomposition(shape: tuple[int, int]) -> None:
     array = RNG.standard_normal(shape).astype(np.float32)
     expected = np.linalg.svd(array.astype(np.float64), compute_uv=False)
-    found = examine(ArrayRows("w", array), spectrum=True)
+    found = matrix_figures(ArrayRows("w", array), spectrum=True)
     kept = expected[np.round(np.linspace(0, len(expected) - 1, min(len(expected), 256))).astype(int)]
     assert found["spectrum"]["singular_values"] == pytest.approx(kept.tolist(), rel=1e-9)
     assert found["spectrum"]["rank"] == min(shape)
@@ -23,7 +23,7 @@ def test_all_singular_values_agree_with_a_decomposition(shape: tuple[int, int]) 
 
 
 def test_equal_singular_values_have_full_effective_rank() -> None:
-    found = examine(ArrayRows("w", 3 * np.eye(40)), spectrum=True)["spectrum"]
+    found = matrix_figures(ArrayRows("w", 3 * np.eye(40)), spectrum=True)["spectrum"]
     assert found["effective_rank"] == pytest.approx(40)
     assert found["energy_rank"] == 40
     assert found["low_rank"] == {error: {"rank": 40, "params_saved": 0} for error in ("0.01", "0.05")}
@@ -34,7 +34,7 @@ def test_a_low_rank_matrix_plus_noise_has_its_rank_found_at_the_noise() -> None:
     signal = RNG.standard_normal((200, 5)) @ RNG.standard_normal((5, 120))
     noise = RNG.standard_normal((200, 120))
     array = signal + noise * (0.03 * np.linalg.norm(signal) / np.linalg.norm(noise))
-    found = examine(ArrayRows("w", array), spectrum=True)["spectrum"]
+    found = matrix_figures(ArrayRows("w", array), spectrum=True)["spectrum"]
     assert found["low_rank"]["0.05"] == {"rank": 5, "params_saved": 200 * 120 - 5 * 320}
     assert found["low_rank"]["0.01"]["rank"] > 5
     assert found["energy_rank"] == 5
@@ -57,10 +57,10 @@ def test_two_energies_have_the_effective_rank_of_their_entropy() -> None:
 
 
 def test_a_side_above_the_limit_has_norms_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectrum, "LARGEST_SIDE", 10)
-    found = examine(ArrayRows("w", RNG.standard_normal((12, 11))), spectrum=True)
+    monkeypatch.setattr(figures, "MAX_SIDE", 10)
+    found = matrix_figures(ArrayRows("w", RNG.standard_normal((12, 11))), spectrum=True)
     assert found["spectrum"] is None
-    assert "above 10" in found["matrix_note"]
+    assert "more than 10" in found["matrix_note"]
     assert found["spectral_norm"] > 0
 
 
@@ -96,7 +96,9 @@ def test_the_exponent_does_not_depend_on_the_unit() -> None:
     assert second.xmin == pytest.approx(first.xmin * 1e-9)
 
 
-@pytest.mark.parametrize("values", [pareto(spectrum.LEAST_POINTS - 1, 2.5), np.ones(100), np.zeros(100), np.empty(0)])
+@pytest.mark.parametrize(
+    "values", [pareto(spectrum.MIN_TAIL_POINTS - 1, 2.5), np.ones(100), np.zeros(100), np.empty(0)]
+)
 def test_too_few_or_equal_values_have_no_exponent(values: NDArray[np.float64]) -> None:
     assert spectrum.fit_power_law(values) is None
 
@@ -105,7 +107,7 @@ def test_the_law_is_that_of_the_correlation_matrix() -> None:
     values = np.sqrt(pareto(64, 2.5) * 100)
     array = np.zeros((64, 100))
     array[range(64), range(64)] = values
-    found = examine(ArrayRows("w", array), spectrum=True)["spectrum"]["power_law"]
+    found = matrix_figures(ArrayRows("w", array), spectrum=True)["spectrum"]["power_law"]
     expected = spectrum.fit_power_law(pareto(64, 2.5))
     assert expected is not None
     assert found == pytest.approx(expected.to_dict(), rel=1e-9)

@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from tests.weights.packing_files import E2M1, File, bitsandbytes, gptq, json_bytes, pack_awq, pack_bytes, pack_words
+from torchgauge.weights.packings import dequantized_figures, find_packing, unpack
 from torchgauge.weights.packings import packing as layouts
-from torchgauge.weights.packings.dequantize import dequantized, packing_of, unpack, unpacked_figures
 
 
 def values_of(file: File, name: str) -> NDArray[np.float32]:
-    found = dequantized(file.entries[name], file.entries, file.read)
-    assert found is not None
-    return np.concatenate(list(found))
+    packing = find_packing(file.entries[name], file.entries, file.read)
+    assert packing is not None
+    return np.concatenate([block.values for block in packing.blocks()])
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -25,7 +25,7 @@ def values_of(file: File, name: str) -> NDArray[np.float32]:
 def test_four_bits_are_a_table_times_the_scale_of_their_block(shape: tuple[int, int], nested: bool) -> None:
     file, expected = bitsandbytes(shape, nested=nested)
     np.testing.assert_array_equal(values_of(file, "w"), expected)
-    packing = packing_of(file.entries["w"], file.entries, file.read)
+    packing = find_packing(file.entries["w"], file.entries, file.read)
     assert packing is not None
     assert packing.shape == shape
 
@@ -50,7 +50,7 @@ def test_eight_bits_are_scaled_by_rows() -> None:
 def test_an_order_of_another_gpu_is_not_guessed() -> None:
     tensors = {"fc.weight": np.ones((5, 7), np.int8), "fc.SCB": np.ones(5, np.float32), "fc.weight_format": np.uint8(2)}
     file = File({name: np.asarray(array) for name, array in tensors.items()})
-    assert dequantized(file.entries["fc.weight"], file.entries, file.read) is None
+    assert find_packing(file.entries["fc.weight"], file.entries, file.read) is None
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
@@ -58,7 +58,7 @@ def test_an_order_of_another_gpu_is_not_guessed() -> None:
 def test_gptq_adds_one_to_its_zero_points(bits: int, order: bool) -> None:
     file, expected = gptq(bits, order=order)
     np.testing.assert_array_equal(values_of(file, "q.qweight"), expected)
-    packing = packing_of(file.entries["q.qweight"], file.entries, file.read)
+    packing = find_packing(file.entries["q.qweight"], file.entries, file.read)
     assert packing is not None
     assert (packing.bits, packing.shape, packing.is_transposed) == (bits, (96, 64), True)
 
@@ -188,7 +188,7 @@ def test_plain_tensors_and_parts_that_do_not_fit_are_left_alone() -> None:
     }
     file = File(tensors)
     for name in ("plain", "q.qweight", "r.weight", "w"):
-        assert dequantized(file.entries[name], file.entries, file.read) is None
+        assert find_packing(file.entries[name], file.entries, file.read) is None
 
 
 def test_an_order_beyond_the_groups_is_refused() -> None:
@@ -201,14 +201,14 @@ def test_an_order_beyond_the_groups_is_refused() -> None:
         }
         | {"q.g_idx": np.full(96, 3, np.int32)}
     )
-    assert dequantized(broken.entries["q.qweight"], broken.entries, broken.read) is None
+    assert find_packing(broken.entries["q.qweight"], broken.entries, broken.read) is None
 
 
 def test_the_row_of_a_packed_tensor_tells_values_and_codes() -> None:
     file, expected = bitsandbytes((24, 64), nested=False)
     found = unpack(file.entries["w"], file.entries, file.read)
     assert found is not None
-    figures = unpacked_figures(found)
+    figures = dequantized_figures(found)
     assert figures["packing"] == {"layout": "bitsandbytes nf4", "bits": 4, "shape": [24, 64], "is_transposed": False}
     assert sum(figures["code_counts"]) == 24 * 64
     assert figures["dequantized"]["mean"] == pytest.approx(expected.astype(np.float64).mean(), rel=1e-9)

@@ -11,9 +11,18 @@ from safetensors.torch import save_file
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
 from torchgauge.checkpoint.index import Chunk, Deflated
 from torchgauge.facts import TensorSpec
-from torchgauge.weights import plan
-from torchgauge.weights.plan import PIECE_BYTES, Piece, make_plan, make_units, plan_tensor, same_views
-from torchgauge.weights.reader import Files, piece_parts, stamp_files
+from torchgauge.weights import (
+    PIECE_BYTES,
+    FileReader,
+    Piece,
+    make_batches,
+    plan,
+    plan_checkpoint,
+    plan_tensor,
+    read_piece,
+    same_views,
+    stamp_files,
+)
 
 MIB = 1 << 20
 
@@ -75,8 +84,8 @@ def test_a_view_with_gaps_gives_each_of_its_values(
     seen = view(tensor)  # type: ignore[operator]
     found = plan_tensor(view_of(tensor, seen, tmp_path))
     assert all(piece.span <= limit for piece in found.pieces)
-    with Files(stamp_files([found.entry.file])) as files:
-        values = [part.copy().view(np.int32) for piece in found.pieces for part in piece_parts(files, piece)]
+    with FileReader(stamp_files([found.entry.file])) as files:
+        values = [part.copy().view(np.int32) for piece in found.pieces for part in read_piece(files, piece)]
     distinct = seen[:1] if 0 in seen.stride() else seen
     assert sorted(np.concatenate([part.reshape(-1) for part in values])) == sorted(distinct.reshape(-1).tolist())
 
@@ -108,7 +117,7 @@ def test_what_has_no_readable_values_says_why(unreadable: Entry, reason: str) ->
 def test_tensors_come_in_the_order_of_their_bytes() -> None:
     places = [("b", 900), ("a", 500), ("a", 20)]
     entries = [Entry(f"{file}{at}", TensorSpec((1,)), file, at, 4) for file, at in places]
-    found = make_plan(Index("x", "safetensors", ("a", "b"), tuple(entries)))
+    found = plan_checkpoint(Index("x", "safetensors", ("a", "b"), tuple(entries)))
     assert [item.name for item in found] == ["a20", "a500", "b900"]
 
 
@@ -117,7 +126,7 @@ def test_the_same_view_is_read_once_and_another_view_of_the_bytes_for_itself(tmp
     torch.save({"w": weight, "tied": weight, "part": weight[:2]}, tmp_path / "m.pt")
     index = open_checkpoint(tmp_path / "m.pt")
     assert same_views(index) == {"tied": "w"}
-    assert [item.name for item in make_plan(index)] == ["w", "part"]
+    assert [item.name for item in plan_checkpoint(index)] == ["w", "part"]
 
 
 def test_small_neighbours_are_read_together_and_far_ones_are_not() -> None:
@@ -125,13 +134,13 @@ def test_small_neighbours_are_read_together_and_far_ones_are_not() -> None:
         return Piece(f"t{number}", 0, file, offset, nbytes, "uint8")
 
     pieces = [piece(0, 0, 10), piece(1, 64, 10), piece(2, 90_000, 10), piece(3, 90_010, 3 * MIB), piece(4, 0, 1, "b")]
-    assert [[p.tensor for p in unit.pieces] for unit in make_units(pieces)] == [["t0", "t1"], ["t2"], ["t3"], ["t4"]]
-    assert next(make_units(pieces)).span == 74
+    assert [[p.tensor for p in unit.pieces] for unit in make_batches(pieces)] == [["t0", "t1"], ["t2"], ["t3"], ["t4"]]
+    assert next(make_batches(pieces)).span == 74
 
 
 def test_units_of_a_file_with_many_small_tensors_are_few(tmp_path: Path) -> None:
     save_file({f"t{number:03}": torch.ones(8) for number in range(300)}, tmp_path / "m.safetensors")
-    plans = make_plan(open_checkpoint(tmp_path / "m.safetensors"))
-    units = list(make_units(piece for item in plans for piece in item.pieces))
+    plans = plan_checkpoint(open_checkpoint(tmp_path / "m.safetensors"))
+    units = list(make_batches(piece for item in plans for piece in item.pieces))
     assert len(plans) == 300
     assert len(units) == 1

@@ -12,19 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.weights.blocked import BlockedRows
+from torchgauge.weights import FORMATS, ArrayRows, Format, row_quantization, tally_bytes, tensor_quantization
 from torchgauge.weights.kernels import quantization as rounding
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.number_formats import FORMATS, Format
-from torchgauge.weights.quantization import deep, per_tensor
-from torchgauge.weights.rows import ArrayRows
 
 NAMES = [format.name for format in FORMATS]
 Matrix = NDArray[Any]
 
 
 def figures_of(matrix: Matrix) -> dict[str, Any]:
-    found = per_tensor(tally_bytes(matrix.reshape(-1).view(np.uint8), str(matrix.dtype)))
-    return deep(BlockedRows("weight", matrix), found)
+    found = tensor_quantization(tally_bytes(matrix.reshape(-1).view(np.uint8), str(matrix.dtype)))
+    return row_quantization(BlockedRows("weight", matrix), found)
 
 
 def expected(matrix: Matrix, format: Format, width: int) -> tuple[float, float]:
@@ -57,13 +54,13 @@ def test_every_quantized_value_is_bit_equal_to_the_plain_arithmetic(dtype: np.dt
     random = np.random.default_rng(1)
     halves = np.concatenate([np.arange(-127, 128) / 2 + 0.25, np.ldexp(np.arange(1, 256), -13)]) / 127
     values = np.concatenate([random.standard_normal(2_000) / 5, halves]).clip(-1, 1).astype(dtype)
-    room = rounding.room(1, values.size, dtype)
+    buffers = rounding.new_buffers(1, values.size, dtype)
     peak = dtype.type(np.abs(values).max())
-    room[0][rounding.VALUES, 0], room[2][0] = values, peak
+    buffers[0][rounding.VALUES, 0], buffers[2][0] = values, peak
     for number, format in enumerate(FORMATS):
-        rounding.leave_residuals(number, 1, rounding.grids(dtype), room)
+        rounding.write_residuals(number, 1, rounding.grids(dtype), buffers)
         residuals = values - format.quantize(values, float(peak))
-        assert np.array_equal(room[0][rounding.RESIDUALS, 0], residuals), format.name
+        assert np.array_equal(buffers[0][rounding.RESIDUALS, 0], residuals), format.name
 
 
 def test_rows_of_zeros_subnormals_and_huge_values_do_not_disturb_each_other() -> None:
@@ -153,9 +150,9 @@ def test_zeros_and_empty_tensors_have_no_signal() -> None:
 
 def test_what_was_found_before_is_kept_and_not_written_to() -> None:
     matrix = np.random.default_rng(9).standard_normal((4, 200)).astype(np.float32)
-    before = per_tensor(tally_bytes(matrix.reshape(-1).view(np.uint8), "float32"))
+    before = tensor_quantization(tally_bytes(matrix.reshape(-1).view(np.uint8), "float32"))
     kept = copy.deepcopy(before)
-    found = deep(ArrayRows("weight", matrix), before)
+    found = row_quantization(ArrayRows("weight", matrix), before)
     assert before == kept
     assert found["outlier_share"] == before["outlier_share"]
     assert found["int8"]["per_tensor"] == before["int8"]["per_tensor"]

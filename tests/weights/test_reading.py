@@ -12,13 +12,19 @@ from torchgauge.checkpoint import Entry, open_checkpoint
 from torchgauge.checkpoint.index import Chunk
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
+from torchgauge.weights import (
+    FileReader,
+    FileRows,
+    decode_rows,
+    plan_checkpoint,
+    plan_tensor,
+    read_piece,
+    stamp_files,
+    zero_nonfinite,
+)
 from torchgauge.weights import plan as pieces
 from torchgauge.weights import reader as reading
 from torchgauge.weights import rows as file_rows
-from torchgauge.weights.decoding import row_values, without_infinities
-from torchgauge.weights.plan import make_plan, plan_tensor
-from torchgauge.weights.reader import Files, piece_parts, stamp_files
-from torchgauge.weights.rows import FileRows
 
 
 @pytest.fixture
@@ -28,34 +34,37 @@ def content(tmp_path: Path) -> Path:
     return path
 
 
-def read(files: Files, path: Path, offset: int, count: int) -> bytes:
+def read(files: FileReader, path: Path, offset: int, count: int) -> bytes:
     buffer = np.empty(count, dtype=np.uint8)
     files.read(str(path), offset, buffer)
     return buffer.tobytes()
 
 
 def test_bytes_come_from_where_they_are(content: Path) -> None:
-    with Files(stamp_files([str(content)])) as files:
+    with FileReader(stamp_files([str(content)])) as files:
         assert read(files, content, 250, 10) == bytes([*range(250, 256), *range(4)])
         assert read(files, content, 1020, 4) == bytes([252, 253, 254, 255])
         assert read(files, content, 0, 0) == b""
 
 
 def test_bytes_beyond_the_end_are_an_error_that_says_so(content: Path) -> None:
-    with Files(stamp_files([str(content)])) as files, pytest.raises(FormatError, match=r"beyond the end of .* cut off"):
+    with (
+        FileReader(stamp_files([str(content)])) as files,
+        pytest.raises(FormatError, match=r"beyond the end of .* truncated"),
+    ):
         read(files, content, 1020, 5)
 
 
 def test_a_file_that_changed_is_not_read_as_if_it_had_not(content: Path) -> None:
-    with Files(stamp_files([str(content)])) as files:
+    with FileReader(stamp_files([str(content)])) as files:
         read(files, content, 0, 4)
         os.utime(content, ns=(0, 0))
-        with pytest.raises(FormatError, match="was changed while it was read"):
+        with pytest.raises(FormatError, match="changed while it was read"):
             read(files, content, 0, 4)
 
 
 def test_a_file_that_shrank_is_an_error(content: Path) -> None:
-    with Files(stamp_files([str(content)])) as files:
+    with FileReader(stamp_files([str(content)])) as files:
         content.write_bytes(b"short")
         with pytest.raises(FormatError, match="bytes early"):
             read(files, content, 0, 100)
@@ -64,7 +73,7 @@ def test_a_file_that_shrank_is_an_error(content: Path) -> None:
 def test_a_file_that_is_gone_is_an_error_of_its_tensors(tmp_path: Path) -> None:
     missing = tmp_path / "gone.bin"
     with (
-        Files(stamp_files([str(missing)])) as files,
+        FileReader(stamp_files([str(missing)])) as files,
         pytest.raises(FormatError, match="could not be read: No such file"),
     ):
         read(files, missing, 0, 1)
@@ -74,9 +83,9 @@ def test_a_thread_has_one_file_open_at_a_time(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.bin" for number in range(50)]
     for path in paths:
         path.write_bytes(b"1234")
-    with Files(stamp_files(map(str, paths))) as files:
+    with FileReader(stamp_files(map(str, paths))) as files:
         assert {read(files, path, 0, 4) for path in paths} == {b"1234"}
-        assert len(files._opened) == 1
+        assert len(files._open_files) == 1
 
 
 @pytest.fixture
@@ -97,23 +106,23 @@ def test_a_compressed_record_is_unpacked_in_bounded_parts(
     deflated: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "PIECE_BYTES", limit)
-    monkeypatch.setattr(reading, "_INFLATED_FROM", 1000)
+    monkeypatch.setattr(reading, "_INFLATE_BYTES", 1000)
     expected = torch.load(deflated)
-    with Files(stamp_files([str(deflated)])) as files:
-        for plan in make_plan(open_checkpoint(deflated)):
-            parts = [part.copy() for piece in plan.pieces for part in piece_parts(files, piece)]
+    with FileReader(stamp_files([str(deflated)])) as files:
+        for plan in plan_checkpoint(open_checkpoint(deflated)):
+            parts = [part.copy() for piece in plan.pieces for part in read_piece(files, piece)]
             assert max(map(len, parts)) <= limit
             assert b"".join(part.tobytes() for part in parts) == expected[plan.name].numpy().tobytes()
 
 
 def test_a_damaged_compressed_record_is_an_error(deflated: Path) -> None:
-    plan = next(plan for plan in make_plan(open_checkpoint(deflated)) if plan.name == "b")
+    plan = next(plan for plan in plan_checkpoint(open_checkpoint(deflated)) if plan.name == "b")
     damaged = bytearray(deflated.read_bytes())
     start = plan.pieces[0].offset
     damaged[start : start + 200] = bytes(200)
     deflated.write_bytes(bytes(damaged))
-    with Files(stamp_files([str(deflated)])) as files, pytest.raises(FormatError, match="compressed record"):
-        list(piece_parts(files, plan.pieces[0]))
+    with FileReader(stamp_files([str(deflated)])) as files, pytest.raises(FormatError, match="compressed record"):
+        list(read_piece(files, plan.pieces[0]))
 
 
 TYPES = [
@@ -127,19 +136,19 @@ def test_bytes_become_the_numbers_that_torch_sees(dtype: str) -> None:
     kind = getattr(torch, dtype)
     raw = torch.randint(0, 256, (4096,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     stored = (raw % 2).bool() if dtype == "bool" else raw.view(kind)
-    found = row_values(stored.view(torch.uint8).numpy(), dtype)
+    found = decode_rows(stored.view(torch.uint8).numpy(), dtype)
     np.testing.assert_array_equal(found, stored.to(torch.float64).numpy().astype(found.dtype))
 
 
 def test_big_endian_numbers_are_read_as_such() -> None:
     values = np.array([1.5, -2.25, 3e5], dtype=">f4")
     np.testing.assert_array_equal(
-        row_values(values.view(np.uint8), "float32", big_endian=True), values.astype(np.float32)
+        decode_rows(values.view(np.uint8), "float32", big_endian=True), values.astype(np.float32)
     )
 
 
 def rows_of(entry: Entry) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    with Files(stamp_files({entry.file, *(chunk.file for chunk in entry.chunks)})) as files:
+    with FileReader(stamp_files({entry.file, *(chunk.file for chunk in entry.chunks)})) as files:
         with FileRows(plan_tensor(entry), files) as rows:
             first, second = (np.concatenate([block.copy() for block in rows.blocks()]) for _ in range(2))
             np.testing.assert_array_equal(first, second)
@@ -191,16 +200,16 @@ def test_values_that_are_not_finite_come_as_zero(tmp_path: Path) -> None:
 def test_values_beyond_the_budget_are_read_again_and_are_the_same(
     content: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_rows, "KEPT", file_rows.Budget(0))
+    monkeypatch.setattr(file_rows, "KEPT", file_rows.MemoryBudget(0))
     entry = Entry("w", TensorSpec((32, 32), "uint8"), str(content), 0, 1024)
     np.testing.assert_array_equal(rows_of(entry).reshape(-1), np.frombuffer(content.read_bytes(), np.uint8))
 
 
 def test_the_budget_is_given_back(content: Path) -> None:
-    budget = file_rows.Budget(100)
+    budget = file_rows.MemoryBudget(100)
     assert budget.take(60)
     assert not budget.take(60)
-    budget.give(60)
+    budget.give_back(60)
     assert budget.take(100)
 
 
@@ -214,4 +223,4 @@ def test_a_piece_knows_how_much_of_the_file_it_needs() -> None:
     [([np.inf, -np.inf, np.nan, 2.0], [0, 0, 0, 2]), ([1.7e308, 1.7e308], [1.7e308, 1.7e308])],
 )
 def test_infinities_are_taken_out_without_a_warning(values: list[float], expected: list[float]) -> None:
-    assert without_infinities(np.array(values)).tolist() == expected
+    assert zero_nonfinite(np.array(values)).tolist() == expected

@@ -13,13 +13,10 @@ import torch
 from safetensors.torch import save_file
 
 from tests.weights.checkpoints import assert_same, exact, write_varied
+from torchgauge.advise import recommend
 from torchgauge.checkpoint import Index, open_checkpoint
-from torchgauge.weights import journal, plan
+from torchgauge.weights import Batch, Journal, ScanRequest, journal, journal_path, plan, stamp_files, tally_batch
 from torchgauge.weights import scanner as scan
-from torchgauge.weights.journal import Journal, journal_path
-from torchgauge.weights.reader import stamp_files
-from torchgauge.weights.scanner import ScanRequest
-from torchgauge.weights.tensors import tally_unit
 
 KEPT = ScanRequest(journal=True)
 RESUMED = ScanRequest(journal=True, resume=True)
@@ -28,7 +25,7 @@ RESUMED = ScanRequest(journal=True, resume=True)
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(journal, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(journal, "WRITE_AFTER_S", 0.0)
     return tmp_path / "cache"
 
 
@@ -74,13 +71,13 @@ def test_a_broken_scan_goes_on_and_ends_with_the_same_bits(index: Index, count: 
 def test_finished_tensors_are_not_read_again(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     scan_until(index, 5)
     read: list[str] = []
-    original = tally_unit
+    original = tally_batch
 
-    def watched(reader: Any, unit: plan.Unit) -> Any:
-        read.extend(piece.tensor for piece in unit.pieces)
-        return original(reader, unit)
+    def watched(reader: Any, batch: Batch) -> Any:
+        read.extend(piece.tensor for piece in batch.pieces)
+        return original(reader, batch)
 
-    monkeypatch.setattr(scan, "tally_unit", watched)
+    monkeypatch.setattr(scan, "tally_batch", watched)
     found = scan.scan(index, RESUMED)
     assert len(found.rows) == len(index.entries)
     assert len(set(read)) == len([entry for entry in index.entries if entry.elements]) - 5
@@ -142,7 +139,7 @@ def test_a_changed_file_or_another_option_is_scanned_anew(index: Index) -> None:
 
 def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setattr(plan, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(scan, "_NOTED_PIECES", 3)
+    monkeypatch.setattr(scan, "_PIECES_PER_JOURNAL_ENTRY", 3)
     save_file({"large": torch.randn(20_000)}, tmp_path / "m.safetensors")
     index = open_checkpoint(tmp_path / "m.safetensors")
     undisturbed = scan.scan(index, ScanRequest())
@@ -152,7 +149,7 @@ def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.Monke
             raise InterruptedScanError
 
     with pytest.raises(InterruptedScanError):
-        scan.scan(index, KEPT, tell=stop)
+        scan.scan(index, KEPT, progress=stop)
     (path,) = journals(cache)
     assert [json.loads(line.partition(" ")[2])["pieces"] for line in path.read_text().splitlines()] == [
         3,
@@ -176,7 +173,7 @@ def test_a_folder_that_cannot_be_written_to_costs_only_the_journal(
 
 
 def test_short_scans_keep_no_journal(index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "PATIENCE_S", 3600.0)
+    monkeypatch.setattr(journal, "WRITE_AFTER_S", 3600.0)
     scan_until(index, 5)
     assert journals(cache) == []
 
@@ -193,15 +190,15 @@ def test_old_leftovers_are_removed(index: Index, cache: Path) -> None:
 SLOWED = """
 import sys, time
 from torchgauge.cli import main
+from torchgauge import advise
 from torchgauge.weights import journal
-from torchgauge.weights import scanner as collecting
-journal.PATIENCE_S = 0.0
-original = collecting.recommendations
+journal.WRITE_AFTER_S = 0.0
+original = advise.recommend
 def slow(row):
     print(row["name"], flush=True)
     time.sleep(0.2)
     return original(row)
-collecting.recommendations = slow
+advise.recommend = slow
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -220,7 +217,7 @@ def test_a_killed_process_leaves_no_half_file_and_can_be_resumed(index: Index, t
     from torchgauge.cli import main
 
     assert main(["weights", index.path, "--no-deep", "--quiet", "--resume", "-o", str(target)]) == 0
-    undisturbed = scan.scan(index, ScanRequest()).rows
+    undisturbed = scan.scan(index, ScanRequest(), recommend=recommend).rows
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert {line["name"] for line in lines} == undisturbed.keys()
     for line in lines:

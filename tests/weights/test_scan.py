@@ -11,9 +11,7 @@ from safetensors.torch import save_file
 from tests.weights.checkpoints import exact, varied_tensors, write_varied
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
 from torchgauge.facts import TensorSpec
-from torchgauge.weights import plan, rows
-from torchgauge.weights.scanner import ScanRequest, scan
-from torchgauge.weights.threads import Threads, in_order
+from torchgauge.weights import ScanRequest, Threads, in_order, plan, rows, scan
 
 
 @pytest.fixture
@@ -79,7 +77,7 @@ def test_a_truncated_file_costs_only_the_tensors_that_are_cut(tmp_path: Path) ->
     path.write_bytes(path.read_bytes()[: last.offset + last.nbytes - 1])
     found = scan(index, ScanRequest())
     assert [name for name, _ in found.failures] == [last.name]
-    assert "cut off" in found.failures[0][1]
+    assert "truncated" in found.failures[0][1]
     assert found.rows == {name: row for name, row in whole.rows.items() if name != last.name}
     assert found.summary["total"]["elements"] == whole.summary["total"]["elements"] - last.elements
 
@@ -142,7 +140,9 @@ def test_deep_figures_are_those_of_the_matrix(checkpoint: Path) -> None:
 
 def test_progress_ends_at_all_bytes(checkpoint: Path) -> None:
     told: list[tuple[int, int]] = []
-    found = scan(open_checkpoint(checkpoint), ScanRequest(), tell=lambda done, total, part: told.append((done, total)))
+    found = scan(
+        open_checkpoint(checkpoint), ScanRequest(), progress=lambda done, total, part: told.append((done, total))
+    )
     assert told[0][0] == 0
     assert told[-1] == (found.nbytes, found.nbytes)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
@@ -177,12 +177,12 @@ def test_a_tensor_of_an_unknown_type_is_left_out_by_name(tmp_path: Path) -> None
 def test_a_tensor_too_large_for_its_rows_keeps_the_figures_that_need_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "WHOLE_BYTES", 64)
+    monkeypatch.setattr(rows, "MAX_READ_BYTES", 64)
     turned = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)).T
     torch.save({"turned": turned, "small": torch.eye(3)}, tmp_path / "m.pt")
     found = scan(open_checkpoint(tmp_path / "m.pt"), ScanRequest(deep=True))
     assert found.failures == []
     assert found.rows["turned"]["l2"] == pytest.approx(turned.double().norm().item())
-    assert found.rows["turned"]["matrix_note"] == "128 bytes are too many to be put into the order of its rows"
+    assert found.rows["turned"]["matrix_note"] == "128 bytes are too many to reorder in memory"
     assert found.rows["turned"]["spectral_norm"] is None
     assert found.rows["small"]["spectral_norm"] == pytest.approx(1)

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from torchgauge.weights.decoding import decode
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.statistics import HISTOGRAM_BINS, QUANTILES, figures
-from torchgauge.weights.symbols import SYMBOLS
-from torchgauge.weights.tally import empty
+from torchgauge.weights import HISTOGRAM_BINS, QUANTILES, SYMBOLS, decode, empty_tally, tally_bytes, value_statistics
 
 RNG = np.random.default_rng(5)
 SHARES = [float(text) for text in QUANTILES]
@@ -43,7 +39,7 @@ def stored(values: NDArray[np.float64], dtype: str) -> tuple[NDArray[np.uint8], 
 
 
 def figures_of(content: NDArray[np.uint8], dtype: str, *, exact: bool = False) -> dict[str, Any]:
-    return figures(tally_bytes(content, dtype), exact_values=decode(content, dtype) if exact else None)
+    return value_statistics(tally_bytes(content, dtype), exact_values=decode(content, dtype) if exact else None)
 
 
 @pytest.mark.parametrize(("shape", "dtype"), STORED)
@@ -137,7 +133,7 @@ def test_zeros_are_near_zero_also_without_any_spread() -> None:
 
 @pytest.mark.parametrize("dtype", sorted(SYMBOLS))
 def test_figures_of_nothing_are_null(dtype: str) -> None:
-    found = figures(empty(dtype))
+    found = value_statistics(empty_tally(dtype))
     nulls = {key for key, value in found.items() if value is None}
     assert {"mean", "std", "min", "max", "quantiles", "histogram", "entropy_bits", "sparsity", "near_zero"} <= nulls
     assert (found["nan"], found["finite"]) == (0, 0)

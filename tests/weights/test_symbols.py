@@ -6,14 +6,14 @@ import torch
 
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES
 from torchgauge.errors import FormatError
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.symbols import (
+from torchgauge.weights import (
     SYMBOLS,
     code_bounds,
     is_exact,
     stored_symbols,
     subnormal_of,
     symbol_of,
+    tally_bytes,
     value_bounds,
     values_of,
 )

@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from torchgauge.errors import FormatError
-from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.symbols import SYMBOLS, value_bounds
-from torchgauge.weights.tally import (
+from torchgauge.weights import (
+    SYMBOLS,
     Moments,
     Tally,
     combine_moments,
-    empty,
-    from_json,
-    merge,
+    empty_tally,
+    merge_tallies,
     moments_of_counts,
-    regrid,
-    to_json,
+    tally_bytes,
+    tally_from_json,
+    tally_to_json,
+    to_float32_codes,
+    value_bounds,
 )
 
 RNG = np.random.default_rng(11)
@@ -56,7 +57,7 @@ def assert_equal(found: Tally, expected: Tally, *, tolerance: float = 1e-12) -> 
 def test_parts_add_up_to_the_whole(dtype: str, cuts: list[int]) -> None:
     content = content_of(dtype)
     parts = np.split(content, [8 * cut for cut in sorted(cuts) if 8 * cut <= len(content)])
-    merged = reduce(merge, (tally_bytes(part, dtype) for part in parts), empty(dtype))
+    merged = reduce(merge_tallies, (tally_bytes(part, dtype) for part in parts), empty_tally(dtype))
     assert_equal(merged, tally_bytes(content, dtype))
 
 
@@ -64,15 +65,15 @@ def test_parts_add_up_to_the_whole(dtype: str, cuts: list[int]) -> None:
 def test_where_the_symbol_is_the_value_the_order_of_the_parts_does_not_show(dtype: str) -> None:
     content = content_of(dtype)
     parts = [tally_bytes(part, dtype) for part in np.split(content, [100, 2000, 2002])]
-    forwards, backwards = reduce(merge, parts), reduce(merge, reversed(parts))
-    assert to_json(forwards) == to_json(backwards) == to_json(tally_bytes(content, dtype))
+    forwards, backwards = reduce(merge_tallies, parts), reduce(merge_tallies, reversed(parts))
+    assert tally_to_json(forwards) == tally_to_json(backwards) == tally_to_json(tally_bytes(content, dtype))
 
 
 def test_parts_far_apart_keep_their_moments() -> None:
     """Two constants at 0 and 1e6: mean and powers of n·p(1−p)…, in closed form."""
     first = tally_bytes(np.zeros(3000, dtype=np.float32).view(np.uint8), "float32")
     second = tally_bytes(np.full(1000, 1e6, dtype=np.float32).view(np.uint8), "float32")
-    found = merge(first, second).moments
+    found = merge_tallies(first, second).moments
     low, high = -250_000.0, 750_000.0
     powers = [3000 * low**k + 1000 * high**k for k in (2, 3, 4)]
     assert found == pytest.approx((4000, 250_000, *powers, 1e9, 0), rel=1e-14)
@@ -82,36 +83,36 @@ def test_parts_in_different_units_add_up() -> None:
     values = np.ldexp(RNG.standard_normal(2048) + 3, np.repeat([-700, 900], 1024))
     parts = [tally_bytes(part.view(np.uint8), "float64") for part in np.split(values, 2)]
     assert parts[0].exponent != parts[1].exponent
-    assert_equal(merge(*parts), tally_bytes(values.view(np.uint8), "float64"))
-    assert_equal(merge(*reversed(parts)), tally_bytes(values.view(np.uint8), "float64"))
+    assert_equal(merge_tallies(*parts), tally_bytes(values.view(np.uint8), "float64"))
+    assert_equal(merge_tallies(*reversed(parts)), tally_bytes(values.view(np.uint8), "float64"))
 
 
 def test_zeros_take_the_unit_of_what_they_are_added_to() -> None:
     zeros, tiny = np.zeros(10), np.full(10, 5e-324)
-    found = merge(tally_bytes(zeros.view(np.uint8), "float64"), tally_bytes(tiny.view(np.uint8), "float64"))
+    found = merge_tallies(tally_bytes(zeros.view(np.uint8), "float64"), tally_bytes(tiny.view(np.uint8), "float64"))
     assert math.ldexp(found.l1, found.exponent) == 50e-324
     assert found.m2 > 0
 
 
 def test_an_empty_tally_changes_nothing() -> None:
     tally = tally_bytes(content_of("float32"), "float32")
-    assert merge(empty("float32"), tally) is merge(tally, empty("float32")) is tally
+    assert merge_tallies(empty_tally("float32"), tally) is merge_tallies(tally, empty_tally("float32")) is tally
 
 
 def test_different_symbols_do_not_add_up() -> None:
-    with pytest.raises(ValueError, match="regrid"):
-        merge(empty("float32"), empty("bfloat16"))
+    with pytest.raises(ValueError, match="to_float32_codes"):
+        merge_tallies(empty_tally("float32"), empty_tally("bfloat16"))
 
 
 def test_an_empty_tally_of_a_type_that_is_not_known_is_an_error() -> None:
     with pytest.raises(FormatError):
-        empty("float6_e3m2fn")
+        empty_tally("float6_e3m2fn")
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_tally_survives_json_and_pickle_to_the_last_bit(dtype: str) -> None:
-    for tally in (tally_bytes(content_of(dtype), dtype), empty(dtype)):
-        for found in (from_json(json.loads(json.dumps(to_json(tally)))), pickle.loads(pickle.dumps(tally))):
+    for tally in (tally_bytes(content_of(dtype), dtype), empty_tally(dtype)):
+        for found in (tally_from_json(json.loads(json.dumps(tally_to_json(tally)))), pickle.loads(pickle.dumps(tally))):
             assert_equal(found, tally, tolerance=0)
             assert (found.symbol, found.exponent, found.codes.dtype) == (tally.symbol, tally.exponent, np.uint32)
             assert found.counts.dtype == np.int64
@@ -120,13 +121,13 @@ def test_a_tally_survives_json_and_pickle_to_the_last_bit(dtype: str) -> None:
 def test_a_tally_is_compact_as_text() -> None:
     values = (RNG.standard_normal(1_000_000) * 0.02).astype(np.float32)
     tally = tally_bytes(values.view(np.uint8), "float32")
-    assert len(json.dumps(to_json(tally))) < 4 * len(tally.codes)
+    assert len(json.dumps(tally_to_json(tally))) < 4 * len(tally.codes)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_regridded_values_stay_in_their_ranges(dtype: str) -> None:
     tally = tally_bytes(content_of(dtype), dtype)
-    found = regrid(tally)
+    found = to_float32_codes(tally)
     assert (found.symbol, found.count, found.moments) == ("float32", tally.count, tally.moments)
     assert int(found.counts.sum()) == tally.count
     lower, upper = value_bounds(tally)
@@ -140,14 +141,14 @@ def test_regridded_values_stay_in_their_ranges(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int16"])
 def test_regridding_is_tallying_the_values_as_float32(dtype: str) -> None:
     values = torch.from_numpy(np.rint(RNG.standard_normal(4096) * 300)).to(getattr(torch, dtype))
-    found = regrid(tally_bytes(values.view(torch.uint8).numpy(), dtype))
+    found = to_float32_codes(tally_bytes(values.view(torch.uint8).numpy(), dtype))
     expected = tally_bytes(values.to(torch.float32).view(torch.uint8).numpy(), "float32")
-    assert_equal(merge(found, empty("float32")), expected)
+    assert_equal(merge_tallies(found, empty_tally("float32")), expected)
 
 
 def test_regridding_keeps_what_float32_cannot_hold() -> None:
     values = np.array([1e300, -1e300, 1e-300, -1e-300, np.nan, np.inf, -np.inf, 1.0])
-    found = regrid(tally_bytes(values.view(np.uint8), "float64"))
+    found = to_float32_codes(tally_bytes(values.view(np.uint8), "float64"))
     assert found.codes.tolist() == [0x0000, 0x3F80, 0x7F7F, 0x7F80, 0x7FC0, 0x8000, 0xFF7F, 0xFF80]
     lower, upper = value_bounds(found)
     assert (np.nanmin(lower), np.nanmax(upper)) == (-1e300, 1e300)

@@ -2,6 +2,20 @@
 
 from torchgauge.advise.evidence import Evidence, Machine
 from torchgauge.advise.record import Advice, Gain, Where
-from torchgauge.advise.registry import RULES, advise, check_names, rule
+from torchgauge.advise.registry import RULES, TENSOR_RULES, TensorRow, advise, check_names, recommend, rule, tensor_rule
 
-__all__ = ["RULES", "Advice", "Evidence", "Gain", "Machine", "Where", "advise", "check_names", "rule"]
+__all__ = [
+    "RULES",
+    "TENSOR_RULES",
+    "Advice",
+    "Evidence",
+    "Gain",
+    "Machine",
+    "TensorRow",
+    "Where",
+    "advise",
+    "check_names",
+    "recommend",
+    "rule",
+    "tensor_rule",
+]

@@ -1,16 +1,23 @@
-"""One registry: rule name -> function from evidence to advice.
+"""The registry of rules: from evidence about the model to advice, and from the row of a tensor to recommendations.
 
 @rule("my-rule", family="mine")
 def my_rule(evidence: Evidence) -> Iterator[Advice]:
+    ...
+
+
+@tensor_rule("tensor-mine")
+def my_tensor_rule(row: TensorRow) -> Iterator[str]:
     ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.merging import merged
@@ -18,6 +25,9 @@ from torchgauge.advise.record import CONFIDENCES, QUANTITIES, Advice
 from torchgauge.errors import UsageError
 
 Finder = Callable[[Evidence], Iterator[Advice]]
+# The row of a tensor in the JSON document; figures may be missing or null.
+TensorRow = Mapping[str, Any]
+TensorFinder = Callable[[TensorRow], Iterator[str]]
 # How far a gain is believed when advice is put in order.
 _BELIEF = dict(zip(CONFIDENCES, (1.0, 0.7, 0.4), strict=True))
 
@@ -29,7 +39,17 @@ class Rule:
     find: Finder
 
 
+@dataclass(frozen=True, slots=True)
+class TensorRule:
+    """`weights_only`: not for buffers, optimizer state and the codes of a packing."""
+
+    name: str
+    find: TensorFinder
+    weights_only: bool
+
+
 RULES: dict[str, Rule] = {}
+TENSOR_RULES: dict[str, TensorRule] = {}
 
 
 def rule(name: str, *, family: str) -> Callable[[Finder], Finder]:
@@ -40,6 +60,24 @@ def rule(name: str, *, family: str) -> Callable[[Finder], Finder]:
         return find
 
     return register
+
+
+def tensor_rule(name: str, *, weights_only: bool = True) -> Callable[[TensorFinder], TensorFinder]:
+    def register(find: TensorFinder) -> TensorFinder:
+        if name in TENSOR_RULES:
+            raise ValueError(f"there are two tensor rules '{name}'")
+        TENSOR_RULES[name] = TensorRule(name, find, weights_only)
+        return find
+
+    return register
+
+
+def recommend(row: TensorRow) -> list[str]:
+    """The recommendations of all tensor rules; a rule is silent if the row lacks its figures."""
+    load_rules()
+    is_weight = row.get("role") in (None, "parameter") and row.get("logical_elements") is None
+    rules = (rule for rule in TENSOR_RULES.values() if is_weight or not rule.weights_only)
+    return [text for rule in rules for text in rule.find(row)]
 
 
 def advise(evidence: Evidence, silence: Sequence[str] = ()) -> list[Advice]:
@@ -70,8 +108,9 @@ def check_names(silence: Sequence[str]) -> None:
         raise UsageError(f"no rule '{unknown[0]}'; there are: {', '.join(sorted(RULES))}")
 
 
+@cache
 def load_rules() -> None:
-    """Every file in `rules` registers what it holds when it is imported."""
+    """Every file in `rules` registers its rules when it is imported."""
     from torchgauge.advise import rules
 
     for module in iter_modules(rules.__path__):

@@ -117,14 +117,14 @@ def _drift(
 
 def _compare_values(places: list[str], progress: bool | None) -> Mapping[str, Any] | None:
     from torchgauge.checkpoint import open_checkpoint
-    from torchgauge.weights.comparison import compare as compare_files
+    from torchgauge.weights import compare_checkpoints
 
     with errors_as_torchgauge(places[1]):
         old, new = (open_checkpoint(place) for place in places)
         if max(old.stored_bytes, new.stored_bytes) > WEIGHTS_BYTES:
             return None
         with transfer("comparing values", shown=progress) as tell:
-            return compare_files(new, old, tell=tell)
+            return compare_checkpoints(new, old, progress=tell)
 
 
 def _stored_place(target: Target, found: Analysis) -> str | None:

@@ -10,7 +10,7 @@ from torchgauge.facts import ArchitectureRecord
 
 if TYPE_CHECKING:
     from torchgauge.source import Source
-    from torchgauge.weights.scanner import ScanRequest
+    from torchgauge.weights import ScanRequest
 
 # What is looked at without being asked for: a reflex, not a task.
 WEIGHTS_BYTES = 4 << 30
@@ -47,7 +47,7 @@ class Depth:
         return cls(True if spectrum else chosen, spectrum)
 
     def request(self, nbytes: int) -> ScanRequest:
-        from torchgauge.weights.scanner import ScanRequest
+        from torchgauge.weights import ScanRequest
 
         deep = nbytes <= DEEP_BYTES if self.deep is None else self.deep
         return ScanRequest(deep=deep, spectrum=self.spectrum)

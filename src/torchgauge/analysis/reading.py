@@ -52,7 +52,7 @@ def prepare_reader(*, torch: bool, weights: bool) -> bool:
     if weights:
         from torchgauge.weights.kernels.jit import compile_entry
 
-        _import_package("weights")
+        _import_package("weights", "advise")
         while _kernels_of_readers:
             compile_entry(*_kernels_of_readers.pop())
     return is_new

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torchgauge.checkpoint import Index
     from torchgauge.source import Source
-    from torchgauge.weights.scanner import ScanRequest
+    from torchgauge.weights import ScanRequest
 
 OnRow = Callable[[Mapping[str, Any]], None]
 
@@ -104,8 +104,8 @@ def read_statistics(
     source: Source, architecture: ArchitectureRecord | None, depth: Depth, progress: bool | None
 ) -> WeightStatistics:
     """The values of the stored weights; without files, of the model's own parameters."""
-    from torchgauge.weights.live import LiveTensors
-    from torchgauge.weights.scanner import weight_statistics
+    from torchgauge.advise import recommend
+    from torchgauge.weights import LiveTensors, weight_statistics
 
     live = None if source.index is not None else LiveTensors(source.runnable)
     index = source.stored if live is None else live.index
@@ -113,14 +113,15 @@ def read_statistics(
     if request.deep:
         request = replace(request, heads=known_heads(architecture))
     with transfer("reading the weights", shown=progress) as tell:
-        return weight_statistics(index, request, tell=tell, reader=live)
+        return weight_statistics(index, request, progress=tell, reader=live, recommend=recommend)
 
 
 def _scanned(
     capture: Capture, index: Index, request: ScanRequest, on_row: OnRow | None,
     progress: bool | None,
 ) -> WeightStatistics:  # fmt: skip
-    from torchgauge.weights.scanner import weight_statistics
+    from torchgauge.advise import recommend
+    from torchgauge.weights import weight_statistics
 
     rows = {row.name: row for row in View(capture).weights} if on_row is not None else {}
 
@@ -129,17 +130,17 @@ def _scanned(
             on_row(rows[name] | figures)
 
     with transfer("scanning", shown=progress) as tell:
-        statistics = weight_statistics(index, request, tell=tell, on_row=pass_on)
+        statistics = weight_statistics(index, request, progress=tell, on_row=pass_on, recommend=recommend)
     for name, _ in statistics.failures:
         pass_on(name, {})
     return statistics
 
 
 def _compared(index: Index, other: Index, threads: int | None, progress: bool | None) -> dict[str, Any]:
-    from torchgauge.weights.comparison import compare
+    from torchgauge.weights import compare_checkpoints
 
     with transfer("comparing", shown=progress) as tell:
-        return compare(index, other, threads=threads, tell=tell)
+        return compare_checkpoints(index, other, threads=threads, progress=tell)
 
 
 def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Tell) -> Source:

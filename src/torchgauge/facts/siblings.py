@@ -1,4 +1,4 @@
-"""Tensors at the same place of repeated blocks: `layers.0.fc.weight` and `layers.1.fc.weight` are siblings."""
+"""Tensors at the same place of repeated blocks (siblings), such as `layers.0.fc.weight` and `layers.1.fc.weight`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Place(NamedTuple):
 
 
 def place_of(name: str) -> Place:
-    """A number that stands alone is an index, and so is one at the end of a block's name (`denselayer3.conv.weight`).
+    """A bare number is an index, and so is one at the end of a block's name (`denselayer3.conv.weight`).
 
     The module that holds the tensor keeps its number: `conv1` and `conv2` of a block are different layers.
     """
@@ -37,21 +37,31 @@ def place_of(name: str) -> Place:
     return Place(".".join(starred), tuple(indices))
 
 
+def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names that contain an index, by pattern, in the order given."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        place = place_of(name)
+        if place.indices:
+            groups.setdefault(place.pattern, []).append(name)
+    return groups
+
+
 def layer_of(name: str) -> tuple[int, ...]:
-    """The indices that tell layers apart: those of the experts within a layer are left out, where it has others."""
+    """The indices of the layer; those of experts within a layer are ignored, unless there are no others."""
     place = place_of(name)
     return tuple(place.indices[number] for number, _ in _layer_stars(place.pattern))
 
 
 class Stem(NamedTuple):
-    """Where blocks repeat: `layers.*` or `layer*.*`, and how many indices that takes."""
+    """Where blocks repeat (`layers.*` or `layer*.*`), and its number of indices."""
 
     path: str
     depth: int
 
 
 def stem_of(pattern: str, names: Iterable[str]) -> Stem:
-    """Up to the last index that varies within a block above: `layers.*.downsample.0` has but one that tells layers."""
+    """Up to the last index that varies within a block: in `layers.*.downsample.0` only the first one does."""
     layers = sorted({layer_of(name) for name in names})
     stars = _layer_stars(pattern)
     depth = 1
@@ -63,22 +73,11 @@ def stem_of(pattern: str, names: Iterable[str]) -> Stem:
 
 
 def _layer_stars(pattern: str) -> list[tuple[int, int]]:
-    """Which indices are those of layers, and in which part of the pattern each is."""
+    """The numbers of the indices that count layers, and the position of each in the pattern."""
     parts = pattern.split(".")
     stars = list(enumerate(position for position, part in enumerate(parts) if part.endswith("*")))
-    layers = [star for star in stars if not _is_expert(parts, star[1])]
-    return layers or stars
 
+    def counts_experts(position: int) -> bool:
+        return position > 0 and parts[position] == "*" and _EXPERTS.fullmatch(parts[position - 1]) is not None
 
-def _is_expert(parts: list[str], position: int) -> bool:
-    return position > 0 and parts[position] == "*" and _EXPERTS.fullmatch(parts[position - 1]) is not None
-
-
-def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
-    """Names with an index, by their pattern, in the order given."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        place = place_of(name)
-        if place.indices:
-            groups.setdefault(place.pattern, []).append(name)
-    return groups
+    return [star for star in stars if not counts_experts(star[1])] or stars

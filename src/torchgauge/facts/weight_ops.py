@@ -1,4 +1,4 @@
-"""The figures of weights joined to the ops that use them: what pruning and quantization would do for each operation."""
+"""Weight statistics by op: what pruning and quantization would do for each operation that uses weights."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from torchgauge.facts.module import ParamRecord
 from torchgauge.facts.op import FREE, OpRecord
 from torchgauge.facts.weight_values import Figures, quantization_of, removable
 
-ERRORS, LEVELS = ("0.01", "0.05"), (30, 20)
+RELATIVE_ERRORS, SQNR_LEVELS_DB = ("0.01", "0.05"), (30, 20)
 
 
 def weight_ops(
     ops: Iterable[OpRecord], rows: Iterable[Figures], params: Iterable[ParamRecord] = ()
 ) -> list[dict[str, Any]]:
-    """One row for each op call that works on weights whose values were read, in the order of execution; not for views.
+    """One row per op call that uses weights whose values were read, in execution order; views are left out.
 
-    Only tensors of two and more dimensions are quantized: scales would outweigh what a vector saves.
+    Only tensors of two or more dimensions are quantized: for a vector, scales would cost more than is saved.
     """
-    known = _by_name(rows, params)
-    found = []
-    for op in ops:
-        used = [known[name] for name in op.weights if name in known]
-        if used and op.status != FREE:
-            found.append(_op_row(op, used))
-    return found
+    known = _by_model_name(rows, params)
+    used_by = ((op, [known[name] for name in op.weights if name in known]) for op in ops if op.status != FREE)
+    return [_op_row(op, used) for op, used in used_by if used]
 
 
-def _by_name(rows: Iterable[Figures], params: Iterable[ParamRecord]) -> dict[str, Figures]:
-    """Rows by the names of the model: a file may keep them in containers, or a tied one under another of its names."""
-    known = {_model_name(row): row for row in rows if row.get("quantization") is not None}
+def _by_model_name(rows: Iterable[Figures], params: Iterable[ParamRecord]) -> dict[str, Figures]:
+    """A file may prefix the names of the model, or store a tied parameter under another of its names."""
+    known: dict[str, Figures] = {}
+    for row in rows:
+        if row.get("quantization") is not None:
+            module, name = row.get("module"), str(row["name"])
+            own = name.rpartition(".")[2]
+            known[name if module is None else f"{module}.{own}" if module else own] = row
     for param in params:
         alias = next((name for name in param.aliases if name in known), None)
         if alias is not None:
@@ -38,31 +39,24 @@ def _by_name(rows: Iterable[Figures], params: Iterable[ParamRecord]) -> dict[str
     return known
 
 
-def _model_name(row: Figures) -> str:
-    module, name = row.get("module"), str(row["name"])
-    own = name.rpartition(".")[2]
-    return name if module is None else f"{module}.{own}" if module else own
-
-
 def _op_row(op: OpRecord, used: Sequence[Figures]) -> dict[str, Any]:
     largest = max(used, key=lambda row: row["bytes"])
-    nbytes, elements = sum(row["bytes"] for row in used), sum(row["elements"] for row in used)
     return {
         "index": op.index,
         "op": op.op,
         "module": op.module,
         "category": op.category,
         "weights": [row["name"] for row in used],
-        "elements": elements,
-        "bytes": nbytes,
-        "removable": {error: _removable(used, error) for error in ERRORS},
-        **{f"smallest_{level}db": quantization_of(largest).get(f"smallest_{level}db") for level in LEVELS},
-        "bytes_after": {f"{level}db": sum(_bytes_after(row, level) for row in used) for level in LEVELS},
+        "elements": sum(row["elements"] for row in used),
+        "bytes": sum(row["bytes"] for row in used),
+        "removable": {error: _removable(used, error) for error in RELATIVE_ERRORS},
+        **{f"smallest_{level}db": quantization_of(largest).get(f"smallest_{level}db") for level in SQNR_LEVELS_DB},
+        "bytes_after": {f"{level}db": sum(_bytes_after(row, level) for row in used) for level in SQNR_LEVELS_DB},
     }
 
 
 def _removable(used: Sequence[Figures], error: str) -> float | None:
-    """The share of all elements that may go when each tensor loses what it can spare."""
+    """The share of all elements that can be pruned at this relative error per tensor."""
     known = [(row["elements"], share) for row in used if (share := removable(row, error)) is not None]
     count = sum(elements for elements, _ in known)
     return sum(elements * share for elements, share in known) / count if count else None

@@ -1,8 +1,8 @@
-"""The figures of whole modules, kinds of layers and the model: counts added up, never means of means.
+"""Statistics of modules, layer kinds and the whole model: counts are added up, means are never averaged.
 
-A module is finished as soon as its last tensor has been added, so that only the modules that are open at a time hold
-counts: in the order of a file that is about the depth of the tree. Modules are given down to the depth at which there
-are no more than `MAX_MODULES` of them; one with a single tensor is that tensor's row, and left out.
+A module is finished as soon as its last tensor has been added, so only open modules hold counts: in file order about as
+many as the tree is deep. Modules are listed down to the depth at which there are at most `MAX_MODULES`; a module with a
+single tensor is left out, because that tensor's row says the same.
 """
 
 from __future__ import annotations
@@ -15,123 +15,123 @@ from typing import Any
 
 import numpy as np
 
-from torchgauge.checkpoint.index import Entry, Role
+from torchgauge.checkpoint import Entry, Role
 from torchgauge.facts.weight_values import holds_codes
 from torchgauge.source.state_names import shallow
-from torchgauge.weights import pruning, quantization, statistics, tally
-from torchgauge.weights.layer_kinds import KINDS, kinds_of
+from torchgauge.weights.layer_kinds import KINDS, tensor_kinds
+from torchgauge.weights.pruning import unstructured_pruning
+from torchgauge.weights.quantization import tensor_quantization
+from torchgauge.weights.statistics import STORAGE_FIGURES, Figures, value_statistics
 from torchgauge.weights.symbols import FLOAT32, SYMBOLS
-from torchgauge.weights.tally import Tally
+from torchgauge.weights.tally import Tally, empty_tally, merge_tallies, tally_of_counts, to_float32_codes
 
 MAX_MODULES = 500
-# Up to this many bits there is a counter for every code, half a megabyte: adding to it is much faster than merging.
-_DENSE_BITS = 16
-_OF_STORAGE = ("entropy_bits", "entropy_symbol_bits", "compressibility")
-_NO_CODES, _NO_COUNTS = np.empty(0, np.uint32), np.empty(0, np.int64)
+# Up to this many bits every code has a counter (512 KiB): much faster than merging sparse counts.
+_DENSE_MAX_CODE_BITS = 16
 
 
-class _Sum:
-    """Tallies of one kind of symbol, added up."""
+class _TallySum:
+    """The sum of tallies with the same symbol."""
 
     def __init__(self, symbol: str) -> None:
         self._symbol = SYMBOLS[symbol]
-        self._whole = tally.empty(symbol)
-        is_dense = self._symbol.code_bits <= _DENSE_BITS
+        self._total = empty_tally(symbol)
+        is_dense = self._symbol.code_bits <= _DENSE_MAX_CODE_BITS
         self._counts = np.zeros(1 << self._symbol.code_bits, np.int64) if is_dense else None
 
-    def add(self, found: Tally) -> None:
+    def add(self, tally: Tally) -> None:
         if self._counts is None:
-            self._whole = tally.merge(self._whole, found)
+            self._total = merge_tallies(self._total, tally)
             return
-        self._counts[found.codes] += found.counts
+        self._counts[tally.codes] += tally.counts
         if self._symbol.pattern is None:
-            self._whole = tally.merge(self._whole, replace(found, codes=_NO_CODES, counts=_NO_COUNTS))
+            without_counts = replace(tally, codes=np.empty(0, np.uint32), counts=np.empty(0, np.int64))
+            self._total = merge_tallies(self._total, without_counts)
 
     @property
     def tally(self) -> Tally:
         if self._counts is None:
-            return self._whole
+            return self._total
         codes = np.flatnonzero(self._counts).astype(np.uint32)
         counts = self._counts[codes]
         if self._symbol.pattern is not None:
-            return tally.of_patterns(self._symbol, codes, counts)
-        return replace(self._whole, codes=codes, counts=counts)
+            return tally_of_counts(self._symbol, codes, counts)
+        return replace(self._total, codes=codes, counts=counts)
 
 
 @dataclass(slots=True)
 class _Group:
-    """What has been added so far, by kind of symbol: those of different types do not add up."""
+    """Tensors added so far. Tallies are kept by symbol, because different ones cannot be merged."""
 
     tensors: int = 0
     elements: int = 0
     nbytes: int = 0
     dtypes: dict[str, None] = field(default_factory=dict)
-    is_unpacked: bool = False
-    sums: dict[str, _Sum] = field(default_factory=dict)
+    is_dequantized: bool = False
+    sums: dict[str, _TallySum] = field(default_factory=dict)
 
-    def add(self, entry: Entry, found: Tally) -> None:
-        if found.symbol not in self.sums:
-            self.sums[found.symbol] = _Sum(found.symbol)
-        self.sums[found.symbol].add(found)
+    def add(self, entry: Entry, tally: Tally) -> None:
+        if tally.symbol not in self.sums:
+            self.sums[tally.symbol] = _TallySum(tally.symbol)
+        self.sums[tally.symbol].add(tally)
         self.tensors += 1
-        self.elements += entry.elements if not entry.logical_elements else entry.logical_elements
+        self.elements += entry.logical_elements or entry.elements
         self.nbytes += entry.nbytes
         self.dtypes[entry.spec.dtype] = None
-        self.is_unpacked |= holds_codes(entry.spec.dtype, entry.logical_elements)
+        self.is_dequantized |= holds_codes(entry.spec.dtype, entry.logical_elements)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Figures:
         return {
             "tensors": self.tensors,
             "elements": self.elements,
             "bytes": self.nbytes,
             "dtypes": list(self.dtypes),
-            **(_figures([part.tally for part in self.sums.values()]) if self.sums else {}),
-            # Values that were unpacked are not stored: there are no symbols to take an entropy of.
-            **(dict.fromkeys(_OF_STORAGE) if self.is_unpacked else {}),
+            **(_group_statistics([part.tally for part in self.sums.values()]) if self.sums else {}),
+            # Dequantized values are not stored, so there are no symbols to compute an entropy of.
+            **(dict.fromkeys(STORAGE_FIGURES) if self.is_dequantized else {}),
         }
 
 
 class Aggregate:
-    """Takes the tensors of a checkpoint in the order of the file: the same result whoever counted them.
+    """Adds up the tensors of a checkpoint in file order.
 
-    The model's parameters make up the total and the modules; buffers, optimizer state and what only serves a packing
-    are kinds of their own. Packed tensors whose layout is not known are left out: `not_unpacked` says how many.
+    The model's parameters make up the total and the modules. Buffers, optimizer state and auxiliary tensors of a
+    packing are separate kinds. Packed tensors of unknown layout are left out and counted in `not_unpacked`.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        listed = [entry for entry in entries if entry.shared_with is None]
-        self._entries = {entry.name: entry for entry in listed}
-        self._kinds = kinds_of(listed)
-        self._pending = _module_sizes([name for name, entry in self._entries.items() if _is_parameter(entry)])
+        unique = [entry for entry in entries if entry.shared_with is None]
+        self._entries = {entry.name: entry for entry in unique}
+        self._kinds = tensor_kinds(unique)
+        self._pending = _tensors_per_module([entry.name for entry in unique if _is_parameter(entry)])
         self._open: dict[str, _Group] = {}
-        self._modules: dict[str, dict[str, Any]] = {}
+        self._modules: dict[str, Figures] = {}
         self._by_kind: dict[str, _Group] = {}
         self._total = _Group()
         self._not_unpacked = 0
 
-    def add(self, name: str, found: Tally) -> None:
-        """Count a tensor in; `found` is the tally of its values, unpacked where they were packed."""
+    def add(self, name: str, tally: Tally) -> None:
+        """Add a tensor; `tally` is over its values, dequantized if packed."""
         entry = self._entries[name]
-        if holds_codes(entry.spec.dtype, entry.logical_elements) and found.symbol != FLOAT32.name:
+        if holds_codes(entry.spec.dtype, entry.logical_elements) and tally.symbol != FLOAT32.name:
             self._not_unpacked += 1
             self.leave_out(name)
             return
-        self._by_kind.setdefault(self._kinds[name], _Group()).add(entry, found)
+        self._by_kind.setdefault(self._kinds[name], _Group()).add(entry, tally)
         if _is_parameter(entry):
-            self._total.add(entry, found)
-            for module in _ancestors(name):
-                if module in self._pending:
-                    self._add_to_module(module, entry, found)
+            self._total.add(entry, tally)
+            for module in self._listed_ancestors(name):
+                self._open.setdefault(module, _Group()).add(entry, tally)
+                self._count_down(module)
 
     def leave_out(self, name: str) -> None:
-        """A tensor that could not be read: its modules do not wait for it."""
+        """The tensor could not be read: its modules do not wait for it."""
         if _is_parameter(self._entries[name]):
-            for module in _ancestors(name):
-                if module in self._pending:
-                    self._expect_one_less(module)
+            for module in self._listed_ancestors(name):
+                self._count_down(module)
 
     def summary(self) -> dict[str, Any]:
-        """`total`, `by_module` and `by_kind`; the figures are those of a tensor's row."""
+        """`total`, `by_module` and `by_kind`, with the figures of a tensor's row."""
         for module in list(self._open):
             self._finish(module)
         modules = [{"path": path, **self._modules[path]} for path in sorted(self._modules, key=_tree_order)]
@@ -139,11 +139,10 @@ class Aggregate:
         total = self._total.figures() | {"not_unpacked": self._not_unpacked}
         return {"total": total, "by_module": modules, "by_kind": kinds}
 
-    def _add_to_module(self, module: str, entry: Entry, found: Tally) -> None:
-        self._open.setdefault(module, _Group()).add(entry, found)
-        self._expect_one_less(module)
+    def _listed_ancestors(self, name: str) -> list[str]:
+        return [module for module in _ancestors(name) if module in self._pending]
 
-    def _expect_one_less(self, module: str) -> None:
+    def _count_down(self, module: str) -> None:
         self._pending[module] -= 1
         if not self._pending[module]:
             self._finish(module)
@@ -159,21 +158,21 @@ def _is_parameter(entry: Entry) -> bool:
 
 
 def _ancestors(name: str) -> Iterator[str]:
-    """The modules above a tensor, the innermost first; without the root, which is the total."""
+    """The modules above a tensor, innermost first, without the root."""
     module = shallow(name).rpartition(".")[0]
     while module:
         yield module
         module = module.rpartition(".")[0]
 
 
-def _module_sizes(names: Sequence[str]) -> Counter[str]:
-    """How many tensors each module waits for, down to the depth at which there are few enough."""
+def _tensors_per_module(names: Sequence[str]) -> Counter[str]:
+    """How many tensors each listed module waits for."""
     sizes = Counter(module for name in names for module in _ancestors(name))
     depths = Counter(module.count(".") for module, size in sizes.items() if size > 1)
-    kept, deepest = 0, -1
+    listed, deepest = 0, -1
     for depth in sorted(depths):
-        kept += depths[depth]
-        if kept > MAX_MODULES:
+        listed += depths[depth]
+        if listed > MAX_MODULES:
             break
         deepest = depth
     return Counter({module: size for module, size in sizes.items() if size > 1 and module.count(".") <= deepest})
@@ -184,20 +183,22 @@ def _tree_order(path: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.split(".")]
 
 
-def _figures(tallies: list[Tally]) -> dict[str, Any]:
-    whole = tallies[0] if len(tallies) == 1 else reduce(tally.merge, map(tally.regrid, tallies))
-    found = statistics.figures(whole)
-    if len(tallies) > 1:
-        found |= _stored_entropy(tallies)
-    return {**found, "quantization": quantization.per_tensor(whole), "pruning": pruning.unstructured(whole)}
+def _group_statistics(tallies: list[Tally]) -> Figures:
+    if len(tallies) == 1:
+        total = tallies[0]
+        statistics = value_statistics(total)
+    else:
+        total = reduce(merge_tallies, map(to_float32_codes, tallies))
+        statistics = value_statistics(total) | _mean_entropy(tallies)
+    return {**statistics, "quantization": tensor_quantization(total), "pruning": unstructured_pruning(total)}
 
 
-def _stored_entropy(tallies: list[Tally]) -> dict[str, Any]:
-    """Of several types: the bits of all symbols as they are stored, each type with its own code."""
-    parts = [(statistics.figures(part), part.count) for part in tallies if part.count]
+def _mean_entropy(tallies: list[Tally]) -> Figures:
+    """Over several types: the bits of all symbols as stored, each type with its own code."""
+    parts = [(value_statistics(part), part.count) for part in tallies if part.count]
     count = sum(size for _, size in parts)
     if not count:
-        return dict.fromkeys(_OF_STORAGE)
+        return dict.fromkeys(STORAGE_FIGURES)
     stored = sum(part["entropy_symbol_bits"] * size for part, size in parts)
     needed = sum(part["entropy_bits"] * size for part, size in parts)
     return {

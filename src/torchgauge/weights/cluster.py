@@ -1,11 +1,12 @@
-"""The same work on a Dask cluster: the same pieces in the same order, so the same result.
+"""Run a scan on a Dask cluster: the same pieces in the same order, so the same result.
 
-A worker that dies costs the time of what it was doing: its tasks are given to others.
+When a worker dies, its tasks are given to others.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -14,29 +15,29 @@ from contextlib import ExitStack
 from typing import Any, Generic, Self, TypeVar
 
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
-from torchgauge.weights.reader import Files, Reader
+from torchgauge.weights.reader import FileReader, FileStamp, Reader
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-CONNECT_S = 10.0
-# Without a single worker for so long, none is coming back.
-DESERTED_S = 60.0
-# How often a task may take its worker with it, or be lost on the way, before it is its own fault.
+CONNECT_TIMEOUT_S = 10.0
+# Give up when there has been no worker for so long.
+NO_WORKERS_TIMEOUT_S = 60.0
+# How often a task may kill its worker or get lost before the scan fails.
 RETRIES = 5
-_LOOK_S = 1.0
-# File systems of other machines keep times less exactly.
-_SLACK_NS = 2_000_000_000
+_POLL_S = 1.0
+# Network file systems keep modification times less exactly.
+_MTIME_SLACK_NS = 2_000_000_000
 
 
 class Cluster:
-    """`address` is that of a scheduler, or `local:N` for N processes of this machine."""
+    """A pool of Dask workers. `address` is that of a scheduler, or `local:N` for N processes on this machine."""
 
     def __init__(self, address: str, reader: Reader, threads: int | None = None) -> None:
-        if not isinstance(reader, Files):
-            raise UsageError("a cluster reads files; the weights of a live model are read where they are")
+        if not isinstance(reader, FileReader):
+            raise UsageError("a cluster can only read files; the weights of a live model are in this process")
         self._address, self._threads = address, threads
-        self._files = Files(reader.stamps, drops=reader.drops, slack_ns=_SLACK_NS)
+        self._files = FileReader(reader.stamps, drop_cache=reader.drop_cache, slack_ns=_MTIME_SLACK_NS)
         self._stack = ExitStack()
         self.client: Any = None
         self.count = 0
@@ -48,7 +49,14 @@ class Cluster:
             self.count = sum(worker["nthreads"] for worker in workers.values())
             if not workers:
                 raise TorchgaugeError(f"the cluster at {self._address} has no workers: start some with `dask worker`")
-            self._check_files()
+            # Fail early, not after hours: every worker must see the same files.
+            answers: dict[str, list[str]] = self.client.run(missing_files, dict(self._files.stamps))
+            for worker, missing in answers.items():
+                if missing:
+                    raise TorchgaugeError(
+                        f"worker {worker} does not see the same {missing[0]}: all machines need the files at the same "
+                        "path, on a shared file system"
+                    )
             self._stack = stack.pop_all()
         return self
 
@@ -56,33 +64,23 @@ class Cluster:
         self._stack.close()
 
     @property
-    def ahead(self) -> int:
-        """Futures are few: a scheduler slows down with hundreds of thousands, and results wait in memory."""
+    def max_pending(self) -> int:
+        """A scheduler slows down with many futures, and finished results wait in memory."""
         return 4 * max(self.count, 1) + 4
 
     def submit(self, work: Callable[[Reader, Item], Result], item: Item) -> RemoteResult[Result]:
         return RemoteResult(self.client, work, self._files, item)
 
-    def _check_files(self) -> None:
-        """Before hours of work: each worker must see the files, and the same ones."""
-        answers: dict[str, list[str]] = self.client.run(unseen_files, dict(self._files.stamps))
-        for worker, unseen in answers.items():
-            if unseen:
-                raise TorchgaugeError(
-                    f"the worker {worker} does not see {unseen[0]} as it is here: the files must lie at the same path "
-                    "on all machines, on a shared file system"
-                )
-
 
 class RemoteResult(Generic[Result]):
-    """A task of the cluster; given again where a worker took it down."""
+    """A task on the cluster; it is submitted again if its worker dies."""
 
-    def __init__(self, client: Any, work: Callable[[Reader, Any], Result], files: Files, item: Any) -> None:
+    def __init__(self, client: Any, work: Callable[[Reader, Any], Result], files: FileReader, item: Any) -> None:
         self._client, self._arguments = client, (work, files, item)
-        self._future = self._start()
+        self._future = self._submit()
 
-    def _start(self) -> Any:
-        return self._client.submit(remote, *self._arguments, pure=False, retries=RETRIES)
+    def _submit(self) -> Any:
+        return self._client.submit(run_task, *self._arguments, pure=False, retries=RETRIES)
 
     def done(self) -> bool:
         return bool(self._future.done())
@@ -94,43 +92,38 @@ class RemoteResult(Generic[Result]):
             try:
                 return self._wait()
             except (KilledWorker, CancelledError):
-                self._future = self._start()
-        raise TorchgaugeError(f"the cluster lost the same task {RETRIES} times: are its workers short of memory?")
+                self._future = self._submit()
+        raise TorchgaugeError(f"the cluster lost the same task {RETRIES} times: do its workers run out of memory?")
 
     def _wait(self) -> Result:
-        deserted_since: float | None = None
+        no_workers_since: float | None = None
         while True:
             try:
-                result: Result = self._future.result(timeout=_LOOK_S)
+                result: Result = self._future.result(timeout=_POLL_S)
                 return result
             except TimeoutError:
-                deserted_since = self._deserted_since(deserted_since)
-
-    def _deserted_since(self, since: float | None) -> float | None:
-        if self._client.scheduler_info(n_workers=1)["workers"]:
-            return None
-        if self._client.status == "closed":
-            raise TorchgaugeError("the connection to the cluster is lost; --resume goes on where the scan stopped")
-        now = time.monotonic()
-        if since is not None and now - since > DESERTED_S:
-            raise TorchgaugeError("all workers of the cluster are gone; --resume goes on where the scan stopped")
-        return now if since is None else since
+                if self._client.scheduler_info(n_workers=1)["workers"]:
+                    no_workers_since = None
+                    continue
+            if self._client.status == "closed":
+                raise TorchgaugeError("lost the connection to the cluster; continue the scan with --resume")
+            no_workers_since = no_workers_since or time.monotonic()
+            if time.monotonic() - no_workers_since > NO_WORKERS_TIMEOUT_S:
+                raise TorchgaugeError("all workers of the cluster are gone; continue the scan with --resume")
 
 
-def remote(work: Callable[[Reader, Item], Result], files: Files, item: Item) -> Result:
+def run_task(work: Callable[[Reader, Item], Result], files: FileReader, item: Item) -> Result:
     with files:
         return work(files, item)
 
 
 def dask_setup(worker: object) -> None:
-    """Called in each local worker. Ctrl-C reaches the whole group: who started the workers ends them."""
+    """Called in each local worker. Ctrl-C reaches the whole process group; the parent stops the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def unseen_files(stamps: dict[str, Any]) -> list[str]:
-    """Run by each worker: the files that are not there, or not the same."""
-    import os
-
+def missing_files(stamps: dict[str, FileStamp]) -> list[str]:
+    """Run by each worker: files that are missing or have another size."""
     return [file for file, stamp in stamps.items() if not os.path.isfile(file) or os.path.getsize(file) != stamp.size]
 
 
@@ -140,26 +133,22 @@ def _connect(address: str, threads: int | None, stack: ExitStack) -> Any:
     except ImportError:
         raise MissingDependencyError("distributed", "a scan on a Dask cluster") from None
     if address.startswith("local:"):
-        address = _start_local(address, threads, stack)
+        count = address.removeprefix("local:")
+        if not count.isdecimal() or not int(count):
+            raise UsageError(f"'{address}': write local:N with the number of processes, such as local:4")
+        # Workers log tracebacks when killed or interrupted; real errors come back as exceptions. Without an address for
+        # the dashboard, the scheduler insists on a port that may be taken.
+        cluster = distributed.LocalCluster(
+            n_workers=int(count), threads_per_worker=threads or 1, processes=True, silence_logs=logging.CRITICAL,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": ":0"}, preload=__name__,
+        )  # fmt: skip
+        stack.enter_context(cluster)
+        address = str(cluster.scheduler_address)
     try:
-        return distributed.Client(address, timeout=CONNECT_S)
+        return distributed.Client(address, timeout=CONNECT_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
-        raise TorchgaugeError(f"no Dask scheduler answers at '{address}' within {CONNECT_S:.0f} s: {error}") from error
+        raise TorchgaugeError(
+            f"no Dask scheduler answers at '{address}' within {CONNECT_TIMEOUT_S:.0f} s: {error}"
+        ) from error
     except (ValueError, TypeError) as error:
-        raise UsageError(f"'{address}' is no address of a Dask scheduler, such as tcp://host:8786: {error}") from error
-
-
-def _start_local(address: str, threads: int | None, stack: ExitStack) -> str:
-    import distributed
-
-    text = address.removeprefix("local:")
-    if not text.isdecimal() or not int(text):
-        raise UsageError(f"'{address}': write local:N with the number of processes, such as local:4")
-    # What they log of a killed worker or of Ctrl-C are tracebacks; what matters comes back as an exception. Without an
-    # address for its pages a scheduler insists on a port that another may have.
-    cluster = distributed.LocalCluster(
-        n_workers=int(text), threads_per_worker=threads or 1, processes=True, silence_logs=logging.CRITICAL,
-        scheduler_kwargs={"dashboard": False, "dashboard_address": ":0"}, preload=__name__,
-    )  # fmt: skip
-    stack.enter_context(cluster)
-    return str(cluster.scheduler_address)
+        raise UsageError(f"'{address}' is not the address of a Dask scheduler (tcp://host:8786): {error}") from error

@@ -1,7 +1,7 @@
-"""What a scan has finished, line by line, so that an interrupted one can go on where it stopped.
+"""Journal of a scan: finished tensors on disk, so that an interrupted scan can be resumed.
 
-Lines are handed to the system as they are written: a killed process loses at most the one it was writing. Each begins
-with a checksum: one that was torn or edited, or that belongs to another scan, is read again from the files.
+Every line is passed to the operating system as it is written: a killed process loses at most the last one. Each line
+starts with a checksum; a line that is torn, edited or from another scan is ignored and its tensor is read again.
 """
 
 from __future__ import annotations
@@ -17,36 +17,41 @@ from typing import Any, BinaryIO, Self
 
 from torchgauge import __version__
 from torchgauge.cache import append_file, journal_folder, remove_file
-from torchgauge.weights.reader import Stamp
-from torchgauge.weights.tally import Tally, from_json, to_json
-from torchgauge.weights.tensors import Finished
+from torchgauge.weights.reader import FileStamp
+from torchgauge.weights.tally import Tally, tally_from_json, tally_to_json
+from torchgauge.weights.tensors import TensorResult
 
-# What takes less is sooner read again than written down.
-PATIENCE_S = 2.0
-KEPT_S = 30 * 86400
+# A shorter scan is faster to repeat than to write down.
+WRITE_AFTER_S = 2.0
+EXPIRES_AFTER_S = 30 * 86400
 
 
-def journal_path(path: str, stamps: dict[str, Stamp], options: Iterable[Any]) -> Path:
-    """One for each state of the files, set of options and version: what has changed is scanned anew."""
+def journal_path(path: str, stamps: dict[str, FileStamp], options: Iterable[Any]) -> Path:
+    """One journal per state of the files, options and version: after a change the scan starts anew."""
     files = sorted((os.path.realpath(file), stamp.size, stamp.mtime_ns) for file, stamp in stamps.items())
-    facts = (os.path.realpath(path), files, list(options), __version__)
-    return journal_folder() / f"{blake2b(repr(facts).encode(), digest_size=16).hexdigest()}.jsonl"
+    identity = (os.path.realpath(path), files, list(options), __version__)
+    return journal_folder() / f"{blake2b(repr(identity).encode(), digest_size=16).hexdigest()}.jsonl"
 
 
 class Journal:
-    """`path` None keeps none. A folder that cannot be written to costs only the way to resume."""
+    """Without a `path` nothing is written. If the folder is not writable, the scan merely cannot be resumed."""
 
     def __init__(self, path: Path | None, *, resume: bool = False) -> None:
         self._path = path
-        self._scan = b"" if path is None else os.fsencode(path.stem)
-        self._began = time.monotonic()
-        self._finished: dict[str, int] = {}
-        self._begun: dict[str, int] = {}
+        self._scan_id = b"" if path is None else os.fsencode(path.stem)
+        self._start = time.monotonic()
+        # Offsets of the last line of each tensor.
+        self._results: dict[str, int] = {}
+        self._partials: dict[str, int] = {}
         self._has_written = False
-        self._reader = None if path is None else _open_leftover(path, resume=resume)
+        self._reader = None if path is None else _open_previous(path, resume=resume)
         if self._reader is not None:
-            self._index(self._reader)
-        self._is_eager = bool(self._finished or self._begun)
+            offset = 0
+            for text in iter(self._reader.readline, b""):
+                if (line := self._parse(text)) is not None:
+                    (self._results if "row" in line else self._partials)[line["name"]] = offset
+                offset += len(text)
+        self._is_resumed = bool(self._results or self._partials)
 
     def __enter__(self) -> Self:
         return self
@@ -58,65 +63,55 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """How many tensors it knows something of."""
-        return len(self._finished.keys() | self._begun.keys())
+        """The number of tensors that an earlier scan finished or started."""
+        return len(self._results.keys() | self._partials.keys())
 
-    def has_finished(self, name: str) -> bool:
-        return name in self._finished
+    def has_result(self, name: str) -> bool:
+        return name in self._results
 
-    def finished(self, name: str) -> Finished | None:
-        line = self._line(self._finished.get(name))
-        return None if line is None else Finished(name, line["row"], from_json(line["tally"]), line["fingerprint"])
+    def result(self, name: str) -> TensorResult | None:
+        line = self._read_line(self._results.get(name))
+        if line is None:
+            return None
+        return TensorResult(name, line["row"], tally_from_json(line["tally"]), line["fingerprint"])
 
-    def begun(self, name: str) -> tuple[int, Tally] | None:
-        """The pieces of a large tensor that have been tallied, and their tally."""
-        line = self._line(self._begun.get(name))
-        return None if line is None else (line["pieces"], from_json(line["tally"]))
+    def partial_tally(self, name: str) -> tuple[int, Tally] | None:
+        """The number of pieces of a large tensor that were tallied, and their tally."""
+        line = self._read_line(self._partials.get(name))
+        return None if line is None else (line["pieces"], tally_from_json(line["tally"]))
 
-    def note_finished(self, found: Finished) -> None:
-        if found.tally is not None and found.name not in self._finished and self._is_due():
-            facts = {"name": found.name, "row": found.row, "fingerprint": found.fingerprint}
-            self._write(facts | {"tally": to_json(found.tally)})
+    def write_result(self, tensor: TensorResult) -> None:
+        if tensor.tally is not None and tensor.name not in self._results:
+            facts = {"name": tensor.name, "row": tensor.row, "fingerprint": tensor.fingerprint}
+            self._write(facts, tensor.tally)
 
-    def note_begun(self, name: str, pieces: int, tally: Tally) -> None:
-        if self._is_due():
-            self._write({"name": name, "pieces": pieces, "tally": to_json(tally)})
+    def write_partial(self, name: str, pieces: int, tally: Tally) -> None:
+        self._write({"name": name, "pieces": pieces}, tally)
 
     def discard(self) -> None:
-        """The scan is complete."""
+        """Delete the journal of a completed scan."""
         self.__exit__()
         if self._path is not None:
             with suppress(OSError):
                 remove_file(self._path)
 
-    def _is_due(self) -> bool:
-        return self._path is not None and (self._is_eager or time.monotonic() - self._began >= PATIENCE_S)
-
-    def _write(self, line: dict[str, Any]) -> None:
-        assert self._path is not None
+    def _write(self, line: dict[str, Any], tally: Tally) -> None:
+        is_due = self._is_resumed or time.monotonic() - self._start >= WRITE_AFTER_S
+        if self._path is None or not is_due:
+            return
         try:
-            text = json.dumps(line).encode()
-            # The last line of an interrupted scan may be torn.
-            start = b"" if self._has_written or not self._path.exists() else b"\n"
-            append_file(self._path, start + self._checksum(text) + b" " + text + b"\n")
+            text = json.dumps(line | {"tally": tally_to_json(tally)}).encode()
+            # The last line of the interrupted scan may be torn.
+            separator = b"" if self._has_written or not self._path.exists() else b"\n"
+            append_file(self._path, separator + self._checksum(text) + b" " + text + b"\n")
             self._has_written = True
         except OSError:
-            self._path = None  # no room left, or no folder to write to: the scan itself needs none
+            self._path = None  # disk full or folder not writable: scan on without a journal
 
-    def _index(self, reader: BinaryIO) -> None:
-        """The place of each tensor's last line."""
-        at = 0
-        for text in iter(reader.readline, b""):
-            line = self._parse(text)
-            if line is not None:
-                places = self._finished if "row" in line else self._begun
-                places[line["name"]] = at
-            at += len(text)
-
-    def _line(self, place: int | None) -> dict[str, Any] | None:
-        if self._reader is None or place is None:
+    def _read_line(self, offset: int | None) -> dict[str, Any] | None:
+        if self._reader is None or offset is None:
             return None
-        self._reader.seek(place)
+        self._reader.seek(offset)
         return self._parse(self._reader.readline())
 
     def _parse(self, text: bytes) -> dict[str, Any] | None:
@@ -127,22 +122,17 @@ class Journal:
         return line
 
     def _checksum(self, content: bytes) -> bytes:
-        """Of the line and of the scan that it belongs to, which the journal is named after."""
-        return blake2b(self._scan + content, digest_size=16).hexdigest().encode()
+        """Of the line and of the scan, which the journal is named after."""
+        return blake2b(self._scan_id + content, digest_size=16).hexdigest().encode()
 
 
-def _open_leftover(path: Path, *, resume: bool) -> BinaryIO | None:
-    """What an interrupted scan has left, if it is to be continued; else it is removed."""
+def _open_previous(path: Path, *, resume: bool) -> BinaryIO | None:
+    """The journal of an interrupted scan to resume; otherwise it is removed, and so are expired ones."""
     with suppress(OSError):
-        _remove_old(path.parent)
+        for leftover in path.parent.glob("*.jsonl"):
+            if time.time() - leftover.stat().st_mtime > EXPIRES_AFTER_S:
+                remove_file(leftover)
         if resume:
             return path.open("rb")
         remove_file(path)
     return None
-
-
-def _remove_old(folder: Path) -> None:
-    """Journals of scans that nobody went on with."""
-    for leftover in folder.glob("*.jsonl"):
-        if time.time() - leftover.stat().st_mtime > KEPT_S:
-            remove_file(leftover)

@@ -1,11 +1,11 @@
-"""The kind of layer a tensor belongs to, from its name, shape and role: no code is at hand when a file is read."""
+"""The kind of layer that a tensor belongs to, from its name, shape and role."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
-from torchgauge.checkpoint.index import Entry, Role
+from torchgauge.checkpoint import Entry, Role
 
 KINDS = (
     "attention", "mlp", "experts", "router", "convolution", "recurrent", "embedding", "norm", "head", "linear", "bias",
@@ -36,60 +36,47 @@ _EXPERTS = re.compile(r"(shared_)?experts?(_.*)?|moe", re.IGNORECASE)
 _ROUTER = re.compile(r"gate|router|wg", re.IGNORECASE)
 _RECURRENT = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+)?(_reverse)?")
 _BIAS = re.compile(r"(.*_)?bias|b")
-_OF_ROLE = {Role.BUFFER: "buffer", Role.OPTIMIZER: "optimizer", Role.OTHER: "not the model"}
+_KIND_OF_ROLE = {Role.BUFFER: "buffer", Role.OPTIMIZER: "optimizer", Role.OTHER: "not the model"}
 
 
-def kinds_of(entries: Iterable[Entry]) -> dict[str, str]:
-    """Name -> kind. A norm is known by its name, or because its weight is a vector."""
-    listed = list(entries)
-    ranks = {entry.name: len(entry.spec.shape) for entry in listed}
-    return {entry.name: _kind(entry, ranks) for entry in listed}
+def tensor_kinds(entries: Sequence[Entry]) -> dict[str, str]:
+    """Name -> kind. A norm is recognised by its name, or because its weight is a vector."""
+    ranks = {entry.name: len(entry.spec.shape) for entry in entries}
+    return {entry.name: _kind(entry, ranks) for entry in entries}
 
 
 def _kind(entry: Entry, ranks: Mapping[str, int]) -> str:
     if entry.logical_elements == 0:
         return "quantization"
     if entry.role is not Role.PARAMETER:
-        return _OF_ROLE[entry.role]
-    folder, _, own = entry.name.rpartition(".")
-    path = folder.split(".") if folder else []
-    return _of_vector(folder, own, path, ranks) if len(entry.spec.shape) < 2 else _of_matrix(entry, own, path)
-
-
-def _of_vector(folder: str, own: str, path: list[str], ranks: Mapping[str, int]) -> str:
+        return _KIND_OF_ROLE[entry.role]
+    module, _, own = entry.name.rpartition(".")
+    path = module.split(".") if module else []
     if _RECURRENT.fullmatch(own):
         return "recurrent"
-    is_norm = (path and _NORM.fullmatch(path[-1])) or ranks.get(f"{folder}.weight" if folder else "weight") == 1
+    if len(entry.spec.shape) > 1:
+        return _matrix_kind(len(entry.spec.shape), own, path)
+    is_norm = (path and _NORM.fullmatch(path[-1])) or ranks.get(f"{module}.weight" if module else "weight") == 1
     if is_norm or _NORM.fullmatch(own):
         return "norm"
     return "bias" if _BIAS.fullmatch(own) else "other"
 
 
-def _of_matrix(entry: Entry, own: str, path: list[str]) -> str:
-    # The name of the layer, or of the tensor where it hangs in a block itself (`in_proj_weight`).
+def _matrix_kind(rank: int, own: str, path: list[str]) -> str:
+    # The name of the layer, or of the tensor if it hangs directly in a block (`in_proj_weight`).
     names = [*path, own.removesuffix("_weight")]
-    if _RECURRENT.fullmatch(own):
-        return "recurrent"
     if any(_EXPERTS.fullmatch(part) for part in names):
         return "experts"
-    if len(entry.spec.shape) > 3 or (len(entry.spec.shape) == 3 and own == "weight"):
+    if rank > 3 or (rank == 3 and own == "weight"):
         return "convolution"
     if path and _ROUTER.fullmatch(path[-1]):
         return "router"
-    if _is_head(path):
+    # A head is at the end of the model, not within its blocks, whose paths contain an index.
+    if path and _HEAD.fullmatch(path[0] if path[0] != "model" else path[-1]):
         return "head"
     if any(_EMBEDDING.fullmatch(part) for part in names[-2:]):
         return "embedding"
-    return _of_block(names)
-
-
-def _is_head(path: list[str]) -> bool:
-    """At the end of the model, not within its blocks: those have an index in their path."""
-    return bool(path) and _HEAD.fullmatch(path[0] if path[0] != "model" else path[-1]) is not None
-
-
-def _of_block(names: list[str]) -> str:
-    """The innermost name that tells: `attention.output.dense` is attention, `output.dense` is not."""
+    # The innermost telling name decides: `attention.output.dense` is attention, `output.dense` is not.
     for part in reversed(names):
         if _ATTENTION.fullmatch(part):
             return "attention"

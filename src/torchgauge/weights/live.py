@@ -1,17 +1,19 @@
-"""The parameters and buffers of a live model, read as if they lay in files: one for each storage."""
+"""Read the parameters and buffers of a live model like files, one per storage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
 
+from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.checkpoint.dtypes import item_bytes
-from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.facts.strides import is_contiguous
-from torchgauge.weights.plan import Unit
+from torchgauge.weights.plan import Batch
 from torchgauge.weights.reader import Bytes
 
 if TYPE_CHECKING:
@@ -20,16 +22,21 @@ if TYPE_CHECKING:
 
 
 class LiveTensors:
-    """The storages of a model. Those on an accelerator are copied in the pieces that are asked for."""
+    """A `Reader` of a model's storages. On an accelerator, only the requested pieces are copied."""
 
     def __init__(self, model: nn.Module) -> None:
         self._storages: dict[str, torch.Tensor] = {}
         entries, views = [], []
         for name, tensor, role in _tensors(model):
-            entry, view = self._add(name, tensor, role)
+            entry, view = self._describe(name, tensor, role)
             entries.append(entry)
             views.append(view)
-        self.index = Index("", "module", tuple(self._storages), tuple(_shared(entries, find_owners(views))))
+        owners = find_owners(views)
+        shared = tuple(
+            replace(entry, shared_with=entries[owners[number]].name) if number in owners else entry
+            for number, entry in enumerate(entries)
+        )
+        self.index = Index("", "module", tuple(self._storages), shared)
 
     def read(self, file: str, offset: int, into: Bytes) -> None:
         storage = self._storages[file]
@@ -37,57 +44,43 @@ class LiveTensors:
             raise FormatError(f"its bytes end at {offset + len(into):,}, beyond its storage of {len(storage):,}")
         into[:] = storage[offset : offset + len(into)].cpu().numpy()
 
-    def expect(self, unit: Unit) -> None:
-        """Memory needs no notice."""
+    def prefetch(self, batch: Batch) -> None:
+        """Memory needs no prefetching."""
 
     def release(self, file: str, offset: int, nbytes: int) -> None:
-        """It is the model's."""
+        """The model owns its memory."""
 
-    def _add(self, name: str, tensor: torch.Tensor, role: Role) -> tuple[Entry, View | None]:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        shape = tuple(tensor.shape)
+    def _describe(self, name: str, tensor: torch.Tensor, role: Role) -> tuple[Entry, View | None]:
+        dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
         if not _has_storage(tensor):
             return Entry(name, TensorSpec(shape, dtype), "", None, 0, role), None
         stride, item = tensor.stride(), item_bytes(dtype)
         spec = TensorSpec(shape, dtype, None if is_contiguous(shape, stride) else stride)
-        file = self._file(tensor)
-        first = int(tensor.storage_offset())
+        storage, first = tensor.untyped_storage(), int(tensor.storage_offset())
+        file = f"{storage.device}:{storage.data_ptr():x}"
+        if file not in self._storages:
+            self._storages[file] = _as_bytes(storage)
         entry = Entry(name, spec, file, first * item, spec.distinct_numel * item, role)
         return entry, View(file, first, shape, stride, item)
 
-    def _file(self, tensor: torch.Tensor) -> str:
-        import torch
-
-        storage = tensor.untyped_storage()
-        file = f"{storage.device}:{storage.data_ptr():x}"
-        if file not in self._storages:
-            self._storages[file] = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-        return file
-
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, Role]]:
-    for name, parameter in model.named_parameters():
-        yield name, parameter.detach(), Role.PARAMETER
-    for name, buffer in model.named_buffers():
-        yield name, buffer.detach(), Role.BUFFER
+    parameters = ((name, tensor, Role.PARAMETER) for name, tensor in model.named_parameters())
+    buffers = ((name, tensor, Role.BUFFER) for name, tensor in model.named_buffers())
+    for name, tensor, role in chain(parameters, buffers):
+        yield name, tensor.detach(), role
+
+
+def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    import torch
+
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:
-    """Bytes of its own in memory: neither meta nor sparse nor a subclass that wraps other tensors."""
+    """Whether the values are in memory: not on meta, not sparse, not lazy, not a subclass that wraps other tensors."""
     import torch
-
-    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    return is_plain and not tensor.is_meta and tensor.layout is torch.strided and not _is_lazy(tensor)
-
-
-def _is_lazy(tensor: Any) -> bool:
     from torch.nn.parameter import is_lazy
 
-    return bool(is_lazy(tensor))
-
-
-def _shared(entries: list[Entry], owners: Mapping[int, int]) -> Iterator[Entry]:
-    from dataclasses import replace
-
-    for number, entry in enumerate(entries):
-        yield replace(entry, shared_with=entries[owners[number]].name) if number in owners else entry
+    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    return is_plain and not tensor.is_meta and tensor.layout is torch.strided and not is_lazy(tensor)

@@ -1,8 +1,8 @@
-"""The number formats weights are quantized to, and what becomes of a value: q = round(v · limit/absmax) · absmax/limit.
+"""The number formats that weights are quantized to: q = round(v · limit/absmax) · absmax/limit.
 
-Rounding is to the nearest, ties to even (in nf4, to the lower level). The arithmetic is that of the values' own type,
-float32 or float64, as where models are really quantized. `kernels.rounding` does the same, fused; the tests hold the
-two together bit for bit.
+Values are rounded to nearest, ties to even (in nf4, to the lower level), in the arithmetic of their own type, float32
+or float64, as quantization libraries do. `kernels.quantization` fuses the same arithmetic; tests compare both bit for
+bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Values = NDArray[Any]
 
 # Consecutive values of a row that share a scale.
-GROUP = 128
+GROUP_SIZE = 128
 
 # The levels of 4-bit NormalFloat: quantiles of a normal distribution, with 0, scaled to [−1, 1].
 # Dettmers, Pagnoni, Holtzman, Zettlemoyer: QLoRA: Efficient Finetuning of Quantized LLMs, 2023, appendix E.
@@ -31,7 +31,7 @@ NF4_LEVELS = (
 
 @dataclass(frozen=True, slots=True)
 class Format(ABC):
-    """`limit` is what the largest magnitude is scaled to."""
+    """The largest magnitude is scaled to `limit`."""
 
     name: str
     bits: int
@@ -39,10 +39,10 @@ class Format(ABC):
 
     @abstractmethod
     def round(self, scaled: Values) -> Values:
-        """The nearest number of the format; `scaled` is within ±limit but for its last bit."""
+        """The nearest number of the format; `scaled` is within ±limit, up to rounding."""
 
     def quantize(self, values: Values, absmax: float) -> Values:
-        """Quantized with this absmax and brought back; exact scaling by a power of two keeps extremes in range."""
+        """Quantize and dequantize with this absmax; exact scaling by a power of two keeps extremes in range."""
         power, peak = normalized(absmax, values.dtype)
         if not peak:
             return np.zeros_like(values)
@@ -51,7 +51,7 @@ class Format(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole(Format):
+class IntegerFormat(Format):
     """Integers from −limit to limit."""
 
     def round(self, scaled: Values) -> Values:
@@ -59,19 +59,19 @@ class Whole(Format):
 
 
 @dataclass(frozen=True, slots=True)
-class Float8(Format):
-    """Below 2**least_exponent the numbers are evenly spaced: subnormal."""
+class Float8Format(Format):
+    """Numbers below 2**min_exponent are subnormal, that is evenly spaced."""
 
     mantissa_bits: int
-    least_exponent: int
+    min_exponent: int
 
     def round(self, scaled: Values) -> Values:
-        exponents = np.maximum(np.frexp(scaled)[1] - 1, self.least_exponent) - self.mantissa_bits
+        exponents = np.maximum(np.frexp(scaled)[1] - 1, self.min_exponent) - self.mantissa_bits
         return np.ldexp(np.rint(np.ldexp(scaled, -exponents)), exponents)
 
 
 @dataclass(frozen=True, slots=True)
-class Levels(Format):
+class LevelsFormat(Format):
     """The nearest of a list of levels, ascending."""
 
     levels: tuple[float, ...]
@@ -81,27 +81,27 @@ class Levels(Format):
         return table[np.searchsorted(self.middles(scaled.dtype), scaled, side="left")]
 
     def middles(self, dtype: Any) -> Values:
-        """Where one level gives way to the next; a value in the middle takes the lower."""
+        """The midpoints between levels; a value exactly in the middle takes the lower level."""
         exact = np.array(self.levels)
         return ((exact[1:] + exact[:-1]) / 2).astype(dtype)
 
 
-INT8 = Whole("int8", 8, 127.0)
-INT4 = Whole("int4", 4, 7.0)
-FP8_E4M3 = Float8("fp8_e4m3", 8, 448.0, mantissa_bits=3, least_exponent=-6)
-FP8_E5M2 = Float8("fp8_e5m2", 8, 57344.0, mantissa_bits=2, least_exponent=-14)
-NF4 = Levels("nf4", 4, 1.0, NF4_LEVELS)
+INT8 = IntegerFormat("int8", 8, 127.0)
+INT4 = IntegerFormat("int4", 4, 7.0)
+FP8_E4M3 = Float8Format("fp8_e4m3", 8, 448.0, mantissa_bits=3, min_exponent=-6)
+FP8_E5M2 = Float8Format("fp8_e5m2", 8, 57344.0, mantissa_bits=2, min_exponent=-14)
+NF4 = LevelsFormat("nf4", 4, 1.0, NF4_LEVELS)
 FORMATS: tuple[Format, ...] = (INT8, INT4, FP8_E4M3, FP8_E5M2, NF4)
 
 
 def normalized(absmax: float, dtype: Any) -> tuple[Any, Any]:
-    """A power of two, and absmax times it: between ½ and 1 unless that power leaves the type's normal range."""
-    kind = np.dtype(dtype).type
-    reach = exponent_reach(dtype)
-    power = kind(2.0 ** -int(np.clip(np.frexp(np.float64(absmax))[1], -reach, reach)))
-    return power, kind(absmax) * power
+    """A power of two and absmax times it, which is between ½ and 1 unless that power is not a normal number."""
+    scalar = np.dtype(dtype).type
+    largest = max_normal_exponent(dtype)
+    power = scalar(2.0 ** -int(np.clip(np.frexp(np.float64(absmax))[1], -largest, largest)))
+    return power, scalar(absmax) * power
 
 
-def exponent_reach(dtype: Any) -> int:
+def max_normal_exponent(dtype: Any) -> int:
     """Powers of two up to this exponent, and their inverses, are normal numbers."""
     return -int(np.finfo(dtype).minexp)

@@ -1,9 +1,9 @@
-"""Tensors that stand apart from their siblings: the same place in other layers, the same shape, another scale."""
+"""Outliers among repeated layers: same place in another block, same shape, but a different scale."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -13,15 +13,17 @@ from torchgauge.facts.weight_values import value_figures
 FIGURES = ("std", "abs_max", "mean", "kurtosis", "sparsity", "spectral_norm", "stable_rank", "entropy_bits")
 MIN_SIBLINGS = 5
 MIN_SCORE = 6.0
-# 1 / Φ⁻¹(3/4): the deviation of normal data from its median absolute deviation.
-_DEVIATIONS = 1.4826
-# A difference that matters, in the unit of the figure; relative to the median where it has a scale of its own.
-_RELATIVE = 0.5
-_ABSOLUTE = {"kurtosis": 1.0, "sparsity": 0.05, "entropy_bits": 0.5}
+# 1 / Φ⁻¹(3/4): for normal data, the standard deviation divided by the median absolute deviation.
+_STD_PER_MAD = 1.4826
+# The smallest difference that matters: absolute for figures on a fixed scale, else relative to the median.
+_MIN_RELATIVE_DIFFERENCE = 0.5
+_MIN_DIFFERENCE = {"kurtosis": 1.0, "sparsity": 0.05, "entropy_bits": 0.5}
+
+Row = Mapping[str, Any]
 
 
 class Outlier(NamedTuple):
-    """`score` is the distance to the siblings' median in robust standard deviations, None where all others agree."""
+    """`score` is the distance to the siblings' median in robust standard deviations; None if all others agree."""
 
     name: str
     figure: str
@@ -32,53 +34,38 @@ class Outlier(NamedTuple):
     of: int
 
 
-def outliers(rows: Mapping[str, Mapping[str, Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The tensors and figures that stand apart, the farthest first; rows by name, or with a name each."""
-    named = dict(rows) if isinstance(rows, Mapping) else {str(row["name"]): row for row in rows}
-    found = [outlier for group in _siblings(named) for figure in FIGURES for outlier in _standing_apart(group, figure)]
-    return [outlier._asdict() for outlier in sorted(found, key=_order)]
-
-
-class _Group(NamedTuple):
-    pattern: str
-    rows: dict[str, Mapping[str, Any]]
-
-
-def _siblings(rows: Mapping[str, Mapping[str, Any]]) -> Iterable[_Group]:
+def find_outliers(rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+    """The outliers among rows by name, the most extreme first."""
+    outliers = []
     for pattern, names in by_pattern(rows).items():
-        alike: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+        groups: dict[tuple[Any, ...], dict[str, Row]] = {}
         for name in names:
             row = rows[name]
             if row.get("duplicate_of") is None:
-                alike.setdefault((tuple(row.get("shape") or ()), row.get("dtype")), {})[name] = row
-        yield from (_Group(pattern, members) for members in alike.values() if len(members) >= MIN_SIBLINGS)
+                groups.setdefault((tuple(row.get("shape") or ()), row.get("dtype")), {})[name] = row
+        for group in groups.values():
+            if len(group) >= MIN_SIBLINGS:
+                outliers += [outlier for figure in FIGURES for outlier in _outliers_of(pattern, group, figure)]
+    outliers.sort(key=lambda each: (-abs(math.inf if each.score is None else each.score), each.name, each.figure))
+    return [outlier._asdict() for outlier in outliers]
 
 
-def _standing_apart(group: _Group, figure: str) -> Iterable[Outlier]:
-    found: dict[str, Any] = {name: value_figures(row).get(figure) for name, row in group.rows.items()}
-    values: dict[str, float] = {name: value for name, value in found.items() if _is_number(value)}
+def _outliers_of(pattern: str, rows: Mapping[str, Row], figure: str) -> Iterator[Outlier]:
+    figures = {name: value_figures(row) for name, row in rows.items()}
+    values: dict[str, float] = {
+        name: value
+        for name, row in figures.items()
+        if isinstance(value := row.get(figure), int | float) and math.isfinite(value)
+    }
     if len(values) < MIN_SIBLINGS:
         return
     middle = median(values.values())
-    deviation = _DEVIATIONS * median(abs(value - middle) for value in values.values())
+    deviation = _STD_PER_MAD * median(abs(value - middle) for value in values.values())
     for name, value in values.items():
         distance = abs(value - middle)
         score = distance / deviation if deviation else math.inf
-        if score > MIN_SCORE and distance > _mattering(figure, middle, value_figures(group.rows[name])):
+        # A mean is judged by the spread of the values: near zero, means differ by any factor.
+        scale = (figures[name].get("std") or 0.0) if figure == "mean" else abs(middle)
+        if score > MIN_SCORE and distance > _MIN_DIFFERENCE.get(figure, _MIN_RELATIVE_DIFFERENCE * scale):
             signed = math.copysign(score, value - middle) if math.isfinite(score) else None
-            yield Outlier(name, figure, value, middle, signed, group.pattern, len(values))
-
-
-def _mattering(figure: str, middle: float, row: Mapping[str, Any]) -> float:
-    """A mean is judged by the spread around it: near zero, means differ by any factor."""
-    if figure == "mean":
-        return _RELATIVE * (row.get("std") or 0.0)
-    return _ABSOLUTE.get(figure, _RELATIVE * abs(middle))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _order(outlier: Outlier) -> tuple[float, str, str]:
-    return -abs(math.inf if outlier.score is None else outlier.score), outlier.name, outlier.figure
+            yield Outlier(name, figure, value, middle, signed, pattern, len(values))

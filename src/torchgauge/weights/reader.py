@@ -1,4 +1,4 @@
-"""Bounded reading: each thread has one open file and one buffer; nothing is mapped, nothing is held."""
+"""Bounded reading: one open file and one buffer per thread, no memory mapping."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from typing import Any, Protocol, Self
@@ -15,23 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.errors import FormatError
-from torchgauge.weights.plan import PIECE_BYTES, Piece, Unit
+from torchgauge.weights.plan import PIECE_BYTES, Batch, Piece
 
 Bytes = NDArray[np.uint8]
 
 _SCRATCH = threading.local()
-_INFLATED_FROM = 1 << 20  # compressed bytes that are unpacked at a time
+# Compressed bytes that are inflated at a time.
+_INFLATE_BYTES = 1 << 20
 
 
 class Reader(Protocol):
-    """Where the bytes of tensors come from: files, or the memory of a live model."""
+    """The source of tensor bytes: files, or the memory of a live model."""
 
     def read(self, file: str, offset: int, into: Bytes) -> None:
-        """Fill `into`; a `FormatError` says why that cannot be."""
+        """Fill `into`; raises `FormatError` if that is not possible."""
         ...
 
-    def expect(self, unit: Unit) -> None:
-        """The unit will be read soon."""
+    def prefetch(self, batch: Batch) -> None:
+        """The batch will be read soon."""
         ...
 
     def release(self, file: str, offset: int, nbytes: int) -> None:
@@ -40,130 +41,107 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
-    """What a file was when the scan began."""
+class FileStamp:
+    """Size and modification time of a file at the start of the scan."""
 
     size: int
     mtime_ns: int
 
 
-def stamp_files(files: Iterable[str]) -> dict[str, Stamp]:
-    """A file that is not there has no stamp: reading its tensors then fails, those of others does not."""
+def stamp_files(files: Iterable[str]) -> dict[str, FileStamp]:
+    """Missing files have no stamp: reading their tensors fails later, other tensors are not affected."""
     stamps = {}
     for file in files:
-        try:
-            found = os.stat(file)
-        except OSError:
-            continue
-        stamps[file] = Stamp(found.st_size, found.st_mtime_ns)
+        with suppress(OSError):
+            stat = os.stat(file)
+            stamps[file] = FileStamp(stat.st_size, stat.st_mtime_ns)
     return stamps
 
 
-class Files:
-    """The files of a scan, for any number of threads. `slack_ns`: clocks of other machines' file systems are coarser.
+class FileReader:
+    """Reads files from any number of threads, and checks that they do not change.
 
-    `drops` tells the system to forget what was read: a file larger than memory would push out everything else."""
+    `drop_cache` releases pages after reading: a file larger than memory would evict everything else. `slack_ns` allows
+    for network file systems with coarser timestamps.
+    """
 
-    def __init__(self, stamps: Mapping[str, Stamp], *, drops: bool = False, slack_ns: int = 0) -> None:
-        self.stamps, self.drops, self.slack_ns = dict(stamps), drops, slack_ns
+    def __init__(self, stamps: Mapping[str, FileStamp], *, drop_cache: bool = False, slack_ns: int = 0) -> None:
+        self.stamps, self.drop_cache, self.slack_ns = dict(stamps), drop_cache, slack_ns
         self._local = threading.local()
-        self._opened: set[FileIO] = set()
+        self._open_files: set[FileIO] = set()
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"stamps": self.stamps, "drops": self.drops, "slack_ns": self.slack_ns}
+        return {"stamps": self.stamps, "drop_cache": self.drop_cache, "slack_ns": self.slack_ns}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Files.__init__(self, **state)
+        FileReader.__init__(self, **state)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            for stream in self._opened:
+            for stream in self._open_files:
                 stream.close()
-            self._opened.clear()
+            self._open_files.clear()
         self._local = threading.local()
 
     def read(self, file: str, offset: int, into: Bytes) -> None:
-        stamp = self.stamps.get(file)
-        if stamp is not None and offset + len(into) > stamp.size:
-            raise FormatError(
-                f"its bytes end at {offset + len(into):,}, beyond the end of {file} at {stamp.size:,}: is it cut off?"
-            )
-        with _named_errors(file):
+        stamp, end = self.stamps.get(file), offset + len(into)
+        if stamp is not None and end > stamp.size:
+            raise FormatError(f"its bytes end at {end:,}, beyond the end of {file} at {stamp.size:,}: truncated file?")
+        try:
             stream = self._open(file)
             stream.seek(offset)
-            _fill(stream, into, file)
-            self._check(file, os.fstat(stream.fileno()))
+            done = 0
+            while done < len(into):
+                count = stream.readinto(into[done:].data)
+                if not count:
+                    missing = len(into) - done
+                    raise FormatError(f"{file} ends at {stream.tell():,}, {missing:,} bytes early: truncated file?")
+                done += count
+            stat = os.fstat(stream.fileno())
+        except OSError as error:
+            raise FormatError(f"{file} could not be read: {error.strerror or error}") from error
+        if stamp is None or stat.st_size != stamp.size or abs(stat.st_mtime_ns - stamp.mtime_ns) > self.slack_ns:
+            raise FormatError(f"{file} changed while it was read: scan it again when it is no longer written to")
 
-    def expect(self, unit: Unit) -> None:
-        first = unit.pieces[0]
-        with _silent_errors():
-            advise(self._open(first.file), first.offset, unit.span, "POSIX_FADV_WILLNEED")
+    def prefetch(self, batch: Batch) -> None:
+        with suppress(OSError):
+            advise_kernel(self._open(batch.pieces[0].file), batch.offset, batch.span, "POSIX_FADV_WILLNEED")
 
     def release(self, file: str, offset: int, nbytes: int) -> None:
-        if self.drops:
-            with _silent_errors():
-                advise(self._open(file), offset, nbytes, "POSIX_FADV_DONTNEED")
+        if self.drop_cache:
+            with suppress(OSError):
+                advise_kernel(self._open(file), offset, nbytes, "POSIX_FADV_DONTNEED")
 
     def _open(self, file: str) -> FileIO:
-        """One file for each thread: a folder may have more files than may be open."""
-        known: tuple[str, FileIO] | None = getattr(self._local, "stream", None)
-        if known is not None and known[0] == file:
-            return known[1]
+        """One open file per thread: a folder may have more files than the limit of open ones."""
+        current: tuple[str, FileIO] | None = getattr(self._local, "stream", None)
+        if current is not None and current[0] == file:
+            return current[1]
         stream = FileIO(file, "rb")
         with self._lock:
-            self._opened.add(stream)
-            if known is not None:
-                self._opened.discard(known[1])
-        if known is not None:
-            known[1].close()
+            self._open_files.add(stream)
+            if current is not None:
+                self._open_files.discard(current[1])
+        if current is not None:
+            current[1].close()
         self._local.stream = (file, stream)
-        advise(stream, 0, 0, "POSIX_FADV_SEQUENTIAL")
+        advise_kernel(stream, 0, 0, "POSIX_FADV_SEQUENTIAL")
         return stream
 
-    def _check(self, file: str, found: os.stat_result) -> None:
-        stamp = self.stamps.get(file)
-        if stamp is None or found.st_size != stamp.size or abs(found.st_mtime_ns - stamp.mtime_ns) > self.slack_ns:
-            raise FormatError(f"{file} was changed while it was read: run it again when nothing writes to it")
 
-
-def _fill(stream: FileIO, into: Bytes, file: str) -> None:
-    done = 0
-    while done < len(into):
-        count = stream.readinto(into[done:].data)
-        if not count:
-            raise FormatError(f"{file} ends at {stream.tell():,}, {len(into) - done:,} bytes early: is it cut off?")
-        done += count
-
-
-@contextmanager
-def _named_errors(file: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FormatError(f"{file} could not be read: {error.strerror or error}") from error
-
-
-@contextmanager
-def _silent_errors() -> Iterator[None]:
-    """Advice is no promise: the read itself tells what is wrong."""
-    try:
-        yield
-    except OSError:
-        return
-
-
-def advise(stream: FileIO, offset: int, nbytes: int, name: str) -> None:
-    advice, give = getattr(os, name, None), getattr(os, "posix_fadvise", None)
-    if give is not None and advice is not None:
-        give(stream.fileno(), offset, nbytes, advice)
+def advise_kernel(stream: FileIO, offset: int, nbytes: int, name: str) -> None:
+    """posix_fadvise, on systems that have it."""
+    advice, posix_fadvise = getattr(os, name, None), getattr(os, "posix_fadvise", None)
+    if posix_fadvise is not None and advice is not None:
+        posix_fadvise(stream.fileno(), offset, nbytes, advice)
 
 
 def scratch(nbytes: int) -> Bytes:
-    """The thread's own buffer; its content is good until the thread asks for the next."""
+    """A buffer of the calling thread, valid until the thread asks for the next one."""
     buffer: Bytes | None = getattr(_SCRATCH, "buffer", None)
     if buffer is None or len(buffer) < nbytes:
         buffer = np.empty(max(nbytes, min(4 * nbytes, PIECE_BYTES)), dtype=np.uint8)
@@ -171,10 +149,10 @@ def scratch(nbytes: int) -> Bytes:
     return buffer[:nbytes]
 
 
-def piece_parts(reader: Reader, piece: Piece) -> Iterator[Bytes]:
-    """The values of a piece as bytes, each part good until the next; one part unless it is compressed."""
+def read_piece(reader: Reader, piece: Piece) -> Iterator[Bytes]:
+    """The values of a piece as bytes: one part, or several if it is compressed. Each is valid until the next."""
     if piece.deflated is not None:
-        yield from inflated_parts(reader, piece)
+        yield from _inflated_parts(reader, piece)
         return
     span = scratch(piece.span)
     reader.read(piece.file, piece.offset, span)
@@ -186,17 +164,17 @@ def piece_parts(reader: Reader, piece: Piece) -> Iterator[Bytes]:
         yield np.ascontiguousarray(cells).reshape(-1)
 
 
-def unit_parts(reader: Reader, unit: Unit) -> Iterator[tuple[Piece, Bytes]]:
-    """Small neighbours, read together."""
-    span = scratch(unit.span)
-    reader.read(unit.pieces[0].file, unit.offset, span)
-    for piece in unit.pieces:
-        start = piece.offset - unit.offset
+def read_batch(reader: Reader, batch: Batch) -> Iterator[tuple[Piece, Bytes]]:
+    """The pieces of a batch, read at once."""
+    span = scratch(batch.span)
+    reader.read(batch.pieces[0].file, batch.offset, span)
+    for piece in batch.pieces:
+        start = piece.offset - batch.offset
         yield piece, span[start : start + piece.nbytes]
 
 
-def inflated_parts(reader: Reader, piece: Piece) -> Iterator[Bytes]:
-    """A tensor in a compressed record, in whole elements of at most `PIECE_BYTES`."""
+def _inflated_parts(reader: Reader, piece: Piece) -> Iterator[Bytes]:
+    """A tensor in a compressed record, as whole elements of at most `PIECE_BYTES`."""
     assert piece.deflated is not None
     skip, left = piece.deflated.start, piece.nbytes
     held = bytearray()
@@ -212,21 +190,21 @@ def inflated_parts(reader: Reader, piece: Piece) -> Iterator[Bytes]:
             size = min(PIECE_BYTES, left)
         if not left:
             return
-    raise FormatError(f"its compressed record ends {left - len(held):,} bytes early: is it cut off?")
+    raise FormatError(f"its compressed record ends {left - len(held):,} bytes early: truncated file?")
 
 
 def _inflate(reader: Reader, piece: Piece) -> Iterator[bytes]:
     assert piece.deflated is not None
-    unpacker, packed = zlib.decompressobj(-15), piece.deflated.packed
-    buffer = scratch(min(_INFLATED_FROM, packed))
+    decompressor, packed = zlib.decompressobj(-15), piece.deflated.packed
+    buffer = scratch(min(_INFLATE_BYTES, packed))
     try:
-        for at in range(0, packed, _INFLATED_FROM):
-            count = min(_INFLATED_FROM, packed - at)
+        for at in range(0, packed, _INFLATE_BYTES):
+            count = min(_INFLATE_BYTES, packed - at)
             reader.read(piece.file, piece.deflated.offset + at, buffer[:count])
             rest: bytes | memoryview = buffer[:count].data
             while len(rest):
-                yield unpacker.decompress(rest, PIECE_BYTES)
-                rest = unpacker.unconsumed_tail
+                yield decompressor.decompress(rest, PIECE_BYTES)
+                rest = decompressor.unconsumed_tail
     except zlib.error as error:
-        raise FormatError(f"its compressed record is damaged: {error}") from error
-    yield unpacker.flush()
+        raise FormatError(f"its compressed record is corrupt: {error}") from error
+    yield decompressor.flush()

@@ -1,13 +1,13 @@
-"""Every tensor of a checkpoint, read once: plan, tally, derive; the same result whoever does the work.
+"""Scan every tensor of a checkpoint: plan the reads, tally the values, derive the figures.
 
-Two stages share a pool: pieces are tallied and merged in their order, then each tensor's figures are derived. Both give
-results in the order of the files, so what is under way and in memory is bounded, and sums do not depend on chance.
+Two stages share a pool of workers: pieces are tallied and merged in order, then the figures of each tensor are derived.
+Both deliver results in file order, so the work in flight and in memory is bounded and sums do not depend on timing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,30 +16,40 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry, Index
+from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import WeightStatistics
-from torchgauge.weights import tally
 from torchgauge.weights.aggregate import Aggregate
 from torchgauge.weights.journal import Journal, journal_path
-from torchgauge.weights.outliers import outliers
-from torchgauge.weights.plan import Piece, TensorPlan, Unit, make_plan, make_units, same_views
-from torchgauge.weights.reader import Files, Reader, stamp_files
-from torchgauge.weights.recommend import recommendations
-from torchgauge.weights.tally import Tally
-from torchgauge.weights.tensors import Duplicates, Finished, Outcome, Task, finish, tally_unit
-from torchgauge.weights.threads import Pending, Pool, Threads, in_order, one_blas_thread
+from torchgauge.weights.outliers import find_outliers
+from torchgauge.weights.plan import Batch, Piece, TensorPlan, make_batches, plan_checkpoint, same_views
+from torchgauge.weights.reader import FileReader, Reader, stamp_files
+from torchgauge.weights.tally import empty_tally, merge_tallies
+from torchgauge.weights.tensors import (
+    Duplicates,
+    PieceTally,
+    Row,
+    TensorResult,
+    TensorTask,
+    derive_figures,
+    tally_batch,
+)
+from torchgauge.weights.threads import Pending, Pool, Threads, in_order, single_blas_thread
 
-Tell = Callable[[int, int, str], None]
+# Bytes read, bytes in all, and the current tensor.
+Progress = Callable[[int, int, str], None]
+OnRow = Callable[[str, Row], None]
+# From the facts and figures of a tensor to sentences about what to do with it.
+Recommend = Callable[[Mapping[str, Any]], list[str]]
 Value = TypeVar("Value")
 
-# Pieces of a large tensor between two notes of how far it is: 1 GiB.
-_NOTED_PIECES = 64
+# A large tensor is written to the journal every 64 pieces, that is 1 GiB.
+_PIECES_PER_JOURNAL_ENTRY = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """`dask` is an address or `local:N`; `heads` those of attention, where the architecture tells. `journal` keeps
-    what is done on disk, `resume` goes on from there."""
+    """`dask` is the address of a scheduler or `local:N`; `heads` the number of attention heads, if known. `journal`
+    writes finished work to disk, `resume` continues from there."""
 
     deep: bool = False
     spectrum: bool = False
@@ -50,38 +60,70 @@ class ScanRequest:
     journal: bool = False
 
 
+@dataclass(slots=True)
+class ScanResult:
+    """`rows` by name in index order, without unreadable tensors; `failures` are pairs of name and reason."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+    nbytes: int = 0
+    threads: int | None = None
+    resumed: int = 0
+
+
+def weight_statistics(
+    index: Index,
+    request: ScanRequest,
+    *,
+    progress: Progress | None = None,
+    on_row: OnRow | None = None,
+    reader: Reader | None = None,
+    recommend: Recommend | None = None,
+) -> WeightStatistics:
+    """Like `scan`, as the record that an analysis holds."""
+    result = scan(index, request, progress=progress, on_row=on_row, reader=reader, recommend=recommend)
+    circumstances = {
+        "bytes": result.nbytes,
+        "seconds": result.seconds,
+        "deep": request.deep,
+        "spectrum": request.spectrum,
+        "threads": result.threads,
+        "dask": request.dask,
+        "resumed_tensors": result.resumed,
+    }
+    return WeightStatistics(result.rows, result.summary, tuple(result.failures), circumstances)
+
+
 def scan(
     index: Index,
     request: ScanRequest,
     *,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
     on_row: OnRow | None = None,
     reader: Reader | None = None,
+    recommend: Recommend | None = None,
 ) -> ScanResult:
-    """The rows of all tensors and their sums. `reader` gives the bytes where they are not in files; `on_row` gets each
-    row as it comes, in the order of the files; `tell` the bytes read, those in all and the current tensor."""
-    began = time.perf_counter()
-    plans = make_plan(index)
+    """Scan all tensors. `reader` provides the bytes if they are not in files, `on_row` receives each row in file order
+    as soon as it is complete, `recommend` fills its `recommendations`."""
+    start = time.perf_counter()
+    plans = plan_checkpoint(index)
     with ExitStack() as stack:
         stamps = stamp_files(index.files)
-        keeps = request.journal and reader is None
         options = (request.deep, request.spectrum, request.heads)
-        journal = stack.enter_context(
-            Journal(journal_path(index.path, stamps, options) if keeps else None, resume=request.resume)
-        )
-        source = reader or stack.enter_context(Files(stamps, drops=is_large(plans)))
+        path = journal_path(index.path, stamps, options) if request.journal and reader is None else None
+        journal = stack.enter_context(Journal(path, resume=request.resume))
+        source = reader or stack.enter_context(FileReader(stamps, drop_cache=_exceeds_memory(plans)))
         pool = stack.enter_context(_make_pool(request, source))
         if request.deep:
-            stack.enter_context(one_blas_thread())
-        found = _Scan(index, request, plans, pool, source, journal, tell or _silent).run(on_row)
+            stack.enter_context(single_blas_thread())
+        work = _Scan(index, request, plans, pool, source, journal, progress or (lambda done, total, part: None))
+        result = work.run(on_row, recommend)
         journal.discard()
-    found.seconds = time.perf_counter() - began
-    found.threads = getattr(pool, "count", None)
-    return found
-
-
-def _silent(done: int, total: int, part: str) -> None:
-    pass
+    result.seconds = time.perf_counter() - start
+    result.threads = getattr(pool, "count", None)
+    return result
 
 
 def _make_pool(request: ScanRequest, reader: Reader) -> AbstractContextManager[Pool]:
@@ -92,16 +134,16 @@ def _make_pool(request: ScanRequest, reader: Reader) -> AbstractContextManager[P
     return Cluster(request.dask, reader, request.threads)
 
 
-def is_large(plans: list[TensorPlan]) -> bool:
-    """More than half of the memory that is free: keeping it would push out what others need."""
+def _exceeds_memory(plans: list[TensorPlan]) -> bool:
+    """More than half of the free memory: the page cache would evict what other processes need."""
     import psutil
 
     return bool(sum(plan.nbytes for plan in plans) > psutil.virtual_memory().available // 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[Value]):
-    """What needs no work."""
+class _Ready(Generic[Value]):
+    """A result that needs no work."""
 
     value: Value
 
@@ -113,156 +155,130 @@ class Done(Generic[Value]):
 
 
 class _Scan:
-    """`index` in, `ScanResult` out, with everything on the way."""
-
     def __init__(
         self, index: Index, request: ScanRequest, plans: list[TensorPlan], pool: Pool, reader: Reader,
-        journal: Journal, tell: Tell,
+        journal: Journal, progress: Progress,
     ) -> None:  # fmt: skip
         self._index, self._request, self._plans = index, request, plans
-        self._pool, self._reader, self._journal, self._tell = pool, reader, journal, tell
-        self._modules = _by_module(index.entries)
+        self._pool, self._reader, self._journal, self._progress = pool, reader, journal, progress
         self._done_bytes, self._total_bytes = 0, sum(plan.nbytes for plan in plans)
+        # The scales of a packed tensor are in its module or up to two levels below.
+        self._neighbours: dict[str, dict[str, Entry]] = {}
+        for entry in index.entries:
+            module = entry.name
+            for _ in range(3 if entry.logical_elements is not None else 0):
+                module = module.rpartition(".")[0]
+                self._neighbours.setdefault(module, {})[entry.name] = entry
 
-    def run(self, on_row: OnRow | None) -> ScanResult:
-        self._tell(0, self._total_bytes, "")
-        collector = Collector(self._index, Duplicates(self._reader, {plan.name: plan for plan in self._plans}))
-        for found in in_order(self._submit, self._tallied(), self._pool.ahead):
-            self._journal.note_finished(found)
-            row = collector.take(found)
+    def run(self, on_row: OnRow | None, recommend: Recommend | None) -> ScanResult:
+        self._progress(0, self._total_bytes, "")
+        duplicates = Duplicates(self._reader, {plan.name: plan for plan in self._plans})
+        collector = _Collector(self._index, duplicates, recommend)
+        for tensor in in_order(self._submit, self._tallied(), self._pool.max_pending):
+            self._journal.write_result(tensor)
+            row = collector.add(tensor)
             if on_row is not None and row is not None:
-                on_row(found.name, row)
-        result = collector.result(on_row)
+                on_row(tensor.name, row)
+        result = collector.finish(on_row)
         result.nbytes, result.resumed = self._done_bytes, self._journal.size
         return result
 
-    def _submit(self, item: Task | Finished) -> Pending[Finished]:
-        return Done(item) if isinstance(item, Finished) else self._pool.submit(finish, item)
+    def _submit(self, item: TensorTask | TensorResult) -> Pending[TensorResult]:
+        return _Ready(item) if isinstance(item, TensorResult) else self._pool.submit(derive_figures, item)
 
-    def _tallied(self) -> Iterator[Task | Finished]:
-        """What is known of each tensor once its pieces are merged, in the order of the files."""
-        units = make_units(piece for plan in self._plans for piece in self._unread(plan))
-        outcomes = chain.from_iterable(in_order(self._submit_unit, units, self._pool.ahead))
+    def _submit_batch(self, batch: Batch) -> Pending[list[PieceTally]]:
+        self._reader.prefetch(batch)
+        return self._pool.submit(tally_batch, batch)
+
+    def _tallied(self) -> Iterator[TensorTask | TensorResult]:
+        """Each tensor once its pieces are merged, in file order."""
+        batches = make_batches(piece for plan in self._plans for piece in self._unread_pieces(plan))
+        tallies = chain.from_iterable(in_order(self._submit_batch, batches, self._pool.max_pending))
         for plan in self._plans:
             if plan.skipped is not None:
-                yield Finished(plan.name, {"skipped": plan.skipped})
-            elif (known := self._journal.finished(plan.name)) is not None:
+                yield TensorResult(plan.name, {"skipped": plan.skipped})
+            elif (known := self._journal.result(plan.name)) is not None:
                 self._advance(plan.nbytes, plan.name)
                 yield known
             else:
-                yield self._merged(plan, outcomes)
+                yield self._merge_pieces(plan, tallies)
 
-    def _submit_unit(self, unit: Unit) -> Pending[list[Outcome]]:
-        self._reader.expect(unit)
-        return self._pool.submit(tally_unit, unit)
-
-    def _unread(self, plan: TensorPlan) -> tuple[Piece, ...]:
-        if plan.skipped is not None or self._journal.has_finished(plan.name):
+    def _unread_pieces(self, plan: TensorPlan) -> tuple[Piece, ...]:
+        if plan.skipped is not None or self._journal.has_result(plan.name):
             return ()
-        begun = self._journal.begun(plan.name)
-        return plan.pieces if begun is None else plan.pieces[begun[0] :]
+        partial = self._journal.partial_tally(plan.name)
+        return plan.pieces if partial is None else plan.pieces[partial[0] :]
 
-    def _merged(self, plan: TensorPlan, outcomes: Iterator[Outcome]) -> Task | Finished:
-        count, whole = self._journal.begun(plan.name) or (0, tally.empty(plan.entry.spec.dtype))
+    def _merge_pieces(self, plan: TensorPlan, tallies: Iterator[PieceTally]) -> TensorTask | TensorResult:
+        count, total = self._journal.partial_tally(plan.name) or (0, empty_tally(plan.entry.spec.dtype))
         self._advance(sum(piece.span for piece in plan.pieces[:count]), plan.name)
         failure: str | None = None
         values: list[NDArray[np.float64]] = []
         for number in range(count, len(plan.pieces)):
-            outcome = next(outcomes)
-            self._advance(outcome.piece.span, plan.name)
-            values += [] if outcome.values is None else [outcome.values]
-            if outcome.tally is None:
-                failure = failure or outcome.failure
+            piece = next(tallies)
+            self._advance(piece.piece.span, plan.name)
+            values += [] if piece.values is None else [piece.values]
+            if piece.tally is None:
+                failure = failure or piece.failure
             elif failure is None:
-                whole = tally.merge(whole, outcome.tally)
-                if (number + 1) % _NOTED_PIECES == 0 and not values:
-                    self._journal.note_begun(plan.name, number + 1, whole)
+                total = merge_tallies(total, piece.tally)
+                if (number + 1) % _PIECES_PER_JOURNAL_ENTRY == 0 and not values:
+                    self._journal.write_partial(plan.name, number + 1, total)
         if failure is not None:
-            return Finished(plan.name, {}, failure=failure)
-        return self._task(plan, whole, np.concatenate(values) if values else None)
-
-    def _task(self, plan: TensorPlan, whole: Tally, values: NDArray[np.float64] | None) -> Task:
+            return TensorResult(plan.name, {}, failure=failure)
         entry, request = plan.entry, self._request
-        neighbours = self._modules[entry.name.rpartition(".")[0]] if entry.logical_elements else {}
-        return Task(plan, whole, values, request.deep, request.spectrum, request.heads, neighbours)
+        neighbours = self._neighbours[entry.name.rpartition(".")[0]] if entry.logical_elements else {}
+        exact_values = np.concatenate(values) if values else None
+        return TensorTask(plan, total, exact_values, request.deep, request.spectrum, request.heads, neighbours)
 
     def _advance(self, nbytes: int, name: str) -> None:
         if nbytes:
             self._done_bytes += nbytes
-            self._tell(self._done_bytes, self._total_bytes, name)
+            self._progress(self._done_bytes, self._total_bytes, name)
 
 
-def _by_module(entries: tuple[Entry, ...]) -> dict[str, dict[str, Entry]]:
-    """The tensors of each module and of the two levels below it: where the scales of a packed one are."""
-    modules: dict[str, dict[str, Entry]] = {}
-    for entry in entries:
-        if entry.logical_elements is None:
-            continue
-        module = entry.name
-        for _ in range(3):
-            module = module.rpartition(".")[0]
-            modules.setdefault(module, {})[entry.name] = entry
-    return modules
+class _Collector:
+    """Adds tensors in file order, and derives what depends on all of them: totals, duplicates, outliers."""
 
-
-OnRow = Callable[[str, dict[str, Any]], None]
-
-
-@dataclass(slots=True)
-class ScanResult:
-    """`rows` by name in the order of the index, without what could not be read; `failures` are (name, reason)."""
-
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    seconds: float = 0.0
-    nbytes: int = 0
-    threads: int | None = None
-    resumed: int = 0
-
-
-class Collector:
-    """Takes the tensors in the order of the files."""
-
-    def __init__(self, index: Index, duplicates: Duplicates) -> None:
+    def __init__(self, index: Index, duplicates: Duplicates, recommend: Recommend | None) -> None:
         self._entries = {entry.name: entry for entry in index.entries}
-        self._copies = same_views(index)
-        self._duplicates = duplicates
+        self._same_views = same_views(index)
+        self._duplicates, self._recommend = duplicates, recommend
         self._aggregate = Aggregate(index.entries)
         self._result = ScanResult()
 
-    def take(self, found: Finished) -> dict[str, Any] | None:
-        entry = self._entries[found.name]
-        if found.failure is not None:
-            self._result.failures.append((found.name, found.failure))
+    def add(self, tensor: TensorResult) -> Row | None:
+        """The completed row; None if the tensor could not be read."""
+        entry, row = self._entries[tensor.name], tensor.row
         if entry.shared_with is None:
-            if found.tally is None:
-                self._aggregate.leave_out(found.name)
+            if tensor.tally is None:
+                self._aggregate.leave_out(tensor.name)
             else:
-                self._aggregate.add(found.name, found.tally)
-        if found.failure is not None:
+                self._aggregate.add(tensor.name, tensor.tally)
+        if tensor.failure is not None:
+            self._result.failures.append((tensor.name, tensor.failure))
             return None
-        if found.tally is not None:
-            found.row["duplicate_of"] = entry.shared_with or self._duplicates.first_like(found)
-            found.row["recommendations"] = recommendations(facts(entry) | found.row)
-        self._result.rows[found.name] = found.row
-        return found.row
+        if tensor.tally is not None:
+            row["duplicate_of"] = entry.shared_with or self._duplicates.first_equal(tensor)
+            row["recommendations"] = [] if self._recommend is None else self._recommend(_entry_facts(entry) | row)
+        self._result.rows[tensor.name] = row
+        return row
 
-    def result(self, on_row: OnRow | None) -> ScanResult:
+    def finish(self, on_row: OnRow | None) -> ScanResult:
         rows = self._result.rows
-        for name, owner in self._copies.items():
+        for name, owner in self._same_views.items():
             if owner in rows:
                 rows[name] = rows[owner] | {"duplicate_of": owner}
                 if on_row is not None:
                     on_row(name, rows[name])
         self._result.rows = {name: rows[name] for name in self._entries if name in rows}
-        apart = outliers({name: facts(self._entries[name]) | row for name, row in self._result.rows.items()})
-        self._result.summary = self._aggregate.summary() | {"outliers": apart}
+        described = {name: _entry_facts(self._entries[name]) | row for name, row in self._result.rows.items()}
+        self._result.summary = self._aggregate.summary() | {"outliers": find_outliers(described)}
         return self._result
 
 
-def facts(entry: Entry) -> dict[str, Any]:
-    """What is known of a tensor without its values, by the keys of the JSON document."""
+def _entry_facts(entry: Entry) -> Row:
+    """What is known about a tensor without reading its values, by the keys of the JSON document."""
     spec = entry.spec
     return {
         "name": entry.name,
@@ -274,28 +290,4 @@ def facts(entry: Entry) -> dict[str, Any]:
         "role": entry.role.value,
         "shared_with": entry.shared_with,
         "logical_elements": entry.logical_elements,
-    }
-
-
-def weight_statistics(
-    index: Index,
-    request: ScanRequest,
-    *,
-    tell: Tell | None = None,
-    on_row: OnRow | None = None,
-    reader: Reader | None = None,
-) -> WeightStatistics:
-    found = scan(index, request, tell=tell, on_row=on_row, reader=reader)
-    return WeightStatistics(found.rows, found.summary, tuple(found.failures), _circumstances(found, request))
-
-
-def _circumstances(found: ScanResult, request: ScanRequest) -> dict[str, Any]:
-    return {
-        "bytes": found.nbytes,
-        "seconds": found.seconds,
-        "deep": request.deep,
-        "spectrum": request.spectrum,
-        "threads": found.threads,
-        "dask": request.dask,
-        "resumed_tensors": found.resumed,
     }

@@ -1,4 +1,4 @@
-"""A tally to the figures of the contract, as plain JSON values."""
+"""From a tally to the statistics of the JSON document."""
 
 from __future__ import annotations
 
@@ -10,72 +10,70 @@ from numpy.typing import NDArray
 
 from torchgauge.weights.distribution import Bins, bins_of, bins_of_values
 from torchgauge.weights.symbols import FLOAT32, SYMBOLS, code_bounds, stored_symbols
-from torchgauge.weights.tally import Tally
+from torchgauge.weights.tally import Tally, sum_by_code
 
 QUANTILES = ("0.001", "0.01", "0.05", "0.25", "0.5", "0.75", "0.95", "0.99", "0.999")
 HISTOGRAM_BINS = 64
-NEAR_ZERO = 0.01
-# Tensors of at most so many values are worth sorting: `figures` is given their values. The size alone decides, so that
-# the same tensor has the same figures however it was read.
-EXACT_ELEMENTS = 16384
+# Values closer to zero than this many standard deviations count as `near_zero`.
+NEAR_ZERO_STD = 0.01
+# Tensors of at most this many values are sorted, which makes quantiles exact. Only the size decides, so the same tensor
+# has the same figures however it was read.
+EXACT_QUANTILES_MAX_ELEMENTS = 16384
+# Constants, masks and positions fit any type; saying so helps nobody.
+_NARROWER_DTYPE_MIN_SYMBOLS = 16
+# Rounding error of a float64 sum; the last mantissa bit of float32 weighs 100,000 times as much.
+_SUM_ROUNDING = 1e-12
+
+# The figures about how values are stored, which values after dequantization do not have.
+STORAGE_FIGURES = ("entropy_bits", "entropy_symbol_bits", "compressibility")
+_VALUE_FIGURES = ("mean", "std", "min", "max", "abs_max", "skewness", "kurtosis", "l1", "l2")
 
 Figures = dict[str, Any]
 
 
-def figures(tally: Tally, *, exact_values: NDArray[np.float64] | None = None) -> Figures:
-    """Every figure that does not depend on the order of the values; null where there are no values to take it of.
+def value_statistics(tally: Tally, *, exact_values: NDArray[np.float64] | None = None) -> Figures:
+    """All statistics that do not depend on the order of the values; null where there are no values.
 
-    Counts and shares are of all values, the rest is of the finite ones. `quantile_resolution` is the relative width of
-    the ranges that quantiles, near_zero and the histogram are interpolated in: 0 where they are exact, as they are with
-    the values given. `near_zero` counts exact zeros also where the standard deviation is 0."""
+    Counts and shares are over all values, everything else over the finite ones. `quantile_resolution` is the relative
+    width of the ranges in which quantiles, near_zero and the histogram are interpolated; 0 means exact, as with
+    `exact_values`. With a standard deviation of 0, `near_zero` counts the exact zeros.
+    """
     bins = bins_of(tally) if exact_values is None else bins_of_values(exact_values)
-    std = _std(tally)
+    n, is_constant = tally.finite, tally.minimum == tally.maximum
+    std = 0.0 if not n or is_constant else ldexp(sqrt(tally.m2 / n), tally.exponent)
+    moments: Figures = dict.fromkeys(_VALUE_FIGURES)
+    if n:
+        has_spread = not is_constant and tally.m2 > 0
+        moments = {
+            "mean": tally.minimum if is_constant else ldexp(tally.mean, tally.exponent),
+            "std": std,
+            "min": tally.minimum,
+            "max": tally.maximum,
+            "abs_max": max(abs(tally.minimum), abs(tally.maximum)),
+            "skewness": sqrt(n) * tally.m3 / tally.m2**1.5 if has_spread else None,
+            "kurtosis": n * tally.m4 / tally.m2**2 - 3.0 if has_spread else None,
+            "l1": _ldexp_or_none(tally.l1, tally.exponent),
+            "l2": _ldexp_or_none(sqrt(tally.m2 + n * tally.mean**2), tally.exponent),
+        }
+    quantiles = bins.quantiles([float(share) for share in QUANTILES]) if bins.total else None
+    is_exact = np.array_equal(bins.lower, bins.upper)
     return {
         "nan": tally.nan,
         "inf": tally.inf,
         "subnormal": tally.subnormal,
-        "finite": tally.finite,
+        "finite": n,
         "zeros": tally.zeros,
-        "sparsity": _share(tally.zeros, tally.count),
-        "near_zero": _share(_near_zero(tally, bins, std), tally.count),
-        **_moments(tally, std),
-        "quantiles": _quantiles(bins),
-        "quantile_resolution": _resolution(tally, bins),
+        "sparsity": tally.zeros / tally.count if tally.count else None,
+        "near_zero": _near_zero(tally, bins, std) / tally.count if tally.count else None,
+        **moments,
+        "quantiles": None if quantiles is None else dict(zip(QUANTILES, quantiles, strict=True)),
+        "quantile_resolution": 0.0 if is_exact else SYMBOLS[tally.symbol].resolution,
         "histogram": _histogram(tally, bins),
         **_entropy(tally),
     }
 
 
-def _share(part: float, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
-def _std(tally: Tally) -> float:
-    if not tally.finite or tally.minimum == tally.maximum:
-        return 0.0
-    return ldexp(sqrt(tally.m2 / tally.finite), tally.exponent)
-
-
-def _moments(tally: Tally, std: float) -> Figures:
-    if not tally.finite:
-        return dict.fromkeys(
-            ("mean", "std", "min", "max", "abs_max", "skewness", "kurtosis", "l1", "l2"),
-        )
-    n, spread = tally.finite, tally.minimum != tally.maximum and tally.m2 > 0
-    return {
-        "mean": ldexp(tally.mean, tally.exponent) if tally.minimum != tally.maximum else tally.minimum,
-        "std": std,
-        "min": tally.minimum,
-        "max": tally.maximum,
-        "abs_max": max(abs(tally.minimum), abs(tally.maximum)),
-        "skewness": sqrt(n) * tally.m3 / tally.m2**1.5 if spread else None,
-        "kurtosis": n * tally.m4 / tally.m2**2 - 3.0 if spread else None,
-        "l1": _unscaled(tally.l1, tally.exponent),
-        "l2": _unscaled(sqrt(tally.m2 + n * tally.mean**2), tally.exponent),
-    }
-
-
-def _unscaled(value: float, exponent: int) -> float | None:
+def _ldexp_or_none(value: float, exponent: int) -> float | None:
     """None for a norm beyond float64."""
     try:
         return ldexp(value, exponent)
@@ -84,33 +82,23 @@ def _unscaled(value: float, exponent: int) -> float | None:
 
 
 def _near_zero(tally: Tally, bins: Bins, std: float) -> float:
-    bound = NEAR_ZERO * std
+    bound = NEAR_ZERO_STD * std
     if not bound:
         return tally.zeros
-    # Values of −bound itself are not near: the next number up is the first that is.
-    up_to, from_ = bins.below(np.array([bound, np.nextafter(-bound, 0.0)])).tolist()
+    # −bound itself is not near zero; the next larger number is.
+    up_to, from_ = bins.count_below(np.array([bound, np.nextafter(-bound, 0.0)])).tolist()
     return max(up_to - from_, tally.zeros)
 
 
-def _quantiles(bins: Bins) -> dict[str, float] | None:
-    if not bins.total:
-        return None
-    return dict(zip(QUANTILES, bins.quantiles([float(text) for text in QUANTILES]), strict=True))
-
-
-def _resolution(tally: Tally, bins: Bins) -> float:
-    return 0.0 if np.array_equal(bins.lower, bins.upper) else SYMBOLS[tally.symbol].resolution
-
-
 def _histogram(tally: Tally, bins: Bins) -> dict[str, list[Any]] | None:
-    """Equal widths from the minimum to the maximum; one bin where all values are equal."""
+    """Bins of equal width from the minimum to the maximum; a single bin if all values are equal."""
     if not bins.total:
         return None
     if tally.minimum == tally.maximum:
         return {"edges": [tally.minimum, tally.maximum], "counts": [bins.total]}
-    # Halved and doubled, for ranges as wide as float64.
+    # Halved and doubled, because the range may span all of float64.
     edges = 2 * np.linspace(tally.minimum / 2, tally.maximum / 2, HISTOGRAM_BINS + 1)
-    below = np.rint(bins.below(edges[1:-1]))
+    below = np.rint(bins.count_below(edges[1:-1]))
     counts = np.diff(below, prepend=0, append=bins.total)
     return {"edges": edges.tolist(), "counts": counts.astype(np.int64).tolist()}
 
@@ -120,33 +108,21 @@ def _entropy(tally: Tally) -> Figures:
     if not tally.count:
         return {"entropy_bits": None, "entropy_symbol_bits": symbol.bits, "compressibility": None}
     symbols = stored_symbols(symbol, tally.codes)
-    counts = tally.counts if symbols is tally.codes else _regrouped(symbols, tally.counts)
+    counts = tally.counts if symbols is tally.codes else sum_by_code(symbols, tally.counts)[1]
     shares = counts / tally.count
-    # + 0.0: of a single symbol it is 0, not −0.
+    # + 0.0 turns the −0 of a single symbol into 0.
     entropy = float(-(shares * np.log2(shares)).sum()) + 0.0
     return {"entropy_bits": entropy, "entropy_symbol_bits": symbol.bits, "compressibility": 1 - entropy / symbol.bits}
 
 
-def _regrouped(symbols: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    order = np.argsort(symbols, kind="stable")
-    ordered = symbols[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    return np.add.reduceat(counts[order], starts)
+def narrower_dtype(tally: Tally, dtype: str) -> str | None:
+    """`bfloat16` if it holds every value of a float32 tensor without loss.
 
-
-# Constants, masks and positions fit everything, and nobody gains by it.
-_LEAST_SYMBOLS = 16
-# The rounding of a sum in float64; the last bit of every float32 is a hundred thousand times as much.
-_ROUNDING = 1e-12
-
-
-def fitting(tally: Tally, dtype: str) -> dict[str, Any]:
-    """`fits`: bfloat16, where every float32 value is one; else nothing.
-
-    A code is the upper half of the bits. Cut to it a number is never larger, so the sums of magnitudes before and after
-    agree only where there was nothing to cut."""
-    if dtype != FLOAT32.name or tally.finite != tally.count or len(tally.codes) < _LEAST_SYMBOLS:
-        return {}
+    A float32 code is the upper half of the bits. Truncating to it never makes a magnitude larger, so the sums of
+    magnitudes before and after agree only if nothing was truncated.
+    """
+    if dtype != FLOAT32.name or tally.finite != tally.count or len(tally.codes) < _NARROWER_DTYPE_MIN_SYMBOLS:
+        return None
     lower, upper = code_bounds(FLOAT32, tally.codes)
-    cut = np.ldexp(np.minimum(np.abs(lower), np.abs(upper)), -tally.exponent)
-    return {"fits": "bfloat16"} if isclose(float(cut @ tally.counts), tally.l1, rel_tol=_ROUNDING) else {}
+    truncated = np.ldexp(np.minimum(np.abs(lower), np.abs(upper)), -tally.exponent)
+    return "bfloat16" if isclose(float(truncated @ tally.counts), tally.l1, rel_tol=_SUM_ROUNDING) else None

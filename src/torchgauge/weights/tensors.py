@@ -1,4 +1,4 @@
-"""From a tensor's bytes to its row: the work that threads and cluster workers do."""
+"""One tensor, from bytes to its row: the work done by threads and cluster workers."""
 
 from __future__ import annotations
 
@@ -12,28 +12,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry, Role
+from torchgauge.checkpoint import Entry, Role
 from torchgauge.errors import FormatError
-from torchgauge.weights import memory_layout, pruning, quantization, statistics, tally
 from torchgauge.weights.decoding import decode
 from torchgauge.weights.kernels import tally_bytes
-from torchgauge.weights.matrix import examine
-from torchgauge.weights.packings import dequantize
-from torchgauge.weights.plan import Piece, TensorPlan, Unit
-from torchgauge.weights.reader import Bytes, Reader, piece_parts, unit_parts
-from torchgauge.weights.rows import FileRows, UnexaminableError
-from torchgauge.weights.statistics import fitting
-from torchgauge.weights.tally import Tally
+from torchgauge.weights.matrix import matrix_figures
+from torchgauge.weights.memory_layout import alignment, zstd_ratios
+from torchgauge.weights.packings import dequantized_figures, unpack
+from torchgauge.weights.plan import Batch, Piece, TensorPlan
+from torchgauge.weights.pruning import structured_pruning, unstructured_pruning
+from torchgauge.weights.quantization import row_quantization, tensor_quantization
+from torchgauge.weights.reader import Bytes, Reader, read_batch, read_piece
+from torchgauge.weights.rows import FileRows, RowsUnavailableError
+from torchgauge.weights.statistics import narrower_dtype, value_statistics
+from torchgauge.weights.tally import Tally, empty_tally, merge_tallies
 
-# What a compressor is tried on: evenly spread, so that a file's order does not decide.
-_SAMPLES, _SAMPLE_BYTES = 8, 64 << 10
-# Of so few values, ranges say too little of what rounding does to them; of more, its errors average out.
-_FEW = 1024
+# The figures of a tensor, by the keys of the JSON document.
+Row = dict[str, Any]
+
+# zstd is tried on samples spread evenly over the tensor.
+_ZSTD_SAMPLES, _ZSTD_SAMPLE_BYTES = 8, 64 << 10
+# With so few values, their ranges do not show what rounding does to them; with more, errors average out.
+_EXACT_QUANTIZATION_MAX_ELEMENTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a piece: its tally, or why it has none; and its values where the tensor is small."""
+class PieceTally:
+    """The tally of a piece, or the reason why there is none; also its values, if the tensor is small."""
 
     piece: Piece
     tally: Tally | None
@@ -42,8 +47,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A tensor whose bytes have been tallied. `neighbours` are tensors of its module, which may hold its scales."""
+class TensorTask:
+    """A tensor whose pieces have been merged. `neighbours` are tensors of its module, which may hold its scales."""
 
     plan: TensorPlan
     tally: Tally
@@ -55,173 +60,163 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A tensor's figures; `tally` is that of its values, unpacked where they are dequantize. Two tensors whose
-    `fingerprint` differs have different content; None where equal content says nothing."""
+class TensorResult:
+    """The figures of a tensor. `tally` is over its values, dequantized if packed. Tensors with different `fingerprint`
+    have different content; None for constant tensors."""
 
     name: str
-    row: dict[str, Any]
+    row: Row
     tally: Tally | None = None
     fingerprint: str | None = None
     failure: str | None = None
 
 
-def tally_unit(reader: Reader, unit: Unit) -> list[Outcome]:
-    if len(unit.pieces) == 1:
-        return [_tally_piece(reader, unit.pieces[0])]
-    try:
-        found = [_outcome(piece, [part]) for piece, part in unit_parts(reader, unit)]
-        reader.release(unit.pieces[0].file, unit.offset, unit.span)
-    except FormatError:
-        # One of them is to blame: alone, the others can be read.
-        return [_tally_piece(reader, piece) for piece in unit.pieces]
-    return found
+def tally_batch(reader: Reader, batch: Batch) -> list[PieceTally]:
+    if len(batch.pieces) > 1:
+        try:
+            tallies = [_tally(piece, [part]) for piece, part in read_batch(reader, batch)]
+            reader.release(batch.pieces[0].file, batch.offset, batch.span)
+            return tallies
+        except FormatError:
+            pass  # one of them cannot be read: read each on its own
+    return [_tally_piece(reader, piece) for piece in batch.pieces]
 
 
-def _tally_piece(reader: Reader, piece: Piece) -> Outcome:
+def _tally_piece(reader: Reader, piece: Piece) -> PieceTally:
     try:
-        found = _outcome(piece, piece_parts(reader, piece))
+        result = _tally(piece, read_piece(reader, piece))
     except FormatError as error:
-        return Outcome(piece, None, str(error))
+        return PieceTally(piece, None, str(error))
     reader.release(piece.file, piece.offset, piece.span)
-    return found
+    return result
 
 
-def _outcome(piece: Piece, parts: Iterable[Bytes]) -> Outcome:
-    whole, values = tally.empty(piece.dtype), []
+def _tally(piece: Piece, parts: Iterable[Bytes]) -> PieceTally:
+    total, values = empty_tally(piece.dtype), []
     for part in parts:
-        whole = tally.merge(whole, tally_bytes(part, piece.dtype, big_endian=piece.big_endian))
+        total = merge_tallies(total, tally_bytes(part, piece.dtype, big_endian=piece.big_endian))
         if piece.keeps_values:
             values.append(decode(part, piece.dtype, big_endian=piece.big_endian))
-    return Outcome(piece, whole, values=np.concatenate(values) if values else None)
+    return PieceTally(piece, total, values=np.concatenate(values) if values else None)
 
 
-def finish(reader: Reader, task: Task) -> Finished:
+def derive_figures(reader: Reader, task: TensorTask) -> TensorResult:
     """All figures of one tensor; the deep ones read its values again."""
     entry = task.plan.entry
     try:
         row, values = _figures(reader, task)
     except (FormatError, MemoryError, np.linalg.LinAlgError) as error:
-        return Finished(entry.name, {}, failure=str(error) or type(error).__name__)
-    return Finished(entry.name, row, values, fingerprint(entry, task.tally))
+        return TensorResult(entry.name, {}, failure=str(error) or type(error).__name__)
+    return TensorResult(entry.name, row, values, _fingerprint(entry, task.tally))
 
 
-def _figures(reader: Reader, task: Task) -> tuple[dict[str, Any], Tally]:
+def _figures(reader: Reader, task: TensorTask) -> tuple[Row, Tally]:
     entry = task.plan.entry
-    few = task.values if entry.elements <= _FEW else None
-    row: dict[str, Any] = {
-        **statistics.figures(task.tally, exact_values=task.values),
-        **fitting(task.tally, entry.spec.dtype),
-        "alignment": memory_layout.alignment(entry),
+    exact = task.values if entry.elements <= _EXACT_QUANTIZATION_MAX_ELEMENTS else None
+    fits = narrower_dtype(task.tally, entry.spec.dtype)
+    row: Row = {
+        **value_statistics(task.tally, exact_values=task.values),
+        **({"fits": fits} if fits else {}),
+        "alignment": alignment(entry),
         "spectral_norm": None,
         "stable_rank": None,
-        "pruning": pruning.unstructured(task.tally, exact_values=few),
-        "quantization": quantization.per_tensor(task.tally, exact_values=few),
+        "pruning": unstructured_pruning(task.tally, exact_values=exact),
+        "quantization": tensor_quantization(task.tally, exact_values=exact),
     }
-    unpacked = (
-        dequantize.unpack(entry, task.neighbours, partial(read_bytes, reader)) if entry.logical_elements else None
-    )
+    read = partial(read_bytes, reader)
+    unpacked = unpack(entry, task.neighbours, read) if entry.logical_elements else None
     if unpacked is not None:
-        row |= dequantize.unpacked_figures(unpacked)
+        row |= dequantized_figures(unpacked)
     if task.deep:
-        row |= _deep_figures(reader, task, row)
+        row["zstd"] = zstd_ratios(_sample(reader, task.plan), entry.spec.itemsize)
+        if _is_weight_matrix(entry):
+            try:
+                with FileRows(task.plan, reader) as rows:
+                    row |= {
+                        **matrix_figures(rows, spectrum=task.spectrum),
+                        "quantization": row_quantization(rows, row["quantization"]),
+                        "pruning": row["pruning"] | structured_pruning(rows, heads=task.heads),
+                    }
+            except RowsUnavailableError as error:
+                row["matrix_note"] = str(error)
     return row, task.tally if unpacked is None else unpacked.tally
 
 
-def _deep_figures(reader: Reader, task: Task, row: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"zstd": memory_layout.zstd(sample(reader, task.plan), task.plan.entry.spec.itemsize)}
-    if not is_matrix(task.plan.entry):
-        return found
-    try:
-        return found | _row_figures(reader, task, row)
-    except UnexaminableError as error:
-        return found | {"matrix_note": str(error)}
-
-
-def _row_figures(reader: Reader, task: Task, row: dict[str, Any]) -> dict[str, Any]:
-    with FileRows(task.plan, reader) as rows:
-        return {
-            **examine(rows, spectrum=task.spectrum),
-            "quantization": quantization.deep(rows, row["quantization"]),
-            "pruning": row["pruning"] | pruning.structured(rows, heads=task.heads),
-        }
-
-
-def is_matrix(entry: Entry) -> bool:
-    """Weights that multiply; optimizer state and codes of a packing are none."""
+def _is_weight_matrix(entry: Entry) -> bool:
+    """A parameter of two or more dimensions; not optimizer state, not packed codes."""
     is_weight = entry.role is Role.PARAMETER and entry.logical_elements is None
     return is_weight and entry.spec.is_floating and len(entry.spec.shape) > 1 and entry.elements > 0
 
 
-def sample(reader: Reader, plan: TensorPlan) -> bytes:
-    """Bytes from all over the tensor; the beginning alone of what is compressed or has gaps."""
+def _sample(reader: Reader, plan: TensorPlan) -> bytes:
+    """Bytes from all over the tensor; only its beginning if it is compressed or strided."""
     plain = [piece for piece in plan.pieces if piece.is_plain]
     if not plain:
-        return next(piece_parts(reader, plan.pieces[0])).tobytes()[:_SAMPLE_BYTES] if plan.pieces else b""
-    parts = []
-    for number in range(_SAMPLES):
-        piece = plain[number * len(plain) // _SAMPLES]
-        share = (number * len(plain) / _SAMPLES) % 1
-        room = max(piece.nbytes - _SAMPLE_BYTES, 0)
-        at = int(share * room) if len(plain) < _SAMPLES else room // 2
-        part = np.empty(min(_SAMPLE_BYTES, piece.nbytes), dtype=np.uint8)
-        reader.read(piece.file, piece.offset + at - at % 16, part)
-        parts.append(part.tobytes())
-        if plan.nbytes <= _SAMPLE_BYTES:
+        return next(read_piece(reader, plan.pieces[0])).tobytes()[:_ZSTD_SAMPLE_BYTES] if plan.pieces else b""
+    samples = []
+    for number in range(_ZSTD_SAMPLES):
+        piece = plain[number * len(plain) // _ZSTD_SAMPLES]
+        share = (number * len(plain) / _ZSTD_SAMPLES) % 1
+        room = max(piece.nbytes - _ZSTD_SAMPLE_BYTES, 0)
+        at = int(share * room) if len(plain) < _ZSTD_SAMPLES else room // 2
+        buffer = np.empty(min(_ZSTD_SAMPLE_BYTES, piece.nbytes), dtype=np.uint8)
+        reader.read(piece.file, piece.offset + at - at % 16, buffer)
+        samples.append(buffer.tobytes())
+        if plan.nbytes <= _ZSTD_SAMPLE_BYTES:
             break
-    return b"".join(parts)
+    return b"".join(samples)
 
 
 def read_bytes(reader: Reader, entry: Entry, start: int, count: int) -> bytes:
-    """Some bytes of a tensor that lies plainly in a file."""
+    """Some bytes of a tensor that is stored contiguously in one file."""
     if entry.offset is None or entry.spec.stride is not None:
-        raise FormatError(f"{entry.name} does not lie plainly in a file")
+        raise FormatError(f"{entry.name} is not contiguous in its file")
     buffer = np.empty(count, dtype=np.uint8)
     reader.read(entry.file, entry.offset + start, buffer)
     return buffer.tobytes()
 
 
-def fingerprint(entry: Entry, found: Tally) -> str | None:
-    """None for constants: that they are equal is no news."""
-    if len(found.codes) < 2:
+def _fingerprint(entry: Entry, tally: Tally) -> str | None:
+    """None for constant tensors: many are equal, and none is a mistake."""
+    if len(tally.codes) < 2:
         return None
     spec = entry.spec
-    facts = (spec.shape, spec.dtype, spec.stride, found.count, found.mean, found.m2, found.m3, found.m4)
-    digest = blake2b(repr(facts).encode(), digest_size=16)
-    digest.update(found.codes.tobytes())
-    digest.update(found.counts.tobytes())
+    identity = (spec.shape, spec.dtype, spec.stride, tally.count, tally.mean, tally.m2, tally.m3, tally.m4)
+    digest = blake2b(repr(identity).encode(), digest_size=16)
+    digest.update(tally.codes.tobytes())
+    digest.update(tally.counts.tobytes())
     return digest.hexdigest()
 
 
 class Duplicates:
-    """Takes tensors in the order of the file and names the first of equal ones."""
+    """Finds tensors with equal content: equal fingerprints first, then every byte."""
 
-    def __init__(self, reader: Reader, plans: dict[str, TensorPlan]) -> None:
+    def __init__(self, reader: Reader, plans: Mapping[str, TensorPlan]) -> None:
         self._reader, self._plans = reader, plans
         self._firsts: dict[str, list[str]] = {}
 
-    def first_like(self, found: Finished) -> str | None:
-        """The earlier tensor with the same content; None where this is the first."""
-        if found.fingerprint is None:
+    def first_equal(self, tensor: TensorResult) -> str | None:
+        """The first of the tensors seen so far with the same content, if any."""
+        if tensor.fingerprint is None:
             return None
-        known = self._firsts.setdefault(found.fingerprint, [])
-        for name in known:
-            if same_content(self._reader, self._plans[name], self._plans[found.name]):
+        candidates = self._firsts.setdefault(tensor.fingerprint, [])
+        for name in candidates:
+            if _have_equal_bytes(self._reader, self._plans[name], self._plans[tensor.name]):
                 return name
-        known.append(found.name)
+        candidates.append(tensor.name)
         return None
 
 
-def same_content(reader: Reader, first: TensorPlan, second: TensorPlan) -> bool:
+def _have_equal_bytes(reader: Reader, first: TensorPlan, second: TensorPlan) -> bool:
     if first.entry.big_endian != second.entry.big_endian:
         return False
     try:
         for one, other in zip_longest(first.pieces, second.pieces):
             if one is None or other is None or one.nbytes != other.nbytes:
-                return False  # chunks of other shapes: their bytes come in another order
-            kept = [part.copy() for part in piece_parts(reader, one)]
-            if not all(map(np.array_equal, kept, piece_parts(reader, other))):
+                return False  # different chunks: their bytes come in a different order
+            copies = [part.copy() for part in read_piece(reader, one)]
+            if not all(map(np.array_equal, copies, read_piece(reader, other))):
                 return False
     except FormatError:
-        return False  # the file changed meanwhile: nothing is known of their equality
+        return False  # the file has changed since it was tallied
     return True

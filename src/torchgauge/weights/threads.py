@@ -1,4 +1,4 @@
-"""Work on a few threads: results come in the order of the work, and only so much is under way at a time."""
+"""Thread pool that delivers results in order with bounded look-ahead."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Pending(Protocol[Result_co]):
 
 
 class Pool(Protocol):
-    """Where work is done: `work` is a function of a module, and gets the reader and an item."""
+    """`work` is a module-level function that takes the reader and an item."""
 
     @property
-    def ahead(self) -> int:
-        """How many items may be under way."""
+    def max_pending(self) -> int:
+        """The number of items that may be in flight."""
         ...
 
     def submit(self, work: Callable[[Reader, Item], Result], item: Item) -> Pending[Result]: ...
@@ -41,7 +41,7 @@ class Pool(Protocol):
 class Threads:
     def __init__(self, reader: Reader, threads: int | None = None) -> None:
         self.count = threads or usable_cores() or 1
-        self.ahead = 2 * self.count + 2
+        self.max_pending = 2 * self.count + 2
         self._reader = reader
         self._executor = ThreadPoolExecutor(self.count, thread_name_prefix="torchgauge")
 
@@ -55,58 +55,52 @@ class Threads:
         return self._executor.submit(partial(work, self._reader), item)
 
 
-def in_order(submit: Callable[[Item], Pending[Result]], items: Iterable[Item], ahead: int) -> Iterator[Result]:
-    """The results in the order of the items. `items` is asked for more only while there is room."""
+def in_order(submit: Callable[[Item], Pending[Result]], items: Iterable[Item], max_pending: int) -> Iterator[Result]:
+    """The results in the order of the items, which are consumed only while fewer than `max_pending` are in flight."""
     pending: deque[Pending[Result]] = deque()
     for item in items:
         pending.append(submit(item))
-        while pending and (len(pending) >= ahead or pending[0].done()):
+        while pending and (len(pending) >= max_pending or pending[0].done()):
             yield pending.popleft().result()
     while pending:
         yield pending.popleft().result()
 
 
-# OpenBLAS as numpy's own packages bring it, and as others build it.
-_PREFIXES, _SUFFIXES = ("scipy_openblas_", "openblas_"), ("64_", "")
-
-
 class _OpenBlas(NamedTuple):
-    get: Callable[[], int]
-    set: Callable[[int], None]
+    get_num_threads: Callable[[], int]
+    set_num_threads: Callable[[int], None]
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """While the block runs, numpy's products use the thread that calls them; without effect for other libraries."""
-    threads = _openblas()
-    if threads is None:
+def single_blas_thread() -> Iterator[None]:
+    """Let OpenBLAS compute on the calling thread: every core already works on a tensor, more threads would only wait
+    for each other. No effect with other BLAS libraries."""
+    blas = _loaded_openblas()
+    if blas is None:
         yield
         return
-    before = threads.get()
-    threads.set(1)
+    before = blas.get_num_threads()
+    blas.set_num_threads(1)
     try:
         yield
     finally:
-        threads.set(before)
+        blas.set_num_threads(before)
 
 
 @cache
-def _openblas() -> _OpenBlas | None:
-    """The library that numpy has loaded: found by its file, so nothing new is loaded."""
+def _loaded_openblas() -> _OpenBlas | None:
+    """The library that numpy has already loaded, found by its file name: as numpy's wheels name it, or as others do."""
     package = Path(np.__file__).parent
-    folders = (package.parent / "numpy.libs", package / ".dylibs")
-    files = [file for folder in folders if folder.is_dir() for file in folder.glob("*openblas*")]
-    return next((found for file in files if (found := _functions(file)) is not None), None)
-
-
-def _functions(file: Path) -> _OpenBlas | None:
-    try:
-        library = ctypes.CDLL(str(file))
-    except OSError:
-        return None
-    for prefix in _PREFIXES:
-        for suffix in _SUFFIXES:
-            get, put = (getattr(library, f"{prefix}{verb}_num_threads{suffix}", None) for verb in ("get", "set"))
-            if get is not None and put is not None:
-                return _OpenBlas(get, put)
+    for folder in (package.parent / "numpy.libs", package / ".dylibs"):
+        for file in folder.glob("*openblas*") if folder.is_dir() else ():
+            try:
+                library = ctypes.CDLL(str(file))
+            except OSError:
+                continue
+            for prefix in ("scipy_openblas_", "openblas_"):
+                for suffix in ("64_", ""):
+                    get = getattr(library, f"{prefix}get_num_threads{suffix}", None)
+                    put = getattr(library, f"{prefix}set_num_threads{suffix}", None)
+                    if get is not None and put is not None:
+                        return _OpenBlas(get, put)
     return None

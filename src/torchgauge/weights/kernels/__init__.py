@@ -1,13 +1,14 @@
-"""Bytes to tallies, in one pass at the speed of the memory. Needs numba; imported when a scan begins.
+"""Numba kernels: from bytes to tallies in one pass at memory speed, and fused passes of deep scans.
 
-tallying    what each type needs: views of the bytes, a workspace of the thread, a tally
-counting    8-bit and 16-bit symbols: counters, and gathering what they hold
-single      float32: counts, sums and extremes in one loop
-double      float64, and whole numbers as float64
-finite      what is not finite is counted and left out
-powers      sums of a block, and how blocks add up
-lanes       short vectors for loops that also count
-jit         how kernels are compiled
+tally          what each type needs: views of the bytes, the thread's workspace, the tally
+counting       counters of 8-bit and 16-bit symbols
+float32        float32: counts, sums and extremes in one loop
+float64        float64, and integers as float64
+moments        sums over a block, and how blocks combine
+vectors        short SIMD vectors for loops that also count
+quantization   errors of all number formats
+pruning        row and column energies, 2:4 sparsity
+jit            how kernels are compiled and cached
 """
 
 from torchgauge.weights.kernels.tally import tally_bytes

@@ -1,4 +1,4 @@
-"""Counters of 16-bit symbols."""
+"""Counters of 8-bit and 16-bit symbols, and of codes in large tables."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
 
-# Equal symbols in a row would wait for each other's counter: each of four neighbours has a table of its own.
+# Equal neighbours would wait for each other's counter, so each of four neighbours has its own table.
 TABLES = 4
 BYTE_TABLES = 8
-# Words of 64 bits ahead of the one being counted.
-AHEAD = 256
-LINE = 8
+# Prefetch distance and cache line, in words of 64 bits.
+PREFETCH_WORDS = 256
+LINE_WORDS = 8
 
 
 @entry
 def count_halves(halves: U16, words: U64, tables: U32) -> None:
-    """Count 16-bit symbols; `words` are the same memory, and hold all but the last few. One table is enough for little
-    data, and sooner gathered."""
+    """Count 16-bit symbols. `words` is the same memory without the last few symbols. With a single table, which is
+    faster to collect, for little data."""
     one, low = uint32(1), uint64(0xFFFF)
     if tables.shape[0] < TABLES:
         only = tables[0]
@@ -34,28 +34,28 @@ def count_halves(halves: U16, words: U64, tables: U32) -> None:
             only[halves[index]] += one
         return
     first, second, third, fourth = tables[0], tables[1], tables[2], tables[3]
-    lines = words.size // LINE
+    lines = words.size // LINE_WORDS
     for line in range(lines):
-        start = line * LINE
-        prefetch(words, start + AHEAD)
-        for index in range(start, start + LINE):
+        start = line * LINE_WORDS
+        prefetch(words, start + PREFETCH_WORDS)
+        for index in range(start, start + LINE_WORDS):
             word = words[index]
             first[word & low] += one
             second[(word >> uint64(16)) & low] += one
             third[(word >> uint64(32)) & low] += one
             fourth[word >> uint64(48)] += one
-    for index in range(lines * LINE * 4, halves.size):
+    for index in range(lines * LINE_WORDS * 4, halves.size):
         first[halves[index]] += one
 
 
 @entry
 def count_bytes(content: U8, words: U64, tables: U32) -> None:
-    """As `count_halves`, for symbols of 8 bits; each of the eight bytes of a word has a table of its own."""
+    """Like `count_halves`, for 8-bit symbols; each of the eight bytes of a word has its own table."""
     one, low = uint32(1), uint64(0xFF)
     whole = words.size if tables.shape[0] == BYTE_TABLES else 0
     for index in range(whole):
-        if index % LINE == 0:
-            prefetch(words, index + AHEAD)
+        if index % LINE_WORDS == 0:
+            prefetch(words, index + PREFETCH_WORDS)
         word = words[index]
         for place in range(BYTE_TABLES):
             tables[place, (word >> uint64(8 * place)) & low] += one
@@ -64,13 +64,13 @@ def count_bytes(content: U8, words: U64, tables: U32) -> None:
 
 
 @entry
-def gather(tables: U32, codes: U32, counts: I64) -> int:
-    """Move the counters that are not 0 to `codes` and `counts`, ascending; the tables are 0 afterwards."""
-    found = 0
+def collect_counts(tables: U32, codes: U32, counts: I64) -> int:
+    """Move the nonzero counters to `codes` and `counts`, ascending, and reset the tables. Returns their number."""
+    size = 0
     for start in range(0, tables.shape[1], 16):
         touched = uint32(0)
         for table in range(tables.shape[0]):
-            prefetch(tables, table * tables.shape[1] + start + AHEAD)
+            prefetch(tables, table * tables.shape[1] + start + PREFETCH_WORDS)
             for code in range(start, start + 16):
                 touched |= tables[table, code]
         if touched:
@@ -79,15 +79,15 @@ def gather(tables: U32, codes: U32, counts: I64) -> int:
                 for table in range(tables.shape[0]):
                     total += int(tables[table, code])
                     tables[table, code] = uint32(0)
-                codes[found] = code
-                counts[found] = total
-                found += total > 0
-    return found
+                codes[size] = code
+                counts[size] = total
+                size += total > 0
+    return size
 
 
 @compiled
 def count_codes(codes: U32, table: U32, touched: U32, group_bits: int) -> None:
-    """Count codes in a table too large to be searched; `touched` marks the groups of 2**group_bits counters in use."""
+    """Count codes in a table too large to search; `touched` marks the groups of 2**group_bits counters in use."""
     for index in range(codes.size):
         code = codes[index]
         table[code] += uint32(1)
@@ -95,17 +95,17 @@ def count_codes(codes: U32, table: U32, touched: U32, group_bits: int) -> None:
 
 
 @entry
-def gather_touched(table: U32, touched: U32, group_bits: int, codes: U32, counts: I64) -> int:
-    """As `gather`; the outputs have room for every code that occurs."""
-    found = 0
+def collect_touched_counts(table: U32, touched: U32, group_bits: int, codes: U32, counts: I64) -> int:
+    """Like `collect_counts`; the outputs have room for every code that occurs."""
+    size = 0
     for group in range(touched.size):
         if touched[group]:
             touched[group] = uint32(0)
             for code in range(group << group_bits, (group + 1) << group_bits):
                 count = table[code]
                 if count:
-                    codes[found] = code
-                    counts[found] = count
-                    found += 1
+                    codes[size] = code
+                    counts[size] = count
+                    size += 1
                     table[code] = uint32(0)
-    return found
+    return size

@@ -1,4 +1,4 @@
-"""float32: the upper halves counted, sums and extremes taken on the way, block by block."""
+"""float32: count the upper halves, and compute sums and extremes in the same loop, block by block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numba import int32, uint32, uint64
 from numpy.typing import NDArray
 
-from torchgauge.weights.kernels.counting import AHEAD, I64, LINE, TABLES, U16, U32, U64
+from torchgauge.weights.kernels.counting import I64, LINE_WORDS, PREFETCH_WORDS, TABLES, U16, U32, U64
 from torchgauge.weights.kernels.jit import compiled, entry
 from torchgauge.weights.kernels.moments import F64, MEAN, ZEROS, Sums, add_sums, keep_finite, sums_around
 from torchgauge.weights.kernels.vectors import (
@@ -35,7 +35,7 @@ F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 Extremes = tuple[int, int, int]
 
-# Small enough for the sums to be exact enough, and for a second look to find it in the cache.
+# Small enough for accurate sums, and to stay in the cache for a second pass.
 BLOCK = 4096
 INFINITY = 0xFF << 23
 
@@ -44,7 +44,7 @@ INFINITY = 0xFF << 23
 def tally_singles(
     values: F32, patterns: I32, halves: U16, words: U64, tables: U32, state: F64, special: I64, scratch: F32
 ) -> None:
-    """All four arrays are the same memory; `special` are the numbers of NaN, ±inf and zeros."""
+    """The first four arrays are the same memory; `special` counts NaN, ±inf and zeros."""
     for start in range(0, values.size, BLOCK):
         stop = min(start + BLOCK, values.size)
         block, own = values[start:stop], patterns[start:stop]
@@ -65,9 +65,9 @@ def tally_singles(
 
 @compiled
 def _pass(values: F32, patterns: I32, halves: U16, words: U64, tables: U32, guess: float) -> tuple[Sums, Extremes]:
-    """Counts, sums around the guess, extremes. One table is enough for little data, and sooner gathered."""
-    lines = words.size // LINE if tables.shape[0] == TABLES else 0
-    done = lines * LINE * 2
+    """Counts, sums around the guess, extremes. With a single table, which is faster to collect, for little data."""
+    lines = words.size // LINE_WORDS if tables.shape[0] == TABLES else 0
+    done = lines * LINE_WORDS * 2
     for index in range(2 * done + 1, halves.size, 2):
         tables[0, halves[index]] += uint32(1)
     sums, extremes = sums_around(values[done:], guess), _extremes(patterns[done:])
@@ -82,14 +82,14 @@ def _pass(values: F32, patterns: I32, halves: U16, words: U64, tables: U32, gues
 
 @compiled
 def _pass_lines(values: F32, patterns: I32, words: U64, tables: U32, guess: float) -> tuple[Sums, Extremes]:
-    """Whole cache lines: sixteen values, eight words."""
+    """Whole cache lines of sixteen values, eight words."""
     one, low = uint32(1), uint64(0xFFFF)
     upper, second_upper, third_upper, fourth_upper = tables[0], tables[1], tables[2], tables[3]
     centre, zero = spread_float(guess), spread_float(0.0)
     first, second, third, fourth, l1 = zero, zero, zero, zero, zero
     lowest, highest, unsigned = spread_pattern(0x7FFFFFFF), spread_pattern(-0x80000000), spread_pattern(0)
-    for start in range(0, words.size // LINE * LINE, LINE // 2):
-        prefetch(words, start + AHEAD)
+    for start in range(0, words.size // LINE_WORDS * LINE_WORDS, LINE_WORDS // 2):
+        prefetch(words, start + PREFETCH_WORDS)
         for part in range(0, PATTERNS, FLOATS):
             value = load_floats(values, 2 * start + part)
             distance = minus(value, centre)
@@ -99,7 +99,7 @@ def _pass_lines(values: F32, patterns: I32, words: U64, tables: U32, guess: floa
         pattern = load_patterns(patterns, 2 * start)
         lowest, highest = lesser(lowest, pattern), greater(highest, pattern)
         unsigned = greater_unsigned(unsigned, pattern)
-        for index in range(start, start + LINE // 2, 2):
+        for index in range(start, start + LINE_WORDS // 2, 2):
             word, other = words[index], words[index + 1]
             upper[(word >> uint64(16)) & low] += one
             second_upper[word >> uint64(48)] += one
@@ -111,7 +111,7 @@ def _pass_lines(values: F32, patterns: I32, words: U64, tables: U32, guess: floa
 
 @compiled
 def _extremes(patterns: I32) -> Extremes:
-    """The least, the greatest, and the greatest as a number without sign."""
+    """The smallest and largest pattern as signed integers, and the largest as an unsigned one."""
     low, high, unsigned = int32(0x7FFFFFFF), int32(-0x80000000), uint32(0)
     for index in range(patterns.size):
         pattern = patterns[index]
@@ -123,32 +123,34 @@ def _extremes(patterns: I32) -> Extremes:
 
 @compiled
 def _ends(extremes: Extremes) -> tuple[int, int]:
-    """The patterns of the least and the greatest value; of ±inf or NaN if there are any.
+    """The bit patterns of the smallest and largest value, or of ±inf or NaN if there are any.
 
-    As whole numbers, positive floats ascend and negative ones descend, below them if they have a sign, else above. So
-    the signed least is that of positive values alone, or the negative one nearest to 0."""
+    As integers, the patterns of positive floats ascend and those of negative floats descend: below the positive ones if
+    signed, above if unsigned. So the signed minimum belongs to positive values only, or to the negative value nearest
+    0.
+    """
     low, high, unsigned = extremes
     return low if low >= 0 else int32(unsigned), high if high >= 0 else low
 
 
 @compiled
 def _value(pattern: int) -> float:
-    """−0 becomes 0."""
+    """The float with this pattern; + 0.0 turns −0 into 0."""
     return float(single_from(pattern)) + 0.0
 
 
 @compiled
 def _zeros(block: F32) -> int:
-    found = 0
+    zeros = 0
     for index in range(block.size):
-        found += block[index] == 0
-    return found
+        zeros += block[index] == 0
+    return zeros
 
 
 @compiled
 def _around_zero(tables: U32) -> int:
-    """How often ±0 or a number next to it was met: blocks that have none need no search for zeros."""
-    met = 0
+    """The count of the codes that contain ±0: blocks without them need no search for zeros."""
+    count = 0
     for table in range(tables.shape[0]):
-        met += int(tables[table, 0]) + int(tables[table, 0x8000])
-    return met
+        count += int(tables[table, 0]) + int(tables[table, 0x8000])
+    return count

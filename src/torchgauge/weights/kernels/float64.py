@@ -1,4 +1,4 @@
-"""float64, and whole numbers of 32 and 64 bits as float64. Rarer than the others, hence plainer."""
+"""float64, and 32-bit and 64-bit integers as float64. These types are rare, so the loops are simple."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BLOCK = 2048
 CODE_BITS = 20
 GROUP_BITS = 10
 INFINITY = 0x7FF << 52
-# Within these the fourth powers of float64 neither overflow nor vanish; else a block has a unit of its own.
-LARGE, SMALL = 2.0**200, 2.0**-200
+# Within these bounds, fourth powers neither overflow nor vanish; other blocks are scaled by a power of two.
+MAX_UNSCALED, MIN_UNSCALED = 2.0**200, 2.0**-200
 
 
 @entry
@@ -46,7 +46,7 @@ def tally_integers(
     scratch: F64,
     codes: U32,
 ) -> None:
-    """Codes after `integer_grid`; numbers without a sign come as the patterns they have."""
+    """Count by the integer grid of `symbols`; unsigned numbers are passed as their bit patterns."""
     for start in range(0, numbers.size, BLOCK):
         block = numbers[start : min(start + BLOCK, numbers.size)]
         values = scratch[: block.size]
@@ -59,14 +59,14 @@ def tally_integers(
 
 @compiled
 def _grid_codes(block: I64, signed: bool, shift: int, scratch: F64, codes: U32) -> None:
-    """The bit length of u >> 9 is the exponent of twice that plus 1 as float64; exact, as it is cut at `shift`."""
+    """The bit length of u >> 9 is the exponent of 2·(u >> 9) + 1 as float64; exact, because it is capped at `shift`."""
     patterns = scratch.view(np.int64)
-    most = int64(1) << int64(shift)
+    cap = int64(1) << int64(shift)
     flip = int64(-1) if signed else int64(0)
     for index in range(block.size):
         magnitude = uint64(block[index] ^ ((block[index] >> 63) & flip))
         leading = int64(magnitude >> uint64(INTEGER_MANTISSA_BITS + 1))
-        scratch[index] = np.float64(2 * (leading if leading < most else most) + 1)
+        scratch[index] = np.float64(2 * (leading if leading < cap else cap) + 1)
     for index in range(block.size):
         sign = (block[index] >> 63) & flip
         magnitude = uint64(block[index] ^ sign)
@@ -95,11 +95,11 @@ def _add(values: F64, patterns: I64, state: F64, special: I64, scratch: F64) -> 
 
 @compiled
 def _unit(largest: float, state: F64) -> float:
-    """The exponent of the unit to add these values in; the state is brought to it."""
+    """The exponent of the common unit of these values and the state, which is rescaled to it."""
     exponent = 0.0
     if largest == 0.0:
         return state[EXPONENT]
-    if largest > LARGE or largest < SMALL:
+    if largest > MAX_UNSCALED or largest < MIN_UNSCALED:
         exponent = float(frexp(largest)[1])
     if state[L1] == 0.0:
         state[EXPONENT] = exponent
@@ -110,7 +110,7 @@ def _unit(largest: float, state: F64) -> float:
 
 @compiled
 def _scaled(values: F64, power: int, scratch: F64) -> F64:
-    """In two steps: 2**1074 is not a float64. In a larger unit than their own, values may become 0."""
+    """In two steps, because 2**1074 is not a float64. Values far below the unit become 0."""
     half = power // 2
     first, second = 2.0**half, 2.0 ** (power - half)
     for index in range(values.size):
@@ -120,7 +120,7 @@ def _scaled(values: F64, power: int, scratch: F64) -> F64:
 
 @compiled
 def _ends(patterns: I64) -> tuple[int, int]:
-    """As of float32: the patterns of the least and the greatest value, of ±inf or NaN if there are any."""
+    """As in `float32`: the bit patterns of the smallest and largest value, or of ±inf or NaN if there are any."""
     low, high, unsigned = int64(0x7FFFFFFFFFFFFFFF), int64(-0x7FFFFFFFFFFFFFFF - 1), uint64(0)
     for index in range(patterns.size):
         pattern = patterns[index]

@@ -1,12 +1,12 @@
-"""How kernels are compiled: without the interpreter's lock, once for the machine, kept on disk.
+"""Compilation of kernels: without the GIL, once per machine, cached on disk.
 
-Only what Python calls is kept on disk (`entry`); what kernels call is part of them there. The process that compiles a
-kernel may run it with its callees' own code, so the last bits of its sums can differ from those of later processes.
+Only kernels called from Python (`entry`) are cached; their callees are part of them. The process that compiles a kernel
+may run the callees' own code, so the last bits of its sums can differ from those of later processes.
 
-The cache of an entry is bound to its own file: after a change in a kernel that it calls, clear `__pycache__`.
+The cache of an entry depends on its own file only: after a change in a kernel that it calls, clear `__pycache__`.
 
-A reader without rights (`isolation`) cannot keep what it compiles, and code that it kept could not be trusted: it asks
-its parent to compile, naming the kernel and the types of its arguments, and loads the result.
+An isolated reader (`isolation`) cannot write the cache, and code that it wrote could not be trusted: it asks its parent
+to compile, by the name of the kernel and the types of its arguments, and loads the result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from torchgauge.isolation import ask_parent, is_isolated
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-# Sums may be reordered, so that they become vectors; NaN and inf keep their meaning.
+# Sums may be reordered, which allows vector instructions; NaN and inf keep their meaning.
 REORDERED = frozenset({"reassoc", "nsz", "contract", "arcp"})
 # The same for values that are known to be finite.
 FINITE = REORDERED | {"nnan", "ninf"}
 
-# The kernels that are kept on disk, by the name under which a reader asks for them.
+# The cached kernels, by the name that a reader requests them by.
 _ENTRIES: dict[str, Any] = {}
 
 
@@ -52,14 +52,14 @@ def compiled_for_finite(function: Kernel) -> Kernel:
     return _compiled(function, fastmath=set(FINITE))
 
 
-# A type as data: its name, or a list of those in a tuple.
+# A type as data: its name, or a list of the types in a tuple.
 TypeName = str | list["TypeName"]
-# What an isolated reader has loaded: its parent loads it too, and the next reader has it from the start.
+# Kernels that an isolated reader has loaded. Its parent loads them too, so that the next reader starts with them.
 LOADED: list[tuple[str, list[TypeName]]] = []
 
 
 def compile_entry(name: str, argument_types: list[TypeName]) -> None:
-    """Compile a kernel for these types and keep it on disk; what is not in the tables is left alone."""
+    """Compile a kernel for these types into the cache; names that are not in the tables are ignored."""
     try:
         kernel, signature = _ENTRIES[name], tuple(map(_named_type, argument_types))
     except (KeyError, TypeError, RecursionError):
@@ -77,7 +77,7 @@ def _name_of(kind: Any) -> TypeName:
 
 @cache
 def _types() -> dict[str, Any]:
-    """Every type that kernels take, by its name: scalars, and arrays of them."""
+    """All argument types of kernels by name: scalars, and arrays of them."""
     scalars = [types.boolean, *types.integer_domain, *types.real_domain]
     arrays = [
         types.Array(scalar, dimensions, layout, readonly=readonly)
@@ -90,7 +90,7 @@ def _kept(function: Kernel, *, fastmath: bool | set[str]) -> Kernel:
     try:
         kernel = _compiled(function, cache=True, fastmath=fastmath)
     except RuntimeError:
-        # Neither the package's folder nor the user's cache folder can be written: compiled anew in each process.
+        # Neither the package folder nor the user's cache folder is writable: every process compiles anew.
         return _compiled(function, fastmath=fastmath)
     name = f"{function.__module__}.{function.__qualname__}"
     _ENTRIES[name] = kernel
@@ -100,23 +100,23 @@ def _kept(function: Kernel, *, fastmath: bool | set[str]) -> Kernel:
 
 
 class _ParentCompiles:
-    """numba's cache of a kernel. In a reader without rights, what it lacks is compiled by the parent."""
+    """numba's cache of a kernel. In an isolated reader, missing kernels are compiled by the parent."""
 
     def __init__(self, name: str, cache: Any) -> None:
         self._name, self._cache = name, cache
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        found = self._cache.load_overload(signature, context)
+        overload = self._cache.load_overload(signature, context)
         if is_isolated():
             names = [_name_of(kind) for kind in signature]
             LOADED.append((self._name, names))
-            if found is None:
+            if overload is None:
                 ask_parent("compile", kernel=self._name, types=names)
-                found = self._cache.load_overload(signature, context)
-        return found
+                overload = self._cache.load_overload(signature, context)
+        return overload
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        with suppress(OSError):  # not where this process may write: it stays in memory
+        with suppress(OSError):  # not writable: the kernel stays in memory
             self._cache.save_overload(signature, data)
 
     def __getattr__(self, name: str) -> Any:

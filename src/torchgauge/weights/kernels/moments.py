@@ -1,4 +1,8 @@
-"""Values that are not finite are counted and left out."""
+"""Sums over a block in the first-level cache, and how blocks combine. NaN and ±inf are counted and left out.
+
+The state of a pass is [n, mean, m2, m3, m4, l1, minimum, maximum, exponent] as float64; all but the extremes are in
+units of 2**exponent.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,24 @@ from numpy.typing import NDArray
 from torchgauge.weights.kernels.jit import compiled, compiled_sums
 from torchgauge.weights.tally import combine_powers
 
-# Where the counts of special values are kept.
+# Indices into the counts of special values.
 NAN, INF, ZEROS = range(3)
 
 
 @compiled
 def keep_finite(block: NDArray[Any], special: NDArray[np.int64], scratch: NDArray[Any]) -> NDArray[Any]:
-    """The finite values, moved together; the others are counted."""
-    found = 0
+    """The finite values, compacted into `scratch`; the others are counted."""
+    size = 0
     for index in range(block.size):
         value = block[index]
         if np.isfinite(value):
-            scratch[found] = value
-            found += 1
+            scratch[size] = value
+            size += 1
         elif np.isnan(value):
             special[NAN] += 1
         else:
             special[INF] += 1
-    return scratch[:found]
+    return scratch[:size]
 
 
 F64 = NDArray[np.float64]
@@ -39,7 +43,7 @@ N, MEAN, M2, M3, M4, L1, MINIMUM, MAXIMUM, EXPONENT = range(9)
 combine_blocks = compiled(combine_powers)
 
 
-def fresh_state() -> F64:
+def new_state() -> F64:
     state = np.zeros(9)
     state[MINIMUM], state[MAXIMUM] = np.inf, -np.inf
     return state
@@ -47,7 +51,7 @@ def fresh_state() -> F64:
 
 @compiled_sums
 def sums_around(values: Values, centre: float) -> Sums:
-    """Of the first to fourth powers of the distances to `centre`, and of the magnitudes."""
+    """Sums of the first to fourth powers of the distances to `centre`, and of the magnitudes."""
     first, second, third, fourth, l1 = 0.0, 0.0, 0.0, 0.0, 0.0
     for index in range(values.size):
         value = np.float64(values[index])
@@ -63,16 +67,16 @@ def sums_around(values: Values, centre: float) -> Sums:
 
 @compiled
 def add_block(state: F64, values: Values, minimum: float, maximum: float) -> None:
-    """Take in finite values in the state's unit, whose extremes (in no unit) are known."""
+    """Add finite values in the state's unit; the extremes are unscaled."""
     add_sums(state, values, state[MEAN], sums_around(values, state[MEAN]), minimum, maximum)
 
 
 @compiled
 def add_sums(state: F64, values: Values, guess: float, sums: Sums, minimum: float, maximum: float) -> None:
-    """As `add_block`, where the sums around a guessed mean are there already; NaN if they are not."""
+    """Like `add_block`, with sums around a guessed mean; NaN if they are not known."""
     n = float(values.size)
     if minimum == maximum:
-        # Equal values have no spread at all, however their sum is rounded.
+        # Equal values have no spread, however their sum is rounded.
         mean, m2, m3, m4 = float(values[0]), 0.0, 0.0, 0.0
         l1 = n * abs(mean)
     else:
@@ -88,8 +92,8 @@ def add_sums(state: F64, values: Values, guess: float, sums: Sums, minimum: floa
 
 @compiled
 def _central(values: Values, guess: float, sums: Sums) -> Sums:
-    """mean, m2, m3, m4, l1 from the sums around a guess. If it is within two standard deviations of the mean, that
-    costs next to no precision; else the values are gone over again: around 0, then around the mean that this gives."""
+    """mean, m2, m3, m4, l1 from sums around a guess. A guess within two standard deviations of the mean costs hardly
+    any precision; otherwise the values are summed again, around 0 and then around the resulting mean."""
     n = float(values.size)
     for attempt in range(2):
         step = sums[0] / n
@@ -107,7 +111,7 @@ def _central(values: Values, guess: float, sums: Sums) -> Sums:
 
 @compiled
 def in_larger_unit(state: F64, exponent: float) -> None:
-    """What becomes too small for it is negligible beside what made the unit larger."""
+    """Rescale the state; what vanishes is negligible beside the values that need the larger unit."""
     factor = 2.0 ** (state[EXPONENT] - exponent)
     state[EXPONENT] = exponent
     state[MEAN] *= factor

@@ -1,4 +1,4 @@
-"""Σv² of every row and column, and what of it 2:4 sparsity keeps, in one pass over a block."""
+"""Σv² of every row and column, and the part that 2:4 sparsity keeps, in one pass over a block."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.weights.kernels.jit import compiled, compiled_sums, entry
-from torchgauge.weights.kernels.quantization import Values, leave_squares
+from torchgauge.weights.kernels.quantization import Values, write_square_sums
 
 Floats = NDArray[np.float64]
 
 
 @entry
 def add_energies(block: Values, rows: Floats, columns: Floats) -> float:
-    """Fills in `rows`, adds to `columns`, and returns the energy that stays when of every 4 values along a row the 2
-    largest do; of a shorter rest also 2."""
-    leave_squares(block, len(block), rows)
+    """Set `rows`, add to `columns`, and return the energy of the 2 largest of every 4 values along a row; also 2 of a
+    shorter remainder."""
+    write_square_sums(block, len(block), rows)
     kept = 0.0
     for row in range(block.shape[0]):
         values = block[row]

@@ -1,7 +1,8 @@
-"""What quantization takes from a run of values: the arithmetic of `formats` in loops that become vector instructions.
+"""Quantization errors in all formats, with one scale per tensor, per row and per group of a row.
 
-Adding 1.5 · 2**m and taking it away again rounds to a multiple of the unit in the sum's last place, ties to even. That
-does not survive fast-math, which numba hands down to a function's callees unless they refuse it, as `compiled` does.
+The arithmetic of `number_formats` in loops that become vector instructions. Adding 1.5 · 2**m and subtracting it again
+rounds to a multiple of the unit in the last place of the sum, ties to even. Fast-math would optimise that away, and
+numba passes it on to callees unless they refuse it, as `compiled` does.
 """
 
 from __future__ import annotations
@@ -14,23 +15,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.weights.kernels.jit import compiled, compiled_sums, entry
-from torchgauge.weights.number_formats import FORMATS, GROUP, NF4, Float8, Format, Whole, exponent_reach
+from torchgauge.weights.number_formats import (
+    FORMATS,
+    GROUP_SIZE,
+    NF4,
+    Float8Format,
+    Format,
+    IntegerFormat,
+    max_normal_exponent,
+)
 
 Values = NDArray[Any]
 
-WHOLE, FLOAT8, LEVELS = 0, 1, 2
+INTEGER, FLOAT8, LEVELS = 0, 1, 2
 
 
-# Plain tuples: numba's cache would otherwise hold on to the name of their class, and fail when it changes.
+# Plain tuples: with a NamedTuple, numba's cache refers to the class by name and fails when that changes.
 #
-# Constants of the formats, in their order and in the type of the values: kinds; limits, magic numbers and smallest
-# normal numbers; nf4's levels and their middles; masks of the exponent and of the magnitude.
+# Constants of the formats, in the type of the values: kinds; limits, magic numbers and smallest normal numbers; the
+# levels of nf4 and their midpoints; masks of exponent and magnitude.
 Grids = tuple[NDArray[np.int64], Values, Values, Values]
-# Groups of values, one to a row and filled up with zeros, which stay zeros in every format: loops of even length from 0
-# become vector instructions. Values, residuals and spare room; the patterns of the same memory; the magnitude of each
-# group that is scaled to a format's limit; the unit of each group, in which its values are about 1 at most; room for a
-# sum of each.
-Room = tuple[Values, Values, Values, NDArray[np.float64], NDArray[np.float64]]
+# Groups of values, one per row and padded with zeros, which are zero in every format: loops of constant length become
+# vector instructions. Values, residuals and spare space; the bit patterns of the same memory; the magnitude of each
+# group that is scaled to a format's limit; the unit of each group, in which values are about 1 at most; space for one
+# sum each.
+Buffers = tuple[Values, Values, Values, NDArray[np.float64], NDArray[np.float64]]
 VALUES, RESIDUALS, SPARE = 0, 1, 2
 LIMIT, MAGIC, SMALLEST = 0, 1, 2
 EXPONENT, MAGNITUDE = 0, 1
@@ -41,7 +50,7 @@ def grids(dtype: np.dtype[Any]) -> Grids:
     mantissa, all_bits = np.finfo(dtype).nmant, np.iinfo(integers_of(dtype)).max
     limits = [format.limit for format in FORMATS]
     magic = [1.5 * 2.0 ** (mantissa - _mantissa_bits(format)) for format in FORMATS]
-    smallest = [2.0**format.least_exponent if isinstance(format, Float8) else 0.0 for format in FORMATS]
+    smallest = [2.0**format.min_exponent if isinstance(format, Float8Format) else 0.0 for format in FORMATS]
     return (
         np.array([_kind(format) for format in FORMATS]),
         np.array([limits, magic, smallest], dtype),
@@ -50,7 +59,7 @@ def grids(dtype: np.dtype[Any]) -> Grids:
     )
 
 
-def room(groups: int, width: int, dtype: np.dtype[Any]) -> Room:
+def new_buffers(groups: int, width: int, dtype: np.dtype[Any]) -> Buffers:
     floats = np.zeros((3, groups, width), dtype)
     return floats, floats.view(integers_of(dtype)), np.ones(groups, dtype), np.ones(groups), np.zeros(groups)
 
@@ -60,22 +69,22 @@ def integers_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _kind(format: Format) -> int:
-    return WHOLE if isinstance(format, Whole) else FLOAT8 if isinstance(format, Float8) else LEVELS
+    return INTEGER if isinstance(format, IntegerFormat) else FLOAT8 if isinstance(format, Float8Format) else LEVELS
 
 
 def _mantissa_bits(format: Format) -> int:
-    """A float8's magic number is for values in [1, 2); it grows with their power of two."""
-    return format.mantissa_bits if isinstance(format, Float8) else 0
+    """The magic number of a float8 is for values in [1, 2); it scales with their power of two."""
+    return format.mantissa_bits if isinstance(format, Float8Format) else 0
 
 
 @compiled
-def leave_residuals(number: int, count: int, grids: Grids, room: Room) -> None:
+def write_residuals(number: int, count: int, grids: Grids, buffers: Buffers) -> None:
     """v − q for the first `count` groups, in the format with that number."""
     kinds, constants, levels, masks = grids
-    floats, bits, peaks, _, _ = room
+    floats, bits, peaks, _, _ = buffers
     limit, magic = constants[LIMIT, number], constants[MAGIC, number]
     values, residuals = floats[VALUES], floats[RESIDUALS]
-    if kinds[number] == WHOLE:
+    if kinds[number] == INTEGER:
         _round_whole(values, peaks, count, limit, magic, residuals)
     elif kinds[number] == FLOAT8:
         _scale(values, peaks, count, limit, residuals)
@@ -131,7 +140,7 @@ def _round_levels(values: Values, peaks: Values, count: int, levels: Values, mid
             value = values[group, index]
             scaled = value * inverse
             nearest = levels[0]
-            # A chain of selections: the constant bound lets it be unrolled, and then vectorised.
+            # The constant bound lets the compiler unroll this chain of selections and vectorise it.
             for level in range(15):
                 above = levels[level + 1]
                 nearest = above if scaled > middles[level] else nearest
@@ -139,9 +148,9 @@ def _round_levels(values: Values, peaks: Values, count: int, levels: Values, mid
 
 
 @compiled
-def leave_peaks(bits: Values, count: int, mask: Any, out: Values) -> None:
-    """The pattern of each group's largest magnitude: a maximum of integers becomes vector instructions, that of floats,
-    which might be NaN, does not."""
+def write_peaks(bits: Values, count: int, mask: Any, out: Values) -> None:
+    """The bit pattern of each group's largest magnitude: a maximum of integers becomes vector instructions, one of
+    floats, which might be NaN, does not."""
     for group in range(count):
         largest = bits[group, 0] & mask
         for index in range(bits.shape[1]):
@@ -151,7 +160,7 @@ def leave_peaks(bits: Values, count: int, mask: Any, out: Values) -> None:
 
 
 @compiled_sums
-def leave_squares(values: Values, count: int, out: NDArray[np.float64]) -> None:
+def write_square_sums(values: Values, count: int, out: NDArray[np.float64]) -> None:
     """Σv² of each group."""
     for group in range(count):
         total = 0.0
@@ -169,38 +178,38 @@ def weighted_sum_of_squares(values: Values, weights: NDArray[np.float64]) -> flo
     return total
 
 
-# Groups that are worked on at a time: they, their residuals and room for as many again stay in the cache.
+# Groups per batch: their values, residuals and spare space stay in the cache.
 BATCH = 16
 ROWS, GROUPS = 0, 1
 
 Floats = NDArray[np.float64]
 
 
-class Errors:
-    """Adds up over the blocks of a matrix, which are C-contiguous, of one type and finite. `rows` and `groups` have
-    Σ(v − q)² and max |v − q| per format, in the order of `FORMATS`; `signal` is Σv²."""
+class QuantizationErrors:
+    """Sums over the blocks of a matrix, which are C-contiguous, of one type and finite. `rows` and `groups` are Σ(v −
+    q)² and max |v − q| per format, in the order of `FORMATS`; `signal` is Σv²."""
 
     def __init__(self, columns: int) -> None:
-        # A row that is one group has the same errors with either scale.
-        self._errors = np.zeros((1 if columns <= GROUP else 2, 2, len(FORMATS)))
+        # If a row is a single group, both scales are the same.
+        self._errors = np.zeros((1 if columns <= GROUP_SIZE else 2, 2, len(FORMATS)))
         self.rows, self.groups = self._errors[0], self._errors[-1]
         self.signal = 0.0
 
     def add(self, block: Values) -> None:
         if not block.size:
             return
-        width = min(GROUP, block.shape[1])
+        width = min(GROUP_SIZE, block.shape[1])
         kind = integers_of(block.dtype)
         raw, peaks = np.zeros((BATCH, width), block.dtype), np.empty((2, BATCH), block.dtype)
-        patterns, kept = (block.view(kind), raw.view(kind)), room(BATCH, width, block.dtype)
-        reach, constants = exponent_reach(block.dtype), grids(block.dtype)
+        patterns, kept = (block.view(kind), raw.view(kind)), new_buffers(BATCH, width, block.dtype)
+        reach, constants = max_normal_exponent(block.dtype), grids(block.dtype)
         self.signal += _measure_block(block, patterns, reach, constants, raw, peaks, kept, self._errors)
 
 
 def weighted_errors(values: Floats, weights: Floats, peak: float) -> Floats:
-    """Σ(v − q)² and max |v − q| per format, all values with one scale and each standing for `weights` of them; `peak`,
-    the largest magnitude, is between ½ and 1."""
-    errors, kept = no_errors(), room(1, values.size, values.dtype)
+    """Σ(v − q)² and max |v − q| per format with one scale for all values, each with a weight; `peak`, the largest
+    magnitude, is between ½ and 1."""
+    errors, kept = no_errors(), new_buffers(1, values.size, values.dtype)
     floats, _, peaks, _, _ = kept
     floats[VALUES, 0], peaks[0] = values, peak
     _measure_weighted(weights, grids(values.dtype), kept, errors)
@@ -219,43 +228,43 @@ def _measure_block(
     grids: Grids,
     raw: Values,
     peaks: Values,
-    room: Room,
+    buffers: Buffers,
     errors: Floats,
 ) -> float:
-    """Returns Σv². Groups of one or several rows are gathered until the batch is full; rows of zeros are left out.
-    Kernels are inlined where they are called: each at one place, or compiling takes as many times as long."""
+    """Returns Σv². Collects groups of one or several rows until a batch is full; rows of zeros are left out. Kernels
+    are inlined, so each is called from one place only: otherwise compilation takes several times as long."""
     bits, raw_bits = patterns
     signal, count = 0.0, 0
     rows, columns = block.shape
     for row in range(rows):
-        row_peak = _peak(bits[row : row + 1], grids, room)
-        for start in range(0, columns, GROUP):
-            stop = min(start + GROUP, columns)
+        row_peak = _peak(bits[row : row + 1], grids, buffers)
+        for start in range(0, columns, GROUP_SIZE):
+            stop = min(start + GROUP_SIZE, columns)
             if row_peak > 0:
                 raw[count, : stop - start] = block[row, start:stop]
                 raw[count, stop - start :] = 0
                 peaks[ROWS, count] = row_peak
                 count += 1
             if count == BATCH or (row == rows - 1 and stop == columns):
-                leave_peaks(raw_bits, count, grids[3][MAGNITUDE], room[1][SPARE])
-                peaks[GROUPS, :count] = room[0][SPARE, :count, 0]
-                signal += _measure_batch(count, reach, grids, raw, peaks, room, errors)
+                write_peaks(raw_bits, count, grids[3][MAGNITUDE], buffers[1][SPARE])
+                peaks[GROUPS, :count] = buffers[0][SPARE, :count, 0]
+                signal += _measure_batch(count, reach, grids, raw, peaks, buffers, errors)
                 count = 0
     return signal
 
 
 @compiled
 def _measure_batch(
-    count: int, reach: int, grids: Grids, raw: Values, peaks: Values, room: Room, errors: Floats
+    count: int, reach: int, grids: Grids, raw: Values, peaks: Values, buffers: Buffers, errors: Floats
 ) -> float:
-    floats, bits, _, units, squares = room
+    floats, bits, _, units, squares = buffers
     signal = 0.0
     for grain in range(len(errors)):
-        signal = _normalize(count, reach, raw, peaks[grain], room)
+        signal = _normalize(count, reach, raw, peaks[grain], buffers)
         for number in range(grids[0].size):
-            leave_residuals(number, count, grids, room)
-            leave_squares(floats[RESIDUALS], count, squares)
-            leave_peaks(bits[RESIDUALS], count, grids[3][MAGNITUDE], bits[SPARE])
+            write_residuals(number, count, grids, buffers)
+            write_square_sums(floats[RESIDUALS], count, squares)
+            write_peaks(bits[RESIDUALS], count, grids[3][MAGNITUDE], bits[SPARE])
             for group in range(count):
                 unit = units[group]
                 errors[grain, 0, number] += squares[group] * unit * unit
@@ -265,9 +274,9 @@ def _measure_batch(
 
 
 @compiled
-def _normalize(count: int, reach: int, raw: Values, peaks: Values, room: Room) -> float:
-    """As `formats.normalized`; zeros alone are given a peak. Returns Σv²."""
-    floats, _, normalized, units, squares = room
+def _normalize(count: int, reach: int, raw: Values, peaks: Values, buffers: Buffers) -> float:
+    """Like `number_formats.normalized`; a group of zeros gets a nonzero peak. Returns Σv²."""
+    floats, _, normalized, units, squares = buffers
     for group in range(count):
         exponent = min(max(math.frexp(peaks[group])[1], -reach), reach)
         units[group] = math.ldexp(1.0, exponent)
@@ -276,7 +285,7 @@ def _normalize(count: int, reach: int, raw: Values, peaks: Values, room: Room) -
         normalized[group] = peaks[group] * power if peaks[group] > 0 else power
         for index in range(raw.shape[1]):
             floats[VALUES, group, index] = raw[group, index] * power
-    leave_squares(floats[VALUES], count, squares)
+    write_square_sums(floats[VALUES], count, squares)
     signal = 0.0
     for group in range(count):
         signal += squares[group] * units[group] * units[group]
@@ -284,17 +293,17 @@ def _normalize(count: int, reach: int, raw: Values, peaks: Values, room: Room) -
 
 
 @compiled
-def _peak(bits: Values, grids: Grids, room: Room) -> Any:
-    """The largest magnitude; its pattern becomes a number again in the spare room."""
-    floats, spare, _, _, _ = room
-    leave_peaks(bits, 1, grids[3][MAGNITUDE], spare[SPARE])
+def _peak(bits: Values, grids: Grids, buffers: Buffers) -> Any:
+    """The largest magnitude; its bit pattern is read as a number from the spare space."""
+    floats, spare, _, _, _ = buffers
+    write_peaks(bits, 1, grids[3][MAGNITUDE], spare[SPARE])
     return floats[SPARE, 0, 0]
 
 
 @entry
-def _measure_weighted(weights: Floats, grids: Grids, room: Room, errors: Floats) -> None:
-    floats, bits, _, _, _ = room
+def _measure_weighted(weights: Floats, grids: Grids, buffers: Buffers, errors: Floats) -> None:
+    floats, bits, _, _, _ = buffers
     for number in range(grids[0].size):
-        leave_residuals(number, 1, grids, room)
+        write_residuals(number, 1, grids, buffers)
         errors[0, number] = weighted_sum_of_squares(floats[RESIDUALS, 0], weights)
-        errors[1, number] = _peak(bits[RESIDUALS], grids, room)
+        errors[1, number] = _peak(bits[RESIDUALS], grids, buffers)

@@ -1,4 +1,4 @@
-"""Counters and buffers of a thread, kept from piece to piece: all counters are 0 between two tallies."""
+"""Tally a run of bytes: views of the bytes by type, counters of the thread, and the resulting tally."""
 
 from __future__ import annotations
 
@@ -12,17 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.weights.kernels import float32, float64
-from torchgauge.weights.kernels.counting import BYTE_TABLES, TABLES, count_bytes, count_halves, gather, gather_touched
+from torchgauge.weights.kernels.counting import (
+    BYTE_TABLES,
+    TABLES,
+    collect_counts,
+    collect_touched_counts,
+    count_bytes,
+    count_halves,
+)
 from torchgauge.weights.kernels.float32 import tally_singles
 from torchgauge.weights.kernels.float64 import GROUP_BITS, tally_doubles, tally_integers
-from torchgauge.weights.kernels.moments import fresh_state
+from torchgauge.weights.kernels.moments import new_state
 from torchgauge.weights.symbols import FLOAT32, FLOAT64, Symbol, symbol_of
-from torchgauge.weights.tally import Codes, Counts, Tally, empty, merge, of_patterns
+from torchgauge.weights.tally import Codes, Counts, Tally, empty_tally, merge_tallies, tally_of_counts
 
 STAGE_BYTES = 1 << 20
 
 
 class Workspace:
+    """Counters and buffers of a thread, reused from run to run: all counters are 0 between two tallies."""
+
     def __init__(self) -> None:
         self.tables = np.zeros((TABLES, 1 << 16), dtype=np.uint32)
         self.byte_tables = np.zeros((BYTE_TABLES, 1 << 8), dtype=np.uint32)
@@ -53,7 +62,7 @@ _OF_THREAD = threading.local()
 
 @contextmanager
 def workspace() -> Iterator[Workspace]:
-    """The thread's own. One that an interrupted tally has left with counts in it is thrown away."""
+    """The workspace of the calling thread. One that an interrupted tally left dirty is replaced."""
     own: Workspace | None = getattr(_OF_THREAD, "workspace", None)
     if own is None or own.busy:
         own = _OF_THREAD.workspace = Workspace()
@@ -65,18 +74,18 @@ def workspace() -> Iterator[Workspace]:
 Bytes = NDArray[np.uint8]
 
 # Counters have 32 bits.
-MOST_BYTES = 1 << 30
-# Below this, gathering from several tables costs more than equal neighbours do.
-LITTLE_BYTES = 1 << 18
+MAX_RUN_BYTES = 1 << 30
+# Below this, collecting counts from several tables costs more than waiting for equal neighbours.
+SINGLE_TABLE_MAX_BYTES = 1 << 18
 
 
 def tally_bytes(buffer: Bytes, dtype: str, *, big_endian: bool = False, elements: int | None = None) -> Tally:
-    """The tally of a run of whole values of torch's type `dtype`, at any address. Threads may call it at once: most of
-    the time it does not hold the interpreter's lock. `elements`: of a packed type, where the last byte is not full."""
+    """Tally a run of whole values of a torch `dtype`, at any address. Thread-safe; mostly runs without the GIL.
+    `elements` is needed for sub-byte types whose last byte is not full."""
     symbol = symbol_of(dtype)
-    parts = [buffer[start : start + MOST_BYTES] for start in range(0, len(buffer), MOST_BYTES)]
+    parts = [buffer[start : start + MAX_RUN_BYTES] for start in range(0, len(buffer), MAX_RUN_BYTES)]
     with workspace() as own:
-        whole = reduce(merge, (_tally(part, symbol, big_endian, own) for part in parts), empty(dtype))
+        whole = reduce(merge_tallies, (_tally(part, symbol, big_endian, own) for part in parts), empty_tally(dtype))
     return whole if elements is None else _without_padding(whole, symbol, buffer, elements)
 
 
@@ -84,17 +93,17 @@ def _tally(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Workspace) -> T
     if symbol.pattern is not None:
         return _tally_patterns(buffer, symbol, big_endian, own)
     swapped = symbol.item_bits // 8 if big_endian else 1
-    state, special = fresh_state(), np.zeros(3, dtype=np.int64)
+    state, special = new_state(), np.zeros(3, dtype=np.int64)
     if symbol.name == FLOAT32.name:
         tables = _tables(own, len(buffer))
         for stage in _stages(buffer, own, swapped):
             single, patterns, halves = stage.view(np.float32), stage.view(np.int32), stage.view(np.uint16)
             tally_singles(single, patterns, halves, _words(stage), tables, state, special, own.singles)
-        codes, counts = _gathered(tables, own)
+        codes, counts = _collect(tables, own)
     else:
         for stage in _stages(buffer, own, swapped):
             _tally_wide(stage, symbol, own, state, special)
-        codes, counts = _gathered_wide(own, len(buffer) * 8 // symbol.item_bits)
+        codes, counts = _collect_wide(own, len(buffer) * 8 // symbol.item_bits)
     return _assemble(symbol, codes, counts, state, special)
 
 
@@ -115,22 +124,22 @@ def _tally_patterns(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Worksp
             count_halves(stage.view(np.uint16), _words(stage), tables)
         else:
             count_bytes(stage, _words(stage), tables)
-    codes, counts = _gathered(tables, own)
+    codes, counts = _collect(tables, own)
     if symbol.bits == 16 and big_endian:
         order = np.argsort(swapped := codes.astype(np.uint16).byteswap().astype(np.uint32))
         codes, counts = swapped[order], counts[order]
     elif symbol.bits < 8:
         codes, counts = _unpacked(codes, counts, symbol.bits)
-    return of_patterns(symbol, codes, counts)
+    return tally_of_counts(symbol, codes, counts)
 
 
 def _unpacked(codes: Codes, counts: Counts, bits: int) -> tuple[Codes, Counts]:
-    """The codes in counted bytes."""
+    """From counts of bytes to counts of the sub-byte codes in them."""
     each = np.zeros(1 << bits, dtype=np.int64)
     for shift in range(0, 8, bits):
         np.add.at(each, (codes >> shift) & ((1 << bits) - 1), counts)
-    found = np.flatnonzero(each)
-    return found.astype(np.uint32), each[found]
+    occurring = np.flatnonzero(each)
+    return occurring.astype(np.uint32), each[occurring]
 
 
 def _without_padding(tally: Tally, symbol: Symbol, buffer: Bytes, elements: int) -> Tally:
@@ -142,7 +151,7 @@ def _without_padding(tally: Tally, symbol: Symbol, buffer: Bytes, elements: int)
     for place in range(per_byte - surplus, per_byte):
         code = (int(buffer[-1]) >> (place * symbol.bits)) & ((1 << symbol.bits) - 1)
         counts[np.searchsorted(tally.codes, code)] -= 1
-    return of_patterns(symbol, tally.codes[counts > 0], counts[counts > 0])
+    return tally_of_counts(symbol, tally.codes[counts > 0], counts[counts > 0])
 
 
 def _assemble(symbol: Symbol, codes: Codes, counts: Counts, state: NDArray[Any], special: NDArray[Any]) -> Tally:
@@ -163,7 +172,7 @@ def _subnormal(symbol: Symbol, codes: Codes, counts: Counts, zeros: int) -> int:
 
 
 def _stages(buffer: Bytes, own: Workspace, item_bytes: int) -> Iterator[Bytes]:
-    """The buffer itself where kernels can read it, else part by part in a copy: aligned, and its items turned round."""
+    """The buffer itself if kernels can read it; otherwise copies of its parts, aligned and in native byte order."""
     if item_bytes == 1 and buffer.ctypes.data % 8 == 0 and buffer.flags.c_contiguous:
         yield buffer
         return
@@ -181,16 +190,16 @@ def _words(stage: Bytes) -> NDArray[np.uint64]:
 
 
 def _tables(own: Workspace, nbytes: int) -> NDArray[np.uint32]:
-    return own.tables[: 1 if nbytes < LITTLE_BYTES else TABLES]
+    return own.tables[: 1 if nbytes < SINGLE_TABLE_MAX_BYTES else TABLES]
 
 
-def _gathered(tables: NDArray[np.uint32], own: Workspace) -> tuple[Codes, Counts]:
-    found = gather(tables, own.codes, own.counts)
-    return own.codes[:found].copy(), own.counts[:found].copy()
+def _collect(tables: NDArray[np.uint32], own: Workspace) -> tuple[Codes, Counts]:
+    size = collect_counts(tables, own.codes, own.counts)
+    return own.codes[:size].copy(), own.counts[:size].copy()
 
 
-def _gathered_wide(own: Workspace, items: int) -> tuple[Codes, Counts]:
+def _collect_wide(own: Workspace, items: int) -> tuple[Codes, Counts]:
     room = min(items, 1 << float64.CODE_BITS)
     codes, counts = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.int64)
-    found = gather_touched(own.wide, own.touched, GROUP_BITS, codes, counts)
-    return codes[:found].copy(), counts[:found].copy()
+    size = collect_touched_counts(own.wide, own.touched, GROUP_BITS, codes, counts)
+    return codes[:size].copy(), counts[:size].copy()

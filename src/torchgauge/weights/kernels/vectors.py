@@ -1,8 +1,7 @@
-"""Short vectors for kernels whose loops the compiler cannot make vectors of: those that also count.
+"""Short SIMD vectors for loops that the compiler cannot vectorise because they also count.
 
-Counting waits for memory and stores while sums want arithmetic: in one loop they cost little more than counting alone.
-A vector is one register of float64, or eight patterns of 32 bits; any processor can compute with it, if need be in
-parts.
+Counting waits for memory while sums need arithmetic: in one loop, both cost little more than counting alone. A vector
+is one register of float64, or eight 32-bit patterns; processors with shorter registers compute it in parts.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-# Float64 in a register. Five sums of two registers each are more than the sixteen of AVX2 hold beside the rest: spilled
-# and read back at every step, they take as long again.
+# Float64 values per register. Five sums of two registers each do not fit the sixteen registers of AVX2 beside the rest;
+# spilling them at every step doubles the time.
 FLOATS = 8 if get_host_cpu_features().get("avx512f") else 4
 PATTERNS = 8
 
 _FLOATS = ir.VectorType(ir.DoubleType(), FLOATS)
 _PATTERNS = ir.VectorType(ir.IntType(32), PATTERNS)
 _INDEX = ir.IntType(32)
-# Products and sums may become one instruction.
+# Allow fused multiply-add.
 _FUSED = ("contract",)
 
 
@@ -56,22 +55,23 @@ Emit = Callable[..., Any]
 Operation = Callable[[Any, Any, Any], Any]
 
 
-def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """The address of element arguments[1] of the array arguments[0]."""
     data = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
     return builder.gep(data, [arguments[1]])
 
 
 def _prefetch(_context: Any, array: Any, _index: Any) -> Any:
-    """prefetch(array, index): ask for a cache line that is needed soon; an index past the end is harmless.
+    """prefetch(array, index): request a cache line that is needed soon; an index past the end is harmless.
 
-    Without it a core waits: counting keeps its out-of-order window too full to see the next line early enough."""
+    Counting fills the out-of-order window of a core, so without this it would request the next line too late.
+    """
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         call = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        place = builder.bitcast(_place(context, builder, signature, arguments), byte)
+        place = builder.bitcast(_address(context, builder, signature, arguments), byte)
         # For reading, into all levels of the cache, of data.
         builder.call(call, [place, flag(0), flag(3), flag(1)])
         return context.get_dummy_value()
@@ -80,21 +80,21 @@ def _prefetch(_context: Any, array: Any, _index: Any) -> Any:
 
 
 def _load_floats(_context: Any, array: Any, _index: Any) -> Any:
-    """load_floats(array of float32, index): `FLOATS` from there, widened."""
+    """load_floats(array of float32, index): `FLOATS` values from there, as float64."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.VectorType(ir.FloatType(), FLOATS)
-        place = builder.bitcast(_place(context, builder, signature, arguments), kind.as_pointer())
+        place = builder.bitcast(_address(context, builder, signature, arguments), kind.as_pointer())
         return builder.fpext(builder.load(place, align=4), _FLOATS)
 
     return _floats(array, types.intp), emit
 
 
 def _load_patterns(_context: Any, array: Any, _index: Any) -> Any:
-    """load_patterns(array of 32 bits, index): eight from there."""
+    """load_patterns(array of int32, index): eight patterns from there."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), _PATTERNS.as_pointer())
+        place = builder.bitcast(_address(context, builder, signature, arguments), _PATTERNS.as_pointer())
         return builder.load(place, align=4)
 
     return _patterns(array, types.intp), emit

@@ -1,8 +1,11 @@
-"""Products of rows with vectors, and what Lanczos needs besides, in float64 and on the calling thread alone.
+"""Eigenvalues of large symmetric operators by Lanczos iteration, and the vector kernels it needs.
 
-A threaded BLAS meets a barrier in each of its thousands of small calls; where several tensors are examined at once, on
-as many threads as there are cores, most of the time would be spent waiting at them. Only Gram matrices, a few large
-calls, are left to it.
+The kernels run in float64 on the calling thread. A threaded BLAS has a barrier in each of thousands of small calls;
+with one tensor per core, most of the time would be spent waiting there. Only Gram matrices, a few large calls, use it.
+
+The Lanczos basis is kept fully orthogonal; when it is full, the iteration restarts from the best direction, so memory
+is bounded. Every Ritz value lies between the smallest and the largest eigenvalue, with an eigenvalue within its
+residual.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def add_rows(block: NDArray[Any], weights: Vector, out: Vector) -> None:
 
 @entry_of_finite
 def add_squared(block: NDArray[Any], vector: Vector, out: Vector) -> None:
-    """out += blockᵀ · block · vector, going over the block once"""
+    """out += blockᵀ · block · vector, in one pass over the block"""
     for i in range(len(block)):
         row, total = block[i], 0.0
         for j in range(len(vector)):
@@ -69,12 +72,11 @@ def _eliminate_four(matrix: NDArray[np.float64], top: int) -> None:
 
 @entry_of_finite
 def factorize(matrix: NDArray[np.float64]) -> bool:
-    """Cholesky: the lower triangle becomes the factor; False where the matrix is not positive definite. What is above
-    the diagonal stays."""
+    """Cholesky factor in the lower triangle, in place; False if the matrix is not positive definite."""
     size = len(matrix)
     for top in range(0, size, 4):
         bottom = min(top + 4, size)
-        # Rows by fours, as long as they are four: each row above is read once for all of them.
+        # Four rows at a time, so that each row above is read once for all of them.
         if bottom - top == 4:
             _eliminate_four(matrix, top)
         for i in range(top, bottom):
@@ -95,7 +97,7 @@ def factorize(matrix: NDArray[np.float64]) -> bool:
 
 @entry_of_finite
 def solve(factor: NDArray[np.float64], vector: Vector) -> Vector:
-    """(factor · factorᵀ)⁻¹ · vector, of a lower triangle"""
+    """(factor · factorᵀ)⁻¹ · vector, for a lower triangular factor"""
     found = vector.copy()
     for i in range(len(found)):
         row, total = factor[i], found[i]
@@ -113,8 +115,8 @@ def solve(factor: NDArray[np.float64], vector: Vector) -> Vector:
 
 @entry_of_finite
 def project_out(basis: NDArray[np.float64], vector: Vector) -> None:
-    """Leaves what of the vector is orthogonal to the rows of the basis."""
-    # Once is not enough in finite precision, twice is.
+    """Make the vector orthogonal to the rows of the basis, in place."""
+    # Twice is enough: once leaves rounding errors.
     for _ in range(2):
         for i in range(len(basis)):
             known, total = basis[i], 0.0
@@ -126,8 +128,8 @@ def project_out(basis: NDArray[np.float64], vector: Vector) -> None:
 
 @entry
 def eigenvalue(diagonal: Vector, beside: Vector, index: int) -> float:
-    """The one that `index` others are below, to the last bits of the largest magnitude."""
-    bound = reach(diagonal, beside)
+    """The eigenvalue with `index` smaller ones, by bisection, to the precision of the largest magnitude."""
+    bound = _gershgorin_bound(diagonal, beside)
     low, high = -bound, bound
     while high - low > 1e-15 * bound:
         middle = (low + high) / 2
@@ -140,8 +142,8 @@ def eigenvalue(diagonal: Vector, beside: Vector, index: int) -> float:
 
 @entry
 def top_direction(diagonal: Vector, beside: Vector) -> Vector:
-    """The eigenvector of the largest eigenvalue: inverse iteration, from just above it."""
-    shift = eigenvalue(diagonal, beside, len(diagonal) - 1) + reach(diagonal, beside) * 1e-14
+    """The eigenvector of the largest eigenvalue, by inverse iteration with a shift just above it."""
+    shift = eigenvalue(diagonal, beside, len(diagonal) - 1) + _gershgorin_bound(diagonal, beside) * 1e-14
     found = np.ones(len(diagonal))
     for _ in range(3):
         found = _solve_shifted(diagonal, beside, shift, found)
@@ -150,8 +152,8 @@ def top_direction(diagonal: Vector, beside: Vector) -> Vector:
 
 
 @compiled
-def reach(diagonal: Vector, beside: Vector) -> float:
-    """No eigenvalue has a larger magnitude (Gershgorin)."""
+def _gershgorin_bound(diagonal: Vector, beside: Vector) -> float:
+    """No eigenvalue has a larger magnitude."""
     largest = 0.0
     for i in range(len(diagonal)):
         left = abs(beside[i - 1]) if i else 0.0
@@ -162,7 +164,7 @@ def reach(diagonal: Vector, beside: Vector) -> float:
 
 @compiled
 def _count_below(diagonal: Vector, beside: Vector, limit: float) -> int:
-    """Eigenvalues of a symmetric tridiagonal matrix that are less than `limit` (Sturm)."""
+    """The number of eigenvalues less than `limit` (Sturm sequence)."""
     count, pivot = 0, 1.0
     for i in range(len(diagonal)):
         pivot = diagonal[i] - limit - (beside[i - 1] ** 2 / pivot if i else 0.0)
@@ -191,8 +193,8 @@ def _solve_shifted(diagonal: Vector, beside: Vector, shift: float, right: Vector
 
 _SEED = 20_090_219
 _BASIS_BYTES = 128 << 20
-_LEAST_VECTORS, _MOST_VECTORS = 8, 256
-# Directions smaller than this, relative to the operator, are its rounding: the space found so far is all there is.
+_MIN_BASIS, _MAX_BASIS = 8, 256
+# A new direction smaller than this, relative to the operator, is rounding: the basis spans the whole invariant space.
 _ROUNDING = 1e-13
 
 
@@ -205,43 +207,42 @@ class Ritz:
 
 
 def largest_eigenvalue(
-    operator: Callable[[Vector], Vector], length: int, *, tolerance: float, most_products: int = 300
+    operator: Callable[[Vector], Vector], length: int, *, tolerance: float, max_products: int = 300
 ) -> Ritz:
-    """Until the residual is `tolerance` of the value, from a start that is the same every time."""
+    """Iterate until the residual is at most `tolerance` of the value. The start vector is deterministic."""
     start, products, smallest = random_vector(length), 0, np.inf
     while True:
-        found, start = _run(operator, start, tolerance, most_products - products)
-        products, smallest = products + found.products, min(smallest, found.smallest)
-        if found.residual <= tolerance * found.largest or products >= most_products:
-            return Ritz(found.largest, found.residual, smallest, products)
+        ritz, start = _run(operator, start, tolerance, max_products - products)
+        products, smallest = products + ritz.products, min(smallest, ritz.smallest)
+        if ritz.residual <= tolerance * ritz.largest or products >= max_products:
+            return Ritz(ritz.largest, ritz.residual, smallest, products)
 
 
-def _run(operator: Callable[[Vector], Vector], start: Vector, tolerance: float, most: int) -> tuple[Ritz, Vector]:
-    """As far as the basis has room; also the best direction."""
-    room = min(_room(len(start)), most)
-    basis = np.empty((room, len(start)))
-    diagonal, beside = np.empty(room), np.empty(room)
+def _run(
+    operator: Callable[[Vector], Vector], start: Vector, tolerance: float, max_products: int
+) -> tuple[Ritz, Vector]:
+    """Iterate until the basis is full; also returns the best direction."""
+    length = len(start)
+    capacity = min(length, max(_MIN_BASIS, min(_MAX_BASIS, _BASIS_BYTES // (8 * length))), max_products)
+    basis = np.empty((capacity, length))
+    diagonal, beside = np.empty(capacity), np.empty(capacity)
     basis[0] = start / np.linalg.norm(start)
-    for size in range(1, room + 1):
+    for size in range(1, capacity + 1):
         image = operator(basis[size - 1])
         diagonal[size - 1] = basis[size - 1] @ image
         project_out(basis[:size], image)
         beside[size - 1] = np.linalg.norm(image)
-        seen = diagonal[:size], beside[: size - 1]
-        largest, direction = eigenvalue(*seen, size - 1), top_direction(*seen)
+        tridiagonal = diagonal[:size], beside[: size - 1]
+        largest, direction = eigenvalue(*tridiagonal, size - 1), top_direction(*tridiagonal)
         residual = float(beside[size - 1] * abs(direction[-1]))
-        is_all = beside[size - 1] <= _ROUNDING * largest
-        if is_all or residual <= tolerance * largest or size == room:
+        is_invariant = beside[size - 1] <= _ROUNDING * largest
+        if is_invariant or residual <= tolerance * largest or size == capacity:
             break
         basis[size] = image / beside[size - 1]
-    residual = 0.0 if is_all else residual
-    return Ritz(largest, residual, eigenvalue(*seen, 0), size), np.asarray(direction @ basis[:size])
+    ritz = Ritz(largest, 0.0 if is_invariant else residual, eigenvalue(*tridiagonal, 0), size)
+    return ritz, np.asarray(direction @ basis[:size])
 
 
 def random_vector(length: int) -> Vector:
-    """The same one every time; the global generators are not touched."""
+    """The same vector every time, without touching the global generators."""
     return np.random.default_rng(_SEED).standard_normal(length)
-
-
-def _room(length: int) -> int:
-    return min(length, max(_LEAST_VECTORS, min(_MOST_VECTORS, _BASIS_BYTES // (8 * length))))

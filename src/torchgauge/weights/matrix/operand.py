@@ -1,4 +1,4 @@
-"""A matrix made ready for products: read once, held where it is small, scaled where its squares would overflow."""
+"""A matrix prepared for products: read once, kept in memory if small, scaled if its squares would overflow."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from numpy.typing import NDArray
 from torchgauge.weights.matrix.screen import Screen
 from torchgauge.weights.rows import Rows
 
-# Up to here a matrix stays in memory for the passes to come; a larger one is read again for each of them.
+Matrix = NDArray[np.float64]
+
+# Matrices up to this size stay in memory; larger ones are read again for every pass.
 HELD_BYTES = 64 << 20
-# The rows that are held while all others pass by, as float64.
+# Rows that are kept as float64 while all others are multiplied with them.
 PANEL_BYTES = 64 << 20
-# Squares of magnitudes between 2**-400 and 2**400, and sums of them, are float64 numbers.
-_PLAIN_EXPONENT = 400
+# Float64 copies of parts of the matrix have at most this size, or as many rows as the Gram matrix.
+_PART_BYTES = 8 << 20
+# Squares of magnitudes between 2**-400 and 2**400, and their sums, stay within float64.
+_MAX_UNSCALED_EXPONENT = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The matrix in units of 2**exponent. `held` is the whole of it, or None where it is read in blocks each time."""
+    """The matrix in units of 2**exponent. `held` is the whole matrix, or None if it is read in blocks every time."""
 
     rows: Rows
     screen: Screen
@@ -33,6 +37,10 @@ class Operand:
     @property
     def shape(self) -> tuple[int, int]:
         return self.rows.shape
+
+    @property
+    def unit(self) -> float:
+        return float(2.0**self.exponent)
 
     @property
     def squared_norm(self) -> float:
@@ -46,8 +54,8 @@ class Operand:
             yield np.ldexp(block, -self.exponent) if self.exponent else block
 
 
-def read(rows: Rows) -> Operand:
-    """One pass over the rows: screened, and kept if small."""
+def read_operand(rows: Rows) -> Operand:
+    """Screen the rows in one pass, and keep them if small."""
     screen, held = Screen(*rows.shape), None
     top = 0
     for block in rows.blocks():
@@ -57,73 +65,62 @@ def read(rows: Rows) -> Operand:
         if held is not None:
             held[top : top + len(block)] = block
             top += len(block)
-    exponent = _unit(screen.largest)
+    exponent = frexp(screen.largest)[1] - 1  # 2**exponent is then a float64, for the largest as for the smallest
+    if not screen.largest or abs(exponent) <= _MAX_UNSCALED_EXPONENT:
+        exponent = 0
     if held is not None and exponent:
         np.ldexp(held, -exponent, out=held)
     return Operand(rows, screen, exponent, held)
 
 
-def _unit(largest: float) -> int:
-    exponent = frexp(largest)[1] - 1  # 2**exponent is then itself a float64, for the largest as for the smallest
-    return exponent if largest and abs(exponent) > _PLAIN_EXPONENT else 0
-
-
-Matrix = NDArray[np.float64]
-
-# Float64 copies of parts of the matrix are this large at most, or as many rows as the Gram matrix has.
-_PART_BYTES = 8 << 20
-
-
-def gram_matrix(operand: Operand) -> Matrix:
-    rows, columns = operand.shape
-    if columns <= rows:
-        return _of_columns(operand)
-    return _of_rows(operand) if operand.held is None else _of_held_rows(operand.held)
-
-
 def gram_floor(size: int) -> float:
-    """The smallest singular value, relative to the largest, that a Gram matrix of `size` rows can tell from zero."""
+    """The smallest singular value, relative to the largest, that a Gram matrix of `size` rows can tell from zero.
+
+    It holds squares, so nothing is known of singular values below σ₁·√(n·ε), about 4e-7 of σ₁ for n = 768.
+    """
     return float(np.sqrt(size * np.finfo(np.float64).eps))
 
 
-def _of_columns(operand: Operand) -> Matrix:
-    columns = operand.shape[1]
-    step = max(columns, _PART_BYTES // (8 * columns))
-    total = np.zeros((columns, columns))
-    for block in operand.blocks():
-        for top in range(0, len(block), step):
-            part = block[top : top + step].astype(np.float64)
-            total += part.T @ part
-    return total
-
-
-def _of_held_rows(matrix: NDArray[Any]) -> Matrix:
-    rows, columns = matrix.shape
+def gram_matrix(operand: Operand) -> Matrix:
+    """The Gram matrix of the smaller side in float64, which determines all singular values."""
+    rows, columns = operand.shape
+    if columns <= rows:
+        step = max(columns, _PART_BYTES // (8 * columns))
+        total = np.zeros((columns, columns))
+        for block in operand.blocks():
+            for top in range(0, len(block), step):
+                part = block[top : top + step].astype(np.float64)
+                total += part.T @ part
+        return total
+    if operand.held is None:
+        return _streamed_row_gram(operand)
     step = max(rows, _PART_BYTES // (8 * rows))
     total = np.zeros((rows, rows))
     for left in range(0, columns, step):
-        part = matrix[:, left : left + step].astype(np.float64)
+        part = operand.held[:, left : left + step].astype(np.float64)
         total += part @ part.T
     return total
 
 
-def _of_rows(operand: Operand) -> Matrix:
-    """Every row has to meet every other: panels of rows are held in turn, and the matrix is read once for each."""
+def _streamed_row_gram(operand: Operand) -> Matrix:
+    """Every row is multiplied with every other: panels of rows are held in turn, and the matrix is read for each."""
     rows, columns = operand.shape
     total = np.zeros((rows, rows))
     height = max(1, PANEL_BYTES // (8 * columns))
+    step = max(1, _PART_BYTES // (8 * columns))
     for start in range(0, rows, height):
-        panel = _panel(operand, start, min(start + height, rows))
+        panel = _read_panel(operand, start, min(start + height, rows))
         top = 0
         for block in operand.blocks():
             if top + len(block) > start:
-                total[start : start + len(panel), top : top + len(block)] = _products(panel, block)
+                parts = [panel @ block[at : at + step].astype(np.float64).T for at in range(0, len(block), step)]
+                total[start : start + len(panel), top : top + len(block)] = np.concatenate(parts, axis=1)
             top += len(block)
     upper = np.triu(total)
     return upper + np.triu(upper, 1).T
 
 
-def _panel(operand: Operand, start: int, stop: int) -> Matrix:
+def _read_panel(operand: Operand, start: int, stop: int) -> Matrix:
     panel = np.empty((stop - start, operand.shape[1]))
     top = 0
     for block in operand.blocks():
@@ -132,9 +129,3 @@ def _panel(operand: Operand, start: int, stop: int) -> Matrix:
             panel[first - start : last - start] = block[first - top : last - top]
         top += len(block)
     return panel
-
-
-def _products(panel: Matrix, block: NDArray[Any]) -> Matrix:
-    step = max(1, _PART_BYTES // (8 * panel.shape[1]))
-    parts = [panel @ block[top : top + step].astype(np.float64).T for top in range(0, len(block), step)]
-    return np.concatenate(parts, axis=1)

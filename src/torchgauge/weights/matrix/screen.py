@@ -1,4 +1,4 @@
-"""One look at every element of a block of rows: squares of its rows, hashes of rows and columns."""
+"""The first pass over a matrix: norms, and rows and columns that are dead, constant or duplicates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from torchgauge.weights.kernels.jit import entry_of_finite
 
-# An odd multiplier and a fold turn the stored bits into all 64 bits, so that types whose low bits are always zero
+# An odd multiplier and a fold spread the stored bits over all 64 bits, so that types whose low bits are always zero
 # (bfloat16 read as float32) hash as well as others. Zero stays zero.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(32)
-_NOTHING = np.uint64(0)
+_ZERO = np.uint64(0)
 
 
 @entry_of_finite
@@ -28,18 +28,18 @@ def screen(
     inverse_units: NDArray[np.float64],
     squares: NDArray[np.float64],
 ) -> None:
-    """`bits` is the same memory as `block`. `squares` are sums of squares, each row in a unit of its own; the hashes
-    of columns carry over from block to block."""
+    """`bits` is the same memory as `block`. `squares` are sums of squares, each in the unit of its row; column hashes
+    carry over from block to block."""
     rows, columns = block.shape
     column_key1, column_key2 = column_keys[0], column_keys[1]
     column_hash1, column_hash2 = column_hash[0], column_hash[1]
     for i in range(rows):
         values, words = block[i], bits[i]
         key1, key2 = row_keys[i, 0], row_keys[i, 1]
-        hash1, hash2 = _NOTHING, _NOTHING
+        hash1, hash2 = _ZERO, _ZERO
         for j in range(columns):
-            # −0 equals 0, so it must hash like it.
-            word = np.uint64(words[j]) if values[j] != 0 else _NOTHING
+            # −0 equals 0, so both must have the same hash.
+            word = np.uint64(words[j]) if values[j] != 0 else _ZERO
             word *= _SPREAD
             word ^= word >> _FOLD
             hash1 += word * column_key1[j]
@@ -55,27 +55,27 @@ def screen(
 
 
 EXAMPLES = 10
-_PART_BYTES = 256 << 10
-_LEAST_UNIT = 1e-300
-_GOLDEN = 0x9E3779B97F4A7C15
+_CACHED_PART_BYTES = 256 << 10
+_MIN_UNIT = 1e-300
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15
 _SEEDS = (0x243F6A8885A308D3, 0x13198A2E03707344)  # digits of pi
 
 
 class Screen:
-    """Blocks are added in their order; every figure is exact, repeats up to a hash of 128 bits."""
+    """Adds blocks in order. All figures are exact, duplicates up to collisions of a 128-bit hash."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self._seen = 0
         self._row_hash = np.zeros((rows, 2), np.uint64)
         self._column_hash = np.zeros((2, columns), np.uint64)
-        self._column_keys = _keys(0, columns)
+        self._column_keys = _hash_keys(0, columns)
         self._row_low, self._row_high = np.zeros(rows), np.zeros(rows)
         self._column_low, self._column_high = np.full(columns, np.inf), np.full(columns, -np.inf)
         self._squares = np.zeros(rows)
 
     def add(self, block: NDArray[Any]) -> None:
-        # Parts that stay in the cache, since each is gone over several times.
-        height = max(1, _PART_BYTES // max(block[:1].nbytes, 1))
+        # Parts that stay in the cache, because each is read several times.
+        height = max(1, _CACHED_PART_BYTES // max(block[:1].nbytes, 1))
         for top in range(0, len(block), height):
             self._add(block[top : top + height])
 
@@ -87,7 +87,7 @@ class Screen:
         screen(
             block,
             block.view(np.uint32 if block.itemsize == 4 else np.uint64),
-            np.ascontiguousarray(_keys(here.start, len(block)).T),
+            np.ascontiguousarray(_hash_keys(here.start, len(block)).T),
             self._column_keys,
             self._row_hash[here],
             self._column_hash,
@@ -97,15 +97,15 @@ class Screen:
         self._seen = here.stop
 
     def _units(self, here: slice) -> NDArray[np.float64]:
-        """The largest magnitude of each row, or a number whose inverse still is one."""
-        return np.maximum(np.maximum(-self._row_low[here], self._row_high[here]), _LEAST_UNIT)
+        """The largest magnitude of each row, at least a number with a finite inverse."""
+        return np.maximum(np.maximum(-self._row_low[here], self._row_high[here]), _MIN_UNIT)
 
     @property
     def largest(self) -> float:
         return float(max(self._row_high.max(), -self._row_low.min()))
 
     def squared_norm(self, exponent: int) -> float:
-        """The squared Frobenius norm in units of 4**exponent; rows have units of their own, so nothing overflows."""
+        """The squared Frobenius norm in units of 4**exponent; every row has its own unit, so nothing overflows."""
         units = np.ldexp(self._units(slice(None)), -exponent)
         return float((self._squares * units * units).sum())
 
@@ -113,7 +113,7 @@ class Screen:
         return {name: len(indices) for name, indices in self._findings()}
 
     def examples(self) -> dict[str, list[Any]]:
-        """The first few of each: indices; of repeats, pairs of the index and the first of its kind."""
+        """The first few indices of each kind; for duplicates, pairs of the index and the first equal one."""
         return {name: indices[:EXAMPLES].tolist() for name, indices in self._findings() if len(indices)}
 
     def _findings(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -125,15 +125,15 @@ class Screen:
             dead = (low == 0) & (high == 0)
             yield f"dead_{side}", np.flatnonzero(dead)
             yield f"constant_{side}", np.flatnonzero((low == high) & ~dead)
-            yield f"duplicate_{side}", _repeats(hashes, np.flatnonzero(~dead))
+            yield f"duplicate_{side}", _duplicate_pairs(hashes, np.flatnonzero(~dead))
 
 
-def _repeats(hashes: NDArray[np.uint64], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pairs (index, index of the first equal one), by index. Dead rows are no candidates: they all equal each other."""
+def _duplicate_pairs(hashes: NDArray[np.uint64], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pairs (index, first equal index), by index. Dead rows are not candidates: they are all equal."""
     if not len(candidates):
         return np.empty((0, 2), np.int64)
     first, second = hashes[:, candidates]
-    order = np.lexsort((second, first))  # stable: equals stay in ascending order
+    order = np.lexsort((second, first))  # stable: equal rows stay in ascending order
     same = np.zeros(len(order), bool)
     same[1:] = (np.diff(first[order]) == 0) & (np.diff(second[order]) == 0)
     leader = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
@@ -141,9 +141,9 @@ def _repeats(hashes: NDArray[np.uint64], candidates: NDArray[np.int64]) -> NDArr
     return pairs[np.argsort(pairs[:, 0])]
 
 
-def _keys(start: int, count: int) -> NDArray[np.uint64]:
-    """Two odd multipliers for each index: the output of splitmix64 at that place of two streams."""
-    index = np.arange(start + 1, start + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+def _hash_keys(start: int, count: int) -> NDArray[np.uint64]:
+    """Two odd multipliers per index, from two streams of splitmix64."""
+    index = np.arange(start + 1, start + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN_RATIO)
     words = index[None, :] + np.array(_SEEDS, np.uint64)[:, None]
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

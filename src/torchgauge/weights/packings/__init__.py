@@ -1,21 +1,24 @@
-"""Layouts of packed parameters: one file per family, each turns stored codes and scales back to values."""
+"""Layouts of packed parameters, one file per family: each turns stored codes and scales back into values."""
 
 from __future__ import annotations
 
 # Importing a layout registers it.
 from torchgauge.weights.packings import awq, bitsandbytes, compressed, gptq, scaled, small_floats
-from torchgauge.weights.packings.packing import LAYOUTS, Block, Names, Packing, Read
+from torchgauge.weights.packings.packing import LAYOUTS, Block, Packing
+from torchgauge.weights.packings.unpack import Unpacked, dequantized_figures, find_packing, unpack
 
 __all__ = [
     "LAYOUTS",
     "Block",
-    "Names",
     "Packing",
-    "Read",
+    "Unpacked",
     "awq",
     "bitsandbytes",
     "compressed",
+    "dequantized_figures",
+    "find_packing",
     "gptq",
     "scaled",
     "small_floats",
+    "unpack",
 ]

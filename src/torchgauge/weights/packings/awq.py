@@ -1,6 +1,6 @@
-"""AWQ: 4 bits packed along the outputs, eight to a word in the order 0 2 4 6 1 3 5 7 that its GPU kernel unpacks fast.
+"""AWQ: 4-bit codes packed along the outputs, eight per word in the order 0 2 4 6 1 3 5 7 of its GPU kernel.
 
-Lin et al. 2023; the layout of AutoAWQ's "gemm" version. A scale and a zero point per group of inputs and output.
+Lin et al. 2023; the "gemm" layout of AutoAWQ. One scale and zero point per group of inputs and per output.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry
+from torchgauge.checkpoint import Entry
 from torchgauge.weights.packings.packing import (
     Block,
-    Names,
     Packing,
-    Read,
+    ReadBytes,
+    Tensors,
     is_readable,
     layout,
-    numbers,
+    read_elements,
+    read_float32,
     row_steps,
     sibling,
-    stored,
 )
 
 _BITS, _PER_WORD = 4, 8
-# Where the codes of columns 0 … 7 are within a word.
-_PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32)
+# The position of columns 0 … 7 within a word.
+_POSITIONS = np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32)
 
 
 @layout("awq")
-def awq(entry: Entry, names: Names, read: Read) -> Packing | None:
-    zeros, scales = (sibling(names, entry, ".qweight", f".{part}") for part in ("qzeros", "scales"))
-    if zeros is None or scales is None or not _fit_together(entry, zeros, scales):
+def awq(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
+    zeros, scales = (sibling(tensors, entry, ".qweight", f".{part}") for part in ("qzeros", "scales"))
+    if zeros is None or scales is None or not _shapes_match(entry, zeros, scales):
         return None
     (inputs, words), (groups, outputs) = entry.spec.shape, scales.spec.shape
-    scale = numbers(scales, read).reshape(groups, outputs)
-    zero = _codes(stored(zeros, read).reshape(groups, words)).astype(np.float32)
+    scale = read_float32(scales, read).reshape(groups, outputs)
+    zero = _codes(read_elements(zeros, read).reshape(groups, words)).astype(np.float32)
     size = inputs // groups
 
     def blocks() -> Iterator[Block]:
         for start, stop in row_steps(inputs, outputs):
-            codes = _codes(stored(entry, read, start * words, stop * words).reshape(-1, words))
+            codes = _codes(read_elements(entry, read, start * words, stop * words).reshape(-1, words))
             group = np.arange(start, stop) // size
             yield Block(((codes - zero[group]) * scale[group]).ravel(), codes.ravel())
 
     return Packing("awq 4 bit", _BITS, (inputs, outputs), blocks, is_transposed=True)
 
 
-def _fit_together(entry: Entry, zeros: Entry, scales: Entry) -> bool:
+def _shapes_match(entry: Entry, zeros: Entry, scales: Entry) -> bool:
     if not all(is_readable(part) and len(part.spec.shape) == 2 for part in (entry, zeros, scales)):
         return False
     if entry.spec.dtype != "int32" or zeros.spec.dtype != "int32":
@@ -59,5 +59,5 @@ def _fit_together(entry: Entry, zeros: Entry, scales: Entry) -> bool:
 
 
 def _codes(words: NDArray[Any]) -> NDArray[np.uint8]:
-    shifted = words.view(np.uint32)[..., None] >> (_PLACES * np.uint32(_BITS))
+    shifted = words.view(np.uint32)[..., None] >> (_POSITIONS * np.uint32(_BITS))
     return (shifted & np.uint32(15)).astype(np.uint8).reshape(len(words), -1)

@@ -1,7 +1,7 @@
-"""bitsandbytes: 4 bits with a table (NF4, FP4) and a scale per block, or 8 bits with a scale per row.
+"""bitsandbytes: 4-bit codes with a lookup table (NF4, FP4) and one scale per block, or int8 with one scale per row.
 
-Dettmers et al.: LLM.int8() (2022), QLoRA (2023). The scales of 4-bit blocks may be quantized themselves: 8 bits through
-a table of 256, with a scale per 256 of them and one offset for all.
+Dettmers et al.: LLM.int8() (2022), QLoRA (2023). The scales of 4-bit blocks may be quantized too: 8-bit codes with a
+table of 256 values, one scale per 256 of them and one offset for all.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry
+from torchgauge.checkpoint import Entry
 from torchgauge.weights.packings.packing import (
     BLOCK_VALUES,
     Block,
-    Names,
     Packing,
-    Read,
+    ReadBytes,
+    Tensors,
     is_readable,
     layout,
     nibbles,
-    numbers,
+    read_elements,
+    read_float32,
     row_steps,
     sibling,
-    stored,
 )
 
 _KINDS = ("nf4", "fp4")
 _LEVELS_8BIT = 127
-_STATE_BYTES = 1 << 16
+_MAX_STATE_BYTES = 1 << 16
 _MAX_BLOCK = 1 << 16
 
 
@@ -45,27 +45,27 @@ class _Scales(NamedTuple):
     per_coarse: int
     offset: np.float32
 
-    def of(self, first: int, last: int, read: Read) -> NDArray[np.float32]:
+    def of(self, first: int, last: int, read: ReadBytes) -> NDArray[np.float32]:
         if self.table is None or self.coarse is None:
-            return numbers(self.absmax, read, first, last)
-        fine = self.table[stored(self.absmax, read, first, last)]
+            return read_float32(self.absmax, read, first, last)
+        fine = self.table[read_elements(self.absmax, read, first, last)]
         return fine * self.coarse[np.arange(first, last) // self.per_coarse] + self.offset
 
 
 @layout("bitsandbytes 4 bit")
-def four_bits(entry: Entry, names: Names, read: Read) -> Packing | None:
-    parts = {part: names.get(f"{entry.name}.{part}") for part in ("absmax", "quant_map")}
+def four_bits(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
+    parts = {part: tensors.get(f"{entry.name}.{part}") for part in ("absmax", "quant_map")}
     absmax, levels = parts["absmax"], parts["quant_map"]
-    kind = next((kind for kind in _KINDS if f"{entry.name}.quant_state.bitsandbytes__{kind}" in names), None)
+    kind = next((kind for kind in _KINDS if f"{entry.name}.quant_state.bitsandbytes__{kind}" in tensors), None)
     if absmax is None or levels is None or levels.elements != 16 or kind is None:
         return None
-    state = _state(names[f"{entry.name}.quant_state.bitsandbytes__{kind}"], read)
+    state = _state(tensors[f"{entry.name}.quant_state.bitsandbytes__{kind}"], read)
     shape = _shape(state, entry)
     count, size = prod(shape), _positive(state.get("blocksize")) or 64
-    scales = _scales(entry, absmax, state, names, read)
+    scales = _scales(entry, absmax, state, tensors, read)
     if scales is None or absmax.elements != -(-count // size) or size > _MAX_BLOCK or size % 2:
         return None
-    values = numbers(levels, read)
+    values = read_float32(levels, read)
 
     def blocks() -> Iterator[Block]:
         step = max(BLOCK_VALUES // size, 1) * size
@@ -79,27 +79,27 @@ def four_bits(entry: Entry, names: Names, read: Read) -> Packing | None:
     return Packing(f"bitsandbytes {kind}", 4, shape, blocks)
 
 
-def _scales(entry: Entry, absmax: Entry, state: Mapping[str, Any], names: Names, read: Read) -> _Scales | None:
-    coarse, table = (names.get(f"{entry.name}.nested_{part}") for part in ("absmax", "quant_map"))
+def _scales(entry: Entry, absmax: Entry, state: Mapping[str, Any], tensors: Tensors, read: ReadBytes) -> _Scales | None:
+    coarse, table = (tensors.get(f"{entry.name}.nested_{part}") for part in ("absmax", "quant_map"))
     if coarse is None or table is None:
         return _Scales(absmax, None, None, 1, np.float32(0)) if is_readable(absmax, "float32") else None
     size, offset = _positive(state.get("nested_blocksize")) or 256, state.get("nested_offset")
     fits = table.elements == 256 and coarse.elements == -(-absmax.elements // size) and is_readable(absmax, "uint8")
     if not fits or not isinstance(offset, int | float):
         return None
-    return _Scales(absmax, numbers(table, read), numbers(coarse, read), size, np.float32(offset))
+    return _Scales(absmax, read_float32(table, read), read_float32(coarse, read), size, np.float32(offset))
 
 
-def _state(entry: Entry, read: Read) -> Mapping[str, Any]:
+def _state(entry: Entry, read: ReadBytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(read(entry, 0, min(entry.nbytes, _STATE_BYTES)))
+        state = json.loads(read(entry, 0, min(entry.nbytes, _MAX_STATE_BYTES)))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return state if isinstance(state, dict) else {}
 
 
 def _shape(state: Mapping[str, Any], entry: Entry) -> tuple[int, ...]:
-    """The shape that the state tells, where the bytes agree; else that of all codes in a row."""
+    """The shape in the state, if it matches the number of bytes; otherwise one-dimensional."""
     shape: Any = state.get("shape")
     is_shape = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     return tuple(shape) if is_shape and (prod(shape) + 1) // 2 == entry.nbytes else (2 * entry.nbytes,)
@@ -110,19 +110,19 @@ def _positive(value: Any) -> int | None:
 
 
 @layout("bitsandbytes 8 bit")
-def eight_bits(entry: Entry, names: Names, read: Read) -> Packing | None:
-    scales = sibling(names, entry, ".weight", ".SCB")
-    order = sibling(names, entry, ".weight", ".weight_format")
+def eight_bits(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
+    scales = sibling(tensors, entry, ".weight", ".SCB")
+    order = sibling(tensors, entry, ".weight", ".weight_format")
     if scales is None or not is_readable(entry, "int8") or len(entry.spec.shape) != 2:
         return None
     rows, columns = entry.spec.shape
-    if scales.elements != rows or (order is not None and stored(order, read).any()):
-        return None  # other orders than by rows are those of one kind of GPU
-    largest = numbers(scales, read)
+    if scales.elements != rows or (order is not None and read_elements(order, read).any()):
+        return None  # only row-major order is known; the others belong to one kind of GPU
+    largest = read_float32(scales, read)
 
     def blocks() -> Iterator[Block]:
         for start, stop in row_steps(rows, columns):
-            codes = stored(entry, read, start * columns, stop * columns).reshape(-1, columns)
+            codes = read_elements(entry, read, start * columns, stop * columns).reshape(-1, columns)
             scale = largest[start:stop, None] / np.float32(_LEVELS_8BIT)
             yield Block((codes * scale).ravel(), codes.view(np.uint8).ravel())
 

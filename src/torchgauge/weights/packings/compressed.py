@@ -1,7 +1,7 @@
-"""compressed-tensors, "pack-quantized": codes of 2, 4 or 8 bits packed into words along the inputs, lowest bits first.
+"""compressed-tensors, "pack-quantized": 2, 4 or 8-bit codes packed into words along the inputs, lowest bits first.
 
-A code is the signed value plus half its range; `weight_shape` is the shape before packing. Zero points, where there are
-any, are packed the same way along the outputs, and `weight_g_idx` is the group of each input.
+A code is the signed value plus half the range; `weight_shape` is the shape before packing. Zero points, if any, are
+packed the same way along the outputs, and `weight_g_idx` is the group of each input.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry
+from torchgauge.checkpoint import Entry
 from torchgauge.weights.packings.packing import (
     Block,
-    Names,
     Packing,
-    Read,
+    ReadBytes,
+    Tensors,
     is_readable,
     layout,
-    numbers,
+    read_elements,
+    read_float32,
     row_steps,
     sibling,
-    stored,
     unpack_words,
 )
 
@@ -30,24 +30,24 @@ _BITS = (4, 8, 2)
 
 
 @layout("compressed-tensors")
-def compressed(entry: Entry, names: Names, read: Read) -> Packing | None:
-    scales = sibling(names, entry, "weight_packed", "weight_scale")
+def compressed(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
+    scales = sibling(tensors, entry, "weight_packed", "weight_scale")
     if scales is None or not is_readable(entry, "int32") or not is_readable(scales) or len(entry.spec.shape) != 2:
         return None
     rows, words = entry.spec.shape
-    columns = _columns(entry, sibling(names, entry, "weight_packed", "weight_shape"), read)
+    columns = _columns(entry, sibling(tensors, entry, "weight_packed", "weight_shape"), read)
     bits = next((bits for bits in _BITS if -(-columns * bits // 32) == words), None)
     if bits is None or not rows or scales.elements % rows:
         return None
-    scale = numbers(scales, read).reshape(rows, -1)
-    groups = _groups(sibling(names, entry, "weight_packed", "weight_g_idx"), columns, scale.shape[1], read)
+    scale = read_float32(scales, read).reshape(rows, -1)
+    groups = _groups(sibling(tensors, entry, "weight_packed", "weight_g_idx"), columns, scale.shape[1], read)
     if groups is None:
         return None
-    zero = _zero(sibling(names, entry, "weight_packed", "weight_zero_point"), bits, scale, read)
+    zero = _zero(sibling(tensors, entry, "weight_packed", "weight_zero_point"), bits, scale, read)
 
     def blocks() -> Iterator[Block]:
         for start, stop in row_steps(rows, columns):
-            packed = stored(entry, read, start * words, stop * words).view(np.uint32).reshape(-1, words)
+            packed = read_elements(entry, read, start * words, stop * words).view(np.uint32).reshape(-1, words)
             codes = _along_rows(packed, bits)[:, :columns]
             level = codes - zero[start:stop][:, groups]
             yield Block((level * scale[start:stop][:, groups]).ravel(), codes.ravel())
@@ -59,29 +59,29 @@ def _along_rows(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(unpack_words(np.ascontiguousarray(words.T), bits).T)
 
 
-def _columns(entry: Entry, shape: Entry | None, read: Read) -> int:
-    """Those before packing; of four bits where the file does not tell."""
+def _columns(entry: Entry, shape: Entry | None, read: ReadBytes) -> int:
+    """The number of columns before packing; assumes 4 bits if the file does not store the shape."""
     if shape is not None and shape.elements == 2 and shape.spec.dtype in ("int32", "int64"):
-        return int(stored(shape, read)[1])
+        return int(read_elements(shape, read)[1])
     return entry.spec.shape[1] * 8
 
 
-def _groups(order: Entry | None, columns: int, groups: int, read: Read) -> NDArray[np.int64] | None:
+def _groups(order: Entry | None, columns: int, groups: int, read: ReadBytes) -> NDArray[np.int64] | None:
     if order is not None and order.elements == columns:
-        found: NDArray[np.int64] = stored(order, read).astype(np.int64)
-        if found.min(initial=0) >= 0:  # −1 marks an order that was never set
-            return found if found.max(initial=0) < groups else None
+        group_of_input: NDArray[np.int64] = read_elements(order, read).astype(np.int64)
+        if group_of_input.min(initial=0) >= 0:  # −1 means that no order was set
+            return group_of_input if group_of_input.max(initial=0) < groups else None
     return np.arange(columns) // max(columns // groups, 1) if columns % groups == 0 else None
 
 
-def _zero(entry: Entry | None, bits: int, scale: NDArray[np.float32], read: Read) -> NDArray[np.float32]:
-    """In codes; half the range where the values are symmetric."""
+def _zero(entry: Entry | None, bits: int, scale: NDArray[np.float32], read: ReadBytes) -> NDArray[np.float32]:
+    """The zero points as codes; half the range if quantization is symmetric."""
     middle = np.full(scale.shape, 1 << (bits - 1), np.float32)
     if entry is None or not is_readable(entry):
         return middle
     if entry.elements == scale.size and entry.spec.dtype == "int8":
-        return middle + numbers(entry, read).reshape(scale.shape)
+        return middle + read_float32(entry, read).reshape(scale.shape)
     if entry.spec.dtype != "int32" or entry.elements != -(-scale.shape[0] * bits // 32) * scale.shape[1]:
         return middle
-    codes = unpack_words(stored(entry, read).view(np.uint32).reshape(-1, scale.shape[1]), bits)
+    codes = unpack_words(read_elements(entry, read).view(np.uint32).reshape(-1, scale.shape[1]), bits)
     return codes[: scale.shape[0]].astype(np.float32)

@@ -1,7 +1,6 @@
-"""GPTQ: codes of 2, 3, 4 or 8 bits packed along the inputs, a scale and a zero point per group of inputs and output.
+"""GPTQ: 2, 3, 4 or 8-bit codes packed along the inputs, one scale and zero point per group of inputs and per output.
 
-Frantar et al. 2022; layout of AutoGPTQ. Its zero points are stored less 1, except in files that say `gptq_v2` in their
-configuration.
+Frantar et al. 2022; the layout of AutoGPTQ. Zero points are stored minus 1, unless the configuration says `gptq_v2`.
 """
 
 from __future__ import annotations
@@ -9,30 +8,30 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry
+from torchgauge.checkpoint import Entry
 from torchgauge.weights.packings.packing import (
     Block,
-    Names,
     Packing,
-    Read,
+    ReadBytes,
+    Tensors,
     is_readable,
     layout,
-    numbers,
+    read_elements,
+    read_float32,
     row_steps,
     sibling,
-    stored,
     unit_words,
     unpack_words,
 )
 
 _BITS = (4, 8, 2, 3)
 _CONFIGURATIONS = ("quantize_config.json", "config.json")
-_CONFIGURATION_BYTES = 1 << 20
+_MAX_CONFIGURATION_BYTES = 1 << 20
 
 
 class _Parts(NamedTuple):
@@ -45,22 +44,22 @@ class _Parts(NamedTuple):
 
 
 @layout("gptq")
-def gptq(entry: Entry, names: Names, read: Read) -> Packing | None:
-    parts = _parts(entry, names, read)
+def gptq(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
+    parts = _parts(entry, tensors, read)
     if parts is None:
         return None
-    scale = numbers(parts.scales, read).reshape(-1, parts.outputs)
-    packed = stored(parts.zeros, read).view(np.uint32).reshape(len(scale), -1)
+    scale = read_float32(parts.scales, read).reshape(-1, parts.outputs)
+    packed = read_elements(parts.zeros, read).view(np.uint32).reshape(len(scale), -1)
     zero = unpack_words(np.ascontiguousarray(packed.T), parts.bits).T[:, : parts.outputs]
     if not _stores_true_zeros(entry):
-        # It wraps: a stored 15 of 4 bits stands for 0.
+        # Wraps around: with 4 bits, a stored 15 means 0.
         zero = (zero + np.uint8(1)) & np.uint8((1 << parts.bits) - 1)
     shift = zero.astype(np.float32)
 
     def blocks() -> Iterator[Block]:
         per_word = 32 // parts.bits if parts.bits != 3 else 32 / 3
         for start, stop in row_steps(entry.spec.shape[0], round(parts.outputs * per_word), unit_words(parts.bits)):
-            words = stored(entry, read, start * parts.outputs, stop * parts.outputs).view(np.uint32)
+            words = read_elements(entry, read, start * parts.outputs, stop * parts.outputs).view(np.uint32)
             codes = unpack_words(words.reshape(-1, parts.outputs), parts.bits)
             first = start * 32 // parts.bits
             codes = codes[: parts.inputs - first]
@@ -70,8 +69,8 @@ def gptq(entry: Entry, names: Names, read: Read) -> Packing | None:
     return Packing(f"gptq {parts.bits} bit", parts.bits, (parts.inputs, parts.outputs), blocks, is_transposed=True)
 
 
-def _parts(entry: Entry, names: Names, read: Read) -> _Parts | None:
-    zeros, scales, order = (sibling(names, entry, ".qweight", f".{part}") for part in ("qzeros", "scales", "g_idx"))
+def _parts(entry: Entry, tensors: Tensors, read: ReadBytes) -> _Parts | None:
+    zeros, scales, order = (sibling(tensors, entry, ".qweight", f".{part}") for part in ("qzeros", "scales", "g_idx"))
     if zeros is None or scales is None or not is_readable(entry, "int32") or not is_readable(zeros, "int32"):
         return None
     if not len(entry.spec.shape) == len(zeros.spec.shape) == len(scales.spec.shape) == 2:
@@ -82,35 +81,31 @@ def _parts(entry: Entry, names: Names, read: Read) -> _Parts | None:
     if not bits or not fits or entry.spec.shape[0] % unit_words(bits) or zeros.spec.shape[1] % unit_words(bits):
         return None
     inputs = entry.spec.shape[0] * 32 // bits
-    found = _groups(order, inputs, groups, read)
-    return None if found is None else _Parts(bits, len(found), outputs, found, scales, zeros)
+    group_of_input = _groups(order, inputs, groups, read)
+    if group_of_input is None:
+        return None
+    return _Parts(bits, len(group_of_input), outputs, group_of_input, scales, zeros)
 
 
-def _groups(order: Entry | None, inputs: int, groups: int, read: Read) -> NDArray[np.int64] | None:
-    """The group of each input; one after the other where the file does not say."""
+def _groups(order: Entry | None, inputs: int, groups: int, read: ReadBytes) -> NDArray[np.int64] | None:
+    """The group of each input; consecutive groups if the file stores no order."""
     if order is None or not order.elements:
         return np.arange(inputs) // -(-inputs // max(groups, 1))
-    found: NDArray[np.int64] = stored(order, read).astype(np.int64)
-    fits = 0 <= inputs - len(found) < 32 and found.min() >= 0 and found.max() < groups
-    return found if fits else None
+    group_of_input: NDArray[np.int64] = read_elements(order, read).astype(np.int64)
+    is_complete = 0 <= inputs - len(group_of_input) < 32
+    return group_of_input if is_complete and group_of_input.min() >= 0 and group_of_input.max() < groups else None
 
 
 def _stores_true_zeros(entry: Entry) -> bool:
     folder = os.path.dirname(entry.file)
-    found = (_configuration(os.path.join(folder, name)) for name in _CONFIGURATIONS)
-    return any(_format(configuration) == "gptq_v2" for configuration in found)
-
-
-def _format(configuration: Any) -> Any:
-    if not isinstance(configuration, dict):
-        return None
-    inner = configuration.get("quantization_config")
-    return (inner if isinstance(inner, dict) else configuration).get("checkpoint_format")
-
-
-def _configuration(path: str) -> Any:
-    try:
-        with open(path, "rb") as stream:
-            return json.loads(stream.read(_CONFIGURATION_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
+    for name in _CONFIGURATIONS:
+        try:
+            with open(os.path.join(folder, name), "rb") as stream:
+                configuration = json.loads(stream.read(_MAX_CONFIGURATION_BYTES))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(configuration, dict):
+            inner = configuration.get("quantization_config")
+            if (inner if isinstance(inner, dict) else configuration).get("checkpoint_format") == "gptq_v2":
+                return True
+    return False

@@ -1,4 +1,4 @@
-"""What a layout gives: the values of a packed tensor in bounded blocks."""
+"""The interface of a packing layout, and reading its parts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry
+from torchgauge.checkpoint import Entry
 from torchgauge.weights.symbols import symbol_of, values_of
 
-# Bytes of a tensor as it lies contiguously: the entry, the first byte, how many.
-Read = Callable[[Entry, int, int], bytes]
-Names = Mapping[str, Entry]
-# Values of a block: 4 MiB as float32, whatever the size of the tensor.
+# Bytes of a contiguous tensor: the entry, the first byte, how many.
+ReadBytes = Callable[[Entry, int, int], bytes]
+Tensors = Mapping[str, Entry]
+# Values per block: 4 MiB as float32, whatever the size of the tensor.
 BLOCK_VALUES = 1 << 20
 
 
 class Block(NamedTuple):
-    """Consecutive values and the codes they were stored as, both flat."""
+    """Consecutive values and their stored codes, both flat."""
 
     values: NDArray[np.float32]
     codes: NDArray[np.uint8]
@@ -28,8 +28,8 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """`blocks` gives the values in the row-major order of `shape`; torch's weight is the transpose of a matrix that
-    `is_transposed`. `bits` are those of a code."""
+    """`blocks` yields the values in row-major order of `shape`; with `is_transposed`, the weight is the transpose of
+    that matrix. `bits` is the width of a code."""
 
     layout: str
     bits: int
@@ -38,67 +38,67 @@ class Packing:
     is_transposed: bool = False
 
 
-Layout = Callable[[Entry, Names, Read], Packing | None]
+Layout = Callable[[Entry, Tensors, ReadBytes], Packing | None]
 LAYOUTS: dict[str, Layout] = {}
 
 
 def layout(name: str) -> Callable[[Layout], Layout]:
-    """Register a layout. It gives None for a tensor that is not packed so, or whose parts do not fit together."""
+    """Register a layout. It returns None for a tensor that is packed differently or whose parts do not match."""
 
     def register(function: Layout) -> Layout:
         if name in LAYOUTS:
-            raise ValueError(f"the layout {name} is registered twice")
+            raise ValueError(f"layout {name!r} is already registered")
         LAYOUTS[name] = function
         return function
 
     return register
 
 
-def sibling(names: Names, entry: Entry, own: str, other: str) -> Entry | None:
-    """The tensor beside `entry` whose name has `other` where that of `entry` has `own` at its end."""
+def sibling(tensors: Tensors, entry: Entry, own: str, other: str) -> Entry | None:
+    """The tensor whose name ends in `other` where that of `entry` ends in `own`."""
     if not entry.name.endswith(own):
         return None
-    return names.get(entry.name.removesuffix(own) + other)
+    return tensors.get(entry.name.removesuffix(own) + other)
 
 
 def row_steps(rows: int, columns: int, unit: int = 1) -> Iterator[tuple[int, int]]:
-    """Runs of rows that fill a block, in multiples of `unit`."""
+    """Ranges of rows that fill a block, in multiples of `unit`."""
     step = max(BLOCK_VALUES // max(columns, 1) // unit, 1) * unit
     return ((start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-_PLAIN = frozenset(
+_NUMPY_DTYPES = frozenset(
     {"float32", "float64", "float16", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 )
-# The bytes of a scale type that numpy has none for, and of FP4 (E2M1): sign, two bits of exponent, one of mantissa.
+# Types without a numpy equivalent: scales, and FP4 (E2M1: sign, two exponent bits, one mantissa bit).
 E4M3, E8M0, E2M1 = "float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn_x2"
 
 
 def is_readable(entry: Entry | None, *dtypes: str) -> bool:
-    """Contiguous, and of one of the types."""
+    """Whether the tensor exists, is contiguous and has one of the types (any, if none is given)."""
     return entry is not None and entry.spec.stride is None and (not dtypes or entry.spec.dtype in dtypes)
 
 
-def stored(entry: Entry, read: Read, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-    """The elements from `start` to `stop`, flat: integers and wide floats as they are, other types as their codes."""
+def read_elements(entry: Entry, read: ReadBytes, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+    """The elements from `start` to `stop`, flat: as numpy values if numpy has the type, else as codes."""
     width = entry.spec.itemsize
     end = entry.elements if stop is None else stop
-    kind = entry.spec.dtype if entry.spec.dtype in _PLAIN else f"uint{8 * width}"
+    kind = entry.spec.dtype if entry.spec.dtype in _NUMPY_DTYPES else f"uint{8 * width}"
     dtype = np.dtype(kind).newbyteorder(">" if entry.big_endian else "<")
     return np.frombuffer(read(entry, start * width, (end - start) * width), dtype).astype(kind, copy=False)
 
 
-def numbers(entry: Entry, read: Read, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-    """The values of the elements."""
-    found = stored(entry, read, start, stop)
+def read_float32(entry: Entry, read: ReadBytes, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+    """The elements from `start` to `stop` as float32."""
+    elements = read_elements(entry, read, start, stop)
     dtype = entry.spec.dtype
     if dtype == "bfloat16":
-        return (found.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return found.astype(np.float32) if dtype in _PLAIN else table(dtype)[found]
+        return (elements.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return elements.astype(np.float32) if dtype in _NUMPY_DTYPES else value_table(dtype)[elements]
 
 
-def table(dtype: str) -> NDArray[np.float32]:
-    """What each code of a small type stands for."""
+def value_table(dtype: str) -> NDArray[np.float32]:
+    """The value of each code of a type of up to 16 bits."""
     pattern = symbol_of(dtype).pattern
     assert pattern is not None, f"{dtype} has no table"
     with np.errstate(over="ignore"):
@@ -106,13 +106,13 @@ def table(dtype: str) -> NDArray[np.float32]:
 
 
 def nibbles(packed: NDArray[np.uint8], *, high_first: bool = False) -> NDArray[np.uint8]:
-    """Two codes from each byte."""
+    """Split each byte into two 4-bit codes."""
     low, high = packed & 15, packed >> 4
     return np.stack((high, low) if high_first else (low, high), axis=-1).reshape(*packed.shape[:-1], -1)
 
 
 def unpack_words(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint8]:
-    """Codes packed along the first dimension as one stream of bits, the lowest first: 3 bits fill 3 words with 32."""
+    """Unpack codes along the first dimension from a bit stream, lowest bits first: 32 codes of 3 bits fill 3 words."""
     unit = unit_words(bits)
     count = 32 * unit // bits
     grouped = words.reshape(-1, unit, *words.shape[1:])
@@ -120,13 +120,13 @@ def unpack_words(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint8]:
     mask = np.uint32((1 << bits) - 1)
     for index in range(count):
         word, shift = divmod(index * bits, 32)
-        found = grouped[:, word] >> np.uint32(shift)
+        code = grouped[:, word] >> np.uint32(shift)
         if shift + bits > 32:
-            found = found | (grouped[:, word + 1] << np.uint32(32 - shift))
-        codes[:, index] = found & mask
+            code = code | (grouped[:, word + 1] << np.uint32(32 - shift))
+        codes[:, index] = code & mask
     return codes.reshape(-1, *words.shape[1:])
 
 
 def unit_words(bits: int) -> int:
-    """Words of 32 bits after which codes start at a word again."""
+    """The number of 32-bit words after which a code starts at a word boundary again."""
     return 3 if bits == 3 else 1

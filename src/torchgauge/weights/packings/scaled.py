@@ -1,6 +1,6 @@
-"""FP8 or INT8 codes beside scales: one for all, one per row, or one per block of rows and columns.
+"""FP8 or INT8 codes with scales: one per tensor, per row, or per block of rows and columns.
 
-DeepSeek's `weight_scale_inv` multiplies, as `weight_scale` does. A scale of one byte is a power of two (E8M0, MXFP8).
+DeepSeek's `weight_scale_inv` is a factor like `weight_scale`. One-byte scales are powers of two (E8M0, MXFP8).
 """
 
 from __future__ import annotations
@@ -11,83 +11,84 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry
+from torchgauge.checkpoint import Entry
 from torchgauge.weights.packings.packing import (
     E8M0,
     Block,
-    Names,
     Packing,
-    Read,
+    ReadBytes,
+    Tensors,
     is_readable,
     layout,
-    numbers,
+    read_elements,
+    read_float32,
     row_steps,
     sibling,
-    stored,
-    table,
+    value_table,
 )
 
 _DTYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "int8")
-# DeepSeek's; the last block of a size that is no multiple of it is smaller.
-_USUAL_BLOCK = 128
+# DeepSeek's block size; the last block of a dimension may be smaller.
+_DEEPSEEK_BLOCK = 128
 
 
 class Grid(NamedTuple):
-    """Scales of a matrix: one for each `block_rows` × `block_columns`."""
+    """The scales of a matrix, one per block of `block_rows` × `block_columns`."""
 
     scales: NDArray[np.float32]
     block_rows: int
     block_columns: int
 
     def of(self, start: int, stop: int, columns: int) -> NDArray[np.float32]:
-        """The scale of each value of the rows, or what broadcasts to it."""
+        """The scale of each value in these rows, or an array that broadcasts to it."""
         rows = self.scales[np.arange(start, stop) // self.block_rows]
         return rows if rows.shape[1] == 1 else rows.repeat(self.block_columns, axis=1)[:, :columns]
 
 
 @layout("scaled")
-def scaled(entry: Entry, names: Names, read: Read) -> Packing | None:
-    scale = sibling(names, entry, "weight", "weight_scale") or sibling(names, entry, "weight", "weight_scale_inv")
+def scaled(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
+    scale = sibling(tensors, entry, "weight", "weight_scale") or sibling(tensors, entry, "weight", "weight_scale_inv")
     if scale is None or not is_readable(entry, *_DTYPES) or not entry.spec.shape:
         return None
     if entry.spec.dtype == "int8" and scale.spec.dtype in ("uint8", E8M0):
-        return None  # such a file may hold two FP4 values in each of its bytes
+        return None  # may be two FP4 values per byte
     rows, columns = entry.spec.shape[0], entry.elements // max(entry.spec.shape[0], 1)
     grid = grid_of(scale, rows, columns, read)
     if grid is None or (len(entry.spec.shape) > 2 and grid.scales.shape[1] > 1):
         return None
-    zero = _zero(sibling(names, entry, "weight", "weight_zero_point"), grid, read)
-    values = table(entry.spec.dtype)
+    zero = _zero(sibling(tensors, entry, "weight", "weight_zero_point"), grid, read)
+    values = value_table(entry.spec.dtype)
 
     def blocks() -> Iterator[Block]:
         for start, stop in row_steps(rows, columns):
-            codes = stored(entry, read, start * columns, stop * columns).view(np.uint8).reshape(-1, columns)
+            codes = read_elements(entry, read, start * columns, stop * columns).view(np.uint8).reshape(-1, columns)
             level = values[codes] if zero is None else values[codes] - zero.of(start, stop, columns)
             yield Block((level * grid.of(start, stop, columns)).ravel(), codes.ravel())
 
     return Packing(f"{entry.spec.dtype} with scales", 8, entry.spec.shape, blocks)
 
 
-def grid_of(scale: Entry, rows: int, columns: int, read: Read) -> Grid | None:
-    """None where the scales do not divide the matrix into blocks."""
+def grid_of(scale: Entry, rows: int, columns: int, read: ReadBytes) -> Grid | None:
+    """None if the scales do not divide the matrix into blocks."""
     shape = (1, 1) if scale.elements == 1 else (*scale.spec.shape, 1)[:2]
     if len(scale.spec.shape) > 2 or not is_readable(scale) or 0 in shape:
         return None
     sizes = _block_size(rows, shape[0]), _block_size(columns, shape[1])
     if sizes[0] is None or sizes[1] is None:
         return None
-    found = table(E8M0)[stored(scale, read)] if scale.spec.dtype == "uint8" else numbers(scale, read)
-    return Grid(found.reshape(shape), sizes[0], sizes[1])
+    is_power_of_two = scale.spec.dtype == "uint8"
+    scales = value_table(E8M0)[read_elements(scale, read)] if is_power_of_two else read_float32(scale, read)
+    return Grid(scales.reshape(shape), sizes[0], sizes[1])
 
 
 def _block_size(size: int, scales: int) -> int | None:
-    if -(-size // _USUAL_BLOCK) == scales:
-        return _USUAL_BLOCK
+    if -(-size // _DEEPSEEK_BLOCK) == scales:
+        return _DEEPSEEK_BLOCK
     return max(size // scales, 1) if size % scales == 0 else None
 
 
-def _zero(entry: Entry | None, grid: Grid, read: Read) -> Grid | None:
-    """The zero points, where there is one for each scale."""
+def _zero(entry: Entry | None, grid: Grid, read: ReadBytes) -> Grid | None:
+    """The zero points, if there is one per scale."""
     if entry is None or entry.elements != grid.scales.size or not is_readable(entry):
         return None
-    return grid._replace(scales=numbers(entry, read).reshape(grid.scales.shape))
+    return grid._replace(scales=read_float32(entry, read).reshape(grid.scales.shape))
