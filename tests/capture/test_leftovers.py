@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -299,3 +299,27 @@ def test_the_model_inside_an_object_is_taken_and_named(target: Any, taken: str) 
 def test_an_object_without_a_model_is_refused() -> None:
     with pytest.raises(tg.UsageError, match="a target is a model or a text"):
         tg.analyze(Pipeline())  # type: ignore[arg-type]
+
+
+SCRIPT = """
+import functools
+import torch
+from torch import nn
+
+@functools.lru_cache(None)
+def positions(length, device):
+    return torch.arange(length, device=device).float()
+
+class Encodes(nn.Module):
+    def forward(self, x):
+        return x + positions(4, "cpu")
+"""
+
+
+def test_a_cache_that_was_made_just_before_is_emptied_and_kept() -> None:
+    """As in a script: the function is as young as what the run makes."""
+    module = ModuleType("script")
+    exec(SCRIPT, vars(module))
+    found = tg.analyze(module.Encodes(), inputs=torch.ones(2, 4))
+    assert found.capture.run.warnings == ()
+    assert type(module.positions(4, "cpu")) is Tensor

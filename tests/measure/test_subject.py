@@ -194,3 +194,36 @@ def test_tensors_that_the_file_lacks_are_told(tmp_path: Path) -> None:
     (note,) = real_model(resolve(str(tmp_path / "weights.pt"), code=Net())).notes
     assert note.startswith("1 of ")
     assert "norm.bias" in note
+
+
+class Cache:
+    """As the caches of transformers: one grows by new tensors, the other is written to in place."""
+
+    def __init__(self) -> None:
+        self.rows = torch.zeros(1, 4)
+        self.table, self.length = torch.zeros(8, 4), torch.zeros((), dtype=torch.int64)
+
+
+class Appends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: list[tuple[int, int]] = []
+
+    def forward(self, x: torch.Tensor, cache: Cache) -> torch.Tensor:
+        cache.rows = torch.cat([cache.rows, x])
+        cache.table[cache.length] = x[0]
+        cache.length += 1
+        seen.add((len(cache.rows), int(cache.length)))
+        return cache.rows.sum(0) + cache.table.sum(0)
+
+
+seen: set[tuple[int, int]] = set()
+
+
+def test_every_run_gets_the_objects_among_the_inputs_as_they_were_given() -> None:
+    cache, x = Cache(), torch.ones(1, 4)
+    with ready(Appends(), Candidate((x, cache), {}, None), device=torch.device("cpu")) as subject:
+        for _ in range(20):
+            subject.run()
+    assert seen == {(2, 1)}
+    assert (len(cache.rows), int(cache.length), float(cache.table.sum())) == (1, 0, 0.0)

@@ -254,7 +254,9 @@ class Leftovers:
                     continue
                 if type(holder).__module__.startswith("torchgauge."):  # someone of ours observes the run
                     continue
-                is_new = id(holder) in young and not self._variables.knows(holder)
+                # A cached function may be as young as the run, where a script has just defined it.
+                is_kept = self._variables.knows(holder) or isinstance(holder, functools._lru_cache_wrapper)
+                is_new = id(holder) in young and not is_kept
                 (above if is_new else holders).append(holder)
             poisoned |= {id(holder): holder for holder in above}
             own |= {id(above), id(holders)}

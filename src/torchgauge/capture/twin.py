@@ -56,7 +56,7 @@ class Copier:
         self._tensor = tensor
         self._copies: dict[int, Any] = {}
         self._originals: dict[int, Any] = {}  # by the id of the copy; keeps them, so that an id stays theirs
-        self._objects = 0
+        self.objects = 0
         self.remarks: list[str] = []  # what is different about the copy of a model
         self.code: set[Any] = set()  # classes of modules, and functions that they hold
 
@@ -185,8 +185,8 @@ class Copier:
     def _object(self, value: Any) -> Any:
         # One without state is a sentinel, known by its identity.
         has_state = bool(getattr(value, "__dict__", None)) or bool(slots(type(value)))
-        self._objects += 1
-        if not has_state or self._objects > MOST_OBJECTS:
+        self.objects += 1
+        if not has_state or self.objects > MOST_OBJECTS:
             return value
         duplicate = self._note(value, _blank(type(value)))
         self._fill(duplicate, value)

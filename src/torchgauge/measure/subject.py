@@ -14,7 +14,7 @@ from torch import nn
 from torchgauge.capture.lazy import is_lazy
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.supported import unsupported
-from torchgauge.capture.twin import Copier, in_mode
+from torchgauge.capture.twin import Copier, TensorCopies, in_mode
 from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import InputError
 from torchgauge.source import Candidate
@@ -23,7 +23,10 @@ from torchgauge.source.building import rng_untouched
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: `model(*args, **kwargs)`; `dtype` is the type of floating tensors that was asked for."""
+    """What is measured: `model(*args, **kwargs)`; `dtype` is the type of floating tensors that was asked for.
+
+    `has_objects`: objects are among the inputs, such as a cache of keys and values. A run may write to them, so each
+    gets a copy: else every run would see a longer cache than the one before."""
 
     model: nn.Module
     args: tuple[Any, ...]
@@ -31,13 +34,17 @@ class Subject:
     device: torch.device
     notes: tuple[str, ...] = ()
     dtype: torch.dtype | None = None
+    has_objects: bool = False
 
     def __call__(self) -> Any:
-        return self.model(*self.args, **self.kwargs)
+        args, kwargs = self.args, self.kwargs
+        if self.has_objects:
+            args, kwargs = Copier(_counters_copied).copy((args, kwargs))
+        return self.model(*args, **kwargs)
 
     def run(self) -> None:
         """One whole run: when this returns, the device has finished."""
-        self.model(*self.args, **self.kwargs)
+        self()
         self.synchronize()
 
     def synchronize(self) -> None:
@@ -69,7 +76,9 @@ def ready(
     missing = unsupported(subject, device)
     if missing is not None:
         raise InputError(f"{missing}: choose another with dtype= (--dtype)")
-    args, kwargs = Copier(lambda tensor: materialise(tensor, device, dtype)).copy((candidate.args, candidate.kwargs))
+    own_memory = TensorCopies()
+    copier = Copier(lambda tensor: materialise(own_memory.copy(tensor), device, dtype))
+    args, kwargs = copier.copy((candidate.args, candidate.kwargs))
     with ExitStack() as stack:
         stack.enter_context(untouched(subject))
         stack.enter_context(gradients_kept(subject))
@@ -77,7 +86,15 @@ def ready(
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(train))
         stack.enter_context(in_mode(subject, train=train))
-        yield Subject(subject, args, kwargs, device, (*notes, *remarks), dtype)
+        yield Subject(subject, args, kwargs, device, (*notes, *remarks), dtype, copier.objects > 0)
+
+
+# Of the tensors in an object that is given as input, those that are positions and lengths: copied before each run.
+_MOST_COUNTER_BYTES = 4096
+
+
+def _counters_copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone() if tensor.nbytes <= _MOST_COUNTER_BYTES else tensor
 
 
 def require_device(device: torch.device) -> None:
