@@ -410,3 +410,15 @@ def test_it_is_in_every_report_and_comes_back_from_json(tmp_path: Path) -> None:
             assert "AdamW" in text
             assert "\x1b" not in text
             assert "<b>x" not in text or suffix == ".txt"
+
+
+@pytest.mark.parametrize("name", ["ema_state", "model_ema_state_dict", "swa_weights"])
+def test_copies_and_generators_under_names_of_a_loop_of_ones_own(name: str, tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    record = saved(
+        tmp_path, {"net": model.state_dict(), name: model.state_dict(), "rng": torch.get_rng_state(), "epoch": 3}
+    )
+    assert record.ema is not None
+    assert (record.ema["name"], record.ema["elements"]) == (name, 8)
+    assert record.rng is not None
+    assert record.rng["generators"] == ["torch"]

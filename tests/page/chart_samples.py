@@ -22,7 +22,7 @@ ADVICE: dict[str, Any] = {
     "evidence": {"bytes_moved": 2**20, "count": 3, "places": [{"module": f"stem.{i}", "weight": None} for i in (0, 1)]},
     "recommendation": "do it",
     "code": "model = do(model)",
-    "expected_gain": {"quantity": "time_s", "low": 0.1, "high": 0.3, "how": "by judgement"},
+    "expected_gain": {"quantity": "time_s", "low": 0.1, "high": 0.3, "how": "assumed"},
     "risk": "none",
     "confidence": "high",
     "verified": None,

@@ -44,9 +44,11 @@ _SCHEDULED = re.compile(r"sched", re.IGNORECASE)
 _GENERATORS = {
     "python": ("python", "random_state", "python_rng_state", "random_rng_state", "py_rng_state", "python_random_state"),
     "numpy": ("numpy", "numpy_random_seed", "numpy_rng_state", "np_rng_state", "numpy_random_state"),
-    "torch": ("cpu", "torch", "torch_manual_seed", "torch_rng_state", "rng_state", "cpu_rng_state"),
+    "torch": ("cpu", "torch", "torch_manual_seed", "torch_rng_state", "rng_state", "cpu_rng_state", "rng"),
     "cuda": ("cuda", "torch_cuda_manual_seed", "cuda_rng_state", "cuda_rng_state_all", "cuda_rng_states", "cuda_rng"),
 }  # fmt: skip
+# Names of averaged copies besides those of known frameworks: `ema_state`, `model_ema_state_dict`, `swa_weights`.
+_COPY = re.compile(r"(^|_)(ema|swa|shadow|averaged)($|_)", re.IGNORECASE)
 _RNG = re.compile(r"rng|random_state|random_seed|manual_seed", re.IGNORECASE)
 _VISITED, _DEEPEST, _LONG_LIST = 20_000, 5, 64
 
@@ -212,7 +214,7 @@ class _Reading:
 
     def _copy(self) -> dict[str, Any] | None:
         for key in self.root:
-            if not isinstance(key, str) or key.lower() not in COPIES:
+            if not isinstance(key, str) or not (key.lower() in COPIES or _COPY.search(key)):
                 continue
             own = list(self._below((key,)))
             if own:

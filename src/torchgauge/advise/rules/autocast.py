@@ -39,7 +39,7 @@ class _Narrowable:
             LEAST_REACHED * low,
             high,
             "roofline: these ops and what follows their type in float32, with TF32 if it may be on, and in bfloat16; "
-            "a third of it at least, by judgement: few models reach the roof",
+            "a third to all of it is assumed, as few models reach the roof",
         )
 
     def evidence(self, evidence: Evidence) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float)
             "time_s",
             0.5 * gain,
             gain,
-            "roofline: time per sample at the knee, and now; half of it at least, by judgement",
+            "roofline: time per sample at the knee, and now; 50 % to all of it is assumed",
         ),
         risk="each batch takes longer, and activations grow with it: throughput, not latency, is what gains",
         confidence="medium",

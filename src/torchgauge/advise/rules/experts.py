@@ -52,7 +52,7 @@ def _dense(evidence: Evidence, mixture: Mixture) -> Advice:
             "flops",
             0.5 * share,
             min(share, 1.0),
-            "the products of experts not chosen; half of it at least, by judgement: gathering takes some back",
+            "the products of experts not chosen; 50 % to all of it is assumed, as gathering takes some back",
         ),
         risk="gathering tokens by expert makes shapes depend on data: small batches may be faster dense",
         confidence="high",

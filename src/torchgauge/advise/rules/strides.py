@@ -136,7 +136,7 @@ def _gain(evidence: Evidence, access: Access) -> Gain:
         return share.gain(0.0, access.wasted, "the op, without the traffic that reading out of order adds")
     # The bytes of the contract are those in order: what is wasted comes on top.
     extra = moved(access.op) * access.wasted / (1 - access.wasted)
-    how = "bytes copied or fetched for nothing, none to all of them by judgement; as a share of the bytes then moved"
+    how = "bytes copied or fetched for nothing, none to all of them is assumed; as a share of the bytes then moved"
     return Gain("bytes_moved", 0.0, extra / (evidence.bytes_moved + extra), how)
 
 

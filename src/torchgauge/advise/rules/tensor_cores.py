@@ -105,7 +105,7 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
             LEAST_REACHED * saved,
             saved,
             f"the matmuls at {format_factor(fast / plain)} the rate as far as memory lets them; "
-            f"{format_whole_percent(LEAST_REACHED)} of it at least, by judgement",
+            f"{format_whole_percent(LEAST_REACHED)} to all of it is assumed",
         ),
         risk="products keep 10 bits of mantissa: about 3 decimal digits",
         confidence="low" if evidence.waits_for_host else "high" if evidence.op_times else "medium",

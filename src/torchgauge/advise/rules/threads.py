@@ -43,7 +43,7 @@ def thread_count(evidence: Evidence) -> Iterator[Advice]:
             "time_s",
             gain / 2,
             gain,
-            "the medians of runs with each number of threads; half of it at least, by judgement",
+            "the medians of runs with each number of threads; 50 % to all of it is assumed",
         ),
         risk="another batch size or a busier machine may want another number",
         confidence="high" if gain > 2 * _LEAST_GAIN else "medium",
@@ -69,7 +69,7 @@ def thread_oversubscription(evidence: Evidence) -> Iterator[Advice]:
         recommendation="run it with no more threads than there are cores free: an op ends with its slowest thread",
         code=f"torch.set_num_threads({free})",
         expected_gain=Gain(
-            "time_s", 0.0, 1 - free / threads, "none to the share of the threads that have no core, by judgement"
+            "time_s", 0.0, 1 - free / threads, "assumed: none, up to the share of the threads that have no core"
         ),
         risk="a container limit that the system does not report may leave fewer cores",
         confidence="high" if threads > cores else "low",
@@ -95,7 +95,7 @@ def idle_cores(evidence: Evidence) -> Iterator[Advice]:
             "time_s",
             0.0,
             busy * (1 - threads / wanted),
-            "more threads at the efficiency measured with these, by judgement",
+            "assumed: more threads reach the efficiency measured with these",
         ),
         risk="several processes on one machine share its cores: then fewer threads each are right",
         confidence="low" if len(_scaling(evidence)) < 2 else "medium",

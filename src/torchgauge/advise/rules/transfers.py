@@ -67,5 +67,5 @@ def _waiting(evidence: Evidence, op: OpRecord) -> Gain:
     seconds = _LATENCY_S + moved(op) / _LINK_BYTES_PER_S
     share = seconds / (seconds + least.whole(evidence.capture.ops))
     wait, rate = format_seconds(_LATENCY_S), f"{format_count(_LINK_BYTES_PER_S)}B/s"
-    how = f"one wait of {wait} and the bytes at {rate}, by judgement, beside the least time by the roofline"
+    how = f"one wait of {wait} and the bytes at {rate} (assumed), beside the least time by the roofline"
     return Gain("time_s", 0.0, share, how)
