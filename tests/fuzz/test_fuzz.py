@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +39,36 @@ def test_a_saved_run_that_was_edited_is_refused_when_it_is_loaded_or_rendered(tm
         (tmp_path / "run.json").write_bytes(json_document(content, chance))
         output = tmp_path / f"report.{FORMATS[number % len(FORMATS)]}"
         assert render(str(tmp_path / "run.json"), str(output)) in (0, 1, 2)
+
+
+def keys_of(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of every key, in lists those of the first two items."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, item in pairs:
+        if isinstance(value, dict):
+            yield (*path, key)
+        yield from keys_of(item, (*path, key))
+
+
+@pytest.mark.parametrize("name", ["cnn", "measured", "weights"])
+def test_a_saved_run_without_any_one_of_its_keys_is_refused_or_shown(tmp_path: Path, name: str) -> None:
+    """Every kind of key is once missing and once null."""
+    document = json.loads((RUNS / f"{name}.json").read_text())
+    kinds = {tuple("" if isinstance(key, int) else key for key in path): path for path in keys_of(document)}
+    assert len(kinds) > 100
+    for number, path in enumerate(kinds.values()):
+        holder = document
+        for key in path[:-1]:
+            holder = holder[key]
+        before = dict(holder)
+        for changed in ({key: value for key, value in before.items() if key != path[-1]}, before | {path[-1]: None}):
+            holder.clear()
+            holder.update(changed)
+            (tmp_path / "run.json").write_text(json.dumps(document))
+            output = tmp_path / f"report.{FORMATS[number % len(FORMATS)]}"
+            assert render(str(tmp_path / "run.json"), str(output)) in (0, 1, 2), path
+        holder.clear()
+        holder.update(before)
 
 
 def test_a_case_is_the_same_for_the_same_seed() -> None:

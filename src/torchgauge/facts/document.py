@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.errors import FormatError
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture, Environment, RunRecord, StepMemory, TargetRecord
-from torchgauge.facts.document_types import Document, Scan, Tensor
+from torchgauge.facts.document_types import ANALYSIS, Scan, Tensor
 from torchgauge.facts.energy import energy_from_document
 from torchgauge.facts.files import adapter_from_document, stored_from_document, training_from_document
 from torchgauge.facts.measurements import measured_from_document
@@ -28,7 +28,7 @@ def capture_from_document(document: Any, name: str) -> Capture:
         raise FormatError(f"'{name}' has schema version {version}; this torchgauge reads version {SCHEMA_VERSION}")
     what = f"'{name}' is not a complete run of torchgauge"
     if "modules" in document:
-        return _capture(conform(document, Document, what))
+        return _capture(conform(document, ANALYSIS, what))
     return _capture(_completed(conform(document, Scan, what)))
 
 

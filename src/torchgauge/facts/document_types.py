@@ -35,6 +35,14 @@ def _together(*keys: str) -> Rule:
     return Rule(lambda row: sum(key in row for key in keys) in (0, len(keys)), f"an object with {', '.join(keys)}")
 
 
+def _needs(key: str, *others: str) -> Rule:
+    """Where this key has a value, so have the others."""
+    return Rule(
+        lambda row: row.get(key) is None or all(row.get(other) is not None for other in others),
+        f"an object that has {', '.join(others)} where it has {key}",
+    )
+
+
 class Tensor(TypedDict):
     shape: Shape
     dtype: str
@@ -260,8 +268,16 @@ class Spread(TypedDict, total=False):
 
 
 _SPREAD = _together(
-    "nan", "inf", "zeros", "sparsity", "near_zero", "mean", "std", "min", "max", "abs_max", "skewness", "kurtosis"
-)
+    "nan", "inf", "zeros", "sparsity", "near_zero", "mean", "std", "min", "max", "abs_max", "skewness", "kurtosis",
+    "l1", "l2", "quantiles", "entropy_bits", "entropy_symbol_bits", "compressibility",
+)  # fmt: skip
+
+
+def _has_shown_quantiles(row: dict[str, Any]) -> bool:
+    return row.get("mean") is None or {"0.001", "0.5", "0.999"} <= (row.get("quantiles") or {}).keys()
+
+
+_QUANTILES = Rule(_has_shown_quantiles, "an object with the quantiles 0.001, 0.5 and 0.999 of its values")
 
 
 class Lines(TypedDict):
@@ -366,7 +382,7 @@ class Scanned(TypedDict, total=False):
 
 
 class Summary(TypedDict):
-    total: NotRequired[Annotated[Total, _SPREAD]]
+    total: NotRequired[Annotated[Total, _SPREAD, _QUANTILES]]
     by_module: NotRequired[list[Annotated[ModuleGroup, _SPREAD]]]
     by_kind: NotRequired[list[Annotated[KindGroup, _SPREAD]]]
     outliers: NotRequired[list[Outlier]]
@@ -519,15 +535,15 @@ class Surroundings(TypedDict, total=False):
     governor: str | None
 
 
-class Profile(TypedDict, total=False):
+class Profile(TypedDict):
     runs: Count
     median_s: float
     overhead_share: Figure
     joined_ops: Count
     static_ops: Count
-    kernels: Whole
-    device_s: Figure
-    device_idle_s: Figure
+    kernels: NotRequired[Whole]
+    device_s: NotRequired[Figure]
+    device_idle_s: NotRequired[Figure]
 
 
 class SweepPoint(TypedDict):
@@ -606,7 +622,10 @@ class Measurements(TypedDict, total=False):
     unexplained_s: Figure
     threads: Threads | None
     system: System | None
-    counters: Counters | None
+    counters: (
+        Annotated[Counters, _needs("measured_flops", "theoretical_flops"), _needs("instructions_per_cycle", "cycles")]
+        | None
+    )
     surroundings: Surroundings | None
     profile: Profile | None
     sweep: list[SweepPoint] | None
@@ -638,10 +657,10 @@ class Series(TypedDict):
 
 
 class Ends(TypedDict):
-    first: Figure
-    last: Figure
-    min: Figure
-    max: Figure
+    first: float
+    last: float
+    min: float
+    max: float
 
 
 class Thermal(TypedDict, total=False):
@@ -690,7 +709,7 @@ class Carbon(TypedDict):
 
 
 class Best(TypedDict):
-    flops_per_joule: Figure
+    flops_per_joule: float
     dtype: str
     source: str
 
@@ -912,8 +931,15 @@ class Document(Common):
     modules: Annotated[list[Module], Rule(_has_root, "modules with different paths, one of them the root")]
     ops: Annotated[list[Op], Rule(_are_linked, "ops with different indices, read from by those that are there")]
     parameters: list[Annotated[Parameter, _STRIDES]]
-    measurements: NotRequired[Measurements | None]
+    measurements: NotRequired[Annotated[Measurements, _needs("profile", "unexplained_s")] | None]
     trace: NotRequired[Trace | None]
     energy: NotRequired[EnergyFigures | None]
     advice: NotRequired[list[Advice]]
     plan: NotRequired[Plan | None]
+
+
+def _has_run(document: dict[str, Any]) -> bool:
+    return document["capture"]["mode"] is not None or not document["ops"]
+
+
+ANALYSIS = Annotated[Document, Rule(_has_run, "a document whose ops were seen in a run, fake or real")]
