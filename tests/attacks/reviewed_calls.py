@@ -235,7 +235,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "report/escape.py": {
         "re.compile(TEXT)": OWN,
     },
-    "report/latex.py": {
+    "report/formats/latex.py": {
         "_PREAMBLE.format(version=prose(view.capture.version))": OWN,
         "re.split(TEXT, text)": OWN,
     },

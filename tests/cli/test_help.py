@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from torchgauge.cli import analyze, check, compare, demo, main, system, weights
+from torchgauge.cli import main
 from torchgauge.cli.main import COMMANDS
-from torchgauge.report import known_suffixes
-from torchgauge.report.comparison.saving import SUFFIXES as COMPARED
-from torchgauge.report.saving import WEIGHT_FORMATS
+from torchgauge.report.registry import suffixes_of
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=" ".join)
@@ -23,18 +21,13 @@ def test_help_fits_eighty_columns(
     assert [line for line in lines if len(line) > 80] == []
 
 
-@pytest.mark.parametrize(
-    ("told", "written"),
-    [
-        (analyze.SUFFIXES, known_suffixes()),
-        (demo.SUFFIXES, known_suffixes()),
-        (weights.SUFFIXES, WEIGHT_FORMATS),
-        (compare.SUFFIXES, COMPARED),
-        (check.SUFFIXES, [".junit.xml", ".xml", ".json", ".txt"]),
-        (system.SUFFIXES, system.FORMS),
-    ],
-)
-def test_the_suffixes_told_are_those_that_are_written(told: str, written: list[str]) -> None:
-    named = {word.strip(",") for word in told.split() if "." in word}
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if hasattr(command, "RESULT")])
+def test_the_suffixes_told_are_those_that_are_written(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    told = capsys.readouterr().out.partition("format by suffix: ")[2].splitlines()[0]
     # A package of others may bring formats of its own, which no text can name.
-    assert named == set(written)
+    assert {word for word in told.split() if "." in word} == set(suffixes_of(COMMANDS[name].RESULT))

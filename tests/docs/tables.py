@@ -17,6 +17,7 @@ from torchgauge.cli.main import build_parser
 from torchgauge.facts.figures import Unit, figures_of
 from torchgauge.report import COLUMNS
 from torchgauge.report.budgets.limits import KEYS
+from torchgauge.report.registry import suffixes_of
 
 _TABLE = re.compile(r"(<!-- table: (?P<name>\S+)(?: (?P<of>\S+))? -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 
@@ -88,6 +89,11 @@ def keys_table(level: str) -> str:
     return "\n".join([f"<!-- keys: {level} -->", f"| {level} | unit | |", "|---|---|---|", *rows]) + "\n"
 
 
+def formats_table(result: str) -> str:
+    rows = [f"| `{suffix}` | {_escaped(format.contents)} |" for suffix, format in suffixes_of(result).items()]
+    return "\n".join(["| suffix | contents |", "|---|---|", *rows]) + "\n"
+
+
 def timm_table(_: str) -> str:
     rows = [f"| {row['model']} | {row['input'].replace('x', '×')} | {int(row['params']):,} | {int(row['macs']):,} |"
             for row in read_table("timm.csv")]  # fmt: skip
@@ -106,6 +112,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "columns": columns_table,
     "limits": limits_table,
     "keys": keys_table,
+    "formats": formats_table,
     "timm": timm_table,
     "torchvision": torchvision_table,
 }

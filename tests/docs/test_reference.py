@@ -15,8 +15,7 @@ import torchgauge as tg
 from tests.docs.tables import generated, regenerate, subparsers
 from tests.docs.test_blocks import PAGES, ROOT
 from torchgauge.advise.registry import RULES, load_rules
-from torchgauge.report import known_suffixes
-from torchgauge.report.saving import WEIGHT_FORMATS
+from torchgauge.report.registry import ANALYSIS, OTHERS, SCAN
 from torchgauge.verify.planning import no_plan
 
 DOCS = ROOT / "docs"
@@ -55,15 +54,9 @@ def test_every_environment_variable_that_the_code_reads_is_listed() -> None:
     assert listed - own - asked == {"NO_COLOR"}
 
 
-def test_every_format_is_listed() -> None:
-    text = _text("formats.md")
-    assert _suffixes(text, "formats") == set(known_suffixes())
-    assert _suffixes(text, "weight formats") == set(WEIGHT_FORMATS)
-
-
-def _suffixes(text: str, name: str) -> set[str]:
-    table = text.partition(f"<!-- {name} -->\n")[2].partition("\n\n")[0]
-    return set(re.findall(r"`([^`]+)`", _first_cells(table)))
+def test_every_result_has_its_table_of_formats() -> None:
+    tables = {name for name, *_ in generated(DOCS / "formats.md")}
+    assert tables == {f"formats {result}" for result in (ANALYSIS, SCAN, *OTHERS)}
 
 
 def test_every_extra_is_listed() -> None:

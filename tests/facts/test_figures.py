@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import torchgauge
+from tests.extended import SOURCE, copy_package, run_with
 from tests.report.measured_sample import measured_view
 from tests.report.saved_runs import load_run
 from torchgauge.facts.figures import FIGURES, MODULES, OPS, STATIC, TOTALS, WEIGHTS, figures_of
 from torchgauge.report import render
 from torchgauge.units import format_count
-
-SOURCE = Path(torchgauge.__file__).parent
-ROOT = SOURCE.parent.parent
 
 # What a contributor would write: two rows, the first with the code that computes it.
 ROWS = """
@@ -44,7 +37,7 @@ from torchgauge.report.comparison import compare_views
 from torchgauge.report.comparison.document import comparison_document
 from torchgauge.report.folding import fold
 from torchgauge.report.page.payload import build_payload
-from torchgauge.report.xml import attributes_of
+from torchgauge.report.formats.xml import attributes_of
 import torchgauge.report.page
 
 document = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
@@ -77,8 +70,7 @@ print(json.dumps({
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of torchgauge whose table has two rows more."""
     folder = tmp_path_factory.mktemp("extended")
-    shutil.copytree(SOURCE, folder / "torchgauge", ignore=shutil.ignore_patterns("__pycache__"))
-    table = folder / "torchgauge" / "facts" / "figures.py"
+    table = copy_package(folder) / "facts" / "figures.py"
     start, mark, rest = table.read_text(encoding="utf-8").partition('    Figure("kernels"')
     table.write_text(f"{start}{ROWS.lstrip()}{mark}{rest}", encoding="utf-8")
     (folder / "run.json").write_text(render(measured_view(), "json"), encoding="utf-8")
@@ -88,15 +80,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(package: Path) -> Any:
     pytest.importorskip("pandas", reason="a DataFrame needs pandas")
-    return json.loads(run(package, SCRIPT, str(package / "run.json")))
-
-
-def run(package: Path, script: str, *arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(package), str(ROOT)))}
-    command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return json.loads(run_with(package, "-c", SCRIPT, str(package / "run.json")))
 
 
 def test_a_new_figure_is_in_every_row_and_adds_up(found: Any, package: Path) -> None:
@@ -138,10 +122,10 @@ def test_a_new_figure_has_its_type_in_parquet_and_its_line_in_the_reference(pack
     pyarrow = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
     path = package / "modules.parquet"
     script = "import sys, torchgauge; torchgauge.load(sys.argv[1]).save(sys.argv[2])"
-    run(package, script, str(package / "run.json"), str(path))
+    run_with(package, "-c", script, str(package / "run.json"), str(path))
     schema = pyarrow.read_schema(path)
     assert [str(schema.field(key).type) for key in ("answers", "wait_s")] == ["int64", "double"]
-    lines = run(package, "from tests.docs.tables import keys_table; print(keys_table('modules'))")
+    lines = run_with(package, "-c", "from tests.docs.tables import keys_table; print(keys_table('modules'))")
     assert "| `answers` | count | 42 per call |" in lines
     assert "| `wait_s` | seconds | for others |" in lines
 

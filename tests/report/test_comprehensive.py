@@ -10,9 +10,9 @@ from tests.report.measured_sample import latency, measured_view
 from tests.report.sample import sample_capture
 from tests.report.saved_runs import load_run
 from torchgauge.facts import View
-from torchgauge.report import Options, find_format, render
-from torchgauge.report.comprehensive import PARTS
-from torchgauge.report.saving import weight_format
+from torchgauge.report import Options, render
+from torchgauge.report.formats.comprehensive import PARTS
+from torchgauge.report.registry import SCAN, find_format
 from torchgauge.report.summary import summary_facts
 
 TITLES = [part.title for part in PARTS]
@@ -21,7 +21,7 @@ TITLES = [part.title for part in PARTS]
 @pytest.mark.parametrize("name", ["comprehensive_model_analysis.txt", "a/resnet50_Comprehensive_Model_Analysis.TXT"])
 def test_the_name_of_the_file_asks_for_it(name: str) -> None:
     assert find_format(name).name == "comprehensive"
-    assert weight_format(name) == "comprehensive"
+    assert find_format(name, SCAN).name == "comprehensive"
     assert find_format("model_analysis.txt").name == "text"
 
 

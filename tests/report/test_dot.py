@@ -13,8 +13,8 @@ from tests.report.sample import sample_view
 from tests.report.stored_sample import stored_view
 from torchgauge.facts import View
 from torchgauge.report import Options, render
-from torchgauge.report.dot import quoted
 from torchgauge.report.escape import visible
+from torchgauge.report.formats.dot import quoted
 from torchgauge.report.graph.words import NAME_WIDTH
 from torchgauge.report.layout import shorten
 

@@ -15,9 +15,9 @@ from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render
 from torchgauge.report.energy_ranking import rank_module_energy, rank_op_energy
 from torchgauge.report.energy_text import hungry_modules, hungry_ops
+from torchgauge.report.formats.text import report_lines
 from torchgauge.report.layout import line_width, plain
 from torchgauge.report.pareto_text import pareto, plot
-from torchgauge.report.text import report_lines
 
 GOLDEN = Path(__file__).parent / "golden"
 

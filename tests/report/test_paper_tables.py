@@ -15,10 +15,10 @@ from tests.report.saved_runs import load_run
 from torchgauge.facts import View
 from torchgauge.report import Options, render
 from torchgauge.report.escape import inert_cell
-from torchgauge.report.latex import paragraph as latex_paragraph
-from torchgauge.report.latex import prose as latex_prose
-from torchgauge.report.markdown import code
-from torchgauge.report.markdown import prose as markdown_prose
+from torchgauge.report.formats.latex import paragraph as latex_paragraph
+from torchgauge.report.formats.latex import prose as latex_prose
+from torchgauge.report.formats.markdown import code
+from torchgauge.report.formats.markdown import prose as markdown_prose
 
 
 @pytest.mark.parametrize(

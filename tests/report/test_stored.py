@@ -15,7 +15,7 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import View
 from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render, to_dataframe
-from torchgauge.report.saving import weight_format
+from torchgauge.report.registry import SCAN, find_format
 from torchgauge.report.weight_groups import by_dtype, by_folder, by_role, tied
 
 
@@ -116,6 +116,6 @@ def test_the_list_as_a_frame_has_a_row_per_tensor() -> None:
     [("a.json", "json"), ("a.csv", "weights.csv"), ("a.weights.csv", "weights.csv"), ("a.txt", "weights")],
 )
 def test_a_list_of_tensors_has_its_own_suffixes(name: str, format: str) -> None:
-    assert weight_format(name) == format
+    assert find_format(name, SCAN).name == format
     with pytest.raises(UsageError, match="must end in one of"):
-        weight_format("a.ops")
+        find_format("a.ops", SCAN)

@@ -20,7 +20,7 @@ from torchgauge.facts import Row, StoredRecord, StoredTensor, View, WeightStatis
 from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render, to_dataframe
 from torchgauge.report.layout import cell_width
-from torchgauge.report.saving import weight_format
+from torchgauge.report.registry import SCAN, find_format
 from torchgauge.report.weight_columns import flat_rows
 from torchgauge.report.weight_heatmap import heat_maps, narrowed, shade
 from torchgauge.report.weight_statistics import (
@@ -229,7 +229,7 @@ def test_the_frame_has_the_same_columns_as_the_csv() -> None:
 
 
 def test_json_lines_hold_a_row_each() -> None:
-    assert weight_format("a.jsonl") == "weights.jsonl"
+    assert find_format("a.jsonl", SCAN).name == "weights.jsonl"
     rows = [json.loads(line) for line in render(weights_view(), "weights.jsonl").splitlines()]
     assert len(rows) == 3 * BLOCKS + 1
     assert rows[0]["quantiles"]["0.5"] == 0

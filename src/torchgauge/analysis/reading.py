@@ -18,7 +18,7 @@ from torchgauge.errors import LimitError
 from torchgauge.facts.document import capture_from_document
 from torchgauge.isolation import ask_parent, is_isolated, limits_for
 from torchgauge.report import render_bytes
-from torchgauge.report.document import json_line
+from torchgauge.report.json_text import json_line
 
 if TYPE_CHECKING:
     from torchgauge.isolation.channel import Message

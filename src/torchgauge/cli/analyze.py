@@ -27,6 +27,7 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import TorchgaugeError, UsageError
+from torchgauge.report.registry import ANALYSIS
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis
@@ -45,10 +46,7 @@ TARGET is one of
   timm:NAME, torchvision:NAME  a model of these packages, without its weights
   hf:PATH_OR_CLASS             a transformers configuration, model type or class
 """
-SUFFIXES = (
-    ".html .json .jsonl .txt comprehensive_model_analysis.txt .md .tex .xml .csv (modules) .ops.csv .weights.csv "
-    ".weights.jsonl .parquet (modules) .ops.parquet .weights.parquet .dot .svg .trace.json (of measured runs)"
-)
+RESULT = ANALYSIS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.progress import stage
+from torchgauge.report.registry import CHECK, find_format
 
 if TYPE_CHECKING:
     from torchgauge.analysis.budgets import TargetBudget
@@ -40,7 +41,7 @@ by --profile.
 200MB is 200,000,000 bytes, 200MiB is 209,715,200.
 Exit status: 0 within, 3 broken, 1 where a figure is not known.
 """
-SUFFIXES = ".junit.xml or .xml (JUnit), .json .txt"
+RESULT = CHECK
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -142,14 +143,11 @@ def output_form(path: str) -> Callable[[Sequence[BudgetReport]], str]:
     from torchgauge.report.options import PLAIN_WIDTH
 
     forms: dict[str, Callable[[Sequence[BudgetReport]], str]] = {
-        ".xml": render_junit,
-        ".json": render_json,
-        ".txt": lambda reports: render_text(reports, PLAIN_WIDTH),
+        "junit": render_junit,
+        "json": render_json,
+        "text": lambda reports: render_text(reports, PLAIN_WIDTH),
     }
-    suffix = Path(path).suffix.lower()
-    if suffix not in forms:
-        raise UsageError(f"'{path}': the name must end in one of: .junit.xml, {', '.join(sorted(forms))}")
-    return forms[suffix]
+    return forms[find_format(path, CHECK).name]
 
 
 def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:

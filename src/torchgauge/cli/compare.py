@@ -29,6 +29,7 @@ from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import UsageError
 from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
+from torchgauge.report.registry import COMPARISON, find_format
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Comparison
@@ -39,7 +40,7 @@ DESCRIPTION = """\
 Compare models, files or saved runs (.json) with the first of them. The options
 apply to every target that is not a saved run.
 """
-SUFFIXES = ".html .json .txt .md .csv (a line per module)"
+RESULT = COMPARISON
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +64,6 @@ def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from torchgauge.report.comparison import comparison_format
     from torchgauge.report.comparison.module_table import check_columns
 
     if len(args.targets) < 2:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     options = table_options(args)
     check_columns(options)
     for path in args.outputs:
-        comparison_format(path)
+        find_format(path, COMPARISON)
     check_folders(args.outputs)
     with redirect_stdout(sys.stderr):
         found = compare_targets(args)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from torchgauge.cli.analyze import SUFFIXES as SUFFIXES
+from torchgauge.cli.analyze import RESULT as RESULT
 from torchgauge.cli.output import check_outputs, deliver, show_progress
 from torchgauge.progress import import_torch
 

@@ -18,6 +18,7 @@ from types import ModuleType
 from torchgauge import __version__
 from torchgauge.cli import analyze, check, compare, completion, demo, system, weights
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
+from torchgauge.report.registry import suffix_help
 
 COMMANDS: dict[str, ModuleType] = {
     "analyze": analyze,
@@ -184,7 +185,7 @@ def build_parser() -> argparse.ArgumentParser:
         if command is completion:
             sub.set_defaults(quiet=False, debug=False)
         else:
-            add_common_options(sub, command.SUFFIXES)
+            add_common_options(sub, suffix_help(command.RESULT))
         if name in OPENING_FILES:
             add_limit_options(sub)
     return parser

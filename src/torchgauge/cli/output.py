@@ -93,8 +93,8 @@ def tell_written(path: Path, *, quiet: bool) -> None:
 
 
 def print_report(view: View, options: Options, stream: TextIO, *, shown: bool | None) -> None:
+    from torchgauge.report.formats.text import report_lines
     from torchgauge.report.terminal import write_lines
-    from torchgauge.report.text import report_lines
 
     with stage("writing the report", shown=shown):
         lines = report_lines(view, options)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.cli.output import check_folders, show_progress, write_file
-from torchgauge.errors import UsageError
 from torchgauge.progress import import_torch, stage
+from torchgauge.report.registry import SYSTEM, find_format
 
 if TYPE_CHECKING:
     from torchgauge.hardware import Device, System
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchgauge.report.layout import Line
 
 SUMMARY = "what this machine offers: processor, memory, torch and its backends, devices, sensors, counters, meters"
-SUFFIXES = ".json .txt"
+RESULT = SYSTEM
 DESCRIPTION = "Show what this machine offers to torch, and what can be measured on it."
 
 
@@ -34,8 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     for path in args.outputs:
-        if Path(path).suffix.lower() not in FORMS:
-            raise UsageError(f"'{path}': the name must end in one of: {', '.join(FORMS)}")
+        find_format(path, SYSTEM)
     check_folders(args.outputs)
     import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.energy.offers import offered
@@ -51,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     found = offers(system) | {"meters": offered(places), "calibration": [asdict(one) for one in calibrated]}
     found["isolation"] = [asdict(barrier) | {"available": barrier.is_active} for barrier in barriers()]
     for path in args.outputs:
-        write_file(Path(path), FORMS[Path(path).suffix.lower()](system, found), quiet=args.quiet)
+        write_file(Path(path), FORMS[find_format(path, SYSTEM).name](system, found), quiet=args.quiet)
     if args.json:
         sys.stdout.write(system_json(system, found))
     elif not args.quiet:
@@ -108,7 +107,7 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
     return lines
 
 
-FORMS = {".json": system_json, ".txt": system_text}
+FORMS = {"json": system_json, "text": system_text}
 
 
 def _machine(system: System) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from torchgauge.cli.target_options import files_to_isolate, limit_arguments, pos
 from torchgauge.errors import UsageError
 from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
+from torchgauge.report.registry import SCAN, find_format
 
 if TYPE_CHECKING:
     from torchgauge.analysis import WeightScan
@@ -28,10 +29,7 @@ PATH is a state dict or training checkpoint (torch.save), safetensors,
 TorchScript or exported program, known by its content, or a folder of sharded or
 distributed weights.
 """
-SUFFIXES = (
-    ".html .json .jsonl (a line as each tensor is done) .txt comprehensive_model_analysis.txt .md .tex .xml .csv or "
-    ".weights.csv .parquet .against.csv (with --against)"
-)
+RESULT = SCAN
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,9 +78,7 @@ def depth_arguments(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from torchgauge.report.saving import weight_format
-
-    formats = {output: weight_format(output) for output in args.outputs}
+    formats = {output: find_format(output, SCAN).name for output in args.outputs}
     if args.against is None and "against.csv" in formats.values():
         raise UsageError("nothing to compare with: name the other checkpoint with --against B")
     check_folders(args.outputs)
@@ -127,8 +123,8 @@ def open_streams(outputs: list[str], stack: ExitStack) -> Callable[[Mapping[str,
 
 def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -> None:
     from torchgauge.report import Options, render_pieces
+    from torchgauge.report.formats.weights_text import weight_lines
     from torchgauge.report.terminal import terminal_width, write_lines
-    from torchgauge.report.weights_text import weight_lines
 
     shown = show_progress(args, sys.stderr)
     for output in args.outputs:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchgauge.facts import Row
-from torchgauge.report.document import json_value
 from torchgauge.report.escape import inert_cell
+from torchgauge.report.json_text import json_value
 
 
 def rows_to_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> str:

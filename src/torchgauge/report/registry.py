@@ -1,13 +1,14 @@
-"""One registry: the name of a format -> its suffix and renderer. Those of torchgauge are rows of `FORMATS`.
+"""The formats of files, and the suffixes that name them: the one table that writers, help and documentation read.
 
-A format of one's own is one function; it gives text, or bytes for a binary format, or text in pieces:
+A format is one function; it gives text, or bytes for a binary format, or text in pieces:
 
     @renderer("names", suffix=".names")
     def render_names(view: View, options: Options) -> str:
         return "\\n".join(row.path for row in view.modules)
 
-Importing its module registers it. An installed package is imported by itself, when a format is first looked for, where
-its metadata name the module in an entry point:
+Those of torchgauge are the files of `formats/`. Their decorators are read, not run: most runs need one format of many,
+and `--help` none. A format of one's own registers when its module is imported. An installed package is imported by
+itself, when a format is first looked for, where its metadata name the module in an entry point:
 
     [project.entry-points."torchgauge.renderers"]
     names = "my_package.names_report"
@@ -15,31 +16,44 @@ its metadata name the module in an entry point:
 
 from __future__ import annotations
 
+import ast
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchgauge.errors import UsageError
-from torchgauge.facts import View
-from torchgauge.report.options import Options
 
-Render = Callable[[View, Options], str | bytes | Iterator[str]]
-R = TypeVar("R", bound=Render)
+if TYPE_CHECKING:
+    from torchgauge.facts import View
+    from torchgauge.report.options import Options
+
+    Render = Callable[[View, Options], str | bytes | Iterator[str]]
+
+R = TypeVar("R", bound=Callable[..., Any])
 
 ENTRY_POINTS = "torchgauge.renderers"
+# What a command writes: an analysis, a scan of weights, a comparison, verdicts on budgets, the machine.
+ANALYSIS, SCAN, COMPARISON, CHECK, SYSTEM = "analysis", "scan", "comparison", "check", "system"
+_DECLARED = re.compile(r"^@renderer\((.*?)\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`suffix` is None for a format that is never a file of its own. `home` is "module:function" of a renderer that is
-    imported when it is first used: most runs need one format of many."""
+    """`suffix` is None for a format that is never a file of its own; `scans` are the suffixes that name it for a scan
+    of weights. `contents` is for the documentation, `note` for the help. `home` is "module:function" of a renderer that
+    is imported when it is first used."""
 
     name: str
     suffix: str | None
+    contents: str = ""
+    note: str = ""
+    scans: tuple[str, ...] = ()
     renderer: Render | None = None
     home: str = ""
 
@@ -56,41 +70,80 @@ def imported(home: str) -> Any:
     return getattr(import_module(f"torchgauge.report.{module}"), function)
 
 
-FORMATS: dict[str, Format] = {
-    name: Format(name, suffix, home=home)
-    for name, suffix, home in (
-        ("comprehensive", "comprehensive_model_analysis.txt", "comprehensive:render_comprehensive"),
-        ("json", ".json", "document:render_document"),
-        ("dot", ".dot", "dot:render_dot"),
-        ("fragment", None, "fragment:render_fragment"),
-        ("jsonl", ".jsonl", "jsonl:render_jsonl"),
-        ("latex", ".tex", "latex:render_latex"),
-        ("markdown", ".md", "markdown:render_markdown"),
-        ("csv", ".csv", "modules_csv:render_modules_csv"),
-        ("ops.csv", ".ops.csv", "ops_csv:render_ops_csv"),
-        ("html", ".html", "page:render_page"),
-        ("parquet", ".parquet", "parquet:render_modules_parquet"),
-        ("ops.parquet", ".ops.parquet", "parquet:render_ops_parquet"),
-        ("weights.parquet", ".weights.parquet", "parquet:render_weights_parquet"),
-        ("svg", ".svg", "svg:render_svg"),
-        ("text", ".txt", "text:render_text"),
-        ("trace", ".trace.json", "trace:render_trace"),
-        ("against.csv", None, "weights_against:render_against_csv"),
-        ("weights.csv", ".weights.csv", "weights_csv:render_weights_csv"),
-        ("weights.jsonl", ".weights.jsonl", "weights_jsonl:render_weights_jsonl"),
-        ("weights", None, "weights_text:render_weights"),
-        ("xml", ".xml", "xml:render_xml"),
-    )
+def _declared_formats() -> Iterator[Format]:
+    for file in sorted(files("torchgauge.report").joinpath("formats").iterdir(), key=lambda file: file.name):
+        if not file.name.endswith(".py"):
+            continue
+        for arguments, function in _DECLARED.findall(file.read_text(encoding="utf-8")):
+            call = ast.parse(f"renderer({arguments})", mode="eval").body
+            assert isinstance(call, ast.Call)
+            facts = {"suffix": None, **{word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg}}
+            home = f"formats.{file.name.removesuffix('.py')}:{function}"
+            yield Format(ast.literal_eval(call.args[0]), **facts, home=home)
+
+
+FORMATS: dict[str, Format] = {format.name: format for format in _declared_formats()}
+
+# What is written of other results; a name there may be any, and `home` is what a comparison is rendered by.
+OTHERS: dict[str, tuple[Format, ...]] = {
+    COMPARISON: (
+        Format("html", ".html", "one page, offline", home="comparison.page:render_page"),
+        Format("json", ".json", "all of it", home="comparison.document:render_json"),
+        Format("md", ".md", "tables for a pull request", home="comparison.markdown:render_markdown"),
+        Format("csv", ".csv", "one row per module", "a line per module", home="comparison.document:render_csv"),
+        Format("text", ".txt", "the report of the terminal", home="comparison.text:render_text"),
+        Format("fragment", None, "what a notebook shows", home="comparison.fragment:render_fragment"),
+    ),
+    CHECK: (
+        Format("junit", ".junit.xml", "JUnit, as CI reads it", "JUnit"),
+        Format("junit", ".xml", "JUnit", "JUnit"),
+        Format("json", ".json", "the verdicts"),
+        Format("text", ".txt", "the report of the terminal"),
+    ),
+    SYSTEM: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),
 }
 
 
-def renderer(name: str, *, suffix: str | None = None) -> Callable[[R], R]:
-    """Register a renderer for a format and for the files whose names end in `suffix`."""
+def suffixes_of(result: str) -> dict[str, Format]:
+    """By suffix the format of a result's files."""
+    if result == SCAN:
+        return {suffix: format for format in FORMATS.values() for suffix in format.scans}
+    formats = FORMATS.values() if result == ANALYSIS else OTHERS[result]
+    return {format.suffix: format for format in formats if format.suffix}
+
+
+def find_format(path: str | Path, result: str = ANALYSIS) -> Format:
+    """The format of a file by its name. The longest suffix of all wins: `.ops.csv` is not `.csv`, and a comparison
+    under such a name would be taken for an analysis."""
+    load_renderers()
+    name = Path(path).name.lower()
+    every = (suffix for kind in (ANALYSIS, SCAN, *OTHERS) for suffix in suffixes_of(kind) if name.endswith(suffix))
+    own, longest = suffixes_of(result), max(every, key=len, default="")
+    if longest not in own:
+        raise UsageError(f"'{path}': the name must end in one of: {', '.join(sorted(own))}")
+    return own[longest]
+
+
+def suffix_help(result: str) -> str:
+    """The suffixes in a line, for the help."""
+    return " ".join(
+        f"{suffix} ({format.note})" if format.note else suffix for suffix, format in suffixes_of(result).items()
+    )
+
+
+def renderer(
+    name: str, *, suffix: str | None = None, contents: str = "", note: str = "", scans: tuple[str, ...] = ()
+) -> Callable[[R], R]:
+    """Register a renderer for a format and for the files whose names end in `suffix`, those of a scan of weights in one
+    of `scans`. `contents` says what is in them, `note` does so in a word for the help."""
 
     def register(render: R) -> R:
-        if name in FORMATS or (suffix and suffix in _suffixes()):
+        home = f"{render.__module__.removeprefix('torchgauge.report.')}:{render.__name__}"
+        if name in FORMATS and FORMATS[name].home == home:
+            return render
+        if name in FORMATS or suffix in suffixes_of(ANALYSIS):
             raise ValueError(f"the format '{name}' or the suffix '{suffix}' has a renderer already")
-        FORMATS[name] = Format(name, suffix, render)
+        FORMATS[name] = Format(name, suffix, contents, note, scans, render)
         return render
 
     return register
@@ -98,22 +151,12 @@ def renderer(name: str, *, suffix: str | None = None) -> Callable[[R], R]:
 
 def known_suffixes() -> list[str]:
     load_renderers()
-    return _suffixes()
-
-
-def find_format(path: str | Path) -> Format:
-    """The format of a file by its name; the longest suffix wins, so `.ops.csv` is not `.csv`."""
-    load_renderers()
-    name = Path(path).name.lower()
-    fitting = [entry for entry in FORMATS.values() if entry.suffix and name.endswith(entry.suffix)]
-    if not fitting:
-        raise UsageError(f"'{path}': the name must end in one of: {', '.join(_suffixes())}")
-    return max(fitting, key=lambda entry: len(entry.suffix or ""))
+    return sorted(suffixes_of(ANALYSIS))
 
 
 def render(view: View, format: str = "text", options: Options | None = None) -> str:
     """The report as text; a binary format is a usage error: `render_bytes` and `save` give it."""
-    found = _named(format).render(view, options or Options())
+    found = _rendered(view, format, options)
     if isinstance(found, bytes):
         raise UsageError(f"the format '{format}' is binary: write it to a file")
     return found if isinstance(found, str) else "".join(found)
@@ -126,10 +169,20 @@ def render_bytes(view: View, format: str, options: Options | None = None) -> byt
 
 def render_pieces(view: View, format: str, options: Options | None = None) -> Iterator[bytes]:
     """The bytes of the file as they are made, so that a long report is never held whole."""
-    found = _named(format).render(view, options or Options())
+    found = _rendered(view, format, options)
     if isinstance(found, bytes):
         return iter((found,))
     return (piece.encode() for piece in ((found,) if isinstance(found, str) else found))
+
+
+def _rendered(view: View, format: str, options: Options | None) -> str | bytes | Iterator[str]:
+    from torchgauge.report.options import Options
+
+    if format not in FORMATS:
+        load_renderers()
+    if format not in FORMATS:
+        raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(FORMATS))}")
+    return FORMATS[format].render(view, options or Options())
 
 
 @cache
@@ -142,15 +195,3 @@ def load_renderers() -> None:
             entry.load()
         except (ImportError, AttributeError, ValueError) as error:
             warnings.warn(f"the report format '{entry.name}' ({entry.value}) does not load: {error}", stacklevel=2)
-
-
-def _suffixes() -> list[str]:
-    return sorted(entry.suffix for entry in FORMATS.values() if entry.suffix)
-
-
-def _named(format: str) -> Format:
-    if format not in FORMATS:
-        load_renderers()
-    if format not in FORMATS:
-        raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(FORMATS))}")
-    return FORMATS[format]

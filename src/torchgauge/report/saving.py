@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torchgauge.cache import replace_file
-from torchgauge.errors import TorchgaugeError, UsageError
+from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import View
 from torchgauge.report.options import Options
-from torchgauge.report.registry import find_format, render_pieces
+from torchgauge.report.registry import SCAN, find_format, render_pieces
 
 
 def save(view: View, path: str | Path, options: Options | None = None) -> None:
@@ -18,38 +18,9 @@ def save(view: View, path: str | Path, options: Options | None = None) -> None:
     write_whole(Path(path), render_pieces(view, find_format(path).name, options))
 
 
-# The list of a checkpoint's tensors: the suffix -> the format; the first that fits.
-WEIGHT_FORMATS = {
-    ".against.csv": "against.csv",
-    ".weights.csv": "weights.csv",
-    ".csv": "weights.csv",
-    ".html": "html",
-    ".json": "json",
-    ".jsonl": "weights.jsonl",
-    ".md": "markdown",
-    ".parquet": "weights.parquet",
-    ".tex": "latex",
-    "comprehensive_model_analysis.txt": "comprehensive",
-    ".txt": "weights",
-    ".xml": "xml",
-}
-
-
-# What an analysis has and a checkpoint has not, though the suffix ends like one of those above.
-_OF_ANALYSES = (".ops.csv", ".trace.json", ".ops.parquet")
-
-
-def weight_format(path: str | Path) -> str:
-    name = Path(path).name.lower()
-    found = next((format for suffix, format in WEIGHT_FORMATS.items() if name.endswith(suffix)), None)
-    if found is None or name.endswith(_OF_ANALYSES):
-        raise UsageError(f"'{path}': the name must end in one of: {', '.join(sorted(WEIGHT_FORMATS))}")
-    return found
-
-
 def save_weights(view: View, path: str | Path, options: Options | None = None) -> None:
     """Write the list of tensors in the format that the suffix names."""
-    write_whole(Path(path), render_pieces(view, weight_format(path), options))
+    write_whole(Path(path), render_pieces(view, find_format(path, SCAN).name, options))
 
 
 def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from torchgauge.cache import Draft, open_draft
-from torchgauge.report.document import json_line
+from torchgauge.report.json_text import json_line
 from torchgauge.report.saving import reporting_failure
 
 

@@ -1,13 +1,11 @@
-"""What changed against another checkpoint: as text and as CSV."""
+"""What changed against another checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchgauge.errors import UsageError
-from torchgauge.facts import Row, View
-from torchgauge.report.csv_rows import rows_to_csv
+from torchgauge.facts import View
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out
@@ -17,18 +15,6 @@ from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.units import format_bytes, format_exact, format_percent, format_shape, format_value
 
 CHANGED, LISTED = 25, 10
-
-
-def render_against_csv(view: View, options: Options) -> str:
-    """One line per tensor that came, went or changed, the largest change first."""
-    found = _against(view)
-    if found is None:
-        raise UsageError("there is nothing to compare with: --against B names the other checkpoint")
-    rows = [Row(state="changed", **row) for row in found["changed"]]
-    for state in ("reshaped", "added", "removed"):
-        rows += [Row(state=state, **row) for row in found[state]]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    return rows_to_csv([Row({key: row.get(key) for key in columns}) for row in rows], ("state", "name"))
 
 
 def against_lines(view: View, options: Options) -> list[Line]:

@@ -10,8 +10,8 @@ from torchgauge.report.budgets.contributors import PEAKS, Contributor
 from torchgauge.report.budgets.limits import KEYS
 from torchgauge.report.budgets.verdicts import BROKEN, UNKNOWN, BudgetReport, Verdict
 from torchgauge.report.budgets.words import unknown_words
-from torchgauge.report.document import json_line
 from torchgauge.report.escape import visible
+from torchgauge.report.json_text import json_line
 from torchgauge.report.layout import Heading, Line, Span, lay_out, plain, wrap
 from torchgauge.report.ranking import THE_MODEL
 from torchgauge.report.sections import figure, heading, text_cell

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from torchgauge.report.comparison.data import Compared, compare_views
-from torchgauge.report.comparison.saving import comparison_format, render, save, to_dataframe
+from torchgauge.report.comparison.saving import render, save, to_dataframe
 
-__all__ = ["Compared", "compare_views", "comparison_format", "render", "save", "to_dataframe"]
+__all__ = ["Compared", "compare_views", "render", "save", "to_dataframe"]

@@ -12,7 +12,7 @@ from torchgauge.report.comparison.rows import FIGURES, ModuleRow
 from torchgauge.report.comparison.structure import Structure
 from torchgauge.report.comparison.weights import WeightsCompared
 from torchgauge.report.csv_rows import rows_to_csv
-from torchgauge.report.document import json_line
+from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
 
 KIND = "comparison"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchgauge.report.comparison.data import Compared
 from torchgauge.report.comparison.tables import Table
 from torchgauge.report.comparison.text import all_tables
-from torchgauge.report.markdown import prose
+from torchgauge.report.formats.markdown import prose
 from torchgauge.report.options import Options
 
 

@@ -32,6 +32,7 @@ from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
 from torchgauge.report.parameter_detail import parameter_details
 from torchgauge.report.pickled import pickled
+from torchgauge.report.registry import renderer
 from torchgauge.report.summary import summary_facts
 from torchgauge.units import format_bytes, format_exact
 
@@ -51,6 +52,12 @@ class Part:
     absent: str = ""
 
 
+@renderer(
+    "comprehensive",
+    suffix="comprehensive_model_analysis.txt",
+    contents="the full text report: every parameter and every op",
+    scans=("comprehensive_model_analysis.txt",),
+)
 def render_comprehensive(view: View, options: Options) -> str:
     return plain(comprehensive_lines(view, options))
 

@@ -15,6 +15,7 @@ from torchgauge.report.graph.width import wire_width
 from torchgauge.report.graph.words import Words
 from torchgauge.report.headline import model_kind
 from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
 
 # A backslash or a quote would end or change the text; Graphviz also reads the entities of HTML in every label.
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -25,6 +26,7 @@ height=0.3, margin="0.12,0.05"]
   edge [fontname="Helvetica", fontsize=9, fontcolor="#626a75", color="#8b939d", arrowsize=0.7]"""
 
 
+@renderer("dot", suffix=".dot", contents="the computation graph for Graphviz")
 def render_dot(view: View, options: Options) -> str:
     graph = build_graph(view)
     runs = Runs(graph)

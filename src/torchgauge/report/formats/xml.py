@@ -18,6 +18,7 @@ from torchgauge.facts import View
 from torchgauge.facts.figures import MODULES, OPS, TOTALS, WEIGHTS, Unit, figures_of
 from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
 
 NAMESPACE = "urn:torchgauge:1"
 SCHEMA = "torchgauge.xsd"
@@ -36,6 +37,12 @@ ORDER = (
 )  # fmt: skip
 
 
+@renderer(
+    "xml",
+    suffix=".xml",
+    contents="the document as XML; its schema is `torchgauge.xsd`, in the package",
+    scans=(".xml",),
+)
 def render_xml(view: View, options: Options) -> str:
     return "\n".join(_document_lines(view.to_dict())) + "\n"
 

@@ -16,6 +16,7 @@ from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import shorten
 from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
 from torchgauge.report.sections import note_texts
 from torchgauge.report.tables import (
     Cell,
@@ -38,6 +39,7 @@ _ENDS_CODE = re.compile(r"[`|\\]|^\s|\s$")
 _LISTED = ("places", "count")
 
 
+@renderer("markdown", suffix=".md", contents="tables for a README or a pull request", scans=(".md",))
 def render_markdown(view: View, options: Options) -> str:
     tables = [
         summary_table(view), module_table(view, options), op_table(view), category_table(view), weight_table(view),

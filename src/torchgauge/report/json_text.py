@@ -1,42 +1,13 @@
-"""The JSON document of the contract: valid for any reader, one row per line so that it can be searched and compared."""
+"""Values as JSON that any reader takes."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any
 
-from torchgauge.facts import View
-from torchgauge.report.options import Options
-
-# Rows to a piece of text: enough that handing on the pieces costs nothing beside making them.
-_ROWS_AT_ONCE = 256
-
 _ENCODER = json.JSONEncoder(allow_nan=False, default=str)
-
-
-def render_document(view: View, options: Options) -> Iterator[str]:
-    """In pieces: the rows of a million tensors are never all held at once."""
-    before = "{"
-    for key, compute in view.members().items():
-        yield f"{before}\n {json.dumps(key)}: "
-        yield from _member(compute())
-        before = ","
-    yield "\n}\n"
-
-
-def _member(value: Any) -> Iterator[str]:
-    if not isinstance(value, Iterator) and not (isinstance(value, list) and value):
-        yield json_line(value)
-        return
-    rows = iter(value)
-    before = "[\n"
-    while piece := ",\n".join(f"  {json_line(row)}" for row in islice(rows, _ROWS_AT_ONCE)):
-        yield before + piece
-        before = ",\n"
-    yield "[]" if before == "[\n" else "\n ]"
 
 
 def json_line(value: Any) -> str:

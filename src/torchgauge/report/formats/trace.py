@@ -11,15 +11,22 @@ from typing import Any
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import OpRecord, TraceRecord, View
-from torchgauge.report.document import json_line
+from torchgauge.report.json_text import json_line
 from torchgauge.report.module_ranges import ModuleRange, module_ranges
 from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
 from torchgauge.units import format_shape
 
 HOST, DEVICE = 1, 2
 Event = dict[str, Any]
 
 
+@renderer(
+    "trace",
+    suffix=".trace.json",
+    contents="one profiled run for Chrome's tracing or Perfetto; needs `--inference`",
+    note="of measured runs",
+)
 def render_trace(view: View, options: Options) -> str:
     trace = view.capture.measured.trace if view.capture.measured else None
     if trace is None:

@@ -14,6 +14,7 @@ from torchgauge.report.headline import memory_facts, model_kind, parameter_note,
 from torchgauge.report.options import Options
 from torchgauge.report.origin import stored_facts
 from torchgauge.report.outline import OutlineLine, outline
+from torchgauge.report.registry import renderer
 from torchgauge.units import format_count, format_exact, format_seconds
 
 _TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
@@ -22,6 +23,7 @@ _TEXT = 'style="text-align:left;padding:.1em .8em;white-space:pre;font-family:mo
 _FAINT = 'style="opacity:.65"'
 
 
+@renderer("fragment", contents="what a notebook shows")
 def render_fragment(view: View, options: Options) -> str:
     name = _html(model_kind(view))
     parts = [

@@ -11,6 +11,7 @@ from torchgauge.report.layout import Heading, Line, Span, lay_out, plain
 from torchgauge.report.options import Options
 from torchgauge.report.origin import origin_facts, stored_facts
 from torchgauge.report.pickled import pickled
+from torchgauge.report.registry import renderer
 from torchgauge.report.sections import figure, heading, notes, text_cell
 from torchgauge.report.weight_findings import (
     weight_advice,
@@ -34,6 +35,7 @@ FOLDERS = 30
 TIED = 10
 
 
+@renderer("weights", contents="the tensors as text", scans=(".txt",))
 def render_weights(view: View, options: Options) -> str:
     return plain(weight_lines(view, options))
 

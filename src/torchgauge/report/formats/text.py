@@ -24,6 +24,7 @@ from torchgauge.report.layout import Line, plain, wrap
 from torchgauge.report.module_table import module_table
 from torchgauge.report.options import Options
 from torchgauge.report.pickled import pickled
+from torchgauge.report.registry import renderer
 
 Section = Callable[[View, Options], list[Line]]
 
@@ -70,6 +71,7 @@ OPS_SECTIONS: tuple[Section, ...] = (
 )
 
 
+@renderer("text", suffix=".txt", contents="the report of the terminal, 100 columns wide")
 def render_text(view: View, options: Options) -> str:
     return plain(report_lines(view, options))
 

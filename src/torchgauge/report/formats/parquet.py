@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.errors import MissingDependencyError, TorchgaugeError
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import MODULES, OPS, WEIGHTS, Unit, figures_of
-from torchgauge.report.document import json_line
+from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
 from torchgauge.report.row_columns import op_columns, weight_columns
 from torchgauge.report.weight_columns import FLAT, flat_rows
 
@@ -41,14 +42,17 @@ _KINDS = {
 METADATA = ("schema_version", "tool", "created", "environment", "target", "inputs", "capture", "architecture", "totals")
 
 
+@renderer("parquet", suffix=".parquet", contents="modules, for fleets; needs `torchgauge[parquet]`", note="modules")
 def render_modules_parquet(view: View, options: Options) -> bytes:
     return _parquet(view, view.modules, list(view.modules[0]), MODULES)
 
 
+@renderer("ops.parquet", suffix=".ops.parquet", contents="ops")
 def render_ops_parquet(view: View, options: Options) -> bytes:
     return _parquet(view, view.ops, op_columns(view), OPS)
 
 
+@renderer("weights.parquet", suffix=".weights.parquet", contents="tensors", scans=(".parquet", ".weights.parquet"))
 def render_weights_parquet(view: View, options: Options) -> bytes:
     rows = flat_rows(view.weights)
     for flat, row in zip(rows, view.weights, strict=True):

@@ -16,6 +16,7 @@ from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import shorten
 from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
 from torchgauge.report.tables import Cell, Table, module_table, summary_table, weight_table
 from torchgauge.units import format_exact
 
@@ -48,6 +49,7 @@ _ACCENTS = {
 }  # fmt: skip
 
 
+@renderer("latex", suffix=".tex", contents="tables with booktabs, ready for a paper", scans=(".tex",))
 def render_latex(view: View, options: Options) -> str:
     model = name_text(view.capture.target.name or model_kind(view))
     tables = [

@@ -19,6 +19,7 @@ from torchgauge.report.graph.words import Words
 from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
 
 _TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
 _STRIP, _ARROW = 4.0, 7.0
@@ -27,6 +28,7 @@ _ASIDE = 12.0
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 
 
+@renderer("svg", suffix=".svg", contents="the computation graph as a picture")
 def render_svg(view: View, options: Options) -> str:
     graph = build_graph(view)
     runs = Runs(graph)

@@ -1,0 +1,39 @@
+"""The JSON document of the contract: valid for any reader, one row per line so that it can be searched and compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from torchgauge.facts import View
+from torchgauge.report.json_text import json_line
+from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
+
+# Rows to a piece of text: enough that handing on the pieces costs nothing beside making them.
+_ROWS_AT_ONCE = 256
+
+
+@renderer("json", suffix=".json", contents="[everything](json.md); can be loaded again", scans=(".json",))
+def render_document(view: View, options: Options) -> Iterator[str]:
+    """In pieces: the rows of a million tensors are never all held at once."""
+    before = "{"
+    for key, compute in view.members().items():
+        yield f"{before}\n {json.dumps(key)}: "
+        yield from _member(compute())
+        before = ","
+    yield "\n}\n"
+
+
+def _member(value: Any) -> Iterator[str]:
+    if not isinstance(value, Iterator) and not (isinstance(value, list) and value):
+        yield json_line(value)
+        return
+    rows = iter(value)
+    before = "[\n"
+    while piece := ",\n".join(f"  {json_line(row)}" for row in islice(rows, _ROWS_AT_ONCE)):
+        yield before + piece
+        before = ",\n"
+    yield "[]" if before == "[\n" else "\n ]"
