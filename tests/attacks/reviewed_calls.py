@@ -38,6 +38,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "capture/fake.py": {
         "getattr(getattr(torch.ops.aten, name.removeprefix('aten::')), overload)": OWN,
+        "getattr(tensor, name)": LIVE,
         "getattr(torch.ops.aten, name.removeprefix('aten::'))": OWN,
         "torch.ops.aten.lift_fresh.default": OWN,
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,

@@ -94,7 +94,6 @@ _ALONG_DIM = frozenset(
         "index_fill",
     )
     for suffix in ("", "_")
-    if hasattr(torch.ops.aten, name + suffix)
 )
 _CLASSES = frozenset(("aten::nll_loss_forward", "aten::nll_loss2d_forward"))
 _ROWS = frozenset(("aten::embedding", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"))
