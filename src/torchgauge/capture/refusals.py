@@ -82,19 +82,10 @@ def refuse_indices(call: OpCall) -> None:
 
 # Ops that take an index along `dim` of `self`, also in place.
 _ALONG_DIM = frozenset(
-    f"aten::{name}{suffix}"
-    for name in (
-        "index_select",
-        "gather",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-        "index_add",
-        "index_copy",
-        "index_fill",
-    )
-    for suffix in ("", "_")
-)
+    f"aten::{name}"
+    for name in ("index_select", "gather", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
+                 "scatter_reduce_", "index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_")
+)  # fmt: skip
 _CLASSES = frozenset(("aten::nll_loss_forward", "aten::nll_loss2d_forward"))
 _ROWS = frozenset(("aten::embedding", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"))
 _FLAT = frozenset(("aten::take", "aten::put", "aten::put_"))
