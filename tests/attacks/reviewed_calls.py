@@ -108,28 +108,28 @@ REVIEWED: dict[str, dict[str, str]] = {
     "checkpoint/entries.py": {
         "open(entry.file, 'rb')": PLAIN_NAME,
     },
-    "checkpoint/folder_listing.py": {
+    "checkpoint/folders/listing.py": {
         "os.listdir(folder)": USER,
     },
-    "checkpoint/fsdp_folder.py": {
+    "checkpoint/folders/fsdp.py": {
         "os.listdir(folder)": USER,
     },
-    "checkpoint/ranked_folder.py": {
+    "checkpoint/folders/ranked.py": {
         "form.format(name)": PLAIN_NAME,
         "os.listdir(folder)": USER,
         "re.compile(TEXT)": OWN,
         "re.compile(_RANK)": OWN,
     },
-    "checkpoint/sharded_folder.py": {
+    "checkpoint/folders/sharded.py": {
         "os.listdir(folder)": USER,
     },
     "checkpoint/signatures.py": {
         "os.listdir(folder)": USER,
     },
-    "checkpoint/tensor_opcodes.py": {
+    "checkpoint/pickle/tensor_opcodes.py": {
         "re.compile(_GET + b'\\\\(\\\\(' + _GET + _GET + b'X(.)\\\\0\\\\0\\\\0(\\\\d{1,9})' + _PUT + _GET + b'(": OWN,
     },
-    "checkpoint/trainer_files.py": {
+    "checkpoint/folders/trainer_files.py": {
         "os.listdir(folder)": USER,
     },
     "checkpoint/training.py": {

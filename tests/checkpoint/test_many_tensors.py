@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import torchgauge as tg
-from torchgauge.checkpoint import limits, open_checkpoint, pickle_machine, tensor_opcodes
+from torchgauge.checkpoint import limits, open_checkpoint
+from torchgauge.checkpoint.pickle import machine as pickle_machine
+from torchgauge.checkpoint.pickle import tensor_opcodes
 from torchgauge.report import render, render_pieces
 
 

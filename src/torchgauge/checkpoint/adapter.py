@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.index import Entry, Index, Role
-from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import JSON_BYTES
-from torchgauge.checkpoint.plain_values import number_of, plain_value
+from torchgauge.checkpoint.pickle.plain_values import number_of, plain_value
 from torchgauge.errors import FormatError
 from torchgauge.facts import AdapterRecord
 

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import os
 
-from torchgauge.checkpoint import (
-    distributed_folder,
-    exported_archive,
-    fsdp_folder,
-    legacy_stream,
-    plain_pickle,
-    ranked_folder,
-    safetensors_file,
-    sharded_folder,
-    tar_file,
-    torch_zip,
-    torchscript_archive,
-)
 from torchgauge.checkpoint.adapter import with_adapter
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.collector import collector_paused
-from torchgauge.checkpoint.folder_listing import unrelated_files
+from torchgauge.checkpoint.folders import distributed, fsdp, ranked, sharded
+from torchgauge.checkpoint.folders.listing import unrelated_files
+from torchgauge.checkpoint.folders.trainer_files import with_trainer_files
+from torchgauge.checkpoint.formats import (
+    exported,
+    plain_pickle,
+    safetensors,
+    torch_legacy,
+    torch_tar,
+    torch_zip,
+    torchscript,
+)
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import FOLDERS, Progress, find_format, silent
 from torchgauge.checkpoint.signatures import describe, describe_folder
 from torchgauge.checkpoint.single_file import open_file, sniff_file
-from torchgauge.checkpoint.trainer_files import with_trainer_files
 from torchgauge.errors import FormatError
 
+# Importing a format registers it.
 FORMAT_MODULES = (
-    safetensors_file, legacy_stream, tar_file, plain_pickle, exported_archive, torchscript_archive, torch_zip,
-    distributed_folder, ranked_folder, sharded_folder, fsdp_folder,
+    distributed, torch_legacy, safetensors, plain_pickle, torch_tar, torch_zip, exported, torchscript, ranked, sharded,
+    fsdp,
 )  # fmt: skip
 
 

@@ -6,8 +6,7 @@ import os
 import re
 
 from torchgauge.checkpoint.byte_source import ByteSource, opened
-from torchgauge.checkpoint.zip_archive import ZipArchive
-from torchgauge.checkpoint.zip_directory import has_directory
+from torchgauge.checkpoint.zip_archive import ZipArchive, has_directory
 from torchgauge.errors import FormatError
 
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 
 from torchgauge.checkpoint.byte_source import ByteSource, opened
-from torchgauge.checkpoint.cut_archive import is_cut_archive, open_cut_archive
+from torchgauge.checkpoint.formats.truncated_zip import is_cut_archive, open_cut_archive
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import ARCHIVES, FILES, Progress, find_format
 from torchgauge.checkpoint.signatures import describe, not_a_model
-from torchgauge.checkpoint.zip_archive import ZipArchive
-from torchgauge.checkpoint.zip_directory import has_directory
+from torchgauge.checkpoint.zip_archive import ZipArchive, has_directory
 from torchgauge.errors import FormatError
 
 _ZIP_HEAD = b"PK\x03\x04"

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Entry
-from torchgauge.checkpoint.pickle_values import Instance, Tensor
-from torchgauge.checkpoint.plain_values import number_of, plain_value
-from torchgauge.checkpoint.walking import attributes, is_module, key_text
-from torchgauge.checkpoint.wrappers import COPIES
+from torchgauge.checkpoint.pickle.plain_values import number_of, plain_value
+from torchgauge.checkpoint.pickle.values import Instance, Tensor
+from torchgauge.checkpoint.pickle.walk import attributes, is_module, key_text
+from torchgauge.checkpoint.tensor_names import COPIES
 from torchgauge.facts import TrainingRecord
 
 Path = tuple[str, ...]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry, Index, Role
-from torchgauge.checkpoint.wrappers import common_names
+from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.errors import FormatError
 from torchgauge.weights.kernels.jit import entry as kernel_entry
 from torchgauge.weights.packings import find_packing

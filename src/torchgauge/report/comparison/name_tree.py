@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from torchgauge.checkpoint.wrappers import common_names
+from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.facts import ModuleRecord, ParamRecord, View
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from torchgauge.checkpoint.wrappers import common_names
+from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.facts import Row, View
 from torchgauge.report.comparison.matching import Matching, name_in_model
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.json_text import parse_json
+from torchgauge.checkpoint.file_text import parse_json
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign

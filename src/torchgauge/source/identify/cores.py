@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torchgauge.checkpoint.wrappers import COPIES
+from torchgauge.checkpoint.tensor_names import COPIES
 from torchgauge.source.state_names import Shape
 
 # A moving average of the weights, and the number of its steps.

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
-from torchgauge.checkpoint.import_log import ImportLog
-from torchgauge.checkpoint.pickle_values import Instance, any_storage
-from torchgauge.checkpoint.pickles import PickleMachine
+from torchgauge.checkpoint.pickle import PickleMachine
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.values import Instance, any_storage
 from torchgauge.errors import FormatError
 
 MOST_VALUES = 1 << 22

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.zip_archive import ZipArchive
-from torchgauge.checkpoint.zip_directory import Record
+from torchgauge.checkpoint.zip_archive import Record, ZipArchive
 from torchgauge.errors import FormatError
 
 # `torch.package` has one set of storages for both pickles; here each has its own, numbered from 0.

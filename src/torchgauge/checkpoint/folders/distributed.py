@@ -11,15 +11,16 @@ from typing import Any
 from torchgauge.checkpoint.byte_source import ByteSource, is_file_name, opened
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import unpack_packed
-from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.formats.torch_zip import open_torch_zip
 from torchgauge.checkpoint.index import Chunk, Entry, Index, Role
-from torchgauge.checkpoint.pickle_values import Instance, Key
-from torchgauge.checkpoint.pickles import PickleMachine
-from torchgauge.checkpoint.rebuild import dtype_name, sizes, whole
+from torchgauge.checkpoint.pickle import PickleMachine
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.rebuild import dtype_name, sizes, whole
+from torchgauge.checkpoint.pickle.values import Instance, Key
+from torchgauge.checkpoint.pickle.walk import attributes
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
-from torchgauge.checkpoint.roles import classify, find_model_prefix
-from torchgauge.checkpoint.torch_zip import open_torch_zip
-from torchgauge.checkpoint.walking import attributes
+from torchgauge.checkpoint.tensor_names import classify, find_model_prefix
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec

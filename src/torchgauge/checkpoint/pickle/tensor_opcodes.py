@@ -10,10 +10,10 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from torchgauge.checkpoint.pickle_values import Global, Storage, Tensor
+from torchgauge.checkpoint.pickle.values import Global, Storage, Tensor
 
 if TYPE_CHECKING:
-    from torchgauge.checkpoint.pickle_machine import PickleMachine
+    from torchgauge.checkpoint.pickle.machine import PickleMachine
 
 # Remember, recall, an integer; a tuple of integers with its number in the memo, or the empty one.
 _PUT, _GET, _INT = rb"(q.|r.{4})", rb"(h.|j.{4})", rb"(?:K.|M..|J.{3}[\x00-\x7f])"

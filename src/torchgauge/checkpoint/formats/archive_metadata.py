@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torchgauge.checkpoint.import_log import printable
-from torchgauge.checkpoint.json_text import parse_json
+from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.zip_archive import ZipArchive, read_record
 from torchgauge.errors import FormatError
 

@@ -11,8 +11,11 @@ import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterator
 
+from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, TORCH_DTYPES, UNTYPED_STORAGE_CLASSES
-from torchgauge.checkpoint.index import Verdict
+from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.index import Import, Verdict
+from torchgauge.errors import FormatError
 
 _REBUILDERS = (
     "_rebuild_parameter", "_rebuild_parameter_with_state", "_rebuild_qtensor", "_rebuild_tensor", "_rebuild_tensor_v2",
@@ -149,3 +152,51 @@ def _is_dangerous(module: str, name: str, full: str) -> bool:
 
 def _is_under(full: str, prefix: str) -> bool:
     return full == prefix or full.startswith(prefix + ".")
+
+
+class ImportLog:
+    """As a context, it hands what it holds to a `FormatError` that leaves the block."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Import] = {}
+        self._noted: set[tuple[str, str, str, bool]] = set()
+
+    def __enter__(self) -> ImportLog:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FormatError):
+            error.imports = tuple(dict.fromkeys((*error.imports, *self.imports)))
+
+    def note(self, module: str, name: str, file: str, *, called: bool = False) -> None:
+        key = (module, name, file, called)
+        if key in self._noted:
+            return
+        full = printable(f"{module}.{name}")
+        known = self._found.get((full, file))
+        if known is not None and (known.called or not called):
+            return
+        if len(self._found) >= limits.IMPORTS:
+            raise FormatError(f"{file}: its pickle imports more than {limits.IMPORTS} names")
+        self._noted.add(key)
+        verdict = judge(module, name) if known is None else known.verdict
+        self._found[full, file] = Import(full, verdict, called, file)
+
+    def merge(self, imports: tuple[Import, ...]) -> None:
+        for found in imports:
+            self._found.setdefault((found.name, found.file), found)
+
+    def note_computed(self, file: str) -> None:
+        """An import whose name only running the pickle would tell."""
+        self._found[_COMPUTED, file] = Import(_COMPUTED, Verdict.DANGEROUS, True, file)
+
+    @property
+    def imports(self) -> tuple[Import, ...]:
+        return tuple(self._found.values())
+
+    @property
+    def dangerous(self) -> list[str]:
+        return [found.name for found in self._found.values() if found.verdict is Verdict.DANGEROUS]
+
+
+_COMPUTED = "(a name computed while unpickling)"

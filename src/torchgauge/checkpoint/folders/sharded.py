@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import is_file_name, opened
-from torchgauge.checkpoint.distributed_folder import is_distributed
 from torchgauge.checkpoint.entries import unpack_packed
-from torchgauge.checkpoint.folder_listing import unrelated_files
-from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.file_text import parse_json, printable
+from torchgauge.checkpoint.folders.distributed import is_distributed
+from torchgauge.checkpoint.folders.listing import unrelated_files
+from torchgauge.checkpoint.folders.ranked import is_ranked
 from torchgauge.checkpoint.index import Entry, Index
-from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import JSON_BYTES
-from torchgauge.checkpoint.ranked_folder import is_ranked
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.checkpoint.training import merge_training

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.index import Index
-from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import JSON_BYTES
-from torchgauge.checkpoint.plain_values import number_of
+from torchgauge.checkpoint.pickle.plain_values import number_of
 from torchgauge.checkpoint.registry import silent
 from torchgauge.checkpoint.single_file import open_file
 from torchgauge.checkpoint.training import merge_training

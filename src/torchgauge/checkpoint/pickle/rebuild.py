@@ -8,7 +8,7 @@ from typing import Any
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import DTYPE_ALIASES, NUMPY, TORCH_DTYPES
-from torchgauge.checkpoint.pickle_values import Blob, Data, Global, Inline, Instance, Storage, Tensor, as_key
+from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Inline, Instance, Storage, Tensor, as_key
 from torchgauge.errors import FormatError
 
 Rebuilder = Callable[[Global, tuple[Any, ...]], Any]

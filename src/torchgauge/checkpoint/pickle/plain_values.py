@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchgauge.checkpoint.entries import read_small
-from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Entry
-from torchgauge.checkpoint.pickle_values import Blob, Data, Global, Instance, Key, Storage, Tensor
-from torchgauge.checkpoint.walking import attributes, is_module, key_text
+from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Instance, Key, Storage, Tensor
+from torchgauge.checkpoint.pickle.walk import attributes, is_module, key_text
 from torchgauge.units import format_shape
 
 # Settings of a training run are dozens of words and numbers; logs and vocabularies are not settings.

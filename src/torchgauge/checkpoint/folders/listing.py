@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 
 from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
 from torchgauge.checkpoint.signatures import EMPTY, SAVED_RUN, describe

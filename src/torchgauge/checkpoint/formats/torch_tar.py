@@ -9,16 +9,16 @@ from typing import Any
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, item_bytes
 from torchgauge.checkpoint.entries import Place, list_entries
-from torchgauge.checkpoint.import_log import ImportLog
+from torchgauge.checkpoint.formats.torch_zip import top_level_keys
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.limits import DIMENSIONS
-from torchgauge.checkpoint.pickle_values import Global, Storage, Tensor, any_storage
-from torchgauge.checkpoint.pickles import PickleMachine
-from torchgauge.checkpoint.rebuild import sizes, whole
+from torchgauge.checkpoint.pickle import PickleMachine
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.rebuild import sizes, whole
+from torchgauge.checkpoint.pickle.values import Global, Storage, Tensor, any_storage
+from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.registry import FILES, Progress, opens
-from torchgauge.checkpoint.torch_zip import top_level_keys
 from torchgauge.checkpoint.training import describe_training
-from torchgauge.checkpoint.walking import walk
 from torchgauge.errors import FormatError
 
 _BLOCK = 512

@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchgauge.checkpoint.archive_metadata import archive_metadata
 from torchgauge.checkpoint.dtypes import EXPORT_SCALARS
 from torchgauge.checkpoint.entries import list_entries
-from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.file_text import parse_json, printable
+from torchgauge.checkpoint.formats.archive_metadata import archive_metadata
+from torchgauge.checkpoint.formats.torch_zip import open_torch_zip, record_place, scan_other_pickles
 from torchgauge.checkpoint.index import Entry, Index, Role
-from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import JSON_BYTES
-from torchgauge.checkpoint.pickle_values import Storage, Tensor
-from torchgauge.checkpoint.rebuild import sizes, whole
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.rebuild import sizes, whole
+from torchgauge.checkpoint.pickle.values import Storage, Tensor
+from torchgauge.checkpoint.pickle.walk import Found
 from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens, silent
-from torchgauge.checkpoint.torch_zip import open_torch_zip, record_place, scan_other_pickles
-from torchgauge.checkpoint.walking import Found
-from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
-from torchgauge.checkpoint.zip_directory import Record
+from torchgauge.checkpoint.zip_archive import Record, ZipArchive, archive_facts
 from torchgauge.errors import FormatError
 
 _PROGRAM = "serialized_exported_program.json"

@@ -13,15 +13,15 @@ from typing import Any
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import Listing, Place, list_entries, unpack_packed
-from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.formats.torch_zip import storage_of, top_level_keys
 from torchgauge.checkpoint.index import Entry, Index
-from torchgauge.checkpoint.pickle_values import Storage
-from torchgauge.checkpoint.pickles import PickleMachine, scan_followers
-from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.pickle import PickleMachine, scan_followers
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.values import Storage
+from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.training import describe_training
-from torchgauge.checkpoint.walking import walk
-from torchgauge.checkpoint.zip_directory import has_directory
-from torchgauge.checkpoint.zip_local import LocalHeader, noted_size, read_local, record_end
+from torchgauge.checkpoint.zip_archive import LocalHeader, has_directory, noted_size, read_local, record_end
 from torchgauge.errors import FormatError
 
 _PICKLE, _STORAGES = "data.pkl", "data/"

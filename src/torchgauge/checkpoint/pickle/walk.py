@@ -9,9 +9,9 @@ from typing import Any, TypeGuard
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.dtypes import item_bytes
-from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import PickledModule, Role
-from torchgauge.checkpoint.pickle_values import Instance, Key, Tensor
+from torchgauge.checkpoint.pickle.values import Instance, Key, Tensor
 from torchgauge.errors import FormatError
 
 Path = tuple[str, ...]

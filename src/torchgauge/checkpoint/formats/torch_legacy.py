@@ -7,14 +7,15 @@ from typing import Any
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
-from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.formats.torch_zip import storage_of, top_level_keys
 from torchgauge.checkpoint.index import Index
-from torchgauge.checkpoint.pickle_values import Storage
-from torchgauge.checkpoint.pickles import PickleMachine
+from torchgauge.checkpoint.pickle import PickleMachine
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.values import Storage
+from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.registry import FILES, Progress, opens
-from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
 from torchgauge.checkpoint.training import describe_training
-from torchgauge.checkpoint.walking import walk
 from torchgauge.errors import FormatError
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C

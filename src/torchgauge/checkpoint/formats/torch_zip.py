@@ -9,16 +9,16 @@ from typing import Any
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, UNTYPED_STORAGE_CLASSES
 from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
-from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Deflated, Index
-from torchgauge.checkpoint.pickle_values import Data, Global, Storage, any_storage
-from torchgauge.checkpoint.pickles import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
-from torchgauge.checkpoint.rebuild import whole
+from torchgauge.checkpoint.pickle import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.rebuild import whole
+from torchgauge.checkpoint.pickle.values import Data, Global, Storage, any_storage
+from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens
 from torchgauge.checkpoint.training import describe_training
-from torchgauge.checkpoint.walking import walk
-from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
-from torchgauge.checkpoint.zip_directory import Record
+from torchgauge.checkpoint.zip_archive import Record, ZipArchive, archive_facts
 from torchgauge.errors import FormatError
 
 _CHECKED_BYTES = 2**26

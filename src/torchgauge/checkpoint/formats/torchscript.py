@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from torchgauge.checkpoint.archive_metadata import archive_metadata
 from torchgauge.checkpoint.entries import list_entries
-from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.formats.archive_metadata import archive_metadata
+from torchgauge.checkpoint.formats.torch_zip import read_pickle, scan_other_pickles, storage_places
 from torchgauge.checkpoint.index import Entry, Index, PickledModule, Role
 from torchgauge.checkpoint.limits import WALK_DEPTH
-from torchgauge.checkpoint.pickle_values import Global, Instance, Tensor
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.values import Global, Instance, Tensor
+from torchgauge.checkpoint.pickle.walk import Walk, attributes, continue_walk, walk
 from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens
-from torchgauge.checkpoint.torch_zip import read_pickle, scan_other_pickles, storage_places
-from torchgauge.checkpoint.walking import Walk, attributes, continue_walk, walk
 from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec

@@ -6,17 +6,18 @@ from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.entries import Place, list_entries
-from torchgauge.checkpoint.import_log import ImportLog, printable
+from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.formats.safetensors import is_safetensors
+from torchgauge.checkpoint.formats.torch_legacy import is_legacy
+from torchgauge.checkpoint.formats.torch_zip import storage_of, top_level_keys
 from torchgauge.checkpoint.index import Index
-from torchgauge.checkpoint.legacy_stream import is_legacy
-from torchgauge.checkpoint.pickle_machine import OPCODES
-from torchgauge.checkpoint.pickle_values import Global, Instance, Storage, any_storage
-from torchgauge.checkpoint.pickles import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
+from torchgauge.checkpoint.pickle import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
+from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle.machine import OPCODES
+from torchgauge.checkpoint.pickle.values import Global, Instance, Storage, any_storage
+from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.registry import FILES, Progress, opens
-from torchgauge.checkpoint.safetensors_file import is_safetensors
-from torchgauge.checkpoint.torch_zip import storage_of, top_level_keys
 from torchgauge.checkpoint.training import describe_training
-from torchgauge.checkpoint.walking import walk
 from torchgauge.errors import FormatError
 
 _KINDS = ((dict, "a dict"), ((list, tuple), "a list"), (str, "a text"), ((int, float), "a number"))

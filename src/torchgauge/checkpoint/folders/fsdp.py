@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchgauge.checkpoint.distributed_folder import is_distributed, open_distributed
+from torchgauge.checkpoint.folders.distributed import is_distributed, open_distributed
+from torchgauge.checkpoint.folders.ranked import is_ranked, with_label
+from torchgauge.checkpoint.folders.sharded import is_plain_folder, is_sharded
 from torchgauge.checkpoint.index import Entry, Index, Role
-from torchgauge.checkpoint.ranked_folder import is_ranked, with_label
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
-from torchgauge.checkpoint.sharded_folder import is_plain_folder, is_sharded
 
 
 def _parts(folder: str) -> list[str]:

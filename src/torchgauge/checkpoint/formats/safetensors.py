@@ -9,12 +9,11 @@ from typing import Any
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import SAFETENSORS
 from torchgauge.checkpoint.entries import unpack_packed
-from torchgauge.checkpoint.import_log import printable
+from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.index import Entry, Index, Role
-from torchgauge.checkpoint.json_text import parse_json
 from torchgauge.checkpoint.limits import DIMENSIONS, INTEGER, SAFETENSORS_HEADER_BYTES
 from torchgauge.checkpoint.registry import FILES, Progress, opens
-from torchgauge.checkpoint.roles import is_buffer
+from torchgauge.checkpoint.tensor_names import is_buffer
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 

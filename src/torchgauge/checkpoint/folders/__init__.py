@@ -1,0 +1,1 @@
+"""Checkpoints that are folders, one module per layout."""

@@ -1,0 +1,1 @@
+"""Formats of single files, one module each."""

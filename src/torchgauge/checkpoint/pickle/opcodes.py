@@ -1,0 +1,541 @@
+"""The opcodes of a pickle: literals, stack and memo, containers, and objects that would import or call a name."""
+
+from __future__ import annotations
+
+import re
+import struct
+from contextlib import suppress
+from typing import Any
+
+from torchgauge.checkpoint import limits
+from torchgauge.checkpoint.byte_source import in_memory
+from torchgauge.checkpoint.pickle.machine import PickleMachine, opcode
+from torchgauge.checkpoint.pickle.rebuild import REBUILDERS, rebuild_array
+from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Instance, Tensor, any_storage, as_key
+from torchgauge.errors import FormatError
+
+_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|[\\'\"abfnrtv])")
+_ESCAPED = dict(zip((b"\\", b"'", b'"', b"a", b"b", b"f", b"n", b"r", b"t", b"v"),
+                    (b"\\", b"'", b'"', b"\a", b"\b", b"\f", b"\n", b"\r", b"\t", b"\v"), strict=True))  # fmt: skip
+
+
+@opcode(b"\x80")
+def proto(machine: PickleMachine) -> None:
+    version = machine.stream.byte()
+    if version > 5:
+        raise machine.broken(f"protocol {version} is not known")
+
+
+@opcode(b"\x95")
+def frame(machine: PickleMachine) -> None:
+    machine.stream.read(8)  # frames only help buffering
+
+
+@opcode(b"N")
+def none(machine: PickleMachine) -> None:
+    machine.push(None)
+
+
+@opcode(b"\x88")
+def true(machine: PickleMachine) -> None:
+    machine.push(True)
+
+
+@opcode(b"\x89")
+def false(machine: PickleMachine) -> None:
+    machine.push(False)
+
+
+@opcode(b"I", cost=48)
+def int_line(machine: PickleMachine) -> None:
+    text = machine.stream.line()
+    machine.push(text == b"01" if text in (b"00", b"01") else int(text, 0))
+
+
+@opcode(b"L", cost=48)
+def long_line(machine: PickleMachine) -> None:
+    machine.push(int(machine.stream.line().removesuffix(b"L"), 0))
+
+
+@opcode(b"F", cost=48)
+def float_line(machine: PickleMachine) -> None:
+    machine.push(float(machine.stream.line()))
+
+
+@opcode(b"J", cost=48)
+def binint(machine: PickleMachine) -> None:
+    machine.push(int.from_bytes(machine.stream.read(4), "little", signed=True))
+
+
+@opcode(b"K")
+def binint1(machine: PickleMachine) -> None:
+    machine.stack.append(machine.stream.byte())
+
+
+@opcode(b"M", cost=48)
+def binint2(machine: PickleMachine) -> None:
+    machine.push(machine.stream.unsigned(2))
+
+
+@opcode(b"G", cost=48)
+def binfloat(machine: PickleMachine) -> None:
+    machine.push(struct.unpack(">d", machine.stream.read(8))[0])
+
+
+@opcode(b"\x8a", cost=48)
+def long1(machine: PickleMachine) -> None:
+    _push_long(machine, machine.stream.byte())
+
+
+@opcode(b"\x8b", cost=48)
+def long4(machine: PickleMachine) -> None:
+    _push_long(machine, int.from_bytes(machine.stream.read(4), "little", signed=True))
+
+
+def _push_long(machine: PickleMachine, size: int) -> None:
+    if not 0 <= size <= limits.PICKLE_LINE_BYTES:
+        raise machine.broken(f"an integer of {size} bytes")
+    machine.charge(size)
+    machine.push(int.from_bytes(machine.stream.read(size), "little", signed=True))
+
+
+@opcode(b"V", cost=80)
+def unicode_line(machine: PickleMachine) -> None:
+    line = machine.stream.line()
+    machine.charge(4 * len(line))
+    machine.push(line.decode("raw-unicode-escape"))
+
+
+@opcode(b"X", cost=80)
+def binunicode(machine: PickleMachine) -> None:
+    _push_text(machine, machine.stream.unsigned(4))
+
+
+@opcode(b"\x8c", cost=80)
+def short_binunicode(machine: PickleMachine) -> None:
+    _push_text(machine, machine.stream.byte())
+
+
+@opcode(b"\x8d", cost=80)
+def binunicode8(machine: PickleMachine) -> None:
+    _push_text(machine, machine.stream.unsigned(8))
+
+
+def _push_text(machine: PickleMachine, size: int) -> None:
+    machine.charge(4 * size)
+    machine.push(machine.stream.read(size).decode("utf-8", "surrogatepass"))
+
+
+@opcode(b"S", cost=80)
+def string_line(machine: PickleMachine) -> None:
+    text = machine.stream.line()
+    if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b'"', b"'"):
+        raise machine.broken("a string without its quotes")
+    machine.charge(len(text))
+    _push_old_string(machine, _ESCAPE.sub(_unescape, text[1:-1]))
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    if code[:1] == b"x":
+        return bytes([int(code[1:], 16)])
+    return bytes([int(code, 8) & 0xFF]) if code.isdigit() else _ESCAPED[code]
+
+
+@opcode(b"T", cost=80)
+def binstring(machine: PickleMachine) -> None:
+    size = int.from_bytes(machine.stream.read(4), "little", signed=True)
+    if size < 0:
+        raise machine.broken(f"a string of {size} bytes")
+    machine.charge(size)
+    _push_old_string(machine, machine.stream.read(size))
+
+
+@opcode(b"U", cost=80)
+def short_binstring(machine: PickleMachine) -> None:
+    _push_old_string(machine, machine.stream.read(machine.stream.byte()))
+
+
+def _push_old_string(machine: PickleMachine, content: bytes) -> None:
+    """Python 2's strings are text or bytes; only text can be a name or a key."""
+    try:
+        machine.push(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        machine.push(Data(content, machine.position - len(content)))
+
+
+@opcode(b"B", cost=120)
+def binbytes(machine: PickleMachine) -> None:
+    _push_bytes(machine, machine.stream.unsigned(4))
+
+
+@opcode(b"C", cost=120)
+def short_binbytes(machine: PickleMachine) -> None:
+    _push_bytes(machine, machine.stream.byte())
+
+
+@opcode(b"\x8e", cost=120)
+def binbytes8(machine: PickleMachine) -> None:
+    _push_bytes(machine, machine.stream.unsigned(8))
+
+
+@opcode(b"\x96", cost=120)
+def bytearray8(machine: PickleMachine) -> None:
+    _push_bytes(machine, machine.stream.unsigned(8))
+
+
+def _push_bytes(machine: PickleMachine, size: int) -> None:
+    at = machine.position
+    if size > limits.BLOB_BYTES:
+        machine.stream.skip(size)
+        machine.push(Blob(at, size))
+        return
+    machine.charge(size)
+    machine.push(Data(machine.stream.read(size), at))
+
+
+@opcode(b"(", cost=48)
+def mark(machine: PickleMachine) -> None:
+    machine.set_mark()
+
+
+@opcode(b"0")
+def pop(machine: PickleMachine) -> None:
+    # On an empty frame the opcode takes the mark itself.
+    if machine.marks and machine.floor == len(machine.stack):
+        machine.drop_mark()
+    else:
+        machine.pop()
+
+
+@opcode(b"1")
+def pop_mark(machine: PickleMachine) -> None:
+    machine.pop_to_mark()
+
+
+@opcode(b"2")
+def dup(machine: PickleMachine) -> None:
+    machine.push(machine.top())
+
+
+@opcode(b"p", cost=100)
+def put(machine: PickleMachine) -> None:
+    index = int(machine.stream.line())
+    # Indices that hash alike would make the memo slow: beyond 32 bits there is no honest one.
+    if not 0 <= index < 2**32:
+        raise machine.broken(f"memo index {index}")
+    machine.remember(index, machine.top())
+
+
+@opcode(b"q", cost=100)
+def binput(machine: PickleMachine) -> None:
+    machine.remember(machine.stream.byte(), machine.top())
+
+
+@opcode(b"r", cost=100)
+def long_binput(machine: PickleMachine) -> None:
+    machine.remember(machine.stream.unsigned(4), machine.top())
+
+
+@opcode(b"\x94", cost=100)
+def memoize(machine: PickleMachine) -> None:
+    machine.remember(len(machine.memo) + len(machine.far_memo), machine.top())
+
+
+@opcode(b"g")
+def get(machine: PickleMachine) -> None:
+    _recall(machine, int(machine.stream.line()))
+
+
+@opcode(b"h")
+def binget(machine: PickleMachine) -> None:
+    _recall(machine, machine.stream.byte())
+
+
+@opcode(b"j")
+def long_binget(machine: PickleMachine) -> None:
+    _recall(machine, machine.stream.unsigned(4))
+
+
+def _recall(machine: PickleMachine, index: int) -> None:
+    if 0 <= index < len(machine.memo):
+        machine.stack.append(machine.memo[index])
+    elif index in machine.far_memo:
+        machine.stack.append(machine.far_memo[index])
+    else:
+        raise machine.broken(f"nothing was stored under memo index {index}")
+
+
+@opcode(b")")
+def empty_tuple(machine: PickleMachine) -> None:
+    machine.push(())
+
+
+@opcode(b"\x85", cost=48)
+def tuple1(machine: PickleMachine) -> None:
+    machine.stack.append(machine.pop_many(1))
+
+
+@opcode(b"\x86", cost=56)
+def tuple2(machine: PickleMachine) -> None:
+    machine.stack.append(machine.pop_many(2))
+
+
+@opcode(b"\x87", cost=64)
+def tuple3(machine: PickleMachine) -> None:
+    machine.stack.append(machine.pop_many(3))
+
+
+@opcode(b"t", cost=56)
+def tuple_to_mark(machine: PickleMachine) -> None:
+    machine.push(tuple(machine.pop_to_mark()))
+
+
+@opcode(b"]", cost=120)
+def empty_list(machine: PickleMachine) -> None:
+    machine.push([])
+
+
+@opcode(b"\x8f", cost=120)
+def empty_set(machine: PickleMachine) -> None:
+    machine.push([])  # kept as a list: the members are never hashed
+
+
+@opcode(b"l", cost=120)
+def list_to_mark(machine: PickleMachine) -> None:
+    machine.push(machine.pop_to_mark())
+
+
+@opcode(b"\x91", cost=120)
+def frozenset_to_mark(machine: PickleMachine) -> None:
+    machine.push(machine.pop_to_mark())
+
+
+@opcode(b"}", cost=240)
+def empty_dict(machine: PickleMachine) -> None:
+    machine.push({})
+
+
+@opcode(b"d", cost=240)
+def dict_to_mark(machine: PickleMachine) -> None:
+    values = machine.pop_to_mark()
+    made: dict[Any, Any] = {}
+    _store(machine, made, values)
+    machine.push(made)
+
+
+@opcode(b"a")
+def append(machine: PickleMachine) -> None:
+    value = machine.pop()
+    _extend(machine, machine.top(), [value])
+
+
+@opcode(b"e")
+def appends(machine: PickleMachine) -> None:
+    values = machine.pop_to_mark()
+    _extend(machine, machine.top(), values)
+
+
+@opcode(b"\x90")
+def additems(machine: PickleMachine) -> None:
+    values = machine.pop_to_mark()
+    _extend(machine, machine.top(), values)
+
+
+@opcode(b"s", cost=120)
+def setitem(machine: PickleMachine) -> None:
+    value, key = machine.pop(), machine.pop()
+    _store(machine, machine.top(), [key, value])
+
+
+@opcode(b"u")
+def setitems(machine: PickleMachine) -> None:
+    values = machine.pop_to_mark()
+    _store(machine, machine.top(), values)
+
+
+def _extend(machine: PickleMachine, target: Any, values: list[Any]) -> None:
+    if isinstance(target, list):
+        target.extend(values)
+    elif isinstance(target, Instance):
+        target.items.extend(values)
+    else:
+        raise machine.broken("values are appended to something that is no list")
+
+
+def _store(machine: PickleMachine, target: Any, values: list[Any]) -> None:
+    if len(values) % 2:
+        raise machine.broken("a key without a value")
+    mapping = target.mapping if isinstance(target, Instance) else target
+    if not isinstance(mapping, dict):
+        raise machine.broken("an item is set on something that is no dict")
+    machine.charge(60 * len(values))
+    for key, value in zip(values[::2], values[1::2], strict=True):
+        mapping[as_key(key)] = value
+
+
+_INSTANCE_BYTES = 400
+_LONGEST_NESTED_BYTES = 2**26
+
+
+@opcode(b"c", cost=150)
+def global_lines(machine: PickleMachine) -> None:
+    module = machine.stream.line().decode("utf-8")
+    _push_global(machine, module, machine.stream.line().decode("utf-8"))
+
+
+@opcode(b"\x93", cost=150)
+def stack_global(machine: PickleMachine) -> None:
+    name, module = machine.pop(), machine.pop()
+    if isinstance(name, str) and isinstance(module, str):
+        _push_global(machine, module, name)
+        return
+    machine.log.note_computed(machine.source.label)
+    machine.push(Instance(Global("", "computed"), (module, name)))
+
+
+def _push_global(machine: PickleMachine, module: str, name: str) -> None:
+    machine.log.note(module, name, machine.source.label)
+    machine.push(Global(module, name))
+
+
+@opcode(b"\x82", cost=_INSTANCE_BYTES)
+def ext1(machine: PickleMachine) -> None:
+    _push_extension(machine, machine.stream.unsigned(1))
+
+
+@opcode(b"\x83", cost=_INSTANCE_BYTES)
+def ext2(machine: PickleMachine) -> None:
+    _push_extension(machine, machine.stream.unsigned(2))
+
+
+@opcode(b"\x84", cost=_INSTANCE_BYTES)
+def ext4(machine: PickleMachine) -> None:
+    _push_extension(machine, machine.stream.unsigned(4))
+
+
+def _push_extension(machine: PickleMachine, code: int) -> None:
+    """A number that `copyreg` of the loading process maps to a name: it cannot be known here."""
+    machine.log.note("copyreg.extension", str(code), machine.source.label)
+    machine.push(Global("copyreg.extension", str(code)))
+
+
+@opcode(b"P", cost=80)
+def persid(machine: PickleMachine) -> None:
+    machine.push(machine.persistent(machine.stream.line().decode("ascii")))
+
+
+@opcode(b"Q", cost=_INSTANCE_BYTES)
+def binpersid(machine: PickleMachine) -> None:
+    machine.push(machine.persistent(machine.pop()))
+
+
+@opcode(b"R", cost=_INSTANCE_BYTES)
+def reduce(machine: PickleMachine) -> None:
+    args, function = machine.pop(), machine.pop()
+    machine.push(call(machine, function, args))
+
+
+@opcode(b"\x81", cost=_INSTANCE_BYTES)
+def newobj(machine: PickleMachine) -> None:
+    args, factory = machine.pop(), machine.pop()
+    machine.push(call(machine, factory, args))
+
+
+@opcode(b"\x92", cost=_INSTANCE_BYTES)
+def newobj_ex(machine: PickleMachine) -> None:
+    kwargs, args, factory = machine.pop(), machine.pop(), machine.pop()
+    made = call(machine, factory, args)
+    if isinstance(made, Instance) and isinstance(kwargs, dict):
+        made.mapping.update(kwargs)
+    machine.push(made)
+
+
+@opcode(b"i", cost=_INSTANCE_BYTES)
+def inst(machine: PickleMachine) -> None:
+    module, name = machine.stream.line().decode("utf-8"), machine.stream.line().decode("utf-8")
+    machine.log.note(module, name, machine.source.label)
+    machine.push(call(machine, Global(module, name), tuple(machine.pop_to_mark())))
+
+
+@opcode(b"o", cost=_INSTANCE_BYTES)
+def obj(machine: PickleMachine) -> None:
+    values = machine.pop_to_mark()
+    if not values:
+        raise machine.broken("an object without a class")
+    machine.push(call(machine, values[0], tuple(values[1:])))
+
+
+@opcode(b"b", cost=48)
+def build(machine: PickleMachine) -> None:
+    state = machine.pop()
+    target = machine.top()
+    if isinstance(target, Tensor):
+        rebuild_array(target, state, machine.source)
+    elif isinstance(target, Instance):
+        # A second state adds to the first; the tuple keeps both for whoever walks the values.
+        target.state = state if target.state is None else (target.state, state)
+
+
+@opcode(b"\x97")
+def next_buffer(machine: PickleMachine) -> None:
+    raise machine.broken("it needs buffers from outside of the file")
+
+
+@opcode(b"\x98")
+def readonly_buffer(machine: PickleMachine) -> None:
+    machine.top()
+
+
+def call(machine: PickleMachine, function: Any, args: Any) -> Any:
+    """What the call would return where that is known and harmless, else a stand-in."""
+    arguments = args if isinstance(args, tuple) else (args,)
+    # A rebuilder may look at every item: one long list must not be handed to a million calls.
+    items = 0
+    for value in arguments:
+        if isinstance(value, (list, dict, tuple)):
+            items += len(value)
+    machine.charge(40 * items)
+    if not isinstance(function, Global):
+        return Instance(function, arguments)
+    machine.log.note(function.module, function.name, machine.source.label, called=True)
+    _scan_nested(machine, arguments)
+    rebuild = REBUILDERS.get(function.path)
+    return Instance(function, arguments) if rebuild is None else rebuild(function, arguments)
+
+
+def _scan_nested(machine: PickleMachine, arguments: tuple[Any, ...]) -> None:
+    """Byte strings handed to a function may be pickles that it would load."""
+    for value in arguments[:4]:
+        content = _bytes_of(machine, value) if isinstance(value, (Data, Blob)) else None
+        if content is None or not _may_be_pickle(content):
+            continue
+        machine.nested += 1
+        if machine.nested > limits.NESTED_PICKLES or machine.depth >= limits.NESTED_DEPTH:
+            raise machine.broken("too many pickles are nested in it")
+        _scan_bytes(machine, content)
+
+
+def _scan_bytes(machine: PickleMachine, content: bytes) -> None:
+    source = in_memory(content, machine.source.path, f"{machine.source.label} (nested pickle)")
+    inner = PickleMachine(source, machine.log, persistent=any_storage, depth=machine.depth + 1)
+    inner.memory_left = machine.memory_left
+    # Bytes that only look like a pickle, or a broken one: what it imports until there is in the log.
+    with suppress(FormatError):
+        inner.run()
+    machine.memory_left = min(machine.memory_left, inner.memory_left)
+
+
+def _bytes_of(machine: PickleMachine, value: Any) -> bytes | None:
+    if isinstance(value, Data):
+        return value.content
+    if isinstance(value, Blob) and value.size <= _LONGEST_NESTED_BYTES and machine.source.read(value.at, 1) == b"\x80":
+        return machine.source.read(value.at, value.size)
+    return None
+
+
+def _may_be_pickle(content: bytes) -> bool:
+    """Protocols from 2 on begin with their mark; older ones with an opcode and end with a full stop."""
+    if content[:1] == b"\x80":
+        return content[1:2] <= b"\x05"
+    return content[-1:] == b"." and content[:1] in b"c(]}l" and b"\n" in content
