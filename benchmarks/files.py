@@ -198,7 +198,12 @@ def main() -> int:
     for case in CASES:
         figure = measure(case)
         ratio = figure.seconds / (figure.peer_seconds or inf)
-        holds = ratio <= case.limit_ratio and figure.seconds <= case.limit_s and figure.peak_bytes <= case.limit_bytes and not figure.torch
+        holds = (
+            ratio <= case.limit_ratio
+            and figure.seconds <= case.limit_s
+            and figure.peak_bytes <= case.limit_bytes
+            and not figure.torch
+        )
         broken += not holds
         peer = f"   {ratio:.1f} × {case.peer}, limit {case.limit_ratio}" if case.peer else ""
         print(

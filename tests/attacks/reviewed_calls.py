@@ -301,7 +301,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/identify/entrypoints.py": {
         "Path(file)": LIBRARY,
     },
-    "source/identify/named.py": {
+    "source/identify/transformers.py": {
         "re.compile('|'.join(patterns))": LIBRARY,
     },
     "source/identify/settings.py": {
@@ -331,7 +331,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "rule.says.format(getattr(layer, rule.attribute))": OWN,
         "self.rule.says.format(getattr(self.layer, self.rule.attribute))": OWN,
     },
-    "source/opened.py": {
+    "source/source.py": {
         "Path(index.path)": USER,
     },
     "source/packages.py": {

@@ -15,11 +15,11 @@ import torchgauge as tg
 from tests import zoo
 from torchgauge.energy import meter as registry
 from torchgauge.energy.attribution import BY_TIME, REPLAYED, Replayed, Whole, attribute, module_sums
-from torchgauge.energy.kinds import Kind, heavy_kinds, key_of, kinds_of
+from torchgauge.energy.energy_window import Span
 from torchgauge.energy.measuring import EnergyOrder, measure_run, tokens_per_run
 from torchgauge.energy.meter import JOULES, FunctionMeter, Reading
+from torchgauge.energy.op_groups import Kind, heavy_op_groups, key_of, op_groups_of
 from torchgauge.energy.op_replay import Collector, Play, collect, prepare
-from torchgauge.energy.span import Span
 from torchgauge.energy.window import Effort
 from torchgauge.facts import Capture, OpRecord, View
 from torchgauge.facts.document import capture_from_document
@@ -44,7 +44,7 @@ def timed(ops: tuple[OpRecord, ...], seconds: float, idle_s: float = 0.0) -> dic
 
 
 def kinds(ops: tuple[OpRecord, ...], seconds: float = 1.0) -> list[Kind]:
-    return kinds_of(ops, timed(ops, seconds))
+    return op_groups_of(ops, timed(ops, seconds))
 
 
 def test_equal_calls_are_one_kind() -> None:
@@ -57,9 +57,9 @@ def test_equal_calls_are_one_kind() -> None:
 
 def test_the_heaviest_come_first_until_their_share_is_reached() -> None:
     found = [Kind((name, "", (), None), (0,), seconds) for name, seconds in (("a", 6.0), ("b", 3.0), ("c", 1.0))]
-    assert [kind.key[0] for kind in heavy_kinds(found, share=0.8, most=9)] == ["a", "b"]
-    assert [kind.key[0] for kind in heavy_kinds(found, share=0.8, most=1)] == ["a"]
-    assert heavy_kinds(found, share=0.8, most=0) == []
+    assert [kind.key[0] for kind in heavy_op_groups(found, share=0.8, most=9)] == ["a", "b"]
+    assert [kind.key[0] for kind in heavy_op_groups(found, share=0.8, most=1)] == ["a"]
+    assert heavy_op_groups(found, share=0.8, most=0) == []
 
 
 def test_the_parts_of_a_device_that_adds_up_explain_the_whole() -> None:

@@ -13,9 +13,9 @@ from torch import nn
 import torchgauge as tg
 from torchgauge.cli import main
 from torchgauge.energy import target
-from torchgauge.energy.completing import noted
 from torchgauge.energy.estimate import Circumstances, estimate
-from torchgauge.energy.offers import offered
+from torchgauge.energy.finalize import noted
+from torchgauge.energy.list_meters import offered
 from torchgauge.energy.record import MEASURED, blank, unavailable
 from torchgauge.errors import UsageError
 from torchgauge.facts import EnergyFacts

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.measure.fake_nvml import BUSY, PLACE, UUID, FakeNvml
-from torchgauge.energy.span import Span
+from torchgauge.energy.energy_window import Span
 from torchgauge.energy.thermal import drift, quantities, thermal_figures
 from torchgauge.energy.window import Trial
 from torchgauge.measure.nvml import opened

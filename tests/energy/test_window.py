@@ -8,10 +8,10 @@ from statistics import fmean
 
 import pytest
 
+from torchgauge.energy.energy_window import Span, measure_energy_window
 from torchgauge.energy.integration import Integrated
 from torchgauge.energy.meter import WATTS
 from torchgauge.energy.replay import ReplayClock, ReplayMeter
-from torchgauge.energy.span import Span, measure_span
 from torchgauge.energy.window import Effort, RunEnergy, Trial, mean_interval, measure_energy
 from torchgauge.measure.absence import Absent
 
@@ -151,7 +151,7 @@ def test_what_is_still_changing_when_the_warm_up_ends_is_said() -> None:
 def test_a_power_meter_serves_as_a_counter() -> None:
     clock = ReplayClock()
     power = Integrated(ReplayMeter(clock, watts=lambda at: 250.0, unit=WATTS))
-    span = measure_span(power, lambda: clock.sleep(0.05), 2.0, clock=clock)
+    span = measure_energy_window(power, lambda: clock.sleep(0.05), 2.0, clock=clock)
     assert isinstance(span, Span)
     assert span.joules_each == pytest.approx(12.5)
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import torchgauge as tg
+from torchgauge.energy.energy_window import Span, measure_energy_window
 from torchgauge.energy.measuring import EnergyOrder, measure_run
 from torchgauge.energy.meter import Meter, choose, meters_of
 from torchgauge.energy.op_replay import Play, collect, prepare
-from torchgauge.energy.span import Span, measure_span
 from torchgauge.energy.window import Effort
 from torchgauge.facts import EnergyFacts
 from torchgauge.measure import Subject, ready
@@ -111,4 +111,4 @@ def test_an_op_that_looks_at_values_runs_without_a_graph() -> None:
         play = prepare(collect(subject, subject.run, [key])[key], 1e-4, CUDA)
         assert isinstance(play, Play)
         assert not play.is_graph
-        assert isinstance(measure_span(counter(found), play.run, 0.3), Span)
+        assert isinstance(measure_energy_window(counter(found), play.run, 0.3), Span)

@@ -16,8 +16,8 @@ from torchgauge.errors import InputError
 from torchgauge.measure import ready
 from torchgauge.measure.subject import require_device
 from torchgauge.source import Candidate, resolve
-from torchgauge.source.opened import Source
 from torchgauge.source.real_model import RANDOM, real_model
+from torchgauge.source.source import Source
 
 CPU = torch.device("cpu")
 X = torch.ones(2, 3)

@@ -9,8 +9,8 @@ from typing import Any
 from tests.report.measured_sample import figures as measured_figures
 from tests.report.sample import sample_capture
 from torchgauge.energy.carbon import Footprint, given_grid
-from torchgauge.energy.completing import Analysed, completed
 from torchgauge.energy.estimate import Circumstances
+from torchgauge.energy.finalize import Analysed, completed
 from torchgauge.energy.record import MEASURED, blank, unavailable
 from torchgauge.facts import Capture, EnergyFacts, Measured, View
 from torchgauge.hardware import Peaks

@@ -92,7 +92,7 @@ def _trace(capture: Capture) -> TraceRecord:
 def _energy(capture: Capture) -> EnergyFacts:
     """Every op takes the same; the whole is a tenth more than the ops together."""
     from torchgauge.energy.carbon import Footprint, given_grid
-    from torchgauge.energy.completing import Analysed, completed
+    from torchgauge.energy.finalize import Analysed, completed
     from torchgauge.energy.record import MEASURED, blank
     from torchgauge.hardware import Peaks
 

@@ -11,8 +11,8 @@ import torchvision
 from torchgauge.source import timm_models
 from torchgauge.source.identify.cores import cores
 from torchgauge.source.identify.fingerprint import Known, Sums
-from torchgauge.source.identify.named import known_names
 from torchgauge.source.identify.table import FINGERPRINTS, NAME_PATTERNS, candidates, is_current, read_table
+from torchgauge.source.identify.transformers import known_names
 from torchgauge.source.matching import state_shapes
 
 SHAPES = {"conv1.weight": (8, 3, 7, 7), "bn1.running_mean": (8,), "fc.weight": (10, 8), "fc.bias": (10,)}

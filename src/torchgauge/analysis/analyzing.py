@@ -12,7 +12,7 @@ from torchgauge.analysis.depth import Depth, reads_weights, switch
 from torchgauge.analysis.measuring import (
     asked_footprint,
     complete_energy,
-    home_of,
+    model_device,
     measure_runs,
     measurements_asked,
 )
@@ -128,7 +128,9 @@ def analyze(
                 check_names(silence)
             # Weights without code run nowhere.
             place = (
-                (device or (home_of(source.model) if asked or verify else None)) if source.model is not None else None
+                (device or (model_device(source.model) if asked or verify else None))
+                if source.model is not None
+                else None
             )
             asked_device = chosen_device(place)
             request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}

@@ -34,7 +34,7 @@ def measurements_asked(target: Any, profile: bool, sweep: Any, settings: Mapping
     return Asked(profile, parse_sweeps(sweep), known, (*notes, *known.notes))
 
 
-def home_of(subject: Any) -> torch.device | None:
+def model_device(subject: Any) -> torch.device | None:
     """Where a live model is: there it is measured, unless told otherwise."""
     from torch.nn import Module
 

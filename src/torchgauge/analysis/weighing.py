@@ -146,13 +146,13 @@ def _compared(index: Index, other: Index, threads: int | None, progress: bool | 
 def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Tell) -> Source:
     """Without code there is no need for torch."""
     if code is None and not allow_pickle:
-        from torchgauge.source.opened import Source, stored_target
+        from torchgauge.source.source import Source, stored_target
 
         index = _open_index(place, tell)
         return Source(None, stored_target(index, place), index=index, warnings=index.warnings)
     from torchgauge.source import resolve
     from torchgauge.source.files import open_weights
-    from torchgauge.source.opened import Opening
+    from torchgauge.source.source import Opening
 
     joined = None if code is None else resolve(code)
     return open_weights(place, Opening(place, joined, allow_pickle, tell))

@@ -19,7 +19,7 @@ from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import call_model, let_go
 from torchgauge.capture.fake import FakeRun, is_wrapper, rewrapped
 from torchgauge.capture.ghost import Storage, make_ghost
-from torchgauge.capture.given import Given, mark_inputs, written_by_ops
+from torchgauge.capture.input_readers import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.memory_access import memory_lent
@@ -265,7 +265,7 @@ def _seen(
     given: Given,
     input_bytes: int,
 ) -> Seen:
-    inputs, ops = given.told_apart(recorder.ops)
+    inputs, ops = given.resolve_readers(recorder.ops)
     return Seen(
         run=record,
         inputs=inputs,

@@ -46,7 +46,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             "an analysis cannot run inside a transform of torch.func (vmap, grad, jvp, functionalize): call it outside"
         )
     with ExitStack() as stack:
-        stack.enter_context(deep_calls(model))
+        stack.enter_context(raised_recursion_limit(model))
         stack.enter_context(_disable_current_modes())
         engine: Any = torch._C
         if engine._get_tracing_state() is not None:
@@ -72,7 +72,7 @@ def no_collections() -> Iterator[None]:
 
 
 @contextmanager
-def deep_calls(model: nn.Module) -> Iterator[None]:
+def raised_recursion_limit(model: nn.Module) -> Iterator[None]:
     """Twice the recursion limit: an analysis has frames of its own between those of torch, and must not fail where the
     model alone would run. What is nested deeper still is told as that."""
     limit = sys.getrecursionlimit()

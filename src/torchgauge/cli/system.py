@@ -37,10 +37,10 @@ def run(args: argparse.Namespace) -> int:
         find_format(path, SYSTEM)
     check_folders(args.outputs)
     import_torch(shown=show_progress(args, sys.stderr))
-    from torchgauge.energy.offers import offered
+    from torchgauge.energy.list_meters import offered
     from torchgauge.hardware import collect_system
     from torchgauge.isolation import barriers
-    from torchgauge.measure.offers import offers
+    from torchgauge.measure.describe_machine import offers
 
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchgauge.energy.kinds import Kind
-from torchgauge.energy.span import Span
+from torchgauge.energy.energy_window import Span
+from torchgauge.energy.op_groups import Kind
 from torchgauge.facts import OpRecord
 from torchgauge.measure.op_times import OpTime
 

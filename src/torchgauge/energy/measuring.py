@@ -12,12 +12,12 @@ import torch
 
 from torchgauge.energy import thermal
 from torchgauge.energy.attribution import Attributed, Replayed, Whole, attribute
+from torchgauge.energy.energy_window import Span, measure_energy_window
 from torchgauge.energy.integration import counting
-from torchgauge.energy.kinds import Kind, heavy_kinds, kinds_of
 from torchgauge.energy.meter import Meter, choose, meters_of, offer
+from torchgauge.energy.op_groups import Kind, heavy_op_groups, op_groups_of
 from torchgauge.energy.op_replay import Calls, Play, collect, prepare, waiting_play
 from torchgauge.energy.record import MEASURED, blank, unavailable
-from torchgauge.energy.span import Span, measure_span
 from torchgauge.energy.window import Effort, RunEnergy, measure_energy
 from torchgauge.facts import EnergyFacts, OpRecord
 from torchgauge.measure.absence import Absent
@@ -167,7 +167,7 @@ def _replay(
 ) -> tuple[list[Replayed], dict[str, str]]:
     # Each of its two spans waits for an update at both ends.
     each_s = _SETTLE_S + _replay_s(meter) + 4 * meter.update_period_s
-    heavy = heavy_kinds(kinds_of(ops, times), share=_HEAVY_SHARE, most=int(order.parts_s / each_s))
+    heavy = heavy_op_groups(op_groups_of(ops, times), share=_HEAVY_SHARE, most=int(order.parts_s / each_s))
     calls = collect(subject, run, [kind.key for kind in heavy])
     replayed: list[Replayed] = []
     refused: dict[str, str] = {}
@@ -197,8 +197,8 @@ def _replay_s(meter: Meter) -> float:
 
 def _play(meter: Meter, play: Play) -> Span | Absent:
     """The span of a play, its iterations being calls."""
-    settled = measure_span(meter, play.run, _SETTLE_S)
-    span = settled if isinstance(settled, Absent) else measure_span(meter, play.run, _replay_s(meter))
+    settled = measure_energy_window(meter, play.run, _SETTLE_S)
+    span = settled if isinstance(settled, Absent) else measure_energy_window(meter, play.run, _replay_s(meter))
     return span if isinstance(span, Absent) else Span(span.joules, span.seconds, span.iterations * play.calls)
 
 

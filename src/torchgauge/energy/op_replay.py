@@ -18,7 +18,7 @@ from torchgauge.capture.ghost import dtype_name
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.structure import map_tensors, storage_key, tensors_in
-from torchgauge.energy.kinds import Key, Spec
+from torchgauge.energy.op_groups import Key, Spec
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.subject import Subject
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from torchgauge.energy.carbon import Footprint
-from torchgauge.energy.completing import Analysed, completed
 from torchgauge.energy.estimate import Circumstances, spread
+from torchgauge.energy.finalize import Analysed, completed
 from torchgauge.energy.measuring import EnergyOrder, measure_run
 from torchgauge.energy.pareto import ENERGY, TIME, mark_efficient
 from torchgauge.energy.record import unavailable

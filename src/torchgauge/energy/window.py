@@ -9,8 +9,8 @@ from statistics import stdev
 from time import perf_counter, sleep
 from typing import Any
 
+from torchgauge.energy.energy_window import Span, measure_energy_window
 from torchgauge.energy.meter import Clock, Meter
-from torchgauge.energy.span import Span, measure_span
 from torchgauge.measure.absence import Absent
 
 Thermometer = Callable[[], float | None]
@@ -152,7 +152,7 @@ def idle_power(
     """Of the device at rest, with this process's context on it."""
     rest(effort.settle_s)
     pause = max(meter.update_period_s / 10, 1e-3)
-    span = measure_span(meter, lambda: rest(pause), effort.idle_s, clock=clock)
+    span = measure_energy_window(meter, lambda: rest(pause), effort.idle_s, clock=clock)
     return span if isinstance(span, Absent) else span.watts
 
 
@@ -163,7 +163,7 @@ def _warm_up(
     begin = clock()
     before: Trial | None = None
     while before is None or clock() - begin < effort.warmup_s:
-        span = measure_span(
+        span = measure_energy_window(
             meter, run, max(effort.updates * meter.update_period_s, effort.least_trial_s) / 2, clock=clock
         )
         if isinstance(span, Absent):
@@ -193,7 +193,7 @@ def _trials(
 ) -> RunEnergy | Absent:
     begin, seconds = clock(), effort.trial_s(meter)
     while len(found.trials) < effort.trials and not _is_spent(clock() - begin, len(found.trials), effort):
-        span = measure_span(meter, run, seconds, clock=clock)
+        span = measure_energy_window(meter, run, seconds, clock=clock)
         if isinstance(span, Absent):
             return span
         found.trials.append(Trial(span, thermometer()))

@@ -19,8 +19,8 @@ from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
 from torchgauge.source import Candidate, Source, candidate_inputs
 from torchgauge.source.exported import ExportedModel
-from torchgauge.source.given import holds_tensor
 from torchgauge.source.real_model import real_model
+from torchgauge.source.user_inputs import holds_tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torchgauge.source.candidate import Candidate
     from torchgauge.source.exported import load_exported
     from torchgauge.source.inputs import candidate_inputs
-    from torchgauge.source.opened import Source
+    from torchgauge.source.source import Source
     from torchgauge.source.specs import InputSpec, parse_dtype, parse_input
     from torchgauge.source.target import resolve
     from torchgauge.source.torchscript import load_torchscript
@@ -37,7 +37,7 @@ _HOMES = {
     "candidate": ("Candidate",),
     "exported": ("load_exported",),
     "inputs": ("candidate_inputs",),
-    "opened": ("Source",),
+    "source": ("Source",),
     "specs": ("InputSpec", "parse_dtype", "parse_input"),
     "target": ("resolve",),
     "torchscript": ("load_torchscript",),

@@ -16,7 +16,7 @@ from torchgauge.facts import AdapterRecord, TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.joining import join, with_roles_of
 from torchgauge.source.logical_shapes import logical_shapes
-from torchgauge.source.opened import PROGRAMS, Opening, Source, stored_target
+from torchgauge.source.source import PROGRAMS, Opening, Source, stored_target
 from torchgauge.source.state_names import model_entries, model_shapes
 from torchgauge.source.unpickling import can_unpickle, unpickle
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from torchgauge.source.auxiliary_inputs import companion, is_companion
 from torchgauge.source.bare_weights import weight_guesses
 from torchgauge.source.candidate import Assignment, Defaults, Guess
-from torchgauge.source.companions import companion, is_companion
 from torchgauge.source.layers import Entry, entries
 from torchgauge.source.parameter_names import is_image, is_text, words
 from torchgauge.source.signature import ForwardSignature, Parameter

@@ -17,7 +17,7 @@ from torchgauge.source.candidate import model_dtype
 from torchgauge.source.exported import ExportedModel, load_exported
 from torchgauge.source.exported.plain_program import PlainProgram
 from torchgauge.source.matching import find_fit
-from torchgauge.source.opened import Source
+from torchgauge.source.source import Source
 from torchgauge.source.state_names import model_entries
 from torchgauge.source.stored_values import read_tensor
 from torchgauge.source.torchscript import load_torchscript

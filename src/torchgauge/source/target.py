@@ -16,7 +16,7 @@ from torchgauge.source import huggingface, python_code, timm_models, torchvision
 from torchgauge.source.building import Recipe
 from torchgauge.source.held_model import find_model
 from torchgauge.source.layers import class_names
-from torchgauge.source.opened import Opening, Progress, Source
+from torchgauge.source.source import Opening, Progress, Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
 
 if TYPE_CHECKING:

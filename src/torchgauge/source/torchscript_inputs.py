@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchgauge.source.auxiliary_inputs import companion, is_companion
 from torchgauge.source.candidate import Assignment, Defaults, Guess, make_tensor
-from torchgauge.source.companions import companion, is_companion
 from torchgauge.source.layers import suggest
 from torchgauge.source.signature import ForwardSignature, Parameter
 from torchgauge.source.torchscript.first_use import FirstUse, first_uses

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, StoredTensor
-from torchgauge.source.opened import Source
+from torchgauge.source.source import Source
 from torchgauge.source.state_names import model_entries
 
 _VERDICTS = ("dangerous", "unknown", "expected")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from torchgauge.source.identify.cores import cores
 from torchgauge.source.identify.features import Features
-from torchgauge.source.identify.listed import match_listed
 from torchgauge.source.identify.match import Match
-from torchgauge.source.identify.named import match_alike, match_named
+from torchgauge.source.identify.registry import match_listed
+from torchgauge.source.identify.transformers import match_named, match_similar
 from torchgauge.source.identify.unlisted import match_unlisted
 from torchgauge.source.state_names import Shape
 
@@ -27,7 +27,7 @@ def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     """
     if not _FEWEST_TENSORS <= len(shapes) <= _MOST_TENSORS or len(Features(shapes).words) < _FEWEST_WORDS:
         return None
-    for match in (_match_exactly, match_alike):
+    for match in (_match_exactly, match_similar):
         found = next((found for core in cores(shapes) if (found := match(core, file)) is not None), None)
         if found is not None:
             return found

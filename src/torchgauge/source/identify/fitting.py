@@ -17,7 +17,7 @@ from torchgauge.source.identify.outline import Outline, layers_of
 from torchgauge.source.identify.settings import Settings
 from torchgauge.source.identify.starting import starting_settings
 from torchgauge.source.identify.trials import Built, Trials
-from torchgauge.source.identify.unseen import Unseen, assumed_values, find_unseen
+from torchgauge.source.identify.undetermined import Undetermined, assumed_values, find_unseen
 from torchgauge.source.state_names import Shape
 
 _TWIN_SECONDS = 0.5
@@ -100,7 +100,7 @@ class _Attempt:
         # Where sizes follow the number of layers, or a list of the layers to look at, the first are not enough.
         if not self.first.fits(built) and not any(trials.is_near(built) for trials in (self.first, self.whole)):
             return None
-        unseen = Unseen(built.settings) if is_twin else self._find_unseen(solver, built)
+        unseen = Undetermined(built.settings) if is_twin else self._find_unseen(solver, built)
         self.whole.until(ends + _UNSEEN_SECONDS)
         start = self.whole.start(unseen.settings)
         final = Solver(self.whole).solve(start) if start is not None else built
@@ -110,7 +110,7 @@ class _Attempt:
         defaults = (type(final.config).__name__, unseen.names(final.config))
         return Match(self.target, final.recipe, final.model, assumed, defaults)
 
-    def _find_unseen(self, solver: Solver, built: Built) -> Unseen:
+    def _find_unseen(self, solver: Solver, built: Built) -> Undetermined:
         self.first.until(time.thread_time() + _UNSEEN_SECONDS)
         return find_unseen(solver, built)
 

@@ -37,7 +37,7 @@ _TELLING = 16  # smaller numbers are sizes of something by chance
 
 
 @dataclass(frozen=True)
-class Unseen:
+class Undetermined:
     """`has_shared_layers`: there are more layers than tensors for them, how many is open. `settings` are the solver's
     without a guess at that."""
 
@@ -58,12 +58,12 @@ def _computes(path: Path, value: Any) -> bool:
     return kind is not None and kind.search(str(path[-1])) is not None
 
 
-def find_unseen(solver: Solver, built: Built) -> Unseen:
+def find_unseen(solver: Solver, built: Built) -> Undetermined:
     """Numbers and flags are changed in turn: nothing follows those that leave all names and shapes as they are."""
     # First, as time may run out: the others are only told.
     shared = _shared_layers(solver, built)
     settings = built.settings if shared is None else shared
-    return Unseen(settings, tuple(_found(solver, built)), shared is not None)
+    return Undetermined(settings, tuple(_found(solver, built)), shared is not None)
 
 
 def _shared_layers(solver: Solver, built: Built) -> Settings | None:
@@ -115,7 +115,7 @@ def _is_same(other: Built | None, built: Built) -> bool:
     return other is not None and other.outline.shapes == built.outline.shapes
 
 
-def assumed_values(built: Built, unseen: Unseen, known: Mapping[str, Any]) -> dict[str, Any]:
+def assumed_values(built: Built, unseen: Undetermined, known: Mapping[str, Any]) -> dict[str, Any]:
     """The hyperparameters that shapes leave open, with the values that the model was built with."""
     stated = stated_hyperparameters(built.model)
     found = {name: stated.get(name, known[name]) for name in known.get("assumed", ())}

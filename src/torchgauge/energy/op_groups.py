@@ -32,7 +32,7 @@ def key_of(signature: Signature) -> Key:
     return signature.op, signature.overload, tuple(specs), first
 
 
-def kinds_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[Kind]:
+def op_groups_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[Kind]:
     """Of the ops that were timed and do something; the one that takes longest first."""
     groups: dict[Key, list[int]] = {}
     for op in ops:
@@ -42,7 +42,7 @@ def kinds_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[Kind]
     return sorted(kinds, key=lambda kind: -kind.seconds)
 
 
-def heavy_kinds(kinds: Sequence[Kind], *, share: float, most: int) -> list[Kind]:
+def heavy_op_groups(kinds: Sequence[Kind], *, share: float, most: int) -> list[Kind]:
     """As many as make up `share` of the time, but at most so many."""
     total, chosen, covered = sum(kind.seconds for kind in kinds), [], 0.0
     for kind in kinds[:most]:

@@ -47,7 +47,7 @@ class _Tick:
     iterations: int
 
 
-def measure_span(
+def measure_energy_window(
     meter: Meter, run: Callable[[], object], seconds: float, *, clock: Clock = perf_counter
 ) -> Span | Absent:
     """Run for at least `seconds`. The meter is read only near the ends, so that the device need not wait for it."""

@@ -58,7 +58,7 @@ def match_named(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     return _with_transformers(lambda: fit_classes(classes, shapes, _MOST_SECONDS, is_ranked=True)) if classes else None
 
 
-def match_alike(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
+def match_similar(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     """Of a class with nearly these names, which its config may change or which it leaves unused."""
     shapes = modern(shapes)
     tried = {named.name for named in known_names().exact.get(pattern_sum(shapes), [])}

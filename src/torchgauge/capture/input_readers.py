@@ -23,7 +23,7 @@ class Given:
     records: tuple[InputRecord, ...]
     origins: tuple[int, ...]
 
-    def told_apart(self, ops: Sequence[OpRecord]) -> tuple[tuple[InputRecord, ...], tuple[OpRecord, ...]]:
+    def resolve_readers(self, ops: Sequence[OpRecord]) -> tuple[tuple[InputRecord, ...], tuple[OpRecord, ...]]:
         """The inputs with their readers, and the ops with no other producers than ops."""
         readers: dict[int, list[tuple[int, int]]] = {origin: [] for origin in self.origins}
         parted = tuple([op if readers.keys().isdisjoint(op.producers) else _parted(op, readers) for op in ops])
