@@ -12,9 +12,9 @@ from torchgauge.analysis.depth import Depth, reads_weights, switch
 from torchgauge.analysis.measuring import (
     asked_footprint,
     complete_energy,
-    model_device,
     measure_runs,
     measurements_asked,
+    model_device,
 )
 from torchgauge.analysis.placing import chosen_device, chosen_dtype, pretended_device, stored_path, unwrapped
 from torchgauge.analysis.reading import needs_isolation, read_analysis
