@@ -171,11 +171,37 @@ def experts_choose(model: Stacked, x: Tensor, scores: Tensor) -> Tensor:
     return torch.zeros_like(x).index_add(0, rows.reshape(-1), out.reshape(-1, WIDTH))
 
 
+def repeated(model: Stacked, x: Tensor, scores: Tensor) -> Tensor:
+    """The weights are repeated along a batch of sequences."""
+    values, chosen = scores.topk(2)
+    gates = torch.zeros_like(scores).scatter(-1, chosen, values).view(2, -1, EXPERTS)
+    inner = F.gelu(x.view(2, 1, -1, WIDTH) @ model.up + model.up_bias[:, None])
+    out = inner @ model.down + model.down_bias[:, None]
+    return (out * gates.transpose(1, 2)[..., None]).sum(1).view(x.shape)
+
+
+def flattened(model: Stacked, x: Tensor, scores: Tensor) -> Tensor:
+    """All experts as one wide layer, of which the gates leave two; the second layer sums them up."""
+    values, chosen = scores.topk(2)
+    gates = torch.zeros_like(scores).scatter(-1, chosen, values)
+    inner = x @ model.up.transpose(0, 1).flatten(1) + model.up_bias.flatten()
+    inner = F.gelu(inner).unflatten(-1, (EXPERTS, INNER)) * gates[..., None]
+    return inner.flatten(1) @ model.down.flatten(0, 1) + (gates[..., None] * model.down_bias).sum(1)
+
+
+def under_autocast(model: Stacked, x: Tensor, scores: Tensor) -> Tensor:
+    with torch.autocast("cpu"):
+        return all_stacked(model, x, scores)
+
+
 BY_MODULES = {
     gathered: 2, masked_top_1: 1, two_maxima: 2, cut_sort: 2, threshold: 2, straight_through: 1, group_limited: 3,
     dispatched: 1,
 }  # fmt: skip
-BY_SLICES = {all_stacked: 2, weighted_inputs: 2, looked_up: 2, sliced: 2, experts_choose: 5 * EXPERTS / TOKENS}
+BY_SLICES = {
+    all_stacked: 2, weighted_inputs: 2, looked_up: 2, sliced: 2, experts_choose: 5 * EXPERTS / TOKENS, repeated: 2,
+    flattened: 2, under_autocast: 2,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("combine", BY_MODULES, ids=lambda combine: combine.__name__)
@@ -199,6 +225,53 @@ def test_experts_that_are_all_computed_are_told(combine: Any) -> None:
     assert found.totals.macs == TOKENS * (WIDTH * EXPERTS + EXPERTS * 2 * WIDTH * INNER)
     sparse = tg.analyze(Stacked(looked_up), input_size=(TOKENS, WIDTH))
     assert not any("experts are computed" in text for text in sparse.capture.run.warnings)
+
+
+SIZES = {"d": WIDTH, "f": INNER, "e": EXPERTS}
+
+
+class Spelled(nn.Module):
+    """Every expert is computed, by two products that are written as equations; the dimensions of their weights, of
+    their results and of the gates are in any order."""
+
+    def __init__(self, first: str, second: str, combine: str) -> None:
+        super().__init__()
+        self.first, self.second, self.combine = first, second, combine
+        self.gate = nn.Linear(WIDTH, EXPERTS, bias=False)
+        up, down = (equation.split("->")[0].split(",")[1] for equation in (first, second))
+        self.up = nn.Parameter(torch.randn([SIZES[letter] for letter in up]))
+        self.down = nn.Parameter(torch.randn([SIZES[letter] for letter in down]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.gate(x).softmax(-1)
+        values, chosen = scores.topk(4)  # more than half: a product that goes unseen would halve the computed share
+        gates = torch.zeros_like(scores).scatter(-1, chosen, values)
+        operands = [torch.einsum(self.first, x, self.up).relu(), self.down]
+        if not self.combine:
+            return torch.einsum(self.second, *operands, gates)
+        return torch.einsum(self.combine, torch.einsum(self.second, *operands), gates)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "combine"),
+    [
+        ("td,edf->etf", "etf,efd->etd", "etd,te->td"),
+        ("td,edf->tef", "tef,efd->ted", "ted,te->td"),
+        ("td,edf->tef", "tef,efd,te->td", ""),
+        ("td,def->tef", "tef,fed->ted", "ted,te->td"),
+        ("td,fde->tef", "tef,dfe->dte", "dte,te->td"),
+        ("td,efd->fte", "fte,def->ted", "ted,te->td"),
+        ("bsd,edf->bsef", "bsef,efd->bsed", "bsed,bse->bsd"),
+        ("bsd,edf->ebsf", "ebsf,efd->ebsd", "ebsd,bse->bsd"),
+    ],
+)
+def test_a_token_reaches_the_chosen_experts_however_their_product_is_spelled(
+    first: str, second: str, combine: str
+) -> None:
+    shape = (2, TOKENS // 2, WIDTH) if first.startswith("b") else (TOKENS, WIDTH)
+    found = tg.analyze(Spelled(first, second, combine), input_size=shape)
+    assert found.totals.active_params == WIDTH * EXPERTS + 4 * 2 * WIDTH * INNER
+    assert any("all 6 experts are computed for every token" in text for text in found.capture.run.warnings)
 
 
 class OneByOne(nn.Module):

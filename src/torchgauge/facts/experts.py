@@ -2,10 +2,11 @@
 
 A *choice* turns scores into the indices of some alternatives: `topk`, `argmax`, a sort that is cut off, a table of
 expert numbers. What follows from its indices (positions, masks, gates) is a *selection*, whatever ops it goes through.
-A *bank* is weights in equal pieces: a tensor of which an op reads one slice at a time or all slices as a batch, or
-modules of equal shapes under one parent. Where a selection meets a bank (it gathers the tokens that a piece multiplies,
-gathers the pieces, or weighs their results), the pieces are the experts that the choice is among. So group-limited
-routing, whose first choice only masks the scores of the second, needs no rule of its own, nor do shared experts.
+A *bank* is weights in equal pieces: a tensor of which an op reads one slice at a time or all slices together, in any
+order of dimensions, or modules of equal shapes under one parent. Where a selection meets a bank (it gathers the tokens
+that a piece multiplies, gathers the pieces, or weighs their results), the pieces are the experts that the choice is
+among. So group-limited routing, whose first choice only masks the scores of the second, needs no rule of its own, nor
+do shared experts.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ def mixtures(capture: Capture) -> list[Mixture]:
     choices = _find_choices(ops)
     if not choices:
         return []
+    ops = list(_see_through_copies(ops))
     banks = _Banks(capture, choices.values())
     links = _link(ops, choices, banks)
     # A weight may be in banks within banks (gate and up projection of each expert): the innermost counts.
@@ -153,14 +155,31 @@ def mixtures(capture: Capture) -> list[Mixture]:
             readers[name].append(op)
     found = []
     for (chosen, pieces), params in groups.items():
-        # Stacked biases have a row for each expert.
-        vectors = {param.name for param in params if linked[param.name].is_tensor and len(param.spec.shape) == 2}
-        vectors -= {param.name for param in params if param.spec.shape[0] != pieces}
-        matrices = [param for param in params if len(param.spec.shape) > 1 and param.name not in vectors]
+        matrices = []
+        for param in params:
+            # Stacked biases have one dimension beside that of the experts.
+            shape = [size for size in param.spec.shape if size > 1]
+            if len(shape) - (linked[param.name].is_tensor and pieces in shape) > 1:
+                matrices.append(param)
         used = {op.index: op for param in matrices for op in readers[param.name]}
         ordered = tuple(used[index] for index in sorted(used))
         found.append(Mixture(chosen, pieces, tuple(params), tuple(matrices), ordered))
     return sorted(found, key=lambda mixture: mixture.choices[0].index)
+
+
+def _see_through_copies(ops: Iterable[OpRecord]) -> Iterator[OpRecord]:
+    """The ops without the copies and casts of single weights, whose readers read the weight itself: `einsum` and
+    `reshape` copy a weight to bring its dimensions in order, autocast casts it."""
+    copied: dict[int | None, tuple[str, ...]] = {}
+    for op in ops:
+        names = [name for producer in op.producers for name in copied.get(producer, ())]
+        if names:
+            producers = tuple(None if producer in copied else producer for producer in op.producers)
+            op = replace(op, weights=(*op.weights, *names), producers=producers)
+        if op.signature.category == "copy" and len(op.weights) == 1 and op.producers == (None,):
+            copied[op.index] = op.weights
+        else:
+            yield op
 
 
 def _find_choices(ops: Iterable[OpRecord]) -> dict[int, Choice]:
@@ -206,6 +225,7 @@ class _Banks:
         self.params: dict[Bank, tuple[str, ...]] = {}
         self._bits: dict[Bank, int] = {}
         self._listed: list[Bank] = []
+        self._alternatives = {choice.alternatives for choice in choices}
         self._sizes = {size for choice in choices for size in (choice.alternatives, choice.rows) if size}
         self._has_table = any(choice.alternatives is None for choice in choices)
         self._specs = {param.name: param.spec for param in capture.params if not param.is_buffer}
@@ -270,13 +290,13 @@ class _Banks:
         no producer either, are told apart by their sizes."""
         names = dict.fromkeys(op.weights)
         pairs = zip(op.signature.inputs, op.producers, strict=False)
-        held = [view for view, producer in pairs if producer is None]
+        held = [view for view, producer in pairs if producer is None and view.numel]
         for name in names:
             whole = self._specs.get(name)
             if len(held) > len(names) and whole is not None:
-                parts = [view for view in held if view.numel and whole.numel % view.numel == 0]
+                parts = [view for view in held if _is_part(view, whole)]
                 held = held[held.index(max(parts, key=lambda view: view.numel)) :] if parts else held
-            if held and whole is not None and held[0].numel and whole.numel % held[0].numel == 0:
+            if held and whole is not None and _is_part(held[0], whole):
                 yield name, held[0]
             held = held[1:]
 
@@ -288,15 +308,31 @@ class _Banks:
             if whole.shape[0] in self._sizes and pieces % whole.shape[0] == 0:
                 return Bank(name, whole.shape[0], True)  # also a part of a piece: the gate half of a matrix
             return Bank(name, pieces, True) if self._is_size(pieces) or self._has_table else None
-        # Read whole, a matrix in a product is one matrix; in a sum or a lookup it has a row for each expert.
-        size = view.shape[0] if view.shape else 0
-        is_batch = len(view.shape) > 2 and (self._is_size(size) or self._has_table)
-        has_rows = size in self._sizes and (op.op in _LOOKUPS or (len(view.shape) == 2 and not op.cost.macs))
-        return Bank(name, size, True) if is_batch or has_rows else None
+        first = view.shape[0] if view.shape else 0
+        is_batch = len(view.shape) > 2 and pieces == 1  # 0: it is repeated, along a batch of inputs
+        if is_batch and (self._is_size(first) or self._has_table):
+            return Bank(name, first, True)
+        # Read whole, a matrix in a product is one matrix; in a sum or a lookup it has a row for each expert. Of three
+        # dimensions any may be that of the experts: `einsum("td,edf->tef")` is a product of two matrices.
+        if op.op in _LOOKUPS:
+            dimensions: tuple[int, ...] = (first,)
+        elif op.signature.category == "convolution" or (op.cost.macs and len(whole.shape) < 3):
+            dimensions = ()
+        else:
+            dimensions = whole.shape
+        fitting = [size for size in dimensions if size > 1 and size in self._sizes]
+        # Each expert may choose among tokens, but the size of a dimension is more often that of the alternatives.
+        fitting.sort(key=lambda size: size not in self._alternatives)
+        return Bank(name, fitting[0], True) if fitting else None
 
     def _is_size(self, pieces: int) -> bool:
         """Whether something is chosen among so many, or among these and others that have no weights."""
         return pieces > 1 and any(pieces <= size <= 2 * pieces for size in self._sizes)
+
+
+def _is_part(view: TensorSpec, whole: TensorSpec) -> bool:
+    """Whether a view may be of the tensor: a part of it, all of it, or all of it repeated along a batch."""
+    return whole.numel % view.numel == 0 or view.numel % max(whole.numel, 1) == 0
 
 
 def _equal_modules(specs: Mapping[str, TensorSpec]) -> Iterator[tuple[Bank, tuple[str, ...]]]:
