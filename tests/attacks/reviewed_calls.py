@@ -233,6 +233,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "report/budgets/contributors.py": {
         "getattr(step, _OF_STEP[key])": OWN,
     },
+    "report/content/__init__.py": {
+        "import_module(TEXT)": OWN,
+    },
     "report/escape.py": {
         "re.compile(TEXT)": OWN,
     },

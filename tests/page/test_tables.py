@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from tests.page.conftest import OpenPage
 from tests.page.large_sample import LARGE_BLOCKS, OPS_PER_BLOCK
 from tests.report.sample import sample_view
+from torchgauge.report import Options, render
+from torchgauge.report.content import sections_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -144,3 +146,15 @@ def test_a_module_out_of_view_is_found_when_it_is_selected_elsewhere(open_page: 
     go(page, "modules")
     page.evaluate("(path) => tg.selection.set(path)", f"{LARGE_BLOCKS - 1}.norm")
     assert page.locator("#modules .grid-row.is-selected").count() == 1
+
+
+def test_sections_of_every_format_are_drawn_from_their_blocks(open_page: OpenPage, tmp_path: Path) -> None:
+    path = tmp_path / "ops.html"
+    path.write_text(render(sample_view(), "html", Options(ops=True)), encoding="utf-8")
+    page = open_page(path)
+    go(page, "more")
+    titles = [section.title for section in sections_of(sample_view(), Options(ops=True))]
+    assert page.locator("#more h3").all_inner_texts() == titles
+    rows = page.locator("#more table").first.locator("tbody tr")
+    assert rows.count() > 1
+    assert page.locator("#more .warning").count() == 1

@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from torchgauge.facts import View
 from torchgauge.report.columns import COLUMNS, columns_of
+from torchgauge.report.content.breakdown import UNKNOWN, op_rows
 from torchgauge.report.distribution import by_category
 from torchgauge.report.layout import Heading
+from torchgauge.report.model import Cell, Table
 from torchgauge.report.module_table import FOLDED
 from torchgauge.report.options import Options
 from torchgauge.report.outline import OutlineLine, outline
-from torchgauge.report.ranking import rank_ops
-from torchgauge.report.sections import shapes_text
 from torchgauge.report.summary import summary_facts
 from torchgauge.report.weight_statistics import places
 from torchgauge.units import format_bytes, format_count, format_decibels, format_exact, format_percent, format_value
 
 OPS, PLACES = 20, 40
-UNKNOWN = "?"
 
 
-class Cell(NamedTuple):
-    """`name` comes from the model, or from a file, and is shown as it is; `text` follows it."""
-
-    text: str = ""
-    name: str = ""
-    level: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    title: str
-    headings: tuple[Heading, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
+FACTS = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark", is_figure=False))
 
 
 def summary_table(view: View) -> Table:
-    headings = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark", is_figure=False))
     rows = tuple((Cell(name), Cell(value), Cell(note)) for name, value, note in summary_facts(view))
-    return Table("Summary", headings, rows)
+    return Table("Summary", FACTS, rows)
 
 
 def module_table(view: View, options: Options) -> Table:
@@ -67,20 +51,7 @@ def _cells(line: OutlineLine, options: Options) -> list[Cell]:
 
 
 def op_table(view: View) -> Table:
-    headings = (
-        Heading("Op", is_figure=False), Heading("Shapes", is_figure=False), Heading("×"), Heading("MACs"),
-        Heading("FLOPs"), Heading("Share"),
-    )  # fmt: skip
-    rows = tuple(
-        (
-            Cell(name=entry.op),
-            Cell(shapes_text(entry.input_shapes, entry.output_shapes)),
-            Cell(format_exact(entry.calls)),
-            *_work(entry.is_counted, (entry.macs, entry.flops), entry.share),
-        )
-        for entry in rank_ops(view, OPS)
-    )
-    return Table("Most expensive ops, equal calls together", headings, rows)
+    return Table("Most expensive ops, equal calls together", *op_rows(view, OPS))
 
 
 def _work(is_known: bool, counts: Sequence[int], share: float) -> list[Cell]:

@@ -24,8 +24,10 @@ from torchgauge.report import (
     weight_findings,
     weight_sections,
 )
+from torchgauge.report.content import breakdown, sections_of
 from torchgauge.report.escape import visible
 from torchgauge.report.layout import Line, Span, plain, wrap
+from torchgauge.report.model import Section as Content
 from torchgauge.report.module_table import module_table
 from torchgauge.report.node_detail import node_details
 from torchgauge.report.options import Options
@@ -33,6 +35,7 @@ from torchgauge.report.origin import Fact
 from torchgauge.report.parameter_detail import parameter_details
 from torchgauge.report.pickled import pickled
 from torchgauge.report.registry import renderer
+from torchgauge.report.sections import section_lines
 from torchgauge.report.summary import summary_facts
 from torchgauge.units import format_bytes, format_exact
 
@@ -69,6 +72,16 @@ def comprehensive_lines(view: View, options: Options) -> list[Line]:
         pieces = [piece for section in part.sections if (piece := section(view, options))]
         lines += [(), *_title(part.title, options)]
         lines += _apart(pieces) if pieces else wrap(part.absent, options.width, style="dim")
+    # What `--ops` adds is among the parts already.
+    others = [section_lines(section, options.width) for section in sections_of(view, replace(options, ops=False))]
+    return [*lines, (), *_title("DETAILS", options), *_apart(others)] if others else lines
+
+
+def _told(make: Callable[[View], Content | None]) -> Section:
+    def lines(view: View, options: Options) -> list[Line]:
+        section = make(view)
+        return [] if section is None else section_lines(section, options.width)
+
     return lines
 
 
@@ -129,7 +142,7 @@ NOT_MEASURED = "Nothing was measured: --inference times the model on this machin
 
 PARTS = (
     Part("EXECUTIVE SUMMARY", (_summary,)),
-    Part("ARCHITECTURE", (_counts, module_table, sections.layers)),
+    Part("ARCHITECTURE", (_counts, module_table, _told(breakdown.layers))),
     Part(
         "PARAMETER ANALYSIS",
         (
@@ -149,11 +162,11 @@ PARTS = (
     Part(
         "COMPUTATIONAL ANALYSIS",
         (
-            sections.categories,
-            sections.phases,
-            sections.expensive_modules,
-            sections.expensive_ops,
-            sections.covered,
+            _told(breakdown.categories),
+            _told(breakdown.phases),
+            _told(breakdown.expensive_modules),
+            _told(breakdown.expensive_ops),
+            _told(breakdown.covered),
         ),
         NO_CODE,
     ),

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchgauge.facts import View
+from torchgauge.report.content import sections_of
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind
-from torchgauge.report.layout import shorten
+from torchgauge.report.layout import Heading, shorten
+from torchgauge.report.model import Cell, Chart, Code, Facts, Section, Table, Text
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
-from torchgauge.report.tables import Cell, Table, module_table, summary_table, weight_table
+from torchgauge.report.tables import FACTS, module_table, summary_table, weight_table
 from torchgauge.units import format_exact
 
 # Of a name, of what follows it (the type of a module), of a remark; of a figure's name, of its value.
@@ -57,6 +59,8 @@ def render_latex(view: View, options: Options) -> str:
         _listing(_page_of(module_table(view, options), options), f"Modules of {model}.", "modules"),
         _listing(weight_table(view), f"Values of the largest weights of {model}, siblings together.", "weights"),
     ]
+    for number, section in enumerate(sections_of(view, options), start=1):
+        tables += _section(section, f"section-{number}")
     preamble = _PREAMBLE.format(version=prose(view.capture.version))
     return "\n\n".join([preamble, *filter(None, tables)]) + "\n"
 
@@ -97,6 +101,26 @@ def _summary(table: Table, caption: str) -> str:
     columns = f"lrp{{{1 - taken / _LINE:.2f}\\linewidth}}"
     body = [[prose(name), prose(value), paragraph(remark, _LINE - taken)] for name, value, remark in rows]
     return _environment(table, body, caption, "summary", columns)
+
+
+def _section(section: Section, label: str) -> list[str]:
+    title, pieces = prose(section.title), []
+    for block in section.blocks:
+        match block:
+            case Table():
+                pieces.append(_listing(block, f"{title}.", label))
+            case Facts():
+                rows = tuple((Cell(name), Cell(value), Cell(note)) for name, value, note in block.rows)
+                pieces.append(_summary(Table("", FACTS, rows), f"{title}."))
+            case Text():
+                pieces.append(f"{title}: {prose(block.text)}")
+            case Code():
+                pieces.append("\n".join(rf"\noindent\texttt{{{prose(line)}}}\par" for line in block.text.split("\n")))
+            case Chart():
+                bars = tuple((Cell(name=name), Cell(text)) for name, _, text in block.bars)
+                listed = Table("", (Heading("", is_figure=False), Heading("")), bars)
+                pieces.append(_listing(listed, f"{title}.", label))
+    return pieces
 
 
 def _cut(cell: Cell, length: int) -> str:

@@ -12,15 +12,16 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.advice_text import figure_text, gain_text, place_text
+from torchgauge.report.content import sections_of
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind
-from torchgauge.report.layout import shorten
+from torchgauge.report.layout import Heading, shorten
+from torchgauge.report.model import Cell, Chart, Code, Facts, Section, Table, Text
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 from torchgauge.report.sections import note_texts
 from torchgauge.report.tables import (
-    Cell,
-    Table,
+    FACTS,
     category_table,
     module_table,
     op_table,
@@ -41,13 +42,13 @@ _LISTED = ("places", "count")
 
 @renderer("markdown", suffix=".md", contents="tables for a README or a pull request", scans=(".md",))
 def render_markdown(view: View, options: Options) -> str:
-    tables = [
-        summary_table(view), module_table(view, options), op_table(view), category_table(view), weight_table(view),
-    ]  # fmt: skip
+    ops = [] if options.ops else [op_table(view), category_table(view)]
+    tables = [summary_table(view), module_table(view, options), *ops, weight_table(view)]
     names = dict.fromkeys(filter(None, (model_kind(view), view.capture.target.name)))
     lines = [f"# {' · '.join(map(code, names))}"]
     for table in tables:
         lines += _table_lines(table)
+    lines += [line for section in sections_of(view, options) for line in _section_lines(section)]
     lines += [*_advice_lines(view), *_note_lines(view), "", _footer(view)]
     return "\n".join(lines) + "\n"
 
@@ -87,7 +88,27 @@ def _table_lines(table: Table) -> list[str]:
     rows = [[_cell(cell) for cell in row] for row in table.rows]
     head = [[prose(heading.title) for heading in table.headings], rules]
     lines = [f"| {' | '.join(row)} |" for row in [*head, *rows]]
-    return ["", f"## {table.title}", "", *lines, *(line for note in table.notes for line in ("", prose(note)))]
+    title = ["", f"## {table.title}"] if table.title else []
+    return [*title, "", *lines, *(line for note in table.notes for line in ("", prose(note)))]
+
+
+def _section_lines(section: Section) -> list[str]:
+    lines = ["", f"## {prose(section.title)}"]
+    for block in section.blocks:
+        match block:
+            case Table():
+                lines += _table_lines(block)
+            case Facts():
+                rows = tuple((Cell(name), Cell(value), Cell(note)) for name, value, note in block.rows)
+                lines += _table_lines(Table("", FACTS, rows))
+            case Text():
+                lines += ["", _line(block.text)]
+            case Code():
+                lines += ["", *_fenced(block.text)]
+            case Chart():
+                bars = tuple((Cell(name=label), Cell(text)) for label, _, text in block.bars)
+                lines += _table_lines(Table("", (Heading("", is_figure=False), Heading("")), bars))
+    return lines
 
 
 def _cell(cell: Cell) -> str:

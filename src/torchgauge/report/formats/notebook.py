@@ -7,10 +7,13 @@ from dataclasses import replace
 from html import escape
 
 from torchgauge.facts import View
+from torchgauge.report.bars import bar
 from torchgauge.report.columns import COLUMNS, columns_of
+from torchgauge.report.content import sections_of
 from torchgauge.report.coverage import coverage
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import memory_facts, model_kind, parameter_note, run_text
+from torchgauge.report.model import Chart, Code, Facts, Section, Table, Text
 from torchgauge.report.options import Options
 from torchgauge.report.origin import stored_facts
 from torchgauge.report.outline import OutlineLine, outline
@@ -20,6 +23,7 @@ from torchgauge.units import format_count, format_exact, format_seconds
 _TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
 _FIGURE = 'style="text-align:right;padding:.1em .8em"'
 _TEXT = 'style="text-align:left;padding:.1em .8em;white-space:pre;font-family:monospace"'
+BAR = 20  # characters of the longest
 _FAINT = 'style="opacity:.65"'
 
 
@@ -31,7 +35,33 @@ def render_fragment(view: View, options: Options) -> str:
         _totals(view),
         _modules(view, options),
     ]
+    parts += [piece for section in sections_of(view, options) for piece in _section(section)]
     return "\n".join([*parts, *_warnings(view), "</div>"])
+
+
+def _section(section: Section) -> list[str]:
+    pieces = [f"<div><b>{_html(section.title)}</b></div>"]
+    for block in section.blocks:
+        match block:
+            case Table():
+                headings = [(heading.title, heading.is_figure) for heading in block.headings]
+                texts = [[cell.name + cell.text for cell in row] for row in block.rows]
+                rows = [[(text, heading[1]) for text, heading in zip(row, headings, strict=True)] for row in texts]
+                pieces += [_table(headings, rows), *(f"<div {_FAINT}>{_html(note)}</div>" for note in block.notes)]
+            case Facts():
+                facts = [[(name, False), (value, True), (note, False)] for name, value, note in block.rows]
+                pieces.append(_table([], facts))
+            case Text():
+                pieces.append(f"<div>{'⚠ ' if block.is_warning else ''}{_html(block.text)}</div>")
+            case Code():
+                lines = "\n".join(map(_html, block.text.split("\n")))
+                pieces.append(f"<pre>{lines}</pre>")
+            case Chart():
+                top = max((value for _, value, _ in block.bars), default=0.0)
+                bars = [(label, bar(value, top, BAR), text) for label, value, text in block.bars]
+                drawn = [[(label, False), (picture, False), (text, True)] for label, picture, text in bars]
+                pieces.append(_table([], drawn))
+    return pieces
 
 
 def _html(text: str) -> str:

@@ -20,11 +20,13 @@ from torchgauge.report import (
     weight_findings,
     weight_sections,
 )
+from torchgauge.report.content import sections_of
 from torchgauge.report.layout import Line, plain, wrap
 from torchgauge.report.module_table import module_table
 from torchgauge.report.options import Options
 from torchgauge.report.pickled import pickled
 from torchgauge.report.registry import renderer
+from torchgauge.report.sections import section_lines
 
 Section = Callable[[View, Options], list[Line]]
 
@@ -60,15 +62,6 @@ SECTIONS: tuple[Section, ...] = (
     weight_findings.weight_advice,
     weight_findings.weight_failures,
 )
-# With `--ops`.
-OPS_SECTIONS: tuple[Section, ...] = (
-    sections.expensive_modules,
-    sections.expensive_ops,
-    sections.categories,
-    sections.phases,
-    sections.layers,
-    sections.covered,
-)
 
 
 @renderer("text", suffix=".txt", contents="the report of the terminal, 100 columns wide")
@@ -77,11 +70,11 @@ def render_text(view: View, options: Options) -> str:
 
 
 def report_lines(view: View, options: Options) -> list[Line]:
+    pieces = [section(view, options) for section in SECTIONS]
+    pieces += [section_lines(section, options.width) for section in sections_of(view, options)]
     lines: list[Line] = []
-    for section in (*SECTIONS, *(OPS_SECTIONS if options.ops else ()), more):
-        piece = section(view, options)
-        if piece:
-            lines += [(), *piece] if lines else piece
+    for piece in filter(None, (*pieces, more(view, options))):
+        lines += [(), *piece] if lines else piece
     return lines
 
 

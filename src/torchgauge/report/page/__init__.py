@@ -19,6 +19,7 @@ from torchgauge.report.page.parts import (
     memory,
     method,
     modules,
+    more,
     ops,
     overview,
     roofline,
@@ -33,7 +34,7 @@ SECTIONS = (
     "overview", "advice", "icicle", "modules", "graph_places", "graph_scene", "graph_layers", "graph_ways",
     "graph_columns", "graph_layout", "graph_words", "graph_picture", "graph_details", "graph_search", "graph",
     "distribution", "memory", "system", "time", "sweeps", "surroundings", "energy", "roofline", "ops", "weight_map",
-    "weight_tensor", "weight_curves", "weights", "method", "environment",
+    "weight_tensor", "weight_curves", "weights", "more", "method", "environment",
 )  # fmt: skip
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "memory",
     "method",
     "modules",
+    "more",
     "ops",
     "overview",
     "part",
