@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fuzz check docs bench clean
+.PHONY: help install demo test test-all fuzz check docs pictures bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -42,6 +42,9 @@ check: install  ## format, lint and types
 docs: install  ## build the documentation into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html"
+
+pictures: install  ## draw the pictures of the README and the docs from real runs
+	$(BIN)/python tools/pictures.py
 
 bench: install  ## time every part against its limits
 	$(BIN)/python benchmarks/static.py

@@ -73,7 +73,7 @@ def test_sorting_keeps_the_tree_and_orders_the_list(open_page: OpenPage) -> None
     assert names(page)[:3] == ["(model)", "blocks", "stem"]
     sort_by(page, "modules", "Params")
     assert names(page)[-1] == "(model)"
-    page.click("#modules >> text=As registered")
+    page.click("#modules >> text=Model order")
     assert names(page)[:4] == ["(model)", "stem", "stem.0", "stem.1"]
 
 

@@ -39,7 +39,7 @@ def test_without_a_measurement_the_report_says_nothing_of_time() -> None:
 
 def test_one_run_does_not_pass_for_certainty() -> None:
     text = render(measured_view(latency=latency(runs=1)))
-    assert "80.0 ms  one undisturbed run: how much it varies is not known" in text
+    assert "80.0 ms  one undisturbed run: its variation is unknown" in text
     assert "±" not in text
 
 

@@ -1,4 +1,4 @@
-"""Who took the time and the memory of a run: runs of their own for modules, ops and allocations."""
+"""Where the time goes and the memory of a run: runs of their own for modules, ops and allocations."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _median_note(found: Mapping[str, Any]) -> str:
     """One run has no interval: its own time would pass for certainty."""
     precision = interval_share(found)
     if precision is None:
-        return "one undisturbed run: how much it varies is not known"
+        return "one undisturbed run: its variation is unknown"
     low, high = found["ci95_s"]
     interval = f"±{format_percent(precision)} (95 %: {format_seconds(low)} to {format_seconds(high)})"
     return f"median of {format_exact(found['runs'])} undisturbed runs, {interval}"

@@ -29,7 +29,7 @@ def pareto(view: View, options: Options) -> list[Line]:
         text = "Energy is estimated from time, so no Pareto front can be drawn."
         return [*lines, *wrap(text, options.width, style="dim")]
     points = [row for row in rows if row.get(ENERGY) is not None and row.get(TIME)]
-    return [*lines, *wrap(f"{_ON}: no other point is both faster and thriftier.", options.width, style="dim"),
+    return [*lines, *wrap(f"{_ON}: no other point is both faster and more efficient.", options.width, style="dim"),
             *plot(points, options.width)]  # fmt: skip
 
 

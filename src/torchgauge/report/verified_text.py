@@ -94,7 +94,7 @@ def withdrawn_lines(found: Sequence[Mapping[str, Any]], options: Options) -> lis
     rows = [row for row in found if is_withdrawn(row)]
     texts = [withdrawn_text(row) for row in rows]
     lines = [line for text in texts for line in wrap(visible(text), options.width, lead=(Span("- "),), style="dim")]
-    return [(Span("Withdrawn, since it did not hold when it was tried"),), *lines] if lines else []
+    return [(Span("Withdrawn: it did not hold when tried"),), *lines] if lines else []
 
 
 def plan_text(found: Mapping[str, Any]) -> str:

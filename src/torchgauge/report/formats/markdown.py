@@ -124,7 +124,7 @@ def _advice_lines(view: View) -> list[str]:
     lines = [line for number, row in enumerate(standing, start=1) for line in _advice(number, row)]
     gone = [f"- {prose(withdrawn_text(row))}" for row in view.advice if is_withdrawn(row)]
     lines += (
-        [*([""] if lines else []), "Withdrawn, since it did not hold when it was tried:", "", *gone] if gone else []
+        [*([""] if lines else []), "Withdrawn: it did not hold when tried:", "", *gone] if gone else []
     )
     return ["", "## Advice", "", *lines, *_plan_lines(view.plan)] if lines else []
 

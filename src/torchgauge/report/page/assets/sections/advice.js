@@ -8,7 +8,7 @@
       if (data.plan) drawPlan(element, data.plan);
       if (standing.length) element.append(tg.el("ol", { class: "advice" }, standing.map((row) => tg.el("li", {}, piece(row)))));
       if (!withdrawn.length) return;
-      element.append(tg.heading("Withdrawn, since it did not hold when it was tried"),
+      element.append(tg.heading("Withdrawn: it did not hold when tried"),
         tg.el("ul", { class: "advice withdrawn" }, withdrawn.map((row) => tg.el("li", {}, piece(row)))));
     },
   });

@@ -37,7 +37,7 @@
       }
 
       function differing() {
-        return data.differing ? [tg.el("h3", {}, "Circumstances that are not the same"), plainTable(data.differing, "Circumstances")] : [];
+        return data.differing ? [tg.el("h3", {}, "Conditions that differ"), plainTable(data.differing, "Circumstances")] : [];
       }
 
       function figures() {
@@ -105,7 +105,7 @@
           refresh();
         }),
         tg.check("Only what differs", state.isChangedOnly, (checked) => { state.isChangedOnly = checked; refresh(); }),
-        tg.button("As registered", () => { state.sort = null; table.setSort(null); refresh(); }), counter));
+        tg.button("Model order", () => { state.sort = null; table.setSort(null); refresh(); }), counter));
       const table = tg.table(element, { label: "Modules side by side", columns: columns(), rows: [], onSort: sortBy });
       refresh();
 

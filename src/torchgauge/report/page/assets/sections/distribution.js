@@ -35,7 +35,7 @@
       bars(box, rows, figure, { estimated, noun, title, byCategory: rows === data.categories });
     }
     if (figure.key === "time_s") area.append(tg.el("div", {}, tg.note("Measured, not scaled: ops in profiled runs, layers by their own time without what is below; the two need not add up to the same.")));
-    if (!area.firstChild) area.append(tg.note("Nothing is known of this figure."));
+    if (!area.firstChild) area.append(tg.note("This figure is unknown."));
   }
 
   function bars(box, rows, figure, { estimated, noun, title, byCategory }) {
@@ -59,7 +59,7 @@
   const sum = (rows, key) => rows.reduce((total, row) => total + (row[key] ?? 0), 0);
 
   function drawResembling(element, rows) {
-    element.append(tg.note("There is no code: kinds of layers are told from the names and shapes of the tensors alone."));
+    element.append(tg.note("No code: kinds of layers are inferred from the names and shapes of the tensors."));
     tg.chart.bars(element, rows.slice(0, SHOWN).map((row) => ({ label: row.name, value: row.count, text: tg.format.exact(row.count), estimated: false })),
       { label: "Layers by kind" });
   }

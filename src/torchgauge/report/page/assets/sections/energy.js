@@ -113,7 +113,7 @@
     const frame = tg.chart.frame(element, {
       width: 640, height: 280, x: { scale: "linear", domain: [0, Math.max(...points.map((point) => point.time_s)) * 1.08], label: "time per sample", format: "seconds" },
       y: { scale: "linear", domain: [0, Math.max(...points.map((point) => point.joules)) * 1.08], label: "energy per sample", format: "joules" },
-      label: "Energy over time per sample", caption: "Large and green: on the front, no other point is both faster and thriftier.",
+      label: "Energy over time per sample", caption: "Large and green: on the front, no other point is both faster and more efficient.",
     });
     const front = points.filter((point) => point.efficient).sort((a, b) => a.time_s - b.time_s);
     if (front.length > 1) tg.chart.line(frame, front.map((point) => [point.time_s, point.joules]), { color: "var(--good)", step: true, width: 1.2, label: "the front" });

@@ -24,7 +24,7 @@ tg.section({
 
     function notes() {
       const found = [];
-      if (!data.steps.op.length) found.push(tg.note("There is no code, so nothing runs: these are the modules that the names of the weights tell."));
+      if (!data.steps.op.length) found.push(tg.note("There is no code, so nothing runs: these modules are inferred from the names of the weights."));
       else if (!data.links.source.length && !data.inputs.length && !data.outputs.length) found.push(tg.note("Which op reads what another one made was not recorded here: modules and ops stand in the order of the run."));
       if (data.phases > 1) found.push(tg.note("The graph is that of the forward pass."));
       return found;
@@ -40,7 +40,7 @@ tg.section({
         tg.button("−", () => zoom(state.scale / 1.25), { "aria-label": "Smaller" }),
         tg.button("+", () => zoom(state.scale * 1.25), { "aria-label": "Larger" }),
         tg.button("Fit", () => zoom(fitting())),
-        tg.button("As at first", () => { Object.assign(state, start()); rebuild(); zoom(startingScale()); }));
+        tg.button("Reset", () => { Object.assign(state, start()); rebuild(); zoom(startingScale()); }));
     }
 
     function isOpenable(item) {

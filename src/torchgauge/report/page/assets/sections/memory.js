@@ -18,7 +18,7 @@
     const place = data.peak_op ? `at ${placeText(data.peak_op)}` : "the inputs alone";
     const measured = data.measured;
     const difference = measured && tg.isKnown(measured.difference_share) ? `, ${signed(measured.difference_share)} of the prediction of ${tg.format.bytes(measured.predicted_bytes)}` : "";
-    const what = data.gradients ? "Peak besides parameters and buffers" : "Peak of activations";
+    const what = data.gradients ? "Peak without parameters and buffers" : "Peak of activations";
     return [
       data.total ? ["Memory in total", tg.format.bytes(data.total.bytes), totalText(data)] : null,
       [what, tg.format.bytes(data.peak_bytes), `${place}; from the shapes alone, inputs included`],
@@ -89,7 +89,7 @@
     const found = data.at_peak;
     element.append(tg.heading("What is alive at the peak"));
     if (!found) {
-      element.append(tg.note(data.peak_op ? "This analysis was saved without its data flow: which tensors are alive at the peak cannot be told. Make it again to see them." : "The inputs alone are the peak."));
+      element.append(tg.note(data.peak_op ? "This analysis was saved without its data flow: which tensors are alive at the peak is unknown. Run the analysis again to see them." : "The inputs alone are the peak."));
       return;
     }
     const rows = [

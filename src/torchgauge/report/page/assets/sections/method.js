@@ -16,7 +16,7 @@
 
   function origins(data) {
     const how = data.mode === "real" ? `The model was run for real: ${data.reason ?? "it cannot be run on fake tensors"}`
-      : data.mode === null ? data.reason : "The model was run once on tensors without values: every op was seen, no arithmetic was done";
+      : data.mode === null ? data.reason : "The model was run once on tensors without values: every op was recorded, nothing was computed";
     return [
       ["Structure and costs", "", how],
       ["Run", "", data.run],

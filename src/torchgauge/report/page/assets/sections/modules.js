@@ -179,7 +179,7 @@ tg.section({
           refresh();
         }),
         tg.button("Open all", () => openAll(true)), tg.button("Fold all", () => openAll(false)),
-        tg.button("As registered", unsort), counter, tg.el("span", { class: "spring" }), tg.columnMenu(all, wanted, () => table.setColumns(columns()))));
+        tg.button("Model order", unsort), counter, tg.el("span", { class: "spring" }), tg.columnMenu(all, wanted, () => table.setColumns(columns()))));
       return tg.table(element, {
         id: "module-row", label: "Modules", columns: columns(), rows: [], onSort: sortBy,
         onSelect: (row) => tg.selection.set(modules.get(row, "path"), "modules"),

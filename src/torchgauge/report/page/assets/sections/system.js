@@ -8,7 +8,7 @@
 
   tg.drawSystem = (element, system) => {
     if (!system) return;
-    element.append(tg.heading("The machine meanwhile"));
+    element.append(tg.heading("The machine during the runs"));
     const seen = system.quantities.filter(({ extents }) => extents.some(({ max }) => max));
     const charts = tg.el("div", { class: "small-charts" });
     element.append(charts);

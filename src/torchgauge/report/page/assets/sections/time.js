@@ -22,7 +22,7 @@
   function facts({ latency, device, threads, surroundings }) {
     const interval = tg.isKnown(latency.precision)
       ? `median of ${tg.format.exact(latency.runs)} undisturbed runs, ±${tg.format.percent(latency.precision)} (95 %: ${tg.format.seconds(latency.ci95_s[0])} to ${tg.format.seconds(latency.ci95_s[1])})`
-      : "one undisturbed run: how much it varies is not known";
+      : "one undisturbed run: its variation is unknown";
     const spread = `${tg.format.seconds(latency.min_s)} to ${tg.format.seconds(latency.max_s)}, p90 ${tg.format.seconds(latency.p90_s)}, p99 ${tg.format.seconds(latency.p99_s)}, mean ${tg.format.seconds(latency.mean_s)}, std ${tg.format.seconds(latency.std_s)}`;
     return [
       ["Latency", tg.format.seconds(latency.median_s), `${interval}, on ${device}`],
@@ -76,7 +76,7 @@
     if (!views.length) return;
     const area = tg.el("div");
     const redraw = (key) => { const view = views.find(({ value }) => value === key); view.draw(tg.replace(area), view.rows); };
-    element.append(tg.heading("Who took the time"), views.length > 1 ? tg.el("div", { class: "controls" }, tg.toggle("Rank", views, views[0].value, redraw)) : null, area);
+    element.append(tg.heading("Where the time goes"), views.length > 1 ? tg.el("div", { class: "controls" }, tg.toggle("Rank", views, views[0].value, redraw)) : null, area);
     redraw(views[0].value);
   }
 
