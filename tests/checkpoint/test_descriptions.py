@@ -41,7 +41,7 @@ LOOKS = {
     "a JPEG image": b"\xff\xd8\xff\xe0" + bytes(50),
     "a zip archive with no PyTorch content": zip_of("letter.txt"),
     "a NumPy .npz archive": zip_of("w.npy"),
-    "a damaged or cut-off zip archive": zip_of("letter.txt")[:40],
+    "a corrupt or truncated zip archive": zip_of("letter.txt")[:40],
     "a 7z archive": b"7z\xbc\xaf\x27\x1c" + bytes(50),
     "a tar archive; unpack it first": tar_of("letter.txt"),
     "an HDF5 file (Keras weights, perhaps)": b"\x89HDF\r\n\x1a\n" + bytes(50),

@@ -143,15 +143,15 @@ def test_a_broken_pickle_is_one_clear_error(body: bytes) -> None:
 
 def test_a_pickle_that_would_fill_the_memory_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PICKLE_MEMORY_BYTES", 10**6)
-    with pytest.raises(FormatError, match="more values than it is safe to hold"):
+    with pytest.raises(FormatError, match="more values than are safe to hold"):
         run(b"}" * 100_000 + b".")
-    with pytest.raises(FormatError, match="more values than it is safe to hold"):
+    with pytest.raises(FormatError, match="more values than are safe to hold"):
         run(b"]" + b"N" * 1000 + b"".join(b"Nq\x000" for _ in range(100_000)) + b".")
 
 
 def test_too_many_opcodes_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PICKLE_OPCODES", 1000)
-    with pytest.raises(FormatError, match="more values than it is safe to hold"):
+    with pytest.raises(FormatError, match="more values than are safe to hold"):
         run(b"N0" * 1000 + b"N.")
 
 

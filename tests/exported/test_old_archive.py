@@ -41,5 +41,5 @@ def test_a_program_that_is_no_json_is_told(tmp_path: Path) -> None:
         for record in old.namelist():
             new.writestr(record, b"{" if record.endswith(".json") else old.read(record))
 
-    with pytest.raises(tg.FormatError, match=r"serialized_exported_program\.json: its JSON is damaged"):
+    with pytest.raises(tg.FormatError, match=r"serialized_exported_program\.json: invalid JSON"):
         load_exported(changed)

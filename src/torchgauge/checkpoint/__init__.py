@@ -1,4 +1,4 @@
-"""Model files: what tensors they hold and where, from their headers alone. Nothing in them is ever executed."""
+"""Model files: their tensors and where the bytes are, from headers alone. Nothing in a file is ever executed."""
 
 from __future__ import annotations
 

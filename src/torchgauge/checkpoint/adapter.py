@@ -1,4 +1,4 @@
-"""Adapters: weights that change another model. LoRA and other methods of PEFT, with the config beside them."""
+"""Adapters, that is weights that modify another model: LoRA and other PEFT methods, with their configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchgauge.errors import FormatError
 from torchgauge.facts import AdapterRecord
 
 CONFIG = "adapter_config.json"
-# As PEFT, diffusers and kohya's scripts call the two factors of an update: (rank × in) and (out × rank).
+# The two factors of an update, (rank × in) and (out × rank), in PEFT, diffusers and kohya's scripts.
 _DOWN = re.compile(r"(.*?)[._](lora_A|lora_down|lora\.down|lora_embedding_A)(?:\.\w+)?(?:\.weight)?")
 _UP = re.compile(r"(.*?)[._](lora_B|lora_up|lora\.up|lora_embedding_B)(?:\.\w+)?(?:\.weight)?")
 _MARKS = {
@@ -39,7 +39,7 @@ _OWN = (
 
 
 def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -> Index:
-    """The index as that of an adapter, where there is a config of one beside it or its names are those of one."""
+    """Add an adapter record to the index if there is an adapter configuration or its tensors have adapter names."""
     path = os.path.join(folder, CONFIG)
     config: dict[str, Any] = {}
     warnings = index.warnings
@@ -55,7 +55,7 @@ def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -
     named = [entry.name for entry in own if _MARKED.search(entry.name)]
     marked = {kind: sum(bool(mark.search(name)) for name in named) for kind, mark in _MARKS.items()}
     likely = max(marked, key=lambda kind: marked[kind])
-    # Beside a config every tensor is the adapter's; without one nearly all must be called so.
+    # With a configuration every tensor belongs to the adapter; without one, nearly all must have adapter names.
     stated = config.get("peft_type")
     if not isinstance(stated, str) and (not own or 2 * marked[likely] < len(own)):
         return replace(index, warnings=warnings)
@@ -99,14 +99,14 @@ def _described(method: str, config: Mapping[str, Any], entries: list[Entry]) -> 
 
 
 def _adapted(down: Entry, up: Entry) -> int:
-    """The elements of the matrix (or kernel) that the product of the two has."""
+    """The number of elements of the product of the two factors: a matrix or a convolution kernel."""
     inner, outer = down.spec.shape, up.spec.shape
     rank = min(inner[0], outer[1] if len(outer) > 1 else inner[0]) if inner else 0
     return down.elements * up.elements // (rank * rank) if rank else 0
 
 
 def _base_params(base: str, open_base: Callable[[str], Index]) -> int | None:
-    """Of a base model that lies on this disk; a name of the hub is not looked up, a network path not followed."""
+    """The parameters of a base model on a local disk; hub names are not looked up, network paths not followed."""
     if base.startswith(("//", "\\\\")) or "\0" in base or not os.path.exists(base):
         return None
     try:

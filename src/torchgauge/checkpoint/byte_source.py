@@ -1,4 +1,4 @@
-"""Bounded reading of a file, or of a part of it that is a file itself (a record of an archive)."""
+"""Bounded reading of a file, or of a part of it such as a record of an archive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchgauge.errors import FormatError
 class ByteSource:
     """`size` bytes from `start` of an open file; `label` names the file, and the record within it, for messages.
 
-    `is_mapped` tells whether offsets are real positions in the file on disk (not in something unpacked in memory).
+    With `is_mapped`, offsets are positions in the file on disk, not in data that was inflated in memory.
     """
 
     stream: BinaryIO
@@ -27,10 +27,10 @@ class ByteSource:
     is_mapped: bool = True
 
     def read(self, offset: int, count: int) -> bytes:
-        """Exactly `count` bytes, or an error that the file is cut short."""
+        """Exactly `count` bytes; raises `FormatError` if the file is truncated."""
         if offset < 0 or count < 0 or offset + count > self.size:
             raise FormatError(
-                f"{self.label}: {count} bytes at {offset} lie beyond its end at {self.size}; is it cut off?"
+                f"{self.label}: {count} bytes at {offset} are beyond its end at {self.size}: is it cut off?"
             )
         self.stream.seek(self.start + offset)
         data = self.stream.read(count)
@@ -43,11 +43,11 @@ class ByteSource:
 
     def part(self, offset: int, size: int, label: str) -> ByteSource:
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise FormatError(f"{label}: {size} bytes at {offset} lie beyond the end of {self.label} at {self.size}")
+            raise FormatError(f"{label}: {size} bytes at {offset} are beyond the end of {self.label} at {self.size}")
         return ByteSource(self.stream, self.path, label, self.start + offset, size, self.is_mapped)
 
     def position(self, offset: int) -> int | None:
-        """Where `offset` is in the file on disk."""
+        """The position of `offset` in the file on disk."""
         return self.start + offset if self.is_mapped else None
 
 
@@ -58,7 +58,7 @@ def in_memory(data: bytes, path: str, label: str) -> ByteSource:
 @contextmanager
 def opened(path: str) -> Iterator[ByteSource]:
     if os.path.exists(path) and not os.path.isfile(path):
-        raise FormatError(f"{path} is no file: pipes and devices cannot be opened")
+        raise FormatError(f"{path} is not a regular file: pipes and devices cannot be opened")
     try:
         with open(path, "rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -68,5 +68,5 @@ def opened(path: str) -> Iterator[ByteSource]:
 
 
 def is_file_name(text: str) -> bool:
-    """Whether a name from a file is that of something in the same folder, and not a way out of it."""
+    """Whether a name from a file is a plain file name, not a path that leaves the folder."""
     return os.path.basename(text) == text and text not in ("", ".", "..") and "\\" not in text and "\0" not in text

@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, out of the way while a file's records are made."""
+"""Pause Python's cyclic garbage collector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Hundreds of thousands of records that all stay alive: looking through them for cycles only takes time.
+    """Pause the garbage collector while many records are created: they all stay alive, and searching them takes time.
 
     Also a decorator.
     """

@@ -1,4 +1,4 @@
-"""Names of element types as the formats spell them, to torch's names."""
+"""From the names of element types in file formats to torch's names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Parameters stored in packed form: how many values they hold, and which tensors only serve the packing.
+"""From the tensors of a file to the entries of an index: places are checked, roles, sharing and packing found.
 
-Each rule knows one layout: bitsandbytes (4 and 8 bits), GPTQ, AWQ, compressed-tensors, FP8 with scales, MXFP4.
+Packed parameters hold more values than elements; each rule knows one layout: bitsandbytes (4 and 8 bits), GPTQ, AWQ,
+compressed-tensors, FP8 with scales, MXFP4.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def rule(suffix: str) -> Callable[[Rule], Rule]:
 
 
 def unpack(entries: Iterable[Entry], read: Read) -> list[Entry]:
-    """The entries with their logical elements; `read` gives a small tensor's bytes, None where it cannot."""
+    """The entries with their logical elements; `read` returns the bytes of a small tensor, or None."""
     listed = list(entries)
     names = {entry.name: entry for entry in listed}
     logical: Logical = {}
@@ -59,7 +60,7 @@ def unpack(entries: Iterable[Entry], read: Read) -> list[Entry]:
 
 
 def with_logical(entry: Entry, count: int) -> Entry:
-    """What holds values is a parameter, whatever its type; what only serves is none."""
+    """Packed values are parameters whatever their type; auxiliary tensors are not."""
     own = entry.role in (Role.PARAMETER, Role.BUFFER)
     role = (Role.PARAMETER if count else Role.OTHER) if own else entry.role
     return replace(entry, role=role, logical_elements=count)
@@ -76,7 +77,7 @@ def bitsandbytes_4bit(names: Names, weight: str, read: Read) -> Logical:
     if packed is None:
         return {}
     shape = _quant_state_shape(read(names[states[0]])) if states else None
-    # Two values in a byte; the last byte may hold only one, which the stored shape tells.
+    # Two values per byte; the last byte may hold only one, which follows from the stored shape.
     count = prod(shape) if shape and (prod(shape) + 1) // 2 == packed.nbytes else 2 * packed.nbytes
     return {weight: count, **dict(_served(names, (*states, *(f"{weight}.{part}" for part in _SERVES_4BIT))))}
 
@@ -100,7 +101,7 @@ def bitsandbytes_8bit(names: Names, layer: str, read: Read) -> Logical:
 
 @rule(".qweight")
 def gptq_or_awq(names: Names, layer: str, read: Read) -> Logical:
-    """GPTQ packs along the inputs, AWQ along the outputs; `scales` has a column for each output."""
+    """GPTQ packs along the inputs, AWQ along the outputs; `scales` has one column per output."""
     packed, zeros, scales = (names.get(f"{layer}.{part}") for part in ("qweight", "qzeros", "scales"))
     if packed is None or scales is None or len(packed.spec.shape) != 2 or len(scales.spec.shape) != 2:
         return {}
@@ -118,7 +119,7 @@ def gptq_or_awq(names: Names, layer: str, read: Read) -> Logical:
 
 
 def _bits(zeros: Entry | None, outputs: int) -> int:
-    """The zero points are packed along the outputs: their number of columns tells the bits. 4 where there are none."""
+    """From the number of columns of the zero points, which are packed along the outputs; 4 without zero points."""
     if zeros is None or len(zeros.spec.shape) != 2 or not outputs:
         return 4
     bits = round(8 * zeros.spec.itemsize * zeros.spec.shape[1] / outputs)
@@ -130,7 +131,7 @@ def compressed_tensors(names: Names, layer: str, read: Read) -> Logical:
     packed, shape = names[f"{layer}.weight_packed"], names.get(f"{layer}.weight_shape")
     content = None if shape is None else read(shape)
     sizes = _int64s(content, shape) if shape is not None and content is not None else []
-    # Without the shape: four bits, as all of its common forms have.
+    # Without the shape, assume the common 4 bits.
     count = prod(sizes) if sizes else 2 * packed.nbytes
     return {packed.name: count if 0 < count <= 16 * packed.nbytes else 2 * packed.nbytes, **_scales_of(names, layer)}
 
@@ -144,7 +145,7 @@ def _int64s(content: bytes, shape: Entry) -> list[int]:
 @rule(".weight_scale")
 @rule(".weight_scale_inv")
 def scaled_weight(names: Names, layer: str, read: Read) -> Logical:
-    """FP8, INT8 or NVFP4 beside its scales."""
+    """FP8, INT8 or NVFP4 with scales."""
     weight = names.get(f"{layer}.weight")
     if weight is None or f"{layer}.weight_packed" in names:
         return {}
@@ -168,7 +169,7 @@ def mxfp4(names: Names, weight: str, read: Read) -> Logical:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The bytes of a storage: `offset` is None where they do not lie plainly in the file."""
+    """The bytes of a storage; `offset` is None if they are not contiguous in the file."""
 
     file: str
     offset: int | None
@@ -187,7 +188,8 @@ class Listing:
 
 def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endian: bool = False,
                  is_module: bool = False) -> Listing:  # fmt: skip
-    """The entries of all tensors; `locate` says where a storage's bytes are; `is_module`: the file is one module."""
+    """The entries of all tensors. `locate` returns where the bytes of a storage are; `is_module`: the file is one
+    module."""
     paths = [item.path for item in found]
     prefix = () if is_module else find_model_prefix(paths)
     is_optimizer = _is_optimizer_file(paths)
@@ -205,7 +207,7 @@ def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endia
 
 
 def _role(item: Found, spec: TensorSpec, prefix: Path, *, is_optimizer_file: bool) -> Role:
-    """A pickled module knows its parameters; beside the model it is a copy all the same."""
+    """A pickled module declares its parameters; next to the model it is still a copy."""
     if item.role is not None and item.path[: len(prefix)] == prefix:
         return item.role
     return classify(item.path, spec, prefix, is_optimizer_file=is_optimizer_file)
@@ -217,7 +219,7 @@ def _is_optimizer_file(paths: Sequence[Path]) -> bool:
 
 
 def _unique_names(found: Sequence[Found]) -> list[str]:
-    """Different paths may spell the same name when keys have dots in them."""
+    """Different paths can give the same name if keys contain dots."""
     seen: dict[str, int] = {}
     names = []
     for item in found:
@@ -241,7 +243,7 @@ def _place(tensor: Tensor, locate: Locate, file: str) -> Place | None:
 
 @lru_cache(maxsize=4096)
 def _spec(shape: tuple[int, ...], dtype: str, stride: tuple[int, ...]) -> TensorSpec:
-    """One for all tensors alike."""
+    """Cached, because many tensors have the same shape and type."""
     return TensorSpec(shape, dtype, None if is_contiguous(shape, stride) else stride)
 
 
@@ -254,7 +256,7 @@ def _entry(name: str, spec: TensorSpec, tensor: Tensor, place: Place | None, vie
     if end > place.size:
         raise FormatError(
             f"the tensor {printable(name)} reaches to byte {end} of a storage of {place.size}; "
-            "the file is damaged or was made to deceive"
+            "the file is corrupt or malicious"
         )
     start = view.offset * view.item
     offset = None if place.offset is None else place.offset + start
@@ -286,7 +288,7 @@ def unpack_packed(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def read_small(entry: Entry) -> bytes | None:
-    """A tensor that says how others are packed: shapes and the like, never weights."""
+    """Read a tensor that describes a packing, such as a shape; never weights."""
     if entry.offset is None or entry.nbytes > SMALL_BYTES:
         return None
     with open(entry.file, "rb") as stream:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, from its headers alone: every tensor and its place in a file, what a pickle would run."""
+"""The contents of a checkpoint: its tensors and where their bytes are, and the names that its pickles import."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A rectangular part of a sharded tensor: its corner and shape in the whole, and where its bytes are."""
+    """A rectangular part of a sharded tensor: its corner and shape within the tensor, and where its bytes are."""
 
     corner: tuple[int, ...]
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Deflated:
-    """A compressed record: where its packed bytes are, how many it unpacks to, and where in those a tensor begins."""
+    """A compressed record: the offset and number of its bytes, its inflated size, and where a tensor starts in that."""
 
     offset: int
     packed: int
@@ -109,7 +109,7 @@ class Index:
 
     @property
     def unique(self) -> list[Entry]:
-        """The entries without those that share an earlier one's storage."""
+        """The entries without those that share the storage of another."""
         return [entry for entry in self.entries if entry.shared_with is None]
 
     @property

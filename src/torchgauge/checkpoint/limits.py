@@ -1,4 +1,4 @@
-"""How much a file may make us do. Each limit is far above what real checkpoints need."""
+"""Limits on the work that a file can cause, each far above what real checkpoints need."""
 
 from __future__ import annotations
 

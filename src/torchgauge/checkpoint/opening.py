@@ -1,4 +1,4 @@
-"""Opens a checkpoint, whatever it is. Importing this module registers every format."""
+"""Open a checkpoint of any format. Importing this module registers all formats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def open_checkpoint(path: str | os.PathLike[str], *, progress: Progress | None =
 
 
 def _open(place: str, report: Progress, *, is_base: bool = False) -> Index:
-    """`is_base`: of an adapter, which may not send us from one base to the next."""
+    """`is_base`: the base model of an adapter, whose own base is not followed."""
     if not os.path.isdir(place):
         index = open_file(place, report)
         return index if is_base else with_adapter(index, os.path.dirname(place), _open_base)
@@ -63,7 +63,7 @@ def _open_base(place: str) -> Index:
 
 
 def sniff(path: str | os.PathLike[str]) -> str | None:
-    """The format of a file or folder by its content; None where it is none that can be opened."""
+    """The format of a file or folder, by its content; None if it cannot be opened."""
     place = os.fspath(path)
     if os.path.isdir(place):
         found = find_format(FOLDERS, place)
@@ -72,7 +72,7 @@ def sniff(path: str | os.PathLike[str]) -> str | None:
 
 
 def describe_unknown(path: str | os.PathLike[str]) -> str:
-    """What a file looks like, in words: "a PNG image"."""
+    """A description of the file, such as "a PNG image"."""
     place = os.fspath(path)
     if os.path.isdir(place):
         return describe_folder(place)

@@ -1,4 +1,4 @@
-"""The formats: how each is known by its content, and how it is opened. Filled beside each format's code."""
+"""The registry of formats: how each is recognised by its content, and how it is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True, slots=True)
 class Format(Generic[Subject]):
-    """`opens` takes the subject and a progress callback; `matches` must not raise on what is another format."""
+    """`opens` takes the subject and a progress callback; `matches` must not raise for other formats."""
 
     name: str
     matches: Callable[[Subject], bool]
@@ -33,11 +33,11 @@ Opener = Callable[[Subject, Progress], Index]
 def opens(
     formats: dict[str, Format[Subject]], name: str, matches: Callable[[Subject], bool]
 ) -> Callable[[Opener[Subject]], Opener[Subject]]:
-    """Register the decorated function as the way to open `name` in one of the three tables."""
+    """Register the decorated function to open the format `name` in one of the three tables."""
 
     def register(function: Opener[Subject]) -> Opener[Subject]:
         if name in formats:
-            raise ValueError(f"the format {name} is registered twice")
+            raise ValueError(f"format {name!r} is already registered")
         formats[name] = Format(name, matches, function)
         return function
 
@@ -49,4 +49,4 @@ def find_format(formats: dict[str, Format[Subject]], subject: Subject) -> Format
 
 
 def silent(done: int, total: int, name: str) -> None:
-    """The progress of those who do not ask for any."""
+    """The default progress callback."""

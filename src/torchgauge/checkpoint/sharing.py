@@ -1,4 +1,4 @@
-"""Which tensors of a storage overlap."""
+"""Find overlapping tensors of a storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class View:
-    """A tensor's elements in its storage: `offset` and `stride` in elements of `item` bytes."""
+    """The elements of a tensor in its storage; `offset` and `stride` in elements of `item` bytes."""
 
     storage: object
     offset: int
@@ -22,7 +22,7 @@ class View:
 
     @property
     def extent(self) -> int:
-        """Elements from the first to the last, both included."""
+        """The number of elements from the first to the last."""
         if self.is_empty:
             return 0
         last = 0
@@ -36,7 +36,7 @@ class View:
 
 
 def find_owners(views: Sequence[View | None]) -> dict[int, int]:
-    """For each view that overlaps a larger one, or an earlier one of its size, the number of that."""
+    """For each view that overlaps a larger one, or an earlier one of equal size: the index of that."""
     by_storage: dict[object, list[int]] = {}
     for number, view in enumerate(views):
         if view is not None:
@@ -51,7 +51,7 @@ def find_owners(views: Sequence[View | None]) -> dict[int, int]:
 
 
 def _clusters(views: Mapping[int, View]) -> Iterator[dict[int, View]]:
-    """The views of a storage in groups whose bytes, from the first to the last of each, do not touch."""
+    """Groups of views of a storage whose byte ranges do not touch."""
     cluster: dict[int, View] = {}
     end = 0
     for (first, last), number in sorted((view.span, number) for number, view in views.items()):
@@ -64,7 +64,7 @@ def _clusters(views: Mapping[int, View]) -> Iterator[dict[int, View]]:
 
 
 def _owners(views: Mapping[int, View]) -> dict[int, int]:
-    """The largest owns; the others follow by size, so that a part never owns its whole."""
+    """The largest view owns; the others follow by size, so that a part never owns the whole."""
     owners: dict[int, int] = {}
     identical: dict[tuple[object, ...], int] = {}
     kept: list[int] = []
@@ -74,7 +74,7 @@ def _owners(views: Mapping[int, View]) -> dict[int, int]:
         key = (view.offset, view.shape, view.stride, view.item)
         owner = identical.setdefault(key, number)
         if owner == number:
-            # Where there are too many to compare each with each, the rest belongs to the largest of the group.
+            # If there are too many for pairwise comparison, the rest belongs to the largest of the group.
             known = kept if len(kept) <= comparisons else kept[:1]
             comparisons -= len(known)
             is_sure = known is kept
@@ -99,7 +99,7 @@ def overlap(left: View, right: View) -> bool:
 
 
 def _boxes_meet(left: View, right: View) -> bool:
-    """Slices of one tensor have its strides: do they have an element in common?"""
+    """Whether slices of one tensor, which have its strides, share an element."""
     dimensions = sorted(
         (item for item in zip(left.stride, left.shape, right.shape, strict=True) if item[0] and item[1:] != (1, 1)),
         reverse=True,
@@ -111,7 +111,7 @@ _DIMENSIONS = 5  # more than slices have in practice; the search doubles with ea
 
 
 def _reaches(distance: int, dimensions: list[tuple[int, int, int]]) -> bool:
-    """Can the distance be made up of whole steps of which each stays in both boxes?"""
+    """Whether the distance is a sum of whole strides that stay within both boxes."""
     if not dimensions:
         return distance == 0
     step, left, right = dimensions[0]

@@ -1,4 +1,4 @@
-"""What a file that is not a model looks like, in words."""
+"""Describe files that are not PyTorch models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OLD_SCRIPT = (
     "a TorchScript archive from before PyTorch 1.4: if you trust it, torch.jit.load it and torch.jit.save it anew"
 )
 _LFS = b"version https://git-lfs.github.com/spec"
-# How the JSON of an analysis begins.
+# The beginning of a saved analysis.
 _SAVED_RUN = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"torchgauge"')
 SAVED_RUN = (
     "JSON that torchgauge wrote: saved runs are for `torchgauge compare`, `torchgauge check` and, in Python, "
@@ -53,7 +53,7 @@ EMPTY = "an empty file"
 
 
 def refuse_foreign_file(path: str) -> None:
-    """Raise where the first bytes show that a file is empty or of another kind; what is in it is not interpreted."""
+    """Raise if the first bytes show that a file is empty or of another format; nothing is interpreted."""
     with opened(path) as source:
         if not source.size:
             raise not_a_model(path, EMPTY)
@@ -88,7 +88,7 @@ def describe(source: ByteSource) -> str:
     return _describe_text(head) or _describe_binary(head)
 
 
-# What marks a folder of another framework's model.
+# Files that identify a model of another framework.
 _FOLDERS = (
     ("saved_model.pb", "a TensorFlow SavedModel"),
     (".gguf", "GGUF files (llama.cpp)"),
@@ -112,7 +112,7 @@ def _describe_zip(source: ByteSource) -> str:
     try:
         names = ZipArchive(source).names()
     except FormatError:
-        return "a damaged or cut-off zip archive"
+        return "a corrupt or truncated zip archive"
     if any(name.endswith(".npy") for name in names):
         return "a NumPy .npz archive"
     if any(name in ("metadata.json", "config.json", "model.weights.h5") for name in names):

@@ -1,4 +1,4 @@
-"""Opens one file by what it contains; its suffix is not looked at."""
+"""Open a single file by its content; the suffix is ignored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _open_archive(archive: ZipArchive, progress: Progress) -> Index:
 
 
 def _with_warning(path: str, error: FormatError) -> str:
-    """The file's name, and, where a broken pickle would have done harm before it broke, that."""
+    """Prefix the error with the file name, and name dangerous imports before the point of failure."""
     dangerous = sorted({found.name for found in error.imports if found.verdict.value == "dangerous"})
     name, message = os.path.basename(path), str(error)
     if path not in message:

@@ -1,4 +1,8 @@
-"""What trainers, compilers and parallel wrappers put into the names of a model's tensors, and names without it."""
+"""The vocabulary of tensor names: prefixes, wrappers, averaged copies, buffers; and the role of a tensor.
+
+The model is the first container with the name of one; a copy of it (moving average, teacher) has the role OTHER, unless
+it is all there is. Names cannot distinguish the weight of a frozen batch norm, which is a buffer, from a parameter: in
+a bare state dict it counts as a parameter."""
 
 from __future__ import annotations
 
@@ -13,27 +17,27 @@ from torchgauge.facts import TensorSpec
 
 Shape = tuple[int, ...]
 
-# What trainers call a copy of the model: a moving average of its weights.
+# Names of averaged copies of the model (EMA, SWA).
 COPIES = (
     "ema", "model_ema", "ema_model", "ema_module", "module_ema", "ema_state_dict", "model_ema_state_dict",
     "state_dict_ema", "params_ema", "g_ema", "ema_params", "shadow_params", "averaged_model", "average_model",
     "swa_model",
 )  # fmt: skip
-# Wrappers whose attribute is no name a model would have: they say nothing wherever they stand.
+# Attributes of wrappers that no model uses: they can be removed anywhere.
 _TRANSPARENT = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
-# First parts that are the trainer's at least as often as the model's own.
+# First parts that belong to the trainer at least as often as to the model.
 _LEADS = frozenset({"module", "model", "state_dict", "net", "network", "student", "teacher", *COPIES})
 _DEEPEST = 6
 
-# Names as they are compared -> names as they are stored.
+# Compared names -> stored names.
 Spelling = dict[str, str]
 
 
 def common_names(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> tuple[Spelling, Spelling]:
-    """The two sets of names spelled so that most are the same: with or without the wrappers around each.
+    """Both sets of names, with or without their wrappers, so that as many as possible agree.
 
-    A first part that is no known wrapper (`encoder`) is left out on one side at most: without theirs, `encoder.0` and
-    `decoder.0` would be the same.
+    A first part that is not a known wrapper (`encoder`) is removed on one side at most: otherwise `encoder.0` and
+    `decoder.0` would match.
     """
     mine, other = list(_spellings(ours)), list(_spellings(theirs))
     candidates = [(a, b) for a, a_known in mine for b, b_known in other if a_known or b_known]
@@ -47,7 +51,7 @@ def common_names(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> tupl
 
 
 def _spellings(names: Mapping[str, Shape]) -> Iterator[tuple[Spelling, bool]]:
-    """The names, then without one more part that most of them begin with; whether all that is left out is a wrapper."""
+    """The names, then each time without one more common prefix; and whether everything removed is a known wrapper."""
     spelling = {name: name for name in names}
     yield spelling, True
     plain = {_without_transparent(name): name for name in names}
@@ -58,7 +62,7 @@ def _spellings(names: Mapping[str, Shape]) -> Iterator[tuple[Spelling, bool]]:
     for _ in range(_DEEPEST):
         leads = Counter(name.partition(".")[0] for name in spelling if "." in name)
         lead, count = leads.most_common(1)[0] if leads else ("", 0)
-        # A count of steps or a head may stand beside what is wrapped.
+        # A step counter or a head may be outside the wrapper.
         if 2 * count <= len(spelling):
             return
         shorter = {name.removeprefix(f"{lead}."): stored for name, stored in spelling.items()}
@@ -91,7 +95,7 @@ _BUFFER_NAMES = re.compile(
 
 
 def find_model_prefix(paths: Sequence[Path]) -> Path:
-    """The containers above the model's own tensors: () for a bare state dict or for several models side by side."""
+    """The containers around the model's tensors; () for a bare state dict or several models."""
     holders = dict.fromkeys(path[0] for path in paths if len(path) > 1)
     named = next((key for key in (*_MODEL_KEYS, *COPIES) if key in holders), None)
     if named is not None and not any(_is_bare(path, named) for path in paths):
@@ -102,7 +106,7 @@ def find_model_prefix(paths: Sequence[Path]) -> Path:
 
 
 def _is_bare(path: Path, model: str) -> bool:
-    """A dotted name at the top: the file is itself a state dict, whatever else it nests."""
+    """Whether the file is itself a state dict, because it has a dotted name at the top."""
     return len(path) == 1 and "." in path[0] and path[0] != model
 
 
@@ -125,7 +129,7 @@ def _is_buffer_name(last: str) -> bool:
 
 
 def is_buffer(name: str, spec: TensorSpec) -> bool:
-    """A tensor that no optimizer would train: known by its name, or because its type has no gradients."""
+    """Whether a tensor is not trained, by its name or because its type has no gradients."""
     if _is_buffer_name(name.rpartition(".")[2]):
         return True
     if name.endswith("attn.bias") and len(spec.shape) == 4:

@@ -1,7 +1,7 @@
-"""What a checkpoint says of the training it is of: read from the literal values of its pickle, which is not run.
+"""The training run of a checkpoint, from the literal values of its pickle, which is not executed.
 
-Trainers agree on little, so things are known by their form where they have one (an optimizer's state has
-`param_groups`, a scheduler's `last_epoch`) and by the names in use where they have none (epochs, metrics, arguments).
+Trainers differ, so values are recognised by structure if possible (an optimizer state has `param_groups`, a scheduler
+`last_epoch`), otherwise by common names (epochs, metrics, arguments).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ARGUMENTS = (
     "options", "hyperparameters", "hyperparams", "opts", "settings", "model_args", "ds_config",
 )  # fmt: skip
 _MODEL = ("arch", "model_name", "architecture", "model_type", "arch_name")
-# Where trainers keep their progress one level down.
+# Containers in which trainers keep their progress.
 _FOLDERS = ("meta", "extra_state", "train_iterator", "train_state", "trainer", "trainer_state", "progress", "info")
 _METRIC = re.compile(
     r"(^|_|\b)(loss|acc|acc1|top1|accuracy|metric|score|error|err|iou|miou|map|f1|bleu|ppl|perplexity|wer|cer|auc|fitness"
@@ -47,12 +47,12 @@ _GENERATORS = {
     "torch": ("cpu", "torch", "torch_manual_seed", "torch_rng_state", "rng_state", "cpu_rng_state", "rng"),
     "cuda": ("cuda", "torch_cuda_manual_seed", "cuda_rng_state", "cuda_rng_state_all", "cuda_rng_states", "cuda_rng"),
 }  # fmt: skip
-# Names of averaged copies besides those of known frameworks: `ema_state`, `model_ema_state_dict`, `swa_weights`.
+# Further names of averaged copies: `ema_state`, `model_ema_state_dict`, `swa_weights`.
 _COPY = re.compile(r"(^|_)(ema|swa|shadow|averaged)($|_)", re.IGNORECASE)
 _RNG = re.compile(r"rng|random_state|random_seed|manual_seed", re.IGNORECASE)
 _VISITED, _DEEPEST, _LONG_LIST = 20_000, 5, 64
 
-# Type, settings that all its groups have, settings that none has. The first that fits.
+# Type, settings that all its groups have, settings that none has; the first match counts.
 _OPTIMIZERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("LBFGS", ("max_iter", "history_size"), ()),
     ("Rprop", ("etas", "step_sizes"), ()),
@@ -95,7 +95,7 @@ _SCHEDULERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def describe_training(value: Any, entries: Sequence[Entry]) -> TrainingRecord | None:
-    """The training that the value of a checkpoint's pickle is of; None where it holds nothing but a model."""
+    """The training run described by the value of a pickle; None if it contains only a model."""
     if isinstance(value, Instance):
         is_settings = not is_module(value) and (attributes(value) or value.mapping)
         found = TrainingRecord(arguments=_mapping(value)) if is_settings else TrainingRecord()
@@ -134,7 +134,7 @@ class _Reading:
         )
 
     def _places(self) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
-        """Where a trainer's own values stand: the top, and the folders it may keep them in."""
+        """The containers of a trainer's values: the top level and those it may nest them in."""
         if not (_is_optimizer(self.root) or _is_scheduler((), self.root)):
             yield (), self.root
         for path, value in self.nodes:
@@ -153,7 +153,7 @@ class _Reading:
         return None
 
     def _scalars(self) -> Iterator[tuple[str, float]]:
-        """Numbers that are called like figures of merit; a name with dots is that of a parameter."""
+        """Numbers with the names of metrics; a dotted name is that of a parameter."""
         for path, place in self._places():
             for key, value in place.items():
                 if isinstance(key, str) and "." not in key and (_METRIC.search(key) or _BEST.search(key)):
@@ -207,7 +207,7 @@ class _Reading:
     def _schedulers(self) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
         taken: list[Path] = []
         for path, value in self.nodes:
-            # The parts of a scheduler that is made of others are its own.
+            # The parts of a chained scheduler are not listed separately.
             if _is_scheduler(path, value) and not any(path[: len(above)] == above for above in taken):
                 taken.append(path)
                 yield path, value
@@ -231,7 +231,7 @@ class _Reading:
             if not isinstance(value, dict) or len(path) > 2:
                 continue
             keys = {key_text(key) for key in value}
-            # Short names such as `cpu` tell of generators only among others of their kind.
+            # Short names such as `cpu` mean generators only next to others of their kind.
             are_short = (path and _RNG.search(path[-1])) or {"cpu", "numpy", "python"} <= keys
             for generator, names in _GENERATORS.items():
                 for name in names:
@@ -250,7 +250,7 @@ class _Reading:
 
 
 def _nodes(root: Any) -> Iterator[tuple[Path, Any]]:
-    """Containers by their paths, the outer before the inner; modules and long lists are not entered."""
+    """Containers by path, outer before inner; modules and long lists are skipped."""
     waiting: deque[tuple[Path, Any]] = deque([((), root)])
     for _ in range(_VISITED):
         if not waiting:
@@ -299,7 +299,8 @@ def _is_scaler(value: Any) -> bool:
 
 
 def _optimizer_type(groups: Sequence[Mapping[Any, Any]], hint: str) -> str | None:
-    """By the settings of its groups: a state dict does not name its class. `hint` is what the arguments call it."""
+    """From the settings of its groups, because a state dict does not name its class; `hint` is its name in the
+    arguments."""
     if not groups:
         return None
     keys = {key for key in groups[0] if isinstance(key, str)}
@@ -342,7 +343,8 @@ def _made_by(root: Mapping[Any, Any]) -> str | None:
 
 
 def merge_training(records: Sequence[TrainingRecord | None]) -> TrainingRecord | None:
-    """Of the files of one checkpoint: what the first of them says. Equal optimizers are the parts of one."""
+    """Combine the records of the files of one checkpoint; the first takes precedence. Equal optimizers are parts of
+    one."""
     known = [record for record in records if record is not None]
     if not known:
         return None

@@ -1,4 +1,8 @@
-"""Finds and reads the central directory of a zip archive, zip64 included."""
+"""The records of a zip archive, zip64 included, as PyTorch's reader sees them.
+
+PyTorch's reader (miniz) ignores the checksums and the names in local headers (older versions also the flag bits), and
+finds names case-insensitively. Python's `zipfile` rejects such archives, so scanners that rely on it can be misled;
+here they are read as PyTorch would, with a warning. Nothing is extracted: names are only labels."""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """`shift` is how many bytes stand before the archive: all its offsets are to be moved by it."""
+    """`shift` is the number of bytes before the archive, by which all its offsets move."""
 
     records: list[Record]
     shift: int
@@ -57,7 +61,7 @@ def read_directory(source: ByteSource) -> Directory:
         raise FormatError(f"{source.label}: a zip archive without its directory; is it cut off?")
     shift = _shift(source, end)
     if end.count * _ENTRY.size > end.size:
-        raise FormatError(f"{source.label}: the zip directory is damaged")
+        raise FormatError(f"{source.label}: the zip directory is corrupt")
     data = source.read(end.offset + shift, end.size)
     records, at = [], 0
     for _ in range(end.count):
@@ -67,10 +71,10 @@ def read_directory(source: ByteSource) -> Directory:
 
 
 def _shift(source: ByteSource, end: _End) -> int:
-    """A directory at the place it declares is the one PyTorch reads, whatever stands elsewhere."""
+    """PyTorch reads the directory at the declared offset, whatever is elsewhere."""
     shift = end.position - end.size - end.offset
     if shift < 0:
-        raise FormatError(f"{source.label}: the zip directory is said to lie beyond the end of the file")
+        raise FormatError(f"{source.label}: the declared zip directory is beyond the end of the file")
     if source.read(end.offset, 4) == b"PK\x01\x02":
         return 0
     if shift and source.head(4) == b"PK\x03\x04":
@@ -91,7 +95,7 @@ def _find_end(source: ByteSource) -> _End | None:
 
 
 def _find_end64(source: ByteSource, position: int) -> _End | None:
-    """The large form, which stands before a locator, which stands before the small form."""
+    """The zip64 end record, which precedes a locator, which precedes the end record."""
     if position < _LOCATOR64.size + _END64.size:
         return None
     locator = _LOCATOR64.unpack(source.read(position - _LOCATOR64.size, _LOCATOR64.size))
@@ -107,21 +111,21 @@ def _find_end64(source: ByteSource, position: int) -> _End | None:
 
 def _parse(source: ByteSource, data: bytes, at: int) -> tuple[Record, int]:
     if at + _ENTRY.size > len(data) or data[at : at + 4] != b"PK\x01\x02":
-        raise FormatError(f"{source.label}: the zip directory is damaged")
+        raise FormatError(f"{source.label}: the zip directory is corrupt")
     fields = _ENTRY.unpack_from(data, at)
     flags, method, crc, packed, size = fields[3], fields[4], fields[7], fields[8], fields[9]
     name_end = at + _ENTRY.size + fields[10]
     extra_end = name_end + fields[11]
     end = extra_end + fields[12]
     if end > len(data):
-        raise FormatError(f"{source.label}: the zip directory is damaged")
+        raise FormatError(f"{source.label}: the zip directory is corrupt")
     name = data[at + _ENTRY.size : name_end].decode("utf-8" if flags & 0x800 else "cp437", "backslashreplace")
     size, packed, offset = large_sizes(source, data[name_end:extra_end], (size, packed, fields[16]))
     return Record(name, flags, method, crc, packed, size, offset), end
 
 
 def large_sizes(source: ByteSource, extra: bytes, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Those that do not fit in 32 bits stand in an extra field, in this order."""
+    """Sizes that do not fit in 32 bits are in an extra field, in this order."""
     if _MAX32 not in sizes:
         return sizes
     field = _zip64_field(extra)
@@ -154,7 +158,7 @@ _DESCRIPTOR_WINDOW_BYTES = 2**16
 
 @dataclass(frozen=True, slots=True)
 class LocalHeader:
-    """`start` is where the record's bytes begin; `size` is None where only the note after them tells it."""
+    """`start` is the offset of the record's bytes; `size` is None if only the data descriptor after them has it."""
 
     name: str
     start: int
@@ -163,7 +167,7 @@ class LocalHeader:
 
 
 def read_local(source: ByteSource, at: int) -> LocalHeader | None:
-    """None where there is no header at `at`, or not a whole one."""
+    """None if there is no complete header at `at`."""
     if not 0 <= at <= source.size - LOCAL.size:
         return None
     mark, _, flags, method, _, _, _, packed, size, name_size, extra_size = LOCAL.unpack(source.read(at, LOCAL.size))
@@ -181,7 +185,8 @@ def read_local(source: ByteSource, at: int) -> LocalHeader | None:
 
 
 def record_end(source: ByteSource, header: LocalHeader, size: int) -> int | None:
-    """Where the next record begins; None where the file ends before, or where the note does not fit the size."""
+    """The offset of the next record; None if the file ends before, or if the data descriptor does not match the
+    size."""
     end = header.start + size
     if header.size is not None:
         return header.start + header.size
@@ -195,13 +200,14 @@ def record_end(source: ByteSource, header: LocalHeader, size: int) -> int | None
 
 
 def _is_note(note: bytes, size: int, width: int) -> bool:
-    """The mark, a checksum, and the size twice, in 32 bits or in 64."""
+    """A signature, a checksum, and the size twice, in 32 or 64 bits."""
     sizes = size.to_bytes(8, "little")
     return note[:4] == _NOTE and not any(sizes[width:]) and note[8 : 8 + 2 * width] == 2 * sizes[:width]
 
 
 def noted_size(source: ByteSource, header: LocalHeader, least: int = 0) -> int | None:
-    """The size of a record from the note after it; None where there is none soon after its first `least` bytes."""
+    """The size of a record from the data descriptor after it; None if there is none soon after its first `least`
+    bytes."""
     start = header.start + least
     window = source.read(start, min(_DESCRIPTOR_WINDOW_BYTES, source.size - start))
     at = window.find(_NOTE)
@@ -234,7 +240,7 @@ class ZipArchive:
 
     @cached_property
     def root(self) -> str:
-        """The folder of the first record, which PyTorch takes for the archive's name; ends with a slash."""
+        """The folder of the first record, which PyTorch uses as the archive's name; ends with a slash."""
         first = next(iter(self.records.values()), None)
         return "" if first is None or "/" not in first.name else first.name.partition("/")[0] + "/"
 
@@ -245,7 +251,7 @@ class ZipArchive:
         return [record.name for record in self.records.values()]
 
     def data_offset(self, record: Record) -> int:
-        """Where the record's bytes begin in the source: the local header may be longer than the central one says."""
+        """The offset of the record's bytes in the source: the local header may be longer than the central one."""
         at = record.header_offset + self.shift
         header = LOCAL.unpack(self._local_header(at, record.packed_size))
         if header[0] != MARK:
@@ -253,7 +259,7 @@ class ZipArchive:
         return at + LOCAL.size + header[9] + header[10]
 
     def _local_header(self, at: int, packed_size: int) -> bytes:
-        """Small records follow one another closely: one read serves the headers of many."""
+        """Small records are close together: one read serves the headers of many."""
         start, window = self._window
         if not start <= at <= start + len(window) - LOCAL.size:
             wanted = _WINDOW_BYTES if packed_size < _SMALL_BYTES else LOCAL.size
@@ -262,14 +268,14 @@ class ZipArchive:
         return window[at - start : at - start + LOCAL.size]
 
     def plain_offset(self, record: Record) -> int:
-        """Where the bytes of an uncompressed record begin in the source; all of them are there."""
+        """The offset of the bytes of an uncompressed record in the source; checks that all are there."""
         offset = self.data_offset(record)
         if record.packed_size != record.size or offset + record.size > self.source.size:
             self.open(record)  # says what is wrong
         return offset
 
     def open(self, record: Record) -> ByteSource:
-        """The record as a file of its own; unpacked in memory where it is compressed."""
+        """The record as a byte source; inflated in memory if it is compressed."""
         label = f"{self.source.label}:{printable(record.name)}"
         offset = self.data_offset(record)
         if record.method == _STORED:
@@ -289,7 +295,7 @@ class ZipArchive:
 
     def warn_of_checksum(self, record: Record) -> None:
         self.warnings.append(
-            f"the checksum of {printable(record.name)} does not fit: it is damaged, was edited, or was written without"
+            f"the checksum of {printable(record.name)} does not match: it is corrupt, edited, or written without one"
         )
 
     def _inflate(self, record: Record, offset: int, label: str) -> bytes:
@@ -301,7 +307,7 @@ class ZipArchive:
         try:
             content = unpacker.decompress(packed, record.size + 1)
         except zlib.error as error:
-            raise FormatError(f"{label}: the compressed data is damaged: {error}") from error
+            raise FormatError(f"{label}: the compressed data is corrupt: {error}") from error
         if len(content) != record.size:
             raise FormatError(f"{label}: unpacks to another size than the {record.size} bytes it declares")
         return content
@@ -320,7 +326,7 @@ class ZipArchive:
 
 
 def _refuse_overlaps(source: ByteSource, records: list[Record]) -> None:
-    """Records that share bytes are how small archives unpack to huge ones, and no writer makes them."""
+    """Reject records that share bytes: a technique of zip bombs that no writer uses."""
     end = 0
     for record in sorted(records, key=lambda record: record.header_offset):
         if record.header_offset < end:
@@ -329,7 +335,7 @@ def _refuse_overlaps(source: ByteSource, records: list[Record]) -> None:
 
 
 def read_record(archive: ZipArchive, name: str) -> bytes | None:
-    """The content of a small record, None where there is none of that name."""
+    """The content of a small record; None if there is none of that name."""
     record = archive.find(name)
     return None if record is None or record.size > 2**16 else archive.read(record)
 

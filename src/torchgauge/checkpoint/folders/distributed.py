@@ -1,5 +1,5 @@
-"""`torch.distributed.checkpoint` folders: a pickled `.metadata`, and files that hold a small torch file for each tensor
-or part of one."""
+"""`torch.distributed.checkpoint` folders: a pickled `.metadata`, and files with a small torch file per tensor or
+shard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METADATA = ".metadata"
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A piece of a file: what it is a part of, and where in it (None for what is no tensor)."""
+    """A part of a file: the tensor that it belongs to, and where in it (None if it is not a tensor)."""
 
     name: str
     corner: tuple[int, ...] | None
@@ -81,7 +81,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _described(value: Any) -> dict[str, TensorSpec]:
-    """Only tensors have a size; the rest (numbers, settings) is pickled whole."""
+    """Only tensors have a size; numbers and settings are pickled whole."""
     specs = {}
     for name, item in _items(value):
         fields = attributes(item) if isinstance(item, Instance) else {}
@@ -133,7 +133,7 @@ def _find_chunks(
 
 
 def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: ImportLog) -> Chunk | None:
-    """The piece is a torch file with one tensor in it; what else it holds is only looked through."""
+    """The part is a torch file with one tensor; anything else in it is only scanned for imports."""
     if part.head(4) != b"PK\x03\x04":
         return _raw_chunk(part, piece, spec)
     index = open_torch_zip(ZipArchive(part), lambda done, total, name: None)
@@ -147,14 +147,14 @@ def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: Impor
 
 
 def _raw_chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None) -> Chunk | None:
-    """Other writers (safetensors) store the bytes as they are."""
+    """Other writers (safetensors) store raw bytes."""
     if spec is None or part.size != spec.numel * item_bytes(spec.dtype):
         return None
     return Chunk((0,) * len(spec.shape), spec.shape, part.path, part.position(0), part.size)
 
 
 def _paths(planner: Any, described: dict[str, TensorSpec]) -> dict[str, tuple[str, ...]]:
-    """The planner remembers the containers of each flattened name."""
+    """The planner stores the path of each flattened name."""
     pairs = _items(planner) if isinstance(planner, dict) else ()
     known = {key: path for key, path in pairs if isinstance(key, str)}  # a damaged one may have any key
     paths = {}

@@ -1,4 +1,4 @@
-"""A folder with distributed checkpoints in it: the model in one and its optimizer in another, as trainers save FSDP."""
+"""A folder of distributed checkpoints, one for the model and one for its optimizer, as trainers save FSDP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _parts(folder: str) -> list[str]:
 
 
 def is_fsdp(folder: str) -> bool:
-    """Whatever weights lie in the folder itself come first."""
+    """Weights in the folder itself take precedence."""
     is_other = any(matches(folder) for matches in (is_distributed, is_ranked, is_sharded, is_plain_folder))
     return not is_other and bool(_parts(folder))
 

@@ -1,4 +1,4 @@
-"""A folder of files that do not belong together: what each of them is, and how to open it."""
+"""A folder of unrelated files: what each of them is, and how to open it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.errors import FormatError
 from torchgauge.units import format_count
 
-# Files that are looked into, and lines that are shown.
+# Files that are opened, and lines that are shown.
 _OPENED, _LISTED = 60, 30
 _OTHERS = 8
 _SOURCE_BYTES = 2**18
 
 
 def unrelated_files(folder: str) -> FormatError | None:
-    """The error that lists what a folder holds, with a command for each; None where nothing in it can be opened."""
+    """The error that lists the files with a command to open each; None if none of them can be opened."""
     lines: list[tuple[str, str]] = []
     others: Counter[str] = Counter()
     models = 0
@@ -62,7 +62,7 @@ def unrelated_files(folder: str) -> FormatError | None:
 
 
 def _module_classes(path: str) -> list[str]:
-    """The classes of a Python file that name a module of torch as their base; the file is parsed, not run."""
+    """The classes of a Python file that are derived from a torch module; the file is parsed, not executed."""
     try:
         with opened(path) as source:
             tree = ast.parse(source.head(_SOURCE_BYTES))
@@ -80,13 +80,13 @@ def _module_classes(path: str) -> list[str]:
 
 
 def _description(path: str) -> str | None:
-    """`torch, 1.2 M parameters, epoch 5`; None for what is no model."""
+    """Such as `torch, 1.2 M parameters, epoch 5`; None if it is not a model."""
     try:
         if not os.path.isfile(path) or sniff_file(path) is None:
             return None
         index = open_file(path, silent)
     except FormatError as error:
-        # It begins like a model; a pickle of something else is none.
+        # Looks like a model, but a pickle may hold anything.
         return None if "is not a model file" in str(error) else "a model file that cannot be read"
     return _facts(index)
 
@@ -106,7 +106,7 @@ def _facts(index: Index) -> str:
 
 
 def _other(path: str) -> str:
-    """In a word or two: `a PNG image`."""
+    """A short description: `a PNG image`."""
     try:
         with opened(path) as source:
             what = describe(source)

@@ -1,6 +1,6 @@
-"""Folders with a file for each process that trained: DeepSpeed, Megatron, and weights split over tensor-parallel ranks.
+"""Folders with one file per training process: DeepSpeed, Megatron, and weights split over tensor-parallel ranks.
 
-What the ranks hold is listed side by side, not joined: how a tensor was cut is not written in the files.
+The shards of all ranks are listed, not joined: the files do not say how a tensor was split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchgauge.checkpoint.single_file import open_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.facts import TrainingRecord
 
-# Text files that name the folder of the last step.
+# Text files with the name of the folder of the last step.
 _POINTERS = {"latest": "{}", "latest_checkpointed_iteration.txt": "iter_{:0>7}"}
 _POINTER_BYTES = 256
 _RANK = r"mp_rank_\d+(?:_\d+)*"
@@ -31,7 +31,7 @@ _PARALLEL = re.compile(r"consolidated\.\d+\.pth|.*[._-]rank[_-]?\d+\.(?:bin|pt|p
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file of the folder; `label` stands before its tensors' names where there is more than one of its kind."""
+    """A file of the folder; `label` prefixes the names of its tensors if there are several of its kind."""
 
     path: str
     label: str
@@ -39,7 +39,7 @@ class _Part:
 
 
 def _current(folder: str) -> str:
-    """The folder of the last step, where a text file names one in this folder."""
+    """The folder of the last step, if a text file names it."""
     for pointer, form in _POINTERS.items():
         path = os.path.join(folder, pointer)
         if not os.path.isfile(path) or os.path.getsize(path) > _POINTER_BYTES:
@@ -78,7 +78,7 @@ _LAYOUTS = {"deepspeed": _deepspeed_parts, "megatron": _megatron_parts, "tensor-
 
 
 def find_parts(folder: str) -> tuple[str, list[_Part]]:
-    """The layout of a folder and its files; no files where it is none of these."""
+    """The layout of a folder and its files; no files if it has none of these layouts."""
     current = _current(folder)
     for layout, parts_of in _LAYOUTS.items():
         parts = list(parts_of(current))
@@ -88,7 +88,7 @@ def find_parts(folder: str) -> tuple[str, list[_Part]]:
 
 
 def is_ranked(folder: str) -> bool:
-    """An index of shards or the metadata of a distributed checkpoint says more than the names of files."""
+    """A shard index or distributed metadata takes precedence over file names."""
     names = os.listdir(folder)
     has_index = ".metadata" in names or any(name.endswith(".index.json") for name in names)
     return not has_index and bool(find_parts(folder)[1])

@@ -1,4 +1,4 @@
-"""A folder with a model's weights in one or several files, as Hugging Face lays it out."""
+"""A folder with the weights of a model in one or several files, in the Hugging Face layout."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _merge(folder: str, parts: list[Index], notes: Any, warnings: Iterable[str] 
         path=folder,
         format=kind,
         files=tuple(file for part in parts for file in part.files),
-        # Scales may lie in another shard than their weight, so packing is looked at once more over all.
+        # Scales may be in another shard than their weight, so packing is determined again over all shards.
         entries=unpack_packed(entries),
         imports=tuple(found for part in parts for found in part.imports),
         modules=tuple(module for part in parts for module in part.modules),
@@ -134,8 +134,8 @@ def _refuse_duplicates(folder: str, entries: list[Entry]) -> None:
 
 @opens(FOLDERS, "folder", is_plain_folder)
 def open_plain_folder(folder: str, progress: Progress) -> Index:
-    """One weight file is taken as it is, and of one model in two formats the safer; files whose names differ in numbers
-    alone are parts of a model, if each has tensors of its own. Others are for the user to choose from."""
+    """A single weight file is opened; of one model in two formats, the safer one. Files whose names differ only in
+    numbers are parts of a model if they share no tensors. Otherwise the user has to choose."""
     names = weight_files(folder)
     chosen = _favourite(names, is_model=os.path.isfile(os.path.join(folder, "config.json")))
     if chosen is not None:
@@ -154,7 +154,7 @@ def open_plain_folder(folder: str, progress: Progress) -> Index:
 
 
 def _favourite(names: list[str], *, is_model: bool) -> str | None:
-    """The file of the model, where the others are the same model in another form, or a config says that it is one."""
+    """The file of the model, if the others are the same model in another format or a configuration names it."""
     if len(names) == 1:
         return names[0]
     wanted = [f"{stem}{suffix}" for suffix in _WEIGHT_SUFFIXES for stem in _FAVOURITES]

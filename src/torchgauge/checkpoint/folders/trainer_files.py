@@ -1,6 +1,6 @@
-"""What lies beside the weights in the folder of a trainer: its state, its arguments, optimizer, scheduler, generators.
+"""The other files in a trainer's folder: its state and arguments, optimizer, scheduler, random generators.
 
-As the Trainer of transformers and accelerate's `save_state` write them.
+Written by the Trainer of transformers and by accelerate's `save_state`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PARTS = re.compile(
 
 
 def with_trainer_files(index: Index, folder: str) -> Index:
-    """The index of a folder with what its trainer left there; a file that cannot be read is named in a warning."""
+    """Add the files of a trainer to the index of its folder; unreadable files become warnings."""
     names = sorted(name for name in os.listdir(folder) if _PARTS.fullmatch(name))
     found: list[TrainingRecord | None] = [index.training]
     imports, warnings = list(index.imports), list(index.warnings)
@@ -60,7 +60,7 @@ def with_trainer_files(index: Index, folder: str) -> Index:
 
 
 def _named(found: TrainingRecord | None, file: str) -> TrainingRecord | None:
-    """What is the whole of a file has the file's name."""
+    """A file that is a single value is named after the file."""
     if found is None:
         return None
     named = [{**one, "name": one["name"] or file} for one in found.optimizers]
@@ -87,7 +87,7 @@ def _trainer_state(path: str) -> TrainingRecord:
 
 
 def _last_logged(history: Any) -> Iterator[tuple[str, float]]:
-    """The last value of each figure that the log has."""
+    """The last value of each logged metric."""
     rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
     for row in rows:
         for key, value in row.items():

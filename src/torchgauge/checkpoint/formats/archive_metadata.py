@@ -1,4 +1,4 @@
-"""What an archive of a model says of itself: versions, byte order, identity, files put beside the model."""
+"""Metadata of a model archive: versions, byte order, identity, extra files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchgauge.errors import FormatError
 
 _PROGRAM_BYTES = 2**26
 _NAMES = 100
-# In which record an archive keeps what; the version of the container stands in one of two places.
+# The record of each value; the version of the container is in one of two records.
 _RECORDS = {
     "archive_format": "archive_format",
     "archive_version": "archive_version",
@@ -25,7 +25,7 @@ _RECORDS = {
 
 
 def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[str, str]:
-    """By name, all as text; `program` is the record that holds an exported program."""
+    """All values as text, by name; `program` is the record of an exported program."""
     found = {key: text for key, name in _RECORDS.items() if (text := _text(archive, name))}
     extra = _extra_files(archive)
     if extra:

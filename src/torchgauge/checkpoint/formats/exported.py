@@ -1,4 +1,4 @@
-"""Programs saved by `torch.export.save`: the weights are records of their own, described by JSON files."""
+"""Programs saved by `torch.export.save`: one record per weight, described by JSON files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_exported(archive: ZipArchive, progress: Progress) -> Index:
 
 
 def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
-    """From PyTorch 2.8 on: `data/weights/…` and `data/constants/…` with a JSON file for each model."""
+    """From PyTorch 2.8: `data/weights/…` and `data/constants/…` with a JSON file per model."""
     facts = archive_facts(archive)
     described = list(_described(archive))
     tensors = [_found(item) for item in described if not item.is_pickled]
@@ -89,7 +89,7 @@ def _described(archive: ZipArchive) -> Iterator[_Payload]:
 
 
 def _pickled_entries(archive: ZipArchive, item: _Payload, log: ImportLog) -> Iterator[Entry]:
-    """Tensors that plain bytes cannot hold (sparse ones, subclasses) are torch files of their own; so are objects."""
+    """Sparse tensors, tensor subclasses and objects are stored as separate torch files."""
     part = archive.open(_record(archive, item.record))
     if part.head(4) != b"PK\x03\x04":
         return
@@ -127,7 +127,7 @@ def _found(item: _Payload) -> Found:
     code = meta.get("dtype")
     dtype = EXPORT_SCALARS.get(code) if type(code) is int else None
     if dtype is None:
-        raise FormatError(f"the tensor {name} has a type that is not known")
+        raise FormatError(f"the tensor {name} has an unknown type")
     shape, stride = _numbers(meta.get("sizes")), _numbers(meta.get("strides"))
     if len(shape) != len(stride):
         raise FormatError(f"the shape and the stride of {name} differ in length")
@@ -156,7 +156,7 @@ def _with_roles(entries: tuple[Entry, ...], tensors: list[Found]) -> Iterator[En
 
 
 def _open_old(archive: ZipArchive, progress: Progress) -> Index:
-    """Before: the program as JSON, and the state dict and the constants as torch files of their own."""
+    """Before 2.8: the program as JSON, the state dict and the constants as torch files."""
     signature = _signature(_read_json(archive, _PROGRAM))
     parts = []
     for name in ("serialized_state_dict.pt", "serialized_constants.pt"):
@@ -176,7 +176,7 @@ def _open_old(archive: ZipArchive, progress: Progress) -> Index:
 
 
 def _signature(program: dict[str, Any]) -> dict[str, Role]:
-    """The names that the program's signature takes for parameters."""
+    """The parameter names in the program's signature."""
     specs: Any = program
     for key in ("graph_module", "signature", "input_specs"):
         specs = specs.get(key) if isinstance(specs, dict) else None

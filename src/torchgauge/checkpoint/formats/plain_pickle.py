@@ -1,4 +1,4 @@
-"""A pickle that torch did not write: numpy weights, say, or an attack. It is read, not run."""
+"""A pickle that torch did not write, such as numpy weights or an attack. It is read, never run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRIED_BYTES = 2**20
 
 
 def is_pickle(source: ByteSource) -> bool:
-    """From protocol 2 on there is a mark; older ones are tried: text that happens to begin like one soon breaks."""
+    """Protocols from 2 start with a mark; older ones are tried, because text that looks like a pickle soon fails."""
     head = source.head(2)
     if is_legacy(source) or is_safetensors(source):
         return False
@@ -79,4 +79,4 @@ def _kind(value: Any) -> str:
 
 
 def _no_place(storage: Storage) -> Place:
-    raise FormatError("a pickle that torch wrote, without the data that belongs to it")
+    raise FormatError("a torch pickle without its tensor data")

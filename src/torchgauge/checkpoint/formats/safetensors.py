@@ -1,4 +1,4 @@
-"""safetensors: the length of a JSON header, the header, then the tensors' bytes without gaps."""
+"""safetensors: the length of a JSON header, the header, then the bytes of the tensors without gaps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _METADATA = "__metadata__"
 
 
 def is_safetensors(source: ByteSource) -> bool:
-    """A brace right after a length that is no nonsense; a cut-off file is still one."""
+    """A plausible length followed by a brace; a truncated file matches too."""
     return source.size > 9 and source.read(8, 1) == b"{" and 2 <= _header_size(source) <= SAFETENSORS_HEADER_BYTES
 
 
@@ -48,7 +48,7 @@ def open_safetensors(source: ByteSource, progress: Progress) -> Index:
 
 
 def _cut_off(source: ByteSource, missing: int, entries: list[Entry]) -> str:
-    """The header is whole, so the tensors before the cut are what it says they are; an error where there are none."""
+    """The header is complete, so the tensors before the cut can be used; raises if there are none."""
     end = source.start + source.size
     whole = sum(0 < entry.nbytes <= end - entry.offset for entry in entries if entry.offset is not None)
     if not whole:
@@ -60,7 +60,7 @@ def _cut_off(source: ByteSource, missing: int, entries: list[Entry]) -> str:
 
 
 def _named(metadata: Any) -> dict[str, Any]:
-    """The writer's notes: text under text; anything else is left out."""
+    """The metadata of the header, strings only."""
     items = metadata.items() if isinstance(metadata, dict) else ()
     return {"safetensors": {printable(key): printable(value) for key, value in items if isinstance(value, str)}}
 
@@ -94,9 +94,9 @@ def _fields(described: Any) -> tuple[str, tuple[int, ...], int, int]:
     fields = described if isinstance(described, dict) else {}
     code, shape, offsets = fields.get("dtype"), _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
     if not isinstance(code, str) or shape is None or offsets is None or len(offsets) != 2:
-        raise FormatError("is not described as the format demands")
+        raise FormatError("is not described as the format requires")
     if code not in SAFETENSORS:
-        raise FormatError(f"has the type {printable(code)}, which is not known")
+        raise FormatError(f"has the type {printable(code)}, which is unknown")
     if offsets[0] > offsets[1]:
         raise FormatError("ends before it begins")
     return code, shape, offsets[0], offsets[1]
@@ -112,7 +112,7 @@ def _sizes(value: Any) -> tuple[int, ...] | None:
 
 
 def _check_coverage(source: ByteSource, start: int, entries: list[Entry]) -> int:
-    """The tensors follow each other without gaps or overlaps, as the format demands; the bytes missing at the end."""
+    """Check that tensors follow each other without gaps or overlaps; returns the number of bytes missing at the end."""
     at = source.start + start
     for entry in sorted(entries, key=lambda entry: (entry.offset or 0, entry.nbytes)):
         if entry.offset is not None and entry.offset != at:
@@ -121,5 +121,5 @@ def _check_coverage(source: ByteSource, start: int, entries: list[Entry]) -> int
         at += entry.nbytes
     end = source.start + source.size
     if at < end:
-        raise FormatError(f"{source.label}: {end - at} bytes after the last tensor belong to none")
+        raise FormatError(f"{source.label}: {end - at} bytes after the last tensor do not belong to any")
     return at - end

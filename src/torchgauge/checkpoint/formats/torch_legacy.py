@@ -1,4 +1,4 @@
-"""What `torch.save` wrote before PyTorch 1.6: five pickles in a row, then the storages' raw bytes."""
+"""`torch.save` before PyTorch 1.6: five consecutive pickles, then the raw bytes of the storages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROTOCOL = 1001
 
 
 def is_legacy(source: ByteSource) -> bool:
-    """The magic number stands in the first pickle, as bytes or, in protocol 0, as digits."""
+    """The first pickle is the magic number, as bytes or, in protocol 0, as digits."""
     head = source.head(64)
     return _MAGIC_BYTES in head or str(MAGIC_NUMBER).encode() in head
 
@@ -53,7 +53,7 @@ def _read(source: ByteSource, log: ImportLog) -> Index:
 
 
 class _PickleReader:
-    """Pickles that follow one another."""
+    """Reads consecutive pickles."""
 
     def __init__(self, source: ByteSource, log: ImportLog, persistent: Any) -> None:
         self._source, self._log, self._persistent = source, log, persistent

@@ -1,4 +1,4 @@
-"""The oldest of torch's own formats (up to 0.1.9): a tar file with the storages, the tensors and a pickle."""
+"""The oldest torch format (up to 0.1.9): a tar file with storages, tensors and a pickle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COUNT = 1_000_000
 
 
 def tar_members(source: ByteSource) -> dict[str, ByteSource]:
-    """The plain files of the first few members, by name."""
+    """The regular files among the first few members, by name."""
     members: dict[str, ByteSource] = {}
     at = 0
     for _ in range(_MEMBERS):
@@ -108,7 +108,7 @@ def _read_storages(part: ByteSource, log: ImportLog) -> dict[str, _Held]:
         key, kind = _described(described, 2)
         dtype = STORAGE_CLASSES.get(kind.name) if isinstance(kind, Global) else None
         if dtype is None:
-            raise FormatError(f"{part.label}: a storage of no known type")
+            raise FormatError(f"{part.label}: a storage of an unknown type")
         numel = int.from_bytes(part.read(at, 8), "little", signed=True)
         data = part.part(at + 8, numel * item_bytes(dtype), f"{part.label}: storage {key}")
         held[key] = _Held(Storage(key, dtype, numel), Place(part.path, data.position(0), data.size))
@@ -121,7 +121,7 @@ def _read_storages(part: ByteSource, log: ImportLog) -> dict[str, _Held]:
 def _add_views(views: Any, held: dict[str, _Held]) -> None:
     for view in views if isinstance(views, list) else []:
         if not isinstance(view, tuple) or len(view) != 4 or str(whole(view[1])) not in held:
-            raise FormatError("a storage view in the file is damaged")
+            raise FormatError("a storage view in the file is corrupt")
         root = held[str(view[1])]
         storage = Storage(root.storage.key, root.storage.dtype, whole(view[3]), whole(view[2]))
         held[str(whole(view[0]))] = _Held(storage, root.place)
@@ -153,7 +153,7 @@ def _read_geometry(part: ByteSource, at: int) -> tuple[tuple[int, ...], tuple[in
 def _described(value: Any, second: int) -> tuple[str, Any]:
     """`(key, x, y)`: the key and one of the others."""
     if not isinstance(value, tuple) or len(value) != 3:
-        raise FormatError("a description in the tar file is damaged")
+        raise FormatError("a description in the tar file is corrupt")
     return str(whole(value[0])), value[second]
 
 

@@ -1,4 +1,4 @@
-"""What `torch.save` writes since PyTorch 1.6: a zip archive with a pickle and a record for each storage."""
+"""`torch.save` since PyTorch 1.6: a zip archive with a pickle and one record per storage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEAD_BYTES = 4096
 
 
 def is_torch_archive(archive: ZipArchive) -> bool:
-    """TorchScript archives have such a pickle too, and constants beside it."""
+    """TorchScript archives have such a pickle too, but also constants."""
     return archive.find(archive.root + "data.pkl") is not None and archive.find(archive.root + "constants.pkl") is None
 
 
@@ -89,7 +89,7 @@ def storage_of(identifier: Any) -> Any:
     if not isinstance(identifier, tuple) or not identifier or _plain(identifier[0]) != "storage":
         return _module_of(identifier)
     if len(identifier) < 5 or not isinstance(identifier[1], Global):
-        raise FormatError("a storage in the pickle is not described as torch does it")
+        raise FormatError("a storage reference in the pickle is not in torch's form")
     _, kind, key, _, numel = identifier[:5]
     view = identifier[5] if len(identifier) > 5 else None
     first = whole(view[1]) if isinstance(view, tuple) and len(view) == 3 else 0
@@ -97,10 +97,10 @@ def storage_of(identifier: Any) -> Any:
 
 
 def _module_of(identifier: Any) -> Any:
-    """Very old files refer to a module's class with its source beside it."""
+    """Very old files refer to a module's class together with its source code."""
     if isinstance(identifier, tuple) and len(identifier) > 1 and _plain(identifier[0]) == "module":
         return identifier[1]
-    raise FormatError("the pickle refers to something outside of it that is no storage")
+    raise FormatError("the pickle refers to an external object that is not a storage")
 
 
 def _plain(value: Any) -> Any:
@@ -118,12 +118,12 @@ def _storage_dtype(kind: Global) -> str | None:
     if kind.name in UNTYPED_STORAGE_CLASSES:
         return None
     if kind.name not in STORAGE_CLASSES:
-        raise FormatError(f"{printable(kind.path)} is no storage type of torch")
+        raise FormatError(f"{printable(kind.path)} is not a torch storage type")
     return STORAGE_CLASSES[kind.name]
 
 
 def storage_places(archive: ZipArchive, folder: str) -> Callable[[Storage], Place]:
-    """Where each storage's record lies; a compressed one has no place in the file."""
+    """The place of each storage's record; compressed ones have no offset."""
     known: dict[str, Place] = {}
 
     def locate(storage: Storage) -> Place:
@@ -146,7 +146,7 @@ def record_place(archive: ZipArchive, record: Record) -> Place:
 
 
 def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -> None:
-    """Pickles that loading may reach besides the main one: what they import is reported, broken or not."""
+    """Log the imports of all other pickles in the archive, valid or not, because loading may reach them."""
     done = {name.lower() for name in read}
     for lowered, record in list(archive.records.items()):
         is_named = lowered.endswith(_PICKLE_SUFFIXES)
@@ -155,13 +155,13 @@ def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -
         try:
             _scan(archive.open(record), log)
         except FormatError as error:
-            # Text and bytes of any kind may begin like a pickle; what they would import is in the log all the same.
+            # Any text or bytes may start like a pickle; the imports up to the error are in the log.
             if is_named:
                 archive.warnings.append(f"{printable(record.name)} could not be read as a pickle: {error}")
 
 
 def _begins_like_pickle(archive: ZipArchive, lowered: str, record: Record) -> bool:
-    """A loader can be told to take any record. Those of tensors may begin in any way, and code is full of words."""
+    """A loader can use any record as a pickle. Tensor data may start with any bytes, and source code with any words."""
     folder = lowered.removeprefix(archive.root.lower()).partition("/")[0]
     if folder in _OTHER_FOLDERS or record.method or not 2 < record.size <= _CHECKED_BYTES:
         return False
@@ -170,7 +170,7 @@ def _begins_like_pickle(archive: ZipArchive, lowered: str, record: Record) -> bo
 
 
 def _scan(source: ByteSource, log: ImportLog) -> None:
-    """A pickle, or a torch file within the archive."""
+    """Scan a pickle, or a torch file inside the archive."""
     if source.head(4) == b"PK\x03\x04":
         inner = ZipArchive(source)
         for record in inner.records.values():

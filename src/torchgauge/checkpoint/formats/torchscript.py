@@ -1,4 +1,4 @@
-"""TorchScript archives: modules and tensors from `data.pkl`, constants beside it, roles from the code's own lists."""
+"""TorchScript archives: modules and tensors from `data.pkl`, constants, roles from the lists in the code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTS = re.compile(r"^class (\w+)\(.*?\):|^  __(parameters|buffers)__ = \[(.*?)
 _MANGLED = re.compile(r"___torch_mangle_\d+\.")
 _CPP_CLASSES = "__torch__.torch.classes."
 _CODE_BYTES = 2**26
-# A weight in oneDNN's layout: torch writes the node and drops what it holds.
+# A weight in oneDNN's layout: torch writes the node without its data.
 _CONVERTED = "ops.prim.ConstantMKLDNNTensor()"
 _NOT_SAVED = (
     "torch.jit.save does not write what torch.jit.optimize_for_inference has converted, and torch.jit.load fails on it "
@@ -95,7 +95,7 @@ def _contents(archive: ZipArchive) -> dict[str, Any]:
 
 
 def _code(archive: ZipArchive) -> dict[str, str]:
-    """The source of each module of the archive's code."""
+    """The source code of the archive, by module."""
     found: dict[str, str] = {}
     left = _CODE_BYTES
     for name, record in archive.records.items():
@@ -104,13 +104,13 @@ def _code(archive: ZipArchive) -> dict[str, str]:
             continue
         left -= record.size
         if left < 0:
-            raise FormatError(f"{archive.source.label}: more code than any model has")
+            raise FormatError(f"{archive.source.label}: it contains more code than any model")
         found[path.removesuffix(".py").replace("/", ".")] = archive.read(record).decode("utf-8", "replace")
     return found
 
 
 def _declared_roles(code: dict[str, str]) -> dict[str, dict[str, Role]]:
-    """For each class of the archive's code: the attributes it lists as parameters and buffers."""
+    """For each class in the code, the attributes that it declares as parameters and buffers."""
     roles: dict[str, dict[str, Role]] = {}
     for module, text in code.items():
         for owner, attribute, role in _listed(text):
@@ -129,9 +129,9 @@ def _listed(code: str) -> Iterator[tuple[str, str, Role]]:
 
 
 def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
-    """Every module of the archive in order, and the tensors among their attributes."""
+    """All modules of the archive in order, and the tensors among their attributes."""
     if not _is_script_module(model):
-        raise FormatError("its data.pkl holds no TorchScript module")
+        raise FormatError("its data.pkl does not contain a TorchScript module")
     found = Walk()
     waiting: list[tuple[tuple[str, ...], Instance, frozenset[int]]] = [((), model, frozenset())]
     while waiting:
@@ -179,7 +179,7 @@ def _type_name(value: Instance) -> str:
 
 
 def _constants(archive: ZipArchive, log: ImportLog, big_endian: bool, *, has_parameters: bool) -> list[Entry]:
-    """Tensors that the code refers to. In a frozen model, which has no parameters, they are its weights."""
+    """Tensors that the code refers to: the weights of a frozen model, which has no parameters."""
     if archive.find(f"{archive.root}constants.pkl") is None:
         return []
     found = walk({"constants": read_pickle(archive, f"{archive.root}constants.pkl", log)}).tensors

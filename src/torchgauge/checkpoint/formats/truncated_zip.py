@@ -1,7 +1,7 @@
-"""What `torch.save` wrote, with its end missing and with it the directory of the archive.
+"""A truncated `torch.save` archive, without the central directory at its end.
 
-A header stands before each record. The pickle is the first of them, and it says how long the storages are that follow,
-which most writers leave to a note after the record.
+Every record has a local header. The pickle comes first and gives the sizes of the storages that follow, which most
+writers only store in a data descriptor after the record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMED = 5
 
 
 def is_cut_archive(source: ByteSource) -> bool:
-    """TorchScript and exported programs begin with other records."""
+    """TorchScript archives and exported programs start with other records."""
     header = read_local(source, 0)
     return header is not None and header.is_plain and _is_pickle(header.name) and not has_directory(source)
 

@@ -100,7 +100,7 @@ _DANGEROUS_PREFIXES = (
     "sklearn.externals",
     "copyreg.add_extension", "copyreg.pickle", "random._os", "collections.sys", "collections._sys", "string._re",
 )  # fmt: skip
-# Attributes that lead from a harmless object to any other.
+# Attributes that lead from a harmless object to any other one.
 _ESCAPES = frozenset(
     {
         "os", "sys", "subprocess", "builtins", "posix", "nt", "ctypes", "importlib", "runpy", "socket", "shutil",
@@ -110,7 +110,7 @@ _ESCAPES = frozenset(
 )  # fmt: skip
 _DUNDER = re.compile(r"__\w+__")
 _HARMLESS_DUNDERS = frozenset({"__main__", "__torch__", "__mp_main__", "__newobj__", "__newobj_ex__", "__init__"})
-# Known to be harmless, but no part of a checkpoint.
+# Known to be harmless, but not part of a checkpoint.
 _UNKNOWN = frozenset({"pathlib.Path", "pathlib.PurePath", "io.BytesIO", "_io.BytesIO", "io.StringIO", "_io.StringIO",
                       "builtins.Ellipsis", "builtins.NotImplemented", "builtins.enumerate", "builtins.zip",
                       "builtins.reversed"})  # fmt: skip
@@ -155,7 +155,7 @@ def _is_under(full: str, prefix: str) -> bool:
 
 
 class ImportLog:
-    """As a context, it hands what it holds to a `FormatError` that leaves the block."""
+    """What pickles would import, in order. As a context manager it attaches its imports to a `FormatError`."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Import] = {}
@@ -187,7 +187,7 @@ class ImportLog:
             self._found.setdefault((found.name, found.file), found)
 
     def note_computed(self, file: str) -> None:
-        """An import whose name only running the pickle would tell."""
+        """An import whose name is computed when the pickle runs."""
         self._found[_COMPUTED, file] = Import(_COMPUTED, Verdict.DANGEROUS, True, file)
 
     @property

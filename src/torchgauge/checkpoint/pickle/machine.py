@@ -17,7 +17,7 @@ _BUFFER_BYTES = 2**18
 
 
 class PickleStream:
-    """`buffer` holds the bytes around the current one, which is at `at` in it."""
+    """Reads a pickle through a buffer, whose next byte is at `at`, never beyond the end of its source."""
 
     def __init__(self, source: ByteSource, start: int = 0) -> None:
         self.source = source
@@ -53,7 +53,7 @@ class PickleStream:
         self._base, self.buffer, self.at = self.position + count, b"", 0
 
     def line(self) -> bytes:
-        """Up to the next newline, which is read but not returned."""
+        """The bytes up to the next newline, which is skipped."""
         end = self.buffer.find(b"\n", self.at)
         if end < 0:
             self._fill(min(limits.PICKLE_LINE_BYTES, self.source.size - self.position))
@@ -69,7 +69,7 @@ class PickleStream:
             raise FormatError(f"{self.source.label}: the pickle is cut off at byte {self.source.size}")
 
     def _fill(self, count: int) -> None:
-        """Make the buffer begin here and hold at least `count` bytes."""
+        """Refill the buffer from here with at least `count` bytes."""
         self._require(count)
         start = self.position
         wanted = min(max(count, _BUFFER_BYTES), self.source.size - start)
@@ -80,18 +80,18 @@ class PickleStream:
 Opcode = Callable[["PickleMachine"], None]
 OPCODES: dict[int, tuple[Opcode, int]] = {}
 _REFERENCE_BYTES = 16
-# Opcodes between two looks at the limits: looking at each would cost more than most of them do.
+# Opcodes between two checks of the limits: checking at each would cost more than most opcodes.
 _BLOCK = 1024
 _STOP = ord(".")
 _RECALLS = b"hj"
 
 
 def opcode(code: bytes, *, cost: int = _REFERENCE_BYTES) -> Callable[[Opcode], Opcode]:
-    """Register the meaning of `code`; `cost` is about how many bytes of memory it takes."""
+    """Register an opcode; `cost` is roughly the memory it takes, in bytes."""
 
     def register(function: Opcode) -> Opcode:
         if code[0] in OPCODES:
-            raise ValueError(f"opcode {code!r} is registered twice")
+            raise ValueError(f"opcode {code!r} is already registered")
         OPCODES[code[0]] = (function, cost)
         return function
 
@@ -99,11 +99,11 @@ def opcode(code: bytes, *, cost: int = _REFERENCE_BYTES) -> Callable[[Opcode], O
 
 
 def no_persistent_ids(identifier: Any) -> Any:
-    raise FormatError("the pickle refers to storages outside of it, and there are none")
+    raise FormatError("the pickle refers to external storages, but there are none")
 
 
 class PickleMachine:
-    """One pickle of `source`, from `start`; after `run`, `position` is the byte after it."""
+    """Runs one pickle of `source` from `start`; afterwards `position` is the byte after it."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class PickleMachine:
         self.memo: list[Any] = []
         self.far_memo: dict[int, Any] = {}  # numbers beyond the end of the list
         self.known_calls: dict[tuple[bytes, ...], Any] = {}  # what `tensor_opcodes` found in the memo
-        # What was inflated is not as large as it looks: it gets no more than the least.
+        # Inflated data does not earn a higher limit.
         size = source.size if source.is_mapped else 0
         self.memory_left = max(limits.PICKLE_MEMORY_BYTES, limits.PICKLE_MEMORY_PER_BYTE * size)
         self.opcodes_left = max(limits.PICKLE_OPCODES, size)
@@ -136,13 +136,13 @@ class PickleMachine:
         return self.stream.position
 
     def run(self) -> Any:
-        """The object the pickle describes; `FormatError` where it is broken."""
+        """The object that the pickle describes; raises `FormatError` if the pickle is invalid."""
         try:
             self._interpret()
             self.memo.clear()
             return self.pop()
         except (ValueError, OverflowError, UnicodeError) as error:
-            # What a literal's own text can raise: digits that are none, numbers too long, broken UTF-8.
+            # Errors of malformed literals: invalid digits, numbers too long, invalid UTF-8.
             raise FormatError(f"{self._here()}: {error}") from error
 
     def _interpret(self) -> None:
@@ -167,7 +167,7 @@ class PickleMachine:
             if code == _STOP:
                 return True
             if code not in table:
-                raise self.broken(f"0x{code:02x} is no pickle opcode")
+                raise self.broken(f"0x{code:02x} is not a pickle opcode")
             function, price = table[code]
             cost += price
             function(self)
@@ -175,7 +175,7 @@ class PickleMachine:
         return False
 
     def remember(self, index: int, value: Any) -> None:
-        """Writers count up from 0, so the memo is a list; a pickle that skips numbers pays with a dict."""
+        """Writers count up from 0, so the memo is a list; with other indices it becomes a dict."""
         if index == len(self.memo):
             self.memo.append(value)
             self.far_memo.pop(index, None)
@@ -189,7 +189,7 @@ class PickleMachine:
         self.stack.append(value)
 
     def pop(self) -> Any:
-        """The top of the stack, which may not reach below the last mark."""
+        """Pop the top of the stack, but not below the last mark."""
         if len(self.stack) <= self.floor:
             raise self._no_value()
         return self.stack.pop()
@@ -200,7 +200,7 @@ class PickleMachine:
         return self.stack[-1]
 
     def _no_value(self) -> FormatError:
-        return self.broken("its stack is empty where a value is needed")
+        return self.broken("the stack is empty but a value is needed")
 
     def pop_many(self, count: int) -> tuple[Any, ...]:
         if len(self.stack) - count < self.floor:
@@ -214,7 +214,7 @@ class PickleMachine:
         self.floor = len(self.stack)
 
     def drop_mark(self) -> int:
-        """Where the values above the last mark begin."""
+        """Remove the last mark and return the position of the values above it."""
         if not self.marks:
             raise self.broken("a mark is missing")
         start, self.floor = self.floor, self.marks.pop()
@@ -232,7 +232,7 @@ class PickleMachine:
             raise self._too_large()
 
     def _too_large(self) -> FormatError:
-        return FormatError(f"{self.source.label}: the pickle makes more values than it is safe to hold")
+        return FormatError(f"{self.source.label}: the pickle creates more values than are safe to hold")
 
     def broken(self, reason: str) -> FormatError:
         return FormatError(f"{self._here()}: {reason}")

@@ -157,7 +157,7 @@ def short_binstring(machine: PickleMachine) -> None:
 
 
 def _push_old_string(machine: PickleMachine, content: bytes) -> None:
-    """Python 2's strings are text or bytes; only text can be a name or a key."""
+    """Python 2 strings are text or bytes; only text can be a name or a key."""
     try:
         machine.push(content.decode("utf-8"))
     except UnicodeDecodeError:
@@ -201,7 +201,7 @@ def mark(machine: PickleMachine) -> None:
 
 @opcode(b"0")
 def pop(machine: PickleMachine) -> None:
-    # On an empty frame the opcode takes the mark itself.
+    # On an empty frame, the opcode removes the mark itself.
     if machine.marks and machine.floor == len(machine.stack):
         machine.drop_mark()
     else:
@@ -221,7 +221,7 @@ def dup(machine: PickleMachine) -> None:
 @opcode(b"p", cost=100)
 def put(machine: PickleMachine) -> None:
     index = int(machine.stream.line())
-    # Indices that hash alike would make the memo slow: beyond 32 bits there is no honest one.
+    # Colliding hashes would make the memo slow; no writer uses indices beyond 32 bits.
     if not 0 <= index < 2**32:
         raise machine.broken(f"memo index {index}")
     machine.remember(index, machine.top())
@@ -360,7 +360,7 @@ def _extend(machine: PickleMachine, target: Any, values: list[Any]) -> None:
     elif isinstance(target, Instance):
         target.items.extend(values)
     else:
-        raise machine.broken("values are appended to something that is no list")
+        raise machine.broken("values are appended to something other than a list")
 
 
 def _store(machine: PickleMachine, target: Any, values: list[Any]) -> None:
@@ -368,7 +368,7 @@ def _store(machine: PickleMachine, target: Any, values: list[Any]) -> None:
         raise machine.broken("a key without a value")
     mapping = target.mapping if isinstance(target, Instance) else target
     if not isinstance(mapping, dict):
-        raise machine.broken("an item is set on something that is no dict")
+        raise machine.broken("an item is set on something other than a dict")
     machine.charge(60 * len(values))
     for key, value in zip(values[::2], values[1::2], strict=True):
         mapping[as_key(key)] = value
@@ -415,7 +415,7 @@ def ext4(machine: PickleMachine) -> None:
 
 
 def _push_extension(machine: PickleMachine, code: int) -> None:
-    """A number that `copyreg` of the loading process maps to a name: it cannot be known here."""
+    """A number that `copyreg` maps to a name in the loading process; unknown here."""
     machine.log.note("copyreg.extension", str(code), machine.source.label)
     machine.push(Global("copyreg.extension", str(code)))
 
@@ -479,7 +479,7 @@ def build(machine: PickleMachine) -> None:
 
 @opcode(b"\x97")
 def next_buffer(machine: PickleMachine) -> None:
-    raise machine.broken("it needs buffers from outside of the file")
+    raise machine.broken("it needs buffers that are not in the file")
 
 
 @opcode(b"\x98")
@@ -488,9 +488,9 @@ def readonly_buffer(machine: PickleMachine) -> None:
 
 
 def call(machine: PickleMachine, function: Any, args: Any) -> Any:
-    """What the call would return where that is known and harmless, else a stand-in."""
+    """The result of the call if it is known and harmless; otherwise a stand-in."""
     arguments = args if isinstance(args, tuple) else (args,)
-    # A rebuilder may look at every item: one long list must not be handed to a million calls.
+    # A rebuilder may read every item: a long list must not be passed to a million calls.
     items = 0
     for value in arguments:
         if isinstance(value, (list, dict, tuple)):
@@ -505,7 +505,7 @@ def call(machine: PickleMachine, function: Any, args: Any) -> Any:
 
 
 def _scan_nested(machine: PickleMachine, arguments: tuple[Any, ...]) -> None:
-    """Byte strings handed to a function may be pickles that it would load."""
+    """Byte strings passed to a function may be pickles that it loads."""
     for value in arguments[:4]:
         content = _bytes_of(machine, value) if isinstance(value, (Data, Blob)) else None
         if content is None or not _may_be_pickle(content):
@@ -520,7 +520,7 @@ def _scan_bytes(machine: PickleMachine, content: bytes) -> None:
     source = in_memory(content, machine.source.path, f"{machine.source.label} (nested pickle)")
     inner = PickleMachine(source, machine.log, persistent=any_storage, depth=machine.depth + 1)
     inner.memory_left = machine.memory_left
-    # Bytes that only look like a pickle, or a broken one: what it imports until there is in the log.
+    # Not a pickle, or an invalid one: its imports up to here are in the log.
     with suppress(FormatError):
         inner.run()
     machine.memory_left = min(machine.memory_left, inner.memory_left)
@@ -535,7 +535,7 @@ def _bytes_of(machine: PickleMachine, value: Any) -> bytes | None:
 
 
 def _may_be_pickle(content: bytes) -> bool:
-    """Protocols from 2 on begin with their mark; older ones with an opcode and end with a full stop."""
+    """Protocols from 2 start with a mark; older ones start with an opcode and end with a full stop."""
     if content[:1] == b"\x80":
         return content[1:2] <= b"\x05"
     return content[-1:] == b"." and content[:1] in b"c(]}l" and b"\n" in content

@@ -1,4 +1,4 @@
-"""Values of a pickle as plain JSON: literals as they are, objects by their names and attributes. Nothing is built."""
+"""Values of a pickle as JSON: literals unchanged, objects as names and attributes. Nothing is instantiated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMPY_FORMS = {"f8": "d", "f4": "f", "f2": "e", "i8": "q", "i4": "i", "i2": "h"
 
 
 def plain_value(value: Any) -> Any:
-    """The value as JSON; what is too much of it is left out, with an ellipsis."""
+    """The value as JSON, shortened with an ellipsis if it is too large."""
     return _Plain().of(value, 0)
 
 
@@ -59,7 +59,7 @@ class _Plain:
         return {printable(key_text(key)): self.of(item, depth + 1) for key, item in shown}
 
     def _instance(self, value: Instance, depth: int) -> Any:
-        """A namespace or a dataclass is its attributes; an enumeration's member and a path are their values."""
+        """A namespace or dataclass as its attributes; an enum member or path as its value."""
         number = numpy_scalar(value)
         if number is not None:
             return number
@@ -94,7 +94,7 @@ def _name(value: Any) -> str:
 
 
 def number_of(value: Any, entry: Entry | None = None) -> float | None:
-    """The number that a value is: a literal, a numpy scalar, or a tensor of one element whose entry is given."""
+    """The value of a number: a literal, a numpy scalar, or a tensor with one element whose entry is given."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):

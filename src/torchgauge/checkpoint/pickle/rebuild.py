@@ -1,4 +1,4 @@
-"""What the known, harmless functions in a checkpoint's pickle make, as stand-ins."""
+"""Stand-ins for the results of known, harmless functions in the pickle of a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def rebuilds(*names: str) -> Callable[[Rebuilder], Rebuilder]:
 
 def whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= limits.INTEGER:
-        raise FormatError("a size, stride or offset of a tensor is no whole number of 63 bits")
+        raise FormatError("a size, stride or offset of a tensor is not a 63-bit integer")
     return value
 
 
 def sizes(value: Any) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)) or len(value) > limits.DIMENSIONS:
-        raise FormatError("the shape or the stride of a tensor is no list of numbers")
+        raise FormatError("the shape or stride of a tensor is not a list of numbers")
     for size in value:
         whole(size)
     return tuple(value)
@@ -43,7 +43,7 @@ def sizes(value: Any) -> tuple[int, ...]:
 def dtype_name(value: Any) -> str:
     if isinstance(value, Global) and value.module == "torch" and value.name in TORCH_DTYPES:
         return DTYPE_ALIASES.get(value.name, value.name)
-    raise FormatError("the dtype of a tensor is none of torch's")
+    raise FormatError("the dtype of a tensor is unknown")
 
 
 def _strided(storage: Any, dtype: str, offset: Any, size: Any, stride: Any) -> Tensor:
@@ -118,7 +118,7 @@ def from_type(function: Global, args: tuple[Any, ...]) -> Any:
 
 @rebuilds("torch._utils._rebuild_sparse_tensor", "torch._utils._rebuild_sparse_csr_tensor")
 def sparse(function: Global, args: tuple[Any, ...]) -> Any:
-    """A tensor made of others: they are listed instead."""
+    """A tensor that consists of others, which are listed instead."""
     values = args[1] if len(args) > 1 else ()
     parts = [value for value in values if isinstance(value, Tensor)] if isinstance(values, tuple | list) else []
     return _composite(function, ("indices", "values") if len(parts) == 2 else _COMPRESSED, parts)
@@ -153,7 +153,7 @@ def device_tensor(function: Global, args: tuple[Any, ...]) -> Any:
     "collections.OrderedDict", "builtins.dict", "__builtin__.dict", "collections.Counter", "collections.defaultdict"
 )
 def mapping(function: Global, args: tuple[Any, ...]) -> Any:
-    """Old pickles give the items as a list of pairs."""
+    """Old pickles pass the items as a list of pairs."""
     given = args[-1] if args else None
     if isinstance(given, dict):
         return given
@@ -178,7 +178,7 @@ def tensor_by_number(function: Global, args: tuple[Any, ...]) -> Any:
 
 @rebuilds("_codecs.encode")
 def encode(function: Global, args: tuple[Any, ...]) -> Any:
-    """How protocol 2 writes bytes."""
+    """Protocol 2 writes bytes as encoded text."""
     text = args[0] if args else ""
     if not isinstance(text, str):
         return Instance(function, args)

@@ -1,6 +1,6 @@
-"""The opcodes of one tensor, as `torch.save` writes them, taken as one: a checkpoint's pickle is little else.
+"""A fast path for the opcodes of one tensor, as `torch.save` writes them: checkpoint pickles are mostly tensors.
 
-A million tensors are 30 million opcodes; what does not look exactly like this is left to the machine.
+A million tensors are 30 million opcodes. Anything that does not match exactly is left to the machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WIDTHS = {ord("K"): 1, ord("M"): 2, ord("J"): 4}
 
 
 def take_tensor(machine: PickleMachine, at: int) -> int:
-    """Run the opcodes of a tensor that begin at `at` of the buffer; where they end, 0 where there is no such tensor."""
+    """Run the opcodes of a tensor at `at` of the buffer; returns where they end, or 0 if they do not match."""
     found = _TENSOR.match(machine.stream.buffer, at, at + _LONGEST)
     if found is None or machine.far_memo:
         return 0
@@ -63,7 +63,7 @@ def take_tensor(machine: PickleMachine, at: int) -> int:
 
 
 def _recall(machine: PickleMachine, gets: tuple[bytes, ...]) -> tuple[str, Global, str] | None:
-    """What the numbers stand for; None unless it is what a tensor is made of. Kept until the memo is written over."""
+    """The memo values of these indices; None unless they are the parts of a tensor. Cached until the memo changes."""
     numbers = [_number(get) for get in gets]
     if max(numbers) >= len(machine.memo):
         return None
@@ -81,7 +81,7 @@ def _recall(machine: PickleMachine, gets: tuple[bytes, ...]) -> tuple[str, Globa
 
 
 def _puts(first: int, count: int) -> bytes:
-    """The opcodes that remember as many values from this number on; from 256 on they have numbers of four bytes."""
+    """The opcodes that store so many values from this memo index; from 256, indices have four bytes."""
     if first < 256:
         numbers = range(first, first + count)
         return b"".join(b"q%c" % n if n < 256 else b"r" + n.to_bytes(4, "little") for n in numbers)
@@ -100,7 +100,7 @@ def _number(operation: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def _integers(operations: bytes | None) -> tuple[int, ...]:
-    """The integers among the opcodes; the others make a tuple of them."""
+    """The integers among the opcodes; the other opcodes build a tuple of them."""
     found, at = [], 0
     while operations and at < len(operations):
         width = _WIDTHS.get(operations[at], 0)

@@ -1,4 +1,4 @@
-"""Inert stand-ins for what a pickle would build. Nothing here is imported or called; all compare by identity."""
+"""Inert stand-ins for the objects of a pickle. Nothing is imported or called; all compare by identity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True, eq=False)
 class Global:
-    """A name that the pickle refers to; `name` may be dotted."""
+    """A name that the pickle imports; `name` may be dotted."""
 
     module: str
     name: str
@@ -20,7 +20,7 @@ class Global:
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """The result of a call that was not made: of a class, a function or something computed."""
+    """The result of a call that was not executed."""
 
     factory: Any
     args: tuple[Any, ...] = ()
@@ -68,7 +68,7 @@ class Tensor:
 
 @dataclass(slots=True, eq=False)
 class Blob:
-    """A byte string too long to be worth reading; `at` is where it begins in the pickle's source."""
+    """A byte string that is too long to read; `at` is its position in the pickle's source."""
 
     at: int
     size: int
@@ -76,7 +76,7 @@ class Blob:
 
 @dataclass(slots=True, eq=False)
 class Data:
-    """A short byte string, and where it begins in the pickle's source."""
+    """A short byte string, and its position in the pickle's source."""
 
     content: bytes
     at: int
@@ -84,7 +84,7 @@ class Data:
 
 @dataclass(slots=True, eq=False)
 class Key:
-    """A dict key that is not hashed: hashing what a stranger nested deeply would overflow the C stack."""
+    """A dict key that is not hashed, because hashing deeply nested values would overflow the C stack."""
 
     value: Any
 
@@ -98,5 +98,5 @@ def as_key(value: Any) -> Any:
 
 
 def any_storage(identifier: Any) -> Storage:
-    """Stands for whatever a pickle refers to, where only its imports are of interest."""
+    """Accepts any persistent reference, if only the imports of a pickle matter."""
     return Storage("", "uint8", 0)

@@ -1,4 +1,4 @@
-"""Finds the tensors and the pickled modules in what a pickle holds, and names them by their paths."""
+"""Find the tensors and modules in the value of a pickle, and name them by their paths."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torchgauge.errors import FormatError
 
 Path = tuple[str, ...]
 _LOCAL = "_local_tensor"  # of a DTensor, beside the description of its mesh
-_VALUES_PER_BYTE = 16  # more than any packing has: a wrapper that claims so lies
+_VALUES_PER_BYTE = 16  # more than any packing has: the claim of a wrapper is false
 _CONTAINERS = (dict, list, tuple, Instance, Tensor)
 
 
 @dataclass(slots=True, eq=False)
 class Found:
-    """A tensor, the path to it, and its role where the file tells.
+    """A tensor, its path, and its role if the file declares it.
 
     `logical` is for the parts of a wrapper (a quantized weight beside its scales): the values of the whole for its
     largest part, 0 for those that serve it.
@@ -56,14 +56,14 @@ class _Child:
 
 
 def walk(root: Any) -> Walk:
-    """Every tensor under every path that leads to it; a value that contains itself is entered once."""
+    """Every tensor under every path to it; a value that contains itself is visited once."""
     found = Walk()
     continue_walk(found, root, (), None)
     return found
 
 
 def continue_walk(found: Walk, root: Any, path: Path, role: Role | None) -> None:
-    """Add what is under `root`, which hangs at `path`; the limits hold for all that is added."""
+    """Add the tensors under `root`, which is at `path`; the limits apply to all together."""
     before = found.values_left
     fertile = _fertile_containers(root, found)
     found.steps_left = max(found.steps_left, 2 * (before - found.values_left))
@@ -71,7 +71,7 @@ def continue_walk(found: Walk, root: Any, path: Path, role: Role | None) -> None
 
 
 def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found: Walk) -> None:
-    """Depth is bounded below Python's own limit, so recursion is safe."""
+    """The depth is limited below Python's recursion limit."""
     value = child.value
     path = path + child.keys
     found.characters_left -= len(path[0]) if len(path) == 1 else sum(map(len, path))
@@ -86,7 +86,7 @@ def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found:
     for inner in children(value):
         found.steps_left -= 1
         if found.steps_left < 0:
-            raise FormatError("its values refer to each other so often that listing them would not end")
+            raise FormatError("its values refer to each other too often to be listed")
         if id(inner.value) in fertile and id(inner.value) not in above:
             below = above if _is_leaf(inner.value) else above | {id(inner.value)}
             _visit(inner if child.role is None else _inherit(inner, child, value), path, fertile, below, found)
@@ -95,7 +95,7 @@ def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found:
 
 
 def _count_whole(wrapper: Tensor, parts: list[Found]) -> None:
-    """The outer of two wrappers has the last word."""
+    """Of nested wrappers, the outer one decides."""
     sizes = [prod(part.tensor.shape) * item_bytes(part.tensor.dtype) for part in parts]
     values = prod(wrapper.shape)
     if len(parts) < 2 or values > _VALUES_PER_BYTE * sum(sizes):
@@ -110,20 +110,20 @@ def _is_leaf(value: Any) -> TypeGuard[Tensor]:
 
 
 def _inherit(inner: _Child, outer: _Child, container: Any) -> _Child:
-    """What a list in an attribute holds is what the attribute is; a module says itself what its tensors are."""
+    """The items of a list attribute have the role of the attribute; a module declares the roles of its tensors."""
     if inner.role is not None or outer.role is None or (isinstance(container, Instance) and is_module(container)):
         return inner
     return _Child(inner.keys, inner.value, outer.role)
 
 
 def _fertile_containers(root: Any, found: Walk) -> set[int]:
-    """Identities of the values that hold, at any depth, a tensor or a module. Each container is looked at once."""
+    """The ids of all values that contain a tensor or a module, at any depth. Each container is visited once."""
     parents: dict[int, list[int]] = {id(root): []}
     sources = [id(root)] if _is_source(root) else []
     waiting = [root]
     while waiting:
         value = waiting.pop()
-        # Most containers are dicts of tensors: their keys do not matter here.
+        # Most containers are dicts of tensors, whose keys do not matter here.
         inside = value.values() if type(value) is dict else (child.value for child in children(value))
         for inner in inside:
             found.values_left -= 1
@@ -165,7 +165,7 @@ def attributes(value: Instance) -> dict[Any, Any]:
 
 
 def state_attributes(state: Any) -> dict[Any, Any]:
-    """The attributes that a state would set: a dict, or one beside a dict of slots."""
+    """The attributes that a state would set: a dict, or a pair of dicts for attributes and slots."""
     if isinstance(state, dict):
         return state
     if isinstance(state, tuple):
@@ -185,7 +185,7 @@ def children(value: Any) -> Iterator[_Child]:
 
 
 def _parts(value: Tensor) -> Iterator[_Child]:
-    """What a wrapper holds goes by the wrapper's own name if it is one tensor, as does the local part of a DTensor."""
+    """The only tensor of a wrapper gets the name of the wrapper, and so does the local part of a DTensor."""
     state = state_attributes(value.parts)
     held = state or ([] if isinstance(value.parts, Tensor) else value.parts)
     inner = list(children({_LOCAL: state[_LOCAL]} if _LOCAL in state else held))
