@@ -21,6 +21,7 @@ from rich.text import Text
 
 PICTURES = Path(__file__).parents[1] / "docs" / "assets" / "pictures"
 COLUMNS = 92
+TORCHGAUGE = (sys.executable, "-m", "torchgauge")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NORMAL = [(0, 0, 0), (178, 34, 34), (30, 120, 60), (150, 100, 0), (30, 90, 190), (130, 60, 150), (0, 110, 130)]
 BRIGHT = [
@@ -67,7 +68,7 @@ def main() -> None:
         draw_session(name, command, lines)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         subprocess.run([sys.executable, "-c", NET], cwd=folder, check=True)
-        profile = ["torchgauge", "resnet18.pt", "--as", "timm:resnet18", "--profile", "--quiet", "-o", "page.html"]
+        profile = [*TORCHGAUGE, "resnet18.pt", "--as", "timm:resnet18", "--profile", "--quiet", "-o", "page.html"]
         subprocess.run(profile, cwd=folder, check=True)
         browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         for scheme in THEMES:
@@ -79,7 +80,7 @@ def main() -> None:
 
 def draw_session(name: str, command: list[str], lines: int) -> None:
     """The first lines of what a command writes to a terminal."""
-    text = Text.assemble((f"$ {' '.join(command)}\n", "bold"), Text.from_ansi(run_in_terminal(command)))
+    text = Text.assemble((f"$ {' '.join(command)}\n", "bold"), Text.from_ansi(run_in_terminal(command[1:])))
     shown = Text("\n").join(text.split("\n")[:lines])
     for scheme, theme in THEMES.items():
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
@@ -89,12 +90,12 @@ def draw_session(name: str, command: list[str], lines: int) -> None:
         (PICTURES / f"{name}-{scheme}.svg").write_text(svg, encoding="utf-8")
 
 
-def run_in_terminal(command: list[str]) -> str:
-    """What the command writes to a terminal, colours included; stderr, with its progress, is left out."""
+def run_in_terminal(arguments: list[str]) -> str:
+    """What torchgauge writes to a terminal, colours included; stderr, with its progress, is left out."""
     reader, terminal = pty.openpty()
     environment = os.environ | {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
     written = b""
-    with subprocess.Popen(command, stdout=terminal, stderr=subprocess.DEVNULL, env=environment):
+    with subprocess.Popen([*TORCHGAUGE, *arguments], stdout=terminal, stderr=subprocess.DEVNULL, env=environment):
         os.close(terminal)
         try:
             while chunk := os.read(reader, 65536):
