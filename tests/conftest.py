@@ -94,6 +94,16 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path_factory.getbasetemp() / f"cache-{uuid4().hex}"))
 
 
+@pytest.fixture(autouse=True)
+def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the user's terminal or shell decides a test; those that are about one make it."""
+    theirs = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "PYTORCH_PROFILER_LEVEL",
+              "PYTORCH_CUDA_MEMORY_FRACTION")  # fmt: skip
+    own = [name for name in os.environ if name.startswith("TORCHGAUGE_") and name != "TORCHGAUGE_CACHE"]
+    for name in (*theirs, *own):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def without_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read in this process: for tests that look into it, or that show what holds without the isolation."""
