@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from torchgauge.checkpoint.index import Entry, Index, Role
+from torchgauge.checkpoint import Entry, Index, Role
 
 Shape = tuple[int, ...]
 
