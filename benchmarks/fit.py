@@ -2,7 +2,7 @@
 
     python benchmarks/fit.py predict -o predictions.json        here: no GPU, a CPU build of torch
     python benchmarks/fit.py --device cuda -o FOLDER            on the device: what its allocator says
-    python benchmarks/fit.py compare predictions.json FOLDER    the table
+    python benchmarks/fit.py compare predictions.json [FOLDER]  the table; without FOLDER against fit_measured.json
 
 The device's part needs torch, timm and transformers, not torchgauge; `--seconds` ends it in time, and what was measured
 until then is in FOLDER. Results of the held-out configurations are in a file of their own.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.analysis import Analysis, Comparison, WeightScan, analyze, compare, load, scan_weights
+    from torchgauge.analysis import Analysis, Comparison, Fit, WeightScan, analyze, compare, fit, load, scan_weights
     from torchgauge.cost import Call, Work, formula
     from torchgauge.errors import (
         FormatError,
@@ -30,6 +30,7 @@ __all__ = [
     "Analysis",
     "Call",
     "Comparison",
+    "Fit",
     "FormatError",
     "ForwardError",
     "InputError",
@@ -44,13 +45,14 @@ __all__ = [
     "__version__",
     "analyze",
     "compare",
+    "fit",
     "formula",
     "load",
     "scan_weights",
 ]
 
 _HOMES = {
-    "analysis": ("Analysis", "Comparison", "WeightScan", "analyze", "compare", "load", "scan_weights"),
+    "analysis": ("Analysis", "Comparison", "Fit", "WeightScan", "analyze", "compare", "fit", "load", "scan_weights"),
     "cost": ("Call", "Work", "formula"),
     "errors": (
         "FormatError",

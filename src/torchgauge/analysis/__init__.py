@@ -12,14 +12,16 @@ from torchgauge.lazy import lazy_names
 if TYPE_CHECKING:
     from torchgauge.analysis.analyzing import analyze
     from torchgauge.analysis.comparing import Comparison, compare
+    from torchgauge.analysis.fitting import Fit, fit
     from torchgauge.analysis.result import Analysis, WeightScan, load
     from torchgauge.analysis.weighing import scan_weights
 
-__all__ = ["Analysis", "Comparison", "WeightScan", "analyze", "compare", "load", "scan_weights"]
+__all__ = ["Analysis", "Comparison", "Fit", "WeightScan", "analyze", "compare", "fit", "load", "scan_weights"]
 
 _HOMES = {
     "analyzing": ("analyze",),
     "comparing": ("Comparison", "compare"),
+    "fitting": ("Fit", "fit"),
     "result": ("Analysis", "WeightScan", "load"),
     "weighing": ("scan_weights",),
 }

@@ -87,13 +87,15 @@ class Specs:
 
 
 class Ledger:
-    """Bytes alive at this moment, and the number of storages that they are in."""
+    """Bytes alive at this moment, and the number of storages that they are in. `events`, where it is wanted, lists the
+    storages as they come and go: (a number for the storage, its bytes), the bytes below 0 where it goes."""
 
-    __slots__ = ("count", "live")
+    __slots__ = ("count", "events", "live")
 
     def __init__(self) -> None:
         self.live = 0
         self.count = 0
+        self.events: list[tuple[int, int]] | None = None
 
 
 class Storage:
@@ -119,10 +121,15 @@ class Storage:
         self.content: object = None
         ledger.live += nbytes
         ledger.count += 1
+        if ledger.events is not None:
+            ledger.events.append((id(self), nbytes))
 
     def __del__(self) -> None:
-        self.ledger.live -= self.nbytes
-        self.ledger.count -= 1
+        ledger = self.ledger
+        ledger.live -= self.nbytes
+        ledger.count -= 1
+        if ledger.events is not None:
+            ledger.events.append((id(self), -1))
 
 
 class Ghost(torch.Tensor):

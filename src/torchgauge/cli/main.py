@@ -16,7 +16,7 @@ from itertools import takewhile
 from types import ModuleType
 
 from torchgauge import __version__
-from torchgauge.cli import analyze, check, compare, completion, demo, system, weights
+from torchgauge.cli import analyze, check, compare, completion, demo, fit, system, weights
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
 from torchgauge.report.registry import suffix_help
 
@@ -25,6 +25,7 @@ COMMANDS: dict[str, ModuleType] = {
     "weights": weights,
     "compare": compare,
     "check": check,
+    "fit": fit,
     "system": system,
     "demo": demo,
     "completion": completion,
@@ -36,7 +37,7 @@ torchgauge analyze --help for the targets and options.
 exit status: 0 done; 1 the request could not be met; 2 wrong usage;
 3 a budget is broken; 130 interrupted
 """
-OPENING_FILES = ("analyze", "weights", "compare", "check")
+OPENING_FILES = ("analyze", "weights", "compare", "check", "fit")
 # Options without a value that every command takes: they may stand before the command too.
 COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle")
 

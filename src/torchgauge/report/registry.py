@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Callable[..., Any])
 
 ENTRY_POINTS = "torchgauge.renderers"
-# What a command writes: an analysis, a scan of weights, a comparison, verdicts on budgets, the machine.
-ANALYSIS, SCAN, COMPARISON, CHECK, SYSTEM = "analysis", "scan", "comparison", "check", "system"
+# What a command writes: an analysis, a scan of weights, a comparison, verdicts on budgets, predicted memory, the
+# machine.
+ANALYSIS, SCAN, COMPARISON, CHECK, FIT, SYSTEM = "analysis", "scan", "comparison", "check", "fit", "system"
 _DECLARED = re.compile(r"^@renderer\((.*?)\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
 
@@ -100,6 +101,7 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("json", ".json", "the verdicts"),
         Format("text", ".txt", "the report of the terminal"),
     ),
+    FIT: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),
     SYSTEM: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),
 }
 

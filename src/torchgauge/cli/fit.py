@@ -1,0 +1,116 @@
+"""`torchgauge fit TARGET --on DEVICE`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from torchgauge.cli.output import check_folders, show_progress, write_file
+from torchgauge.cli.target_options import add_target_options, files_to_isolate, positive, target_arguments
+from torchgauge.errors import UsageError
+from torchgauge.report.registry import FIT, find_format
+
+SUMMARY = "will it fit: memory on a GPU one need not have, by class, with a verdict and what to change"
+DESCRIPTION = """\
+Predict the memory that a model takes on a GPU, in inference or training,
+without that GPU: what tensors allocate, what torch's allocator reserves, what
+the device shows as used, each with bounds. Devices are named (h200, a100, l4,
+rtx4090), sized (24GiB) or present ("this").
+Exit status 0 whatever the verdict.
+"""
+RESULT = FIT
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a target as in analyze")
+    group = parser.add_argument_group("fit")
+    group.add_argument("--on", action="append", metavar="DEVICE", help="repeatable, commas too (default: h200)")
+    group.add_argument("--optimizer", default="adamw", metavar="NAME", help="adamw, adam, sgd, adafactor, …")
+    group.add_argument("--fused", action="store_true", default=None, help="the optimizer's fused implementation")
+    group.add_argument("--amp", choices=("bf16", "fp16"), help="autocast")
+    group.add_argument(
+        "--checkpoint", metavar="NAME", help="run modules again in backward: blocks, a path pattern or a class; none"
+    )
+    group.add_argument("--accumulate", type=positive, default=1, metavar="N", help="backward passes per step")
+    group.add_argument(
+        "--frozen", action="append", default=[], metavar="PATTERN", help="repeatable: parameters that are not trained"
+    )
+    group.add_argument("--lora", metavar="RANK:PATTERN", help="adapters on linear layers: 8:*q_proj.weight")
+    group.add_argument("--channels-last", action="store_true", help="images and their weights channels last")
+    group.add_argument("--expandable-segments", action="store_true", help="as in PYTORCH_CUDA_ALLOC_CONF")
+    group.add_argument("--execution", choices=("eager", "graph"), default="eager", help="only eager is predicted yet")
+    group.add_argument("--torch-version", metavar="V", help="kernels of this release (default: the installed one)")
+    group.add_argument(
+        "--no-remedies", dest="remedies", action="store_false", help="skip the largest batch and what to change: faster"
+    )
+    add_target_options(parser)
+
+
+def isolated_paths(args: argparse.Namespace) -> list[str]:
+    return files_to_isolate([args.target], args)
+
+
+def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
+    return {"torch": True, "weights": False}
+
+
+def run(args: argparse.Namespace) -> int:
+    for path in args.outputs:
+        find_format(path, FIT)
+    if args.device is not None:
+        raise UsageError("fit takes --on DEVICE, not --device")
+    check_folders(args.outputs)
+    from torchgauge.predict.devices import find_devices
+
+    if "this" not in (args.on or ()):
+        find_devices(args.on or ["h200"])  # refused before torch is there
+    with redirect_stdout(sys.stderr):
+        document = predicted(args)
+    tell(document, args)
+    return 0
+
+
+def predicted(args: argparse.Namespace) -> dict[str, Any]:
+    arguments = target_arguments(args, args.target)
+    from torchgauge.analysis.fitting import Fit, fit, fits_document
+
+    arguments = {name: value for name, value in arguments.items() if name != "device"}
+    found = fit(
+        args.target,
+        **arguments,
+        on=args.on or ["h200"],
+        optimizer=args.optimizer,
+        fused=args.fused,
+        amp=args.amp,
+        checkpoint=args.checkpoint,
+        accumulate=args.accumulate,
+        frozen=args.frozen,
+        lora=args.lora,
+        channels_last=args.channels_last,
+        expandable_segments=args.expandable_segments,
+        execution=args.execution,
+        torch_version=args.torch_version,
+        progress=show_progress(args, sys.stderr),
+    )
+    return fits_document([found] if isinstance(found, Fit) else found, remedies=args.remedies)
+
+
+def tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+    import json
+
+    from torchgauge.report.fit import fit_report
+    from torchgauge.report.layout import plain
+    from torchgauge.report.options import PLAIN_WIDTH
+    from torchgauge.report.terminal import terminal_width, write_lines
+
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    for path in args.outputs:
+        is_json = find_format(path, FIT).name == "json"
+        write_file(Path(path), text if is_json else plain(fit_report(document, PLAIN_WIDTH)), quiet=args.quiet)
+    if args.json:
+        sys.stdout.write(text)
+    elif not args.quiet:
+        write_lines(fit_report(document, terminal_width()), sys.stdout)

@@ -1,0 +1,283 @@
+"""Whether a run fits on a device: its events through the allocator, and what the device has in use besides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchgauge.predict.allocator import (
+    AllocatorSettings,
+    Block,
+    CachingAllocator,
+    OutOfMemory,
+    smallest_limit,
+)
+from torchgauge.predict.devices import Device
+from torchgauge.predict.steps import OP, Trace
+
+CLASSES = (
+    "parameters", "buffers", "inputs", "gradients", "optimizer_state", "activations", "temporaries", "workspaces",
+    "slack",
+)  # fmt: skip
+FITS, TOO_CLOSE, DOES_NOT_FIT = "fits", "too close", "does not fit"
+
+# What a process takes beside its allocator: the context with torch's kernels, then each thread that calls cuBLAS. As
+# measured on the H200 (driver 580, torch 2.11.0+cu130): 661 MB without cuBLAS, 729 in inference, 804 to 808 in
+# training.
+_CONTEXT_BYTES = 661454848
+_CUBLAS_CONTEXT_BYTES = {"forward": 67108864, "backward": 75497472}
+# Of a chip that was not measured: drivers and architectures differ (400 to 900 MB are reported).
+_CONTEXT_RANGE = (0.6, 1.3)
+# How far the truth was from the prediction on the measured device at most, beyond unknown workspaces; twice that where
+# nothing was measured.
+_ALLOCATED_MARGIN, _RESERVED_MARGIN = 0.01, 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Peaks of a steady step."""
+
+    before_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    by_class: Mapping[str, int] = field(default_factory=dict)
+    holders: tuple[tuple[str, int], ...] = ()
+    timeline: tuple[dict[str, Any], ...] = ()
+    peak: Mapping[str, Any] = field(default_factory=dict)
+
+
+def replay_steps(
+    trace: Trace, settings: AllocatorSettings, *, sizes: Mapping[int, int] | None = None, detail: bool = False
+) -> Replay:
+    """Three steps, the third after `empty_cache()`, as the figures are defined. `sizes` replaces some by number."""
+    allocator = CachingAllocator(settings)
+    watch = _Watch(trace, allocator) if detail else None
+    held: dict[int, Block | None] = {}
+    for kind, name, nbytes in trace.placed:
+        allocator.allocate(nbytes)
+        if watch:
+            watch.place(kind, name, nbytes)
+    before = 0
+    for step in (0, 1, 1):
+        is_last = step == 1 and before == -1
+        if is_last:
+            allocator.empty_cache()
+            before = allocator.allocated_bytes
+        elif step == 1:
+            before = -1
+        allocator.reset_peaks()
+        _run(trace.steps[step], allocator, held, sizes or {}, watch, is_last)
+    return Replay(
+        before,
+        allocator.peak_allocated_bytes,
+        allocator.peak_reserved_bytes,
+        *(() if watch is None else watch.found(allocator.peak_reserved_bytes)),
+    )
+
+
+def _run(
+    events: list[tuple[int, int]],
+    allocator: CachingAllocator,
+    held: dict[int, Block | None],
+    sizes: Mapping[int, int],
+    watch: _Watch | None,
+    is_last: bool,
+) -> None:
+    for number, nbytes in events:
+        if number == OP:
+            if watch is not None:
+                watch.start(nbytes, is_last)
+        elif nbytes > 0:
+            held[number] = allocator.allocate(sizes.get(number, nbytes))
+            if watch is not None:
+                watch.take(number, sizes.get(number, nbytes), is_last)
+        elif nbytes < 0 and number in held:
+            allocator.free(held.pop(number))
+            if watch is not None:
+                watch.free(number)
+
+
+class _Watch:
+    """Who holds what when the most is allocated, and the course of the last step. What is reserved stays reserved, so
+    the rest of its peak is slack."""
+
+    def __init__(self, trace: Trace, allocator: CachingAllocator) -> None:
+        self._trace, self._allocator = trace, allocator
+        self._live: dict[int, tuple[str, str, int]] = {}
+        self._placed: list[tuple[str, str, int]] = []
+        self._op: Any = None
+        self._most = -1
+        self._at_peak: list[tuple[str, str, int]] = []
+        self._rows: list[dict[str, Any]] = []
+        self._peak_row: dict[str, Any] = {}
+
+    def place(self, kind: str, name: str, nbytes: int) -> None:
+        self._placed.append((kind, name.rpartition(".")[0], nbytes))
+
+    def start(self, index: int, is_last: bool) -> None:
+        self._op = self._trace.ops[index] if index < len(self._trace.ops) else None
+        if is_last and self._op is not None:
+            self._rows.append(
+                {
+                    "index": index,
+                    "phase": self._op.phase,
+                    "op": self._op.signature.op,
+                    "module": self._op.module,
+                    "allocated_bytes": self._allocator.allocated_bytes,
+                    "reserved_bytes": self._allocator.reserved_bytes,
+                }
+            )
+
+    def take(self, number: int, nbytes: int, is_last: bool) -> None:
+        kind = self._trace.classes.get(number)
+        if kind is None:
+            kind = "activations" if self._op is not None and self._op.phase == "forward" else "temporaries"
+        self._live[number] = (kind, self._op.module if self._op is not None else "", nbytes)
+        if not is_last:
+            return
+        allocator = self._allocator
+        if self._rows:
+            row = self._rows[-1]
+            row["allocated_bytes"] = max(row["allocated_bytes"], allocator.allocated_bytes)
+            row["reserved_bytes"] = max(row["reserved_bytes"], allocator.reserved_bytes)
+        if allocator.allocated_bytes > self._most:
+            self._most = allocator.allocated_bytes
+            self._at_peak = list(self._live.values())
+            self._peak_row = {**(self._rows[-1] if self._rows else {}), "allocated_bytes": allocator.allocated_bytes}
+
+    def free(self, number: int) -> None:
+        self._live.pop(number, None)
+
+    def found(
+        self, reserved: int
+    ) -> tuple[dict[str, int], tuple[tuple[str, int], ...], tuple[dict[str, Any], ...], dict[str, Any]]:
+        totals = dict.fromkeys(CLASSES, 0)
+        holders: Counter[str] = Counter()
+        live = self._at_peak or list(self._live.values())
+        for kind, module, nbytes in (*self._placed, *live):
+            totals[kind] += nbytes
+            if kind != "inputs":
+                holders[module] += nbytes
+        totals["slack"] = reserved - sum(totals.values())
+        return totals, tuple(holders.most_common(10)), tuple(self._rows), self._peak_row
+
+
+def succeeds_under(trace: Trace, settings: AllocatorSettings, limit: int) -> bool:
+    """Whether three steps run where no more than `limit` can be reserved, cached segments given back when needed."""
+    allocator = CachingAllocator(settings, limit)
+    held: dict[int, Block | None] = {}
+    try:
+        for _, _, nbytes in trace.placed:
+            allocator.allocate(nbytes)
+        for step in (0, 1, 1):
+            _run(trace.steps[step], allocator, held, {}, None, False)
+    except OutOfMemory:
+        return False
+    return True
+
+
+@dataclass
+class Prediction:
+    """What one run takes on one device."""
+
+    device: Device
+    trace: Trace
+    settings: AllocatorSettings
+    replay: Replay
+    low: Replay
+    high: Replay
+    _required: int | None = None
+
+    @classmethod
+    def of(cls, trace: Trace, device: Device, settings: AllocatorSettings, *, detail: bool = True) -> Prediction:
+        likely = replay_steps(trace, settings, detail=detail)
+        if not trace.workspace_range:
+            return cls(device, trace, settings, likely, likely, likely)
+        low, high = (
+            replay_steps(trace, settings, sizes={number: span[end] for number, span in trace.workspace_range.items()})
+            for end in (0, 1)
+        )
+        return cls(device, trace, settings, likely, low, high)
+
+    @property
+    def allocated_bytes(self) -> int:
+        return self.replay.allocated_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        return self.replay.reserved_bytes
+
+    @property
+    def context_bytes(self) -> int:
+        return _CONTEXT_BYTES + sum(_CUBLAS_CONTEXT_BYTES[thread] for thread in self.trace.cublas_threads)
+
+    @property
+    def used_bytes(self) -> int:
+        return self.reserved_bytes + self.context_bytes
+
+    def _spans(self) -> tuple[Range, Range, Range]:
+        """Of what is allocated, of what is reserved, of the context."""
+        times = 1 if self.device.is_measured else 2
+        low, high = (1.0, 1.0) if self.device.is_measured else _CONTEXT_RANGE
+        return (
+            self._around("allocated_bytes", _ALLOCATED_MARGIN * times),
+            self._around("reserved_bytes", _RESERVED_MARGIN * times),
+            Range(int(self.context_bytes * low), int(self.context_bytes * high)),
+        )
+
+    @property
+    def bounds(self) -> dict[str, Range]:
+        allocated, reserved, context = self._spans()
+        return {
+            "allocated_bytes": allocated,
+            "reserved_bytes": reserved,
+            "used_bytes": Range(reserved.low + context.low, reserved.high + context.high),
+            "required_bytes": self._required_span(allocated),
+        }
+
+    def _required_span(self, allocated: Range) -> Range:
+        """As far from the likely value as what is allocated is, in proportion."""
+        ratio = self.required_bytes / self.allocated_bytes
+        return Range(int(allocated.low * ratio), int(allocated.high * ratio))
+
+    def _around(self, name: str, margin: float) -> Range:
+        values = [getattr(replay, name) for replay in (self.low, self.replay, self.high)]
+        return Range(int(min(values) * (1 - margin)), int(max(values) * (1 + margin)))
+
+    @property
+    def required_bytes(self) -> int:
+        """The smallest limit on reserved memory under which the run succeeds, to 2 MiB."""
+        if self._required is None:
+            placed = sum(self.settings.round(nbytes) for _, _, nbytes in self.trace.placed)
+            low = max(placed, int(self.allocated_bytes * 0.98))
+            high = max(self.reserved_bytes, low)
+            while not succeeds_under(self.trace, self.settings, high):  # the first step may take more than the third
+                high = int(high * 1.05) + (2 << 20)
+            self._required = smallest_limit(lambda limit: succeeds_under(self.trace, self.settings, limit), low, high)
+        return self._required
+
+    @property
+    def verdict(self) -> str:
+        """The search for what is required is spared where the other figures settle it."""
+        allocated, reserved, context = self._spans()
+        capacity = self.device.capacity_bytes
+        if reserved.high + context.high <= capacity:
+            return FITS
+        if allocated.low + context.low > capacity:
+            return DOES_NOT_FIT
+        required = self._required_span(allocated)
+        if required.high + context.high <= capacity:
+            return FITS
+        return DOES_NOT_FIT if required.low + context.low > capacity else TOO_CLOSE
+
+    @property
+    def free_bytes(self) -> int:
+        return self.device.capacity_bytes - self.used_bytes

@@ -1,0 +1,319 @@
+"""CUDA's kernels in place of the CPU's, for a trace on CPU tensors without data.
+
+A CPU build of torch cannot trace a backward pass of `cuda` tensors. So the trace runs on the CPU, and what torch would
+do differently on the device is put in where the model calls it: the attention kernel that would be chosen and what it
+saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused RMS norm, and CUDA's lists of autocast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from torchgauge.predict.workspaces import Chip
+
+Handler = Callable[..., Any]
+_HANDLERS: dict[str, Handler] = {}
+
+# aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE, by the names that Python calls.
+_FLOAT32 = frozenset((
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh",
+    "tan", "pow", "__pow__", "__rpow__", "softplus", "layer_norm", "native_layer_norm", "group_norm",
+    "cosine_similarity",
+    "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss_nd", "hinge_embedding_loss", "kl_div", "l1_loss",
+    "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss",
+    "triplet_margin_loss", "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm",
+    "logsumexp", "prod", "cumprod", "cumsum", "sum", "norm", "upsample_nearest1d",
+    "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d",
+    "upsample_trilinear3d", "interpolate", "log_softmax", "softmax",
+))  # fmt: skip
+_TAKE_DTYPE = frozenset(("prod", "cumprod", "cumsum", "sum", "log_softmax", "softmax"))
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Versions that decide which kernels torch takes; `cudnn` as `torch.backends.cudnn.version()` gives it."""
+
+    chip: Chip
+    cudnn: int = 91900
+
+    @property
+    def prefers_cudnn_attention(self) -> bool:
+        """`check_prefer_cudnn_attention` of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp."""
+        return self.chip.capability[0] in (9, 10) and self.cudnn > 91500
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            _HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+class CudaKernels(TorchFunctionMode):
+    def __init__(self, library: Library, autocast: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.library = library
+        self.autocast = autocast
+        self.calling = ""  # the function of torch that the model's code has called
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        around, self.calling = self.calling, getattr(func, "__name__", "")
+        try:
+            return self._call(self.calling, func, args, kwargs or {})
+        finally:
+            self.calling = around
+
+    def _call(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        if self.autocast is not None and torch.is_autocast_enabled("cpu") and name in _FLOAT32:
+            args, kwargs = self._in_float32(name, args, kwargs)
+        handler = _HANDLERS.get(name)
+        if handler is not None and _is_torchs(func):
+            return handler(self, func, *args, **kwargs)
+        if type(func) is FunctionType and func.__module__ == functional.__name__:
+            # Inside its body the mode is off, so what it calls is put in by name.
+            with self._inside():
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _in_float32(self, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        first = args[0] if args else kwargs.get("input")
+        if not isinstance(first, torch.Tensor) or not first.dtype.is_floating_point or first.dtype.itemsize >= 4:
+            return args, kwargs
+        if name in _TAKE_DTYPE:
+            # A half input is read as it is: the kernel converts. Other types are copied first, as on the CPU.
+            return args, {**kwargs, "dtype": torch.float32} if kwargs.get("dtype") is None else kwargs
+        return [_to_float32(value) for value in args], {key: _to_float32(value) for key, value in kwargs.items()}
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        saved = {name: vars(functional)[name] for name in _INSIDE}
+        try:
+            for name, original in saved.items():
+                vars(functional)[name] = _standing_in(self, name, original)
+            yield
+        finally:
+            vars(functional).update(saved)
+
+
+_INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
+
+
+def _standing_in(mode: CudaKernels, name: str, original: Any) -> Any:
+    return lambda *args, **kwargs: _HANDLERS[name](mode, original, *args, **kwargs)
+
+
+def _is_torchs(func: Any) -> bool:
+    module = getattr(func, "__module__", None) or ""
+    return (
+        module == ""
+        or module.startswith("torch")
+        or type(func).__name__ in ("builtin_function_or_method", "method_descriptor")
+    )
+
+
+def _to_float32(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16):
+        return value.float()
+    return value
+
+
+@handles("scaled_dot_product_attention")
+def attention(
+    mode: CudaKernels,
+    func: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    ops: Any = torch.ops.aten
+    if mode.autocast is not None and torch.is_autocast_enabled("cpu"):
+        query, key, value = (_lowered(tensor, mode.autocast) for tensor in (query, key, value))
+        attn_mask = (
+            attn_mask if attn_mask is None or attn_mask.dtype == torch.bool else _lowered(attn_mask, mode.autocast)
+        )
+    kernel = chosen_attention(mode.library, query, key, value, attn_mask, is_causal, enable_gqa)
+    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    if kernel == "math":
+        if dropout_p > 0:
+            return _math_with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        return ops._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )[0]
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
+        elif attn_mask.dtype != query.dtype:
+            attn_mask = attn_mask.to(query.dtype)
+        length = attn_mask.shape[-1]
+        if kernel == "efficient" and length % 8:
+            # The kernel reads rows of a mask from addresses that are multiples of 16 elements.
+            attn_mask = functional.pad(attn_mask, (0, 8 - length % 8))[..., :length]
+        attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
+    if kernel == "cudnn":
+        return ops._scaled_dot_product_cudnn_attention(
+            query, key, value, attn_mask, needs_grad, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if kernel == "flash":
+        return ops._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+    return ops._scaled_dot_product_efficient_attention(
+        query, key, value, attn_mask, needs_grad, dropout_p, is_causal, scale=scale
+    )[0]
+
+
+def _math_with_dropout(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> torch.Tensor:
+    """`_scaled_dot_product_attention_math` (aten/src/ATen/native/transformers/attention.cpp) with CUDA's dropout."""
+    is_half = query.dtype in (torch.float16, torch.bfloat16)
+    wide = [tensor.float() if is_half else tensor for tensor in (query, key, value)]
+    if grouped and key.shape[-3] != query.shape[-3]:
+        times = query.shape[-3] // key.shape[-3]
+        wide[1:] = [tensor.repeat_interleave(times, -3) for tensor in wide[1:]]
+    factor = (scale if scale is not None else query.shape[-1] ** -0.5) ** 0.5
+    scores = torch.matmul(wide[0] * factor, wide[1].transpose(-2, -1) * factor)
+    if is_causal:
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    if mask is not None:
+        scores += torch.zeros_like(mask, dtype=query.dtype) if mask.dtype == torch.bool else mask
+    weights = torch.native_dropout(torch.ops.aten._safe_softmax(scores, -1), dropout_p, True)[0]
+    return torch.matmul(weights, wide[2]).to(query.dtype)
+
+
+def chosen_attention(
+    library: Library,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    grouped: bool,
+) -> str:
+    """The kernel that `_fused_sdp_choice_cuda` takes: cuDNN where it is preferred, else flash, memory-efficient, math
+    (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
+    if query.dim() != 4 or query.dtype == torch.float64:
+        return "math"
+    width, is_half = query.shape[-1], query.dtype in (torch.float16, torch.bfloat16)
+    is_same_heads = query.shape[1] == key.shape[1]
+    given = [query, key, value, *([] if mask is None else [mask])]
+    if (not is_same_heads and not grouped) or any(tensor.stride(-1) != 1 for tensor in given):
+        return "math"  # `check_last_dim_stride_equals_1_dense`
+    fits_flash = is_half and width <= 256 and value.shape[-1] == width and library.chip.capability[0] >= 8
+    is_trained = mask is not None and mask.requires_grad and torch.is_grad_enabled()
+    if library.prefers_cudnn_attention and fits_flash and width % 8 == 0 and query.shape[2] > 1 and not is_trained:
+        return "cudnn"
+    if fits_flash and mask is None and not (is_causal and query.shape[2] != key.shape[2]):
+        return "flash"
+    aligned = width % (8 if is_half else 4) == 0 and value.shape[-1] % (8 if is_half else 4) == 0
+    return "efficient" if is_same_heads and aligned else "math"
+
+
+def _lowered(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype) if tensor.dtype.is_floating_point and tensor.dtype != torch.float64 else tensor
+
+
+@handles("dropout")
+def dropout(
+    mode: CudaKernels,
+    func: Any,
+    input: torch.Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    train: bool | None = None,
+) -> Any:
+    is_on = training if train is None else train
+    if not is_on or p == 0 or p >= 1 or inplace or input.numel() == 0:
+        return func(input, p, is_on, inplace) if type(func) is FunctionType else func(input, p, is_on)
+    return torch.native_dropout(input, p, True)[0]
+
+
+@handles("softmax")
+def softmax(mode: CudaKernels, func: Any, input: torch.Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """A half input is converted by the kernel, without a copy."""
+    if kwargs.get("dtype") is torch.float32 and input.dtype is torch.float16 and isinstance(dim, int):
+        return torch.ops.aten._softmax(input, dim, True)
+    return func(input, dim, *args, **kwargs)
+
+
+@handles("log_softmax")
+def log_softmax(mode: CudaKernels, func: Any, input: torch.Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if kwargs.get("dtype") is torch.float32 and input.dtype is torch.float16 and isinstance(dim, int):
+        return torch.ops.aten._log_softmax(input, dim, True)
+    return func(input, dim, *args, **kwargs)
+
+
+@handles("cross_entropy")
+def cross_entropy(
+    mode: CudaKernels, func: Any, input: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    """Under autocast its log-softmax is in float32."""
+    is_plain = (
+        not target.is_floating_point() and not kwargs.get("label_smoothing") and len(args) < 6 and not any(args[1:3])
+    )
+    if (
+        mode.autocast is not torch.float16
+        or input.dtype is not torch.float16
+        or not is_plain
+        or not torch.is_autocast_enabled("cpu")
+    ):
+        return func(
+            _to_float32(input) if mode.autocast and torch.is_autocast_enabled("cpu") else input, target, *args, **kwargs
+        )
+    logs = torch.ops.aten._log_softmax(input, 0 if input.dim() == 1 else 1, True)
+    kwargs.pop("label_smoothing", None)
+    return functional.nll_loss(logs, target, *args, **kwargs)
+
+
+@handles("rms_norm")
+def rms_norm(
+    mode: CudaKernels, func: Any, input: torch.Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None
+) -> Any:
+    fused = getattr(torch.ops.aten, "_fused_rms_norm", None)  # torch 2.8
+    if fused is None or (weight is not None and weight.dtype != input.dtype):
+        return func(input, normalized_shape, weight, eps)
+    return fused(input, list(normalized_shape), weight, eps)[0]
+
+
+_RNN_MODES = {"lstm": 2, "gru": 3, "rnn_tanh": 1, "rnn_relu": 0}
+
+
+@handles("lstm", "gru", "rnn_tanh", "rnn_relu")
+def recurrent(mode: CudaKernels, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """All layers in one call of cuDNN (`_cudnn_impl` of aten/src/ATen/native/cudnn/RNN.cpp); packed sequences and
+    projections as the CPU does them."""
+    if len(args) != 9 or kwargs or isinstance(args[2], torch.Tensor) or not args[0].dtype.is_floating_point:
+        return func(*args, **kwargs)
+    data, state, weights, has_biases, layers, probability, is_training, both, batch_first = args
+    is_lstm = func.__name__ == "lstm"
+    hidden: Any = state[0] if is_lstm else state
+    cell: Any = state[1] if is_lstm else None
+    if not has_biases or (is_lstm and hidden.shape[-1] != cell.shape[-1]):
+        return func(*args)
+    units = hidden.shape[-1]
+    shown = torch.ops.aten._cudnn_rnn(
+        data, list(weights), 4, None, hidden, cell, _RNN_MODES[func.__name__], units, 0, layers, batch_first,
+        probability if is_training else 0.0, is_training, both, [], None,
+    )  # fmt: skip
+    return (shown[0], shown[1], shown[2]) if is_lstm else (shown[0], shown[1])

@@ -1,0 +1,643 @@
+"""The events of a run on a CUDA device: what is allocated and freed, op by op, over two steps.
+
+Nothing is computed and no device is needed: the model runs on tensors without data. The second step is a steady one
+(the first makes the state of the optimizer), and every later one repeats it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import fnmatch
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.capture import undisturbed, unwrap
+from torchgauge.capture.calls import watch_modules
+from torchgauge.capture.constants import elements_given
+from torchgauge.capture.failures import call_model, let_go
+from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.ghost import Ghost, Spec, Specs, Storage, make_ghost
+from torchgauge.capture.leftovers import Leftovers
+from torchgauge.capture.memory_access import memory_lent
+from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.plan import Output, Plan, Planner
+from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.rules.layout import preserved_stride
+from torchgauge.capture.run import _one_at_a_time
+from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.structure import tensors_within
+from torchgauge.capture.surroundings import no_collections, prepared
+from torchgauge.capture.swap import swap_tensors
+from torchgauge.capture.twin import Copier
+from torchgauge.errors import InputError
+from torchgauge.facts.strides import contiguous_stride
+from torchgauge.predict.convolutions import Workspace
+from torchgauge.predict.kernels import CudaKernels, Library
+from torchgauge.predict.optimizers import MakeOptimizer
+from torchgauge.predict.workspaces import (
+    CUBLAS_LT_BYTES,
+    EARLY,
+    TEMPORARIES,
+    Phases,
+    Recurrent,
+)
+from torchgauge.source import Candidate
+
+OP = 0  # the number of the event that starts an op: (0, index of the op)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the model is run. `loss` gives the loss of an output."""
+
+    library: Library
+    train: bool = False
+    dtype: torch.dtype | None = None
+    amp: torch.dtype | None = None
+    optimizer: MakeOptimizer | None = None
+    accumulate: int = 1
+    checkpoint: str | None = None
+    frozen: Sequence[str] = ()
+    lora: tuple[int, str] | None = None
+    channels_last: bool = False
+    loss: Callable[[Any], torch.Tensor] | None = None
+
+
+@dataclass
+class Trace:
+    """`steps` are events: (number, bytes) for memory taken, (number, -1) for memory freed, (OP, index) where an op
+    starts. Numbers are never used twice. `placed` is what is there before the first step: (class, name, bytes)."""
+
+    placed: list[tuple[str, str, int]]
+    steps: list[list[tuple[int, int]]]
+    ops: list[Any]
+    classes: dict[int, str]
+    loss: str = ""
+    warnings: list[str] = field(default_factory=list)
+    # By number, the least and the most that a workspace may take whose size is an estimate.
+    workspace_range: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # Those that call cuBLAS: "forward", "backward".
+    cublas_threads: tuple[str, ...] = ()
+
+
+class CudaPlanner(Planner):
+    """Plans of ops as CUDA runs them: shapes that differ from the CPU's, and the temporaries of the kernels."""
+
+    def __init__(self, specs: Specs, device: torch.device, library: Library) -> None:
+        super().__init__(specs, device)
+        self._library = library
+        self.temporaries: dict[int, Phases] = {}
+        self.early: dict[int, list[int]] = {}
+        self._kept: list[Plan] = []
+
+    def plan(self, call: OpCall, inferred: Any = None) -> Plan:
+        plan = super().plan(call, inferred)
+        temporaries, early = TEMPORARIES.get(call.info.name), EARLY.get(call.info.name)
+        if temporaries is not None:
+            self._kept.append(plan)  # so that its id stays its own
+            self.temporaries[id(plan)] = temporaries(_specs_of(call.bind()), self._library.chip)
+        if early is not None:
+            self._kept.append(plan)
+            self.early[id(plan)] = early(_specs_of(call.bind()), self._library.chip)
+        return plan
+
+    def _infer(self, call: OpCall) -> Any:
+        rule = CUDA_RULES.get(call.info.name)
+        found = rule(call.bind(), self._specs) if rule is not None else None
+        return super()._infer(call) if found is None else found
+
+
+def _specs_of(value: Any) -> Any:
+    if isinstance(value, Ghost):
+        return value.spec
+    if isinstance(value, dict):
+        return {name: _specs_of(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_specs_of(item) for item in value]
+    return value
+
+
+CUDA_RULES: dict[str, Callable[[dict[str, Any], Specs], Any]] = {}
+
+
+def cuda_rule(*ops: str) -> Callable[[Any], Any]:
+    def register(rule: Any) -> Any:
+        for op in ops:
+            CUDA_RULES[op] = rule
+        return rule
+
+    return register
+
+
+def _dense(specs: Specs, like: Spec, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Spec:
+    return specs.get(shape, contiguous_stride(shape), dtype or like.dtype, like.device)
+
+
+def _like(specs: Specs, spec: Spec) -> Spec:
+    stride = preserved_stride(spec) or contiguous_stride(spec.shape)
+    return specs.get(spec.shape, stride, spec.dtype, spec.device)
+
+
+def _rows_first(specs: Specs, spec: Spec, width: int) -> Spec:
+    """(batch, heads, length, width), kept as (batch, length, heads, width)."""
+    batch, heads, length, _ = spec.shape
+    stride = (length * heads * width, width, heads * width, 1)
+    return specs.get((batch, heads, length, width), stride, spec.dtype, spec.device)
+
+
+@cuda_rule("aten::_scaled_dot_product_cudnn_attention")
+def cudnn_attention(arguments: dict[str, Any], specs: Specs) -> Any:
+    query, value = arguments["query"].spec, arguments["value"].spec
+    batch, heads, length, _ = query.shape
+    out = _like(specs, query) if value.shape[-1] == query.shape[-1] else _rows_first(specs, query, value.shape[-1])
+    rows = (batch, heads, length, 1) if arguments["compute_log_sumexp"] else (0,)
+    number = _dense(specs, query, (), torch.int64)
+    sums = _dense(specs, query, rows, torch.float32)
+    return out, sums, None, None, length, arguments["key"].spec.shape[2], number, number, None
+
+
+@cuda_rule("aten::_scaled_dot_product_flash_attention")
+def flash_attention(arguments: dict[str, Any], specs: Specs) -> Any:
+    query = arguments["query"].spec
+    batch, heads, length, width = query.shape
+    number = _dense(specs, query, (2,), torch.uint64)
+    sums = _dense(specs, query, (batch, heads, length), torch.float32)
+    none = _dense(specs, query, (0,))
+    return (
+        _rows_first(specs, query, width),
+        sums,
+        None,
+        None,
+        length,
+        arguments["key"].spec.shape[2],
+        number,
+        none,
+        none,
+    )
+
+
+@cuda_rule("aten::_scaled_dot_product_efficient_attention")
+def efficient_attention(arguments: dict[str, Any], specs: Specs) -> Any:
+    query, value = arguments["query"].spec, arguments["value"].spec
+    batch, heads, length, _ = query.shape
+    padded = -(-length // 32) * 32 if arguments["compute_log_sumexp"] else 0
+    number = _dense(specs, query, (), torch.int64)
+    sums = _dense(specs, query, (batch, heads, padded), torch.float32)
+    return _rows_first(specs, query, value.shape[-1]), sums, number, number
+
+
+@cuda_rule("aten::_scaled_dot_product_cudnn_attention_backward", "aten::_scaled_dot_product_flash_attention_backward")
+def attention_backward(arguments: dict[str, Any], specs: Specs) -> Any:
+    return tuple(_like(specs, arguments[name].spec) for name in ("query", "key", "value"))
+
+
+@cuda_rule("aten::_scaled_dot_product_efficient_attention_backward")
+def efficient_backward(arguments: dict[str, Any], specs: Specs) -> Any:
+    found = []
+    for name in ("query", "key", "value"):
+        spec = arguments[name].spec
+        found.append(_rows_first(specs, spec, spec.shape[-1]))
+    bias, mask = arguments["attn_bias"], arguments["grad_input_mask"]
+    return (*found, _like(specs, bias.spec) if bias is not None and mask[3] else None)
+
+
+@cuda_rule("aten::native_layer_norm")
+def layer_norm(arguments: dict[str, Any], specs: Specs) -> Any:
+    """Statistics in float32."""
+    spec = arguments["input"].spec
+    rows = spec.shape[: len(spec.shape) - len(arguments["normalized_shape"])]
+    shape = (*rows, *(1 for _ in arguments["normalized_shape"]))
+    sums = _dense(specs, spec, shape, torch.float32)
+    return _dense(specs, spec, spec.shape), sums, sums
+
+
+@cuda_rule("aten::_fused_rms_norm")
+def fused_rms_norm(arguments: dict[str, Any], specs: Specs) -> Any:
+    spec = arguments["input"].spec
+    rows = spec.shape[: len(spec.shape) - len(arguments["normalized_shape"])]
+    shape = (*rows, *(1 for _ in arguments["normalized_shape"]))
+    return _dense(specs, spec, spec.shape), _dense(specs, spec, shape, torch.float32)
+
+
+@cuda_rule("aten::_cudnn_rnn")
+def cudnn_rnn(arguments: dict[str, Any], specs: Specs) -> Any:
+    """The result is kept time first, as cuDNN has it; `reserve` is what training keeps."""
+    data, hidden, cell = arguments["input"].spec, arguments["hx"].spec, arguments["cx"]
+    shape = Recurrent.of(_specs_of(arguments))
+    width = shape.units * shape.directions
+    if arguments["batch_first"]:
+        out = specs.get((shape.batch, shape.steps, width), (width, shape.batch * width, 1), data.dtype, data.device)
+    else:
+        out = _dense(specs, data, (shape.steps, shape.batch, width))
+    none = _dense(specs, data, (0,))
+    reserve = _dense(specs, data, (shape.reserve_bytes if arguments["train"] else 0,), torch.uint8)
+    state = _dense(specs, data, hidden.shape)
+    # The weights are in one buffer from the start in float32; of another type they are gathered for every call.
+    buffer = none if shape.itemsize == 4 else _dense(specs, data, (shape.weight_bytes // shape.itemsize,))
+    return out, state, none if cell is None else state, reserve, buffer
+
+
+_MATMULS = frozenset(
+    f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm", "linear")
+)
+
+
+class CudaRun(FakeRun):
+    """A run on ghosts that keeps a tape of memory taken and freed."""
+
+    def __init__(
+        self, recorder: Recorder, kernels: CudaKernels, *, assume: bool, strict: bool, channels_last: bool
+    ) -> None:
+        super().__init__(recorder, torch.device("cpu"), assume=assume, strict=strict)
+        self.kernels = kernels
+        self._library = kernels.library
+        self._cuda_planner = CudaPlanner(self.specs, self.device, kernels.library)
+        self._planner = self._cuda_planner
+        self._shared = {}
+        self._channels_last = channels_last
+        self.tape: list[tuple[int, int]] = []
+        recorder.ledger.events = self.tape
+        self._next = 0
+        self.workspaces: dict[tuple[str, str], int] = {}
+        self.ranges: dict[int, tuple[int, int]] = {}
+
+    def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
+        spec = super()._spec(tensor, dtype)
+        if self._channels_last and len(spec.shape) == 4 and spec.dtype.is_floating_point:
+            _, channels, height, width = spec.shape
+            stride = (channels * height * width, 1, width * channels, channels)
+            spec = self.specs.get(spec.shape, stride, spec.dtype, spec.device)
+        return spec
+
+    def _replay(self, plan: Plan, tensors: list[Ghost]) -> Any:
+        recorder, tape = self.recorder, self.tape
+        name = plan.info.name
+        tape.append((OP, len(recorder.ops)))
+        if name in _MATMULS:
+            self._hold_workspace("cublas", self._library.chip.cublas_bytes)
+            if name == "aten::addmm":
+                self._hold_workspace("cublaslt", CUBLAS_LT_BYTES)
+        if name == "aten::add" and "add" not in self.kernels.calling and _adds_in_place(plan, tensors):
+            plan = replace(plan, result=Output(plan.result.spec, 0))
+        early = self._hold_early(plan)
+        before = len(tape)
+        built = super()._replay(plan, tensors)
+        if name == "aten::_cudnn_rnn_backward" and built[3]:
+            del tape[before:]
+            self._join(built)
+        for phase in self._cuda_planner.temporaries.get(id(plan), ()):
+            for size in phase:
+                self._next -= 1
+                if isinstance(size, Workspace):
+                    if size.high > size.low:
+                        self.ranges[self._next] = (size.low, size.high)
+                    size = max(size.nbytes, 1 if size.high else 0)
+                tape.append((self._next, size))
+            tape += [(self._next + place, -1) for place in range(len(phase))]
+        tape += [(number, -1) for number in early]
+        return built
+
+    def _lift(self, constant: torch.Tensor) -> Any:
+        """Optimizers count their steps in tensors on the CPU, unless they are fused."""
+        if self.recorder.phase != "optimizer":
+            return super()._lift(constant)
+        ghost = make_ghost(self.specs.of(constant, self.device), Storage(constant.nbytes, self._held))
+        self._know(ghost, constant)
+        return ghost
+
+    def _hold_early(self, plan: Plan) -> list[int]:
+        """What is taken before the results and given back after all else."""
+        numbers = []
+        for nbytes in self._cuda_planner.early.get(id(plan), ()):
+            self._next -= 1
+            numbers.append(self._next)
+            self.tape.append((self._next, nbytes))
+        return numbers
+
+    def _join(self, built: Any) -> None:
+        """The gradients of a recurrent layer's weights are parts of one buffer."""
+        ledger = self.recorder.ledger
+        for ghost in (tensor for tensor in built[:3] if tensor is not None):
+            self.tape.append((id(ghost.storage_), ghost.storage_.nbytes))
+        whole = Storage(sum(ghost.storage_.nbytes for ghost in built[3]), ledger, born=len(self.recorder.ops))
+        ledger.events = None
+        for ghost in built[3]:
+            ghost.storage_ = whole
+        ledger.events = self.tape
+
+    def _hold_workspace(self, kind: str, nbytes: int) -> None:
+        """One per thread that calls the library; the backward pass has a thread of its own."""
+        thread = "backward" if self.recorder.phase == "backward" else "forward"
+        if (kind, thread) not in self.workspaces:
+            self._next -= 1
+            self.workspaces[kind, thread] = self._next
+            self.tape.append((self._next, nbytes))
+
+
+# References to a tensor that only torch's C++ code holds, while the op runs: its own, the dispatcher's and ours.
+_HELD_BY_TORCH = 4
+
+
+def _adds_in_place(plan: Plan, tensors: list[Ghost]) -> bool:
+    """Whether torch's own code adds into the first tensor. It does where nobody else holds that tensor or its memory: a
+    second gradient (`accumulate` of torch/csrc/autograd/input_buffer.cpp), the bias of a linear layer, the mask of an
+    attention; but not for subclasses of Tensor, as ghosts are."""
+    if len(tensors) != 2 or type(plan.result) is not Output or plan.result.spec is not tensors[0].spec:
+        return False
+    return tensors[0]._use_count() == _HELD_BY_TORCH and sys.getrefcount(tensors[0].storage_) == 2
+
+
+def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
+    """Two steps of a model; it is left as it was. A model that looks at its data is run on assumed values where that
+    can be done (balanced routing)."""
+    with _one_at_a_time, no_collections(), undisturbed(model):
+        context = contextvars.copy_context()
+        try:
+            return context.run(_trace, unwrap(model), candidate, setting, assume=False)
+        except DataDependent as signal:
+            try:
+                return context.run(_trace, unwrap(model), candidate, setting, assume=True)
+            except DataDependent:
+                where = f" in '{signal.module}'" if signal.module else ""
+                raise InputError(
+                    f"the model {signal.why} ({signal.op}{where}), so its memory depends on the values of its tensors "
+                    "and cannot be predicted without running it"
+                ) from signal
+
+
+def _trace(model: nn.Module, candidate: Candidate, setting: Setting, *, assume: bool) -> Trace:
+    leftovers = Leftovers()
+    try:
+        return _on_ghosts(model, candidate, setting, leftovers, assume=assume)
+    except BaseException as error:
+        let_go(error)
+        raise
+    finally:
+        leftovers.release()
+
+
+def _on_ghosts(
+    model: nn.Module, candidate: Candidate, setting: Setting, leftovers: Leftovers, *, assume: bool
+) -> Trace:
+    copier = Copier()
+    with prepared(model, train=setting.train, copier=copier) as twin:
+        if setting.lora is not None:
+            _add_adapters(twin, *setting.lora)
+        paths = ModulePaths(twin)
+        recorder = Recorder(paths, train=setting.train, original_of=copier.original_of)
+        mode = CudaKernels(setting.library, setting.amp)
+        run = CudaRun(recorder, mode, assume=assume, strict=candidate.has_values, channels_last=setting.channels_last)
+        leftovers.watch(run, copier.code)
+        if setting.checkpoint not in (None, "none"):
+            _checkpoint(twin, str(setting.checkpoint))
+        swap_tensors(paths, run, setting.dtype)
+        parameters: dict[str, Any] = {o.name: run.adopt(o.tensor) for o in paths.owned if not o.is_buffer}
+        for name, parameter in parameters.items():
+            is_adapter = ".lora_" in name
+            if (setting.lora and not is_adapter) or any(fnmatch.fnmatchcase(name, p) for p in setting.frozen):
+                parameter.requires_grad_(False)
+        admit = Copier(lambda tensor: run.admit(tensor, dtype=setting.dtype))
+        args, kwargs = admit.copy((candidate.args, candidate.kwargs))
+        placed = _placed(twin, paths, run, (args, kwargs))
+        run.tape.clear()  # the inputs are placed
+        loop = Loop(twin, args, kwargs, setting, run, recorder, list(parameters.values()))
+        steps = []
+        with memory_lent(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt):
+            for _ in range(2):
+                loop.step(mode)
+                steps.append(len(run.tape))
+    tape, classes, workspaces = _renumbered(run.tape, loop.marks)
+    return Trace(
+        placed=placed,
+        steps=[tape[: steps[0]], tape[steps[0] :]],
+        ops=recorder.ops,
+        classes=classes,
+        loss=loop.loss_used,
+        warnings=list(recorder.warnings),
+        workspace_range={workspaces[number]: span for number, span in run.ranges.items() if number in workspaces},
+        cublas_threads=tuple(thread for kind, thread in run.workspaces if kind == "cublas"),
+    )
+
+
+class Loop:
+    """A training loop as people write it, or one call of the model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: Any,
+        kwargs: Any,
+        setting: Setting,
+        run: CudaRun,
+        recorder: Recorder,
+        parameters: list[Any],
+    ) -> None:
+        self.model, self.args, self.kwargs = model, args, kwargs
+        self.setting, self.run, self.recorder = setting, run, recorder
+        self.trained = [parameter for parameter in parameters if parameter.requires_grad]
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.loss_used = ""
+        # Places on the tape, and of which class the memory is that was held there.
+        self.marks: list[tuple[int, str, list[int]]] = []
+        if setting.train:
+            assert setting.optimizer is not None
+            # What torch imports at its first step runs ops of its own.
+            setting.optimizer([nn.Parameter(torch.empty(0))]).step()
+            if not self.trained:
+                raise InputError("nothing to train: no parameter requires a gradient")
+
+    def step(self, mode: CudaKernels) -> None:
+        make = self.setting.optimizer
+        if make is None:
+            with self.run, mode, self._autocast():
+                call_model(self.model, self.args, self.kwargs, self.recorder)
+            return
+        output = loss = None
+        # Without threads: those of the engine would not be seen.
+        with self.run, mode, torch.autograd.set_multithreading_enabled(False):
+            if self.optimizer is None:
+                self.recorder.phase = "optimizer"  # some make their state here
+                self.optimizer = make(self.trained)
+            for _ in range(self.setting.accumulate):
+                self.recorder.phase = "forward"
+                with self._autocast():
+                    output = call_model(self.model, self.args, self.kwargs, self.recorder)
+                    loss = self._loss(output)
+                if not loss.requires_grad:
+                    raise InputError("nothing to train: the loss depends on no parameter that requires a gradient")
+                self.recorder.begin_backward()
+                _run_backward(loss)
+            gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
+            self._mark("gradients", gradients)
+            del gradients
+            self.recorder.phase = "optimizer"
+            self.optimizer.step()
+            self._mark("optimizer_state", tensors_within(list(self.optimizer.state.values())))
+            for parameter in self.trained:
+                parameter.grad = None
+            del output, loss
+
+    def _autocast(self) -> Any:
+        amp = self.setting.amp
+        return torch.autocast("cpu", amp or torch.bfloat16, enabled=amp is not None)
+
+    def _mark(self, name: str, tensors: Iterable[Any]) -> None:
+        ids = [id(tensor.storage_) for tensor in tensors if isinstance(tensor, Ghost)]
+        self.marks.append((len(self.run.tape), name, ids))
+
+    def _loss(self, output: Any) -> torch.Tensor:
+        if self.setting.loss is not None:
+            self.loss_used = "the loss= that was given"
+            return self.setting.loss(output)
+        own = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+        if isinstance(own, torch.Tensor):
+            self.loss_used = "the loss that the model returns"
+            return own
+        for value in tensors_within(output):
+            if value.is_floating_point():
+                self.loss_used = "the mean of the squares of the first floating output, in float32"
+                return value.float().pow(2).mean()
+        raise InputError("nothing to train: the model returns no floating tensor; give loss=")
+
+
+def _run_backward(loss: torch.Tensor) -> None:
+    """`loss.backward()`, without its detour over torch functions: it would switch off the mode that puts in kernels."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    start = torch.ones_like(loss, memory_format=torch.preserve_format)
+    engine.run_backward((loss,), (start,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: Any) -> list[tuple[str, str, int]]:
+    """What is on the device before the first step, in the order in which `model.to(device)` places it: the tensors of a
+    module after those of the modules in it. Recurrent layers in float32 have their weights in one buffer."""
+    named = {id(run.adopt(owned.tensor)): owned for owned in paths.owned}
+    found: list[tuple[str, str, int]] = []
+    seen: set[int] = set()
+    for module in reversed(list(_postorder(twin))):
+        tensors = [t for registry in (module._parameters, module._buffers) for t in registry.values() if t is not None]
+        fresh: list[tuple[str, str, int]] = []
+        for tensor in tensors:
+            if isinstance(tensor, Ghost) and id(tensor) not in seen:
+                seen.add(id(tensor))
+                owned = named.get(id(tensor))
+                kind = "buffers" if owned is not None and owned.is_buffer else "parameters"
+                fresh.append((kind, owned.name if owned else "", tensor.storage_.nbytes))
+        if isinstance(module, nn.RNNBase) and fresh and all(t.dtype == torch.float32 for t in tensors):
+            fresh = [("parameters", fresh[0][1].rpartition(".")[0], sum(nbytes for _, _, nbytes in fresh))]
+        found += fresh
+    found += [
+        ("parameters" if not owned.is_buffer else "buffers", owned.name, run.adopt(owned.tensor).storage_.nbytes)
+        for owned in paths.owned
+        if id(run.adopt(owned.tensor)) not in seen and isinstance(run.adopt(owned.tensor), Ghost)
+    ]
+    inputs = {
+        id(tensor.storage_): tensor.storage_.nbytes for tensor in tensors_within(given) if isinstance(tensor, Ghost)
+    }
+    return found + [("inputs", "", nbytes) for nbytes in inputs.values()]
+
+
+def _postorder(module: nn.Module, seen: set[int] | None = None) -> Iterable[nn.Module]:
+    """Reversed: a module before its children, the last child first."""
+    seen = set() if seen is None else seen
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    yield module
+    for child in reversed(list(module._modules.values())):
+        if child is not None:
+            yield from _postorder(child, seen)
+
+
+def _renumbered(
+    tape: list[tuple[int, int]], marks: list[tuple[int, str, list[int]]]
+) -> tuple[list[tuple[int, int]], dict[int, str], dict[int, int]]:
+    """A number for every allocation (Python uses the id of what is gone again), the classes of those that are held
+    where the marks are, and the numbers that workspaces got."""
+    found: list[tuple[int, int]] = []
+    numbers: dict[int, int] = {}
+    classes: dict[int, str] = {}
+    workspaces: dict[int, int] = {}
+    waiting = iter([*sorted(marks, key=lambda mark: mark[0]), (len(tape) + 1, "", [])])
+    mark = next(waiting)
+    count = 0
+    for place, (number, nbytes) in enumerate([*tape, (OP, -1)]):
+        while mark[0] <= place:
+            classes |= {numbers[held]: mark[1] for held in mark[2] if held in numbers}
+            mark = next(waiting)
+        if number == OP:
+            found.append((OP, nbytes))
+        elif nbytes >= 0:
+            count += 1
+            numbers[number] = count
+            if number < 0:
+                classes[count] = "workspaces"
+                workspaces[number] = count
+            found.append((count, nbytes))
+        else:  # of something that was placed nothing is known here: number 0 is nobody's
+            found.append((numbers.pop(number, -1), -1))
+    return found[:-1], classes, workspaces
+
+
+def _checkpoint(model: nn.Module, name: str) -> None:
+    """Blocks are run again in the backward pass instead of keeping what they computed."""
+    from torch.utils.checkpoint import checkpoint
+
+    chosen = (
+        repeated_blocks(model)
+        if name == "blocks"
+        else [m for path, m in model.named_modules() if fnmatch.fnmatchcase(path, name) or type(m).__name__ == name]
+    )
+    if not chosen:
+        raise InputError(f"no module to checkpoint: '{name}' is neither a path pattern nor a class of the model")
+    for block in chosen:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
+
+
+class _Adapted(nn.Module):
+    """A linear layer with a low-rank addition beside it, as peft has it without dropout."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        dtype = base.weight.dtype
+        self.base_layer = base
+        self.lora_A = nn.Linear(base.in_features, rank, bias=False, device="meta", dtype=dtype)
+        self.lora_B = nn.Linear(rank, base.out_features, bias=False, device="meta", dtype=dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.base_layer(x)
+        return result + self.lora_B(self.lora_A(x)) * 2.0
+
+
+def _add_adapters(model: nn.Module, rank: int, pattern: str) -> None:
+    chosen = [
+        (path, module)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Linear) and fnmatch.fnmatchcase(f"{path}.weight", pattern)
+    ]
+    if not chosen:
+        raise InputError(f"no linear layer has a weight that matches '{pattern}'")
+    for path, module in chosen:
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, _Adapted(module, rank))
+
+
+def repeated_blocks(model: nn.Module) -> list[nn.Module]:
+    """The members of the largest module list or sequence that holds several modules of one class."""
+    best: list[nn.Module] = []
+    most = -1
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) > 1:
+            members = list(module)
+            if len({type(child) for child in members}) == 1 and any(True for _ in members[0].children()):
+                size = sum(math.prod(parameter.shape) for parameter in module.parameters())
+                if size > most:
+                    best, most = members, size
+    return best

@@ -1,0 +1,384 @@
+"""Memory that kernels take for themselves while they run, and that no tensor of the model shows.
+
+Sizes are worked out as torch and its libraries do; where a library decides by rules of its own (cuDNN's convolutions),
+they are measured (`convolutions.py`). Sources are named with each formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.predict.convolutions import Convolution, Workspace, workspace
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """What of a GPU decides about the memory of kernels."""
+
+    multiprocessors: int
+    capability: tuple[int, int]
+    threads_per_multiprocessor: int = 2048
+
+    @property
+    def cublas_bytes(self) -> int:
+        """`parseChosenWorkspaceSize` of aten/src/ATen/cuda/CublasHandlePool.cpp: one per thread and stream that calls
+        cuBLAS, never given back."""
+        return 32 * MIB if self.capability[0] >= 9 else 4096 * 1024 * 2 + 16 * 1024 * 8
+
+
+# cuBLASLt has one of its own, of `TORCH_CUBLASLT_WORKSPACE_SIZE` (1 MiB), where a bias is added by the matmul.
+CUBLAS_LT_BYTES = MIB
+
+
+def last_power_of_two(number: int) -> int:
+    return 1 << max(number.bit_length() - 1, 0)
+
+
+def reduction(
+    chip: Chip, shape: Sequence[int], stride: Sequence[int], dims: Sequence[int], accumulator_bytes: int = 4
+) -> list[int | Workspace]:
+    """What a reduction over `dims` allocates to spread one output over several blocks of threads: their partial results
+    and semaphores. `setReduceConfig` of aten/src/ATen/native/cuda/Reduce.cuh, with the dimensions ordered and joined as
+    TensorIterator does."""
+    reduced = {dim % len(shape) for dim in dims} if dims else set(range(len(shape)))
+    axes = [(shape[d], stride[d], d in reduced) for d in range(len(shape)) if shape[d] > 1]
+    joined: list[tuple[int, int, bool]] = []
+    for wanted in (True, False):
+        for length, step, _ in sorted((axis for axis in axes if axis[2] is wanted), key=lambda axis: axis[1]):
+            if joined and joined[-1][2] is wanted and joined[-1][0] * joined[-1][1] == step:
+                joined[-1] = (joined[-1][0] * length, joined[-1][1], wanted)
+            else:
+                joined.append((length, step, wanted))
+    inputs = outputs = 1
+    for length, _, wanted in joined:
+        inputs, outputs = (inputs * length, outputs) if wanted else (inputs, outputs * length)
+    count = sum(wanted for _, _, wanted in joined)
+    is_inner = count == len(joined) or joined[0][1] < joined[count][1] if count else False
+    if inputs == 1:
+        return []
+    per_output = 1
+    if is_inner:
+        width, height = inputs, outputs
+        if joined[0][1] == 1 and width > 128 and len(joined) == 1:
+            width //= 4
+    else:
+        width, height = outputs, inputs
+        if joined[count][1] == 1:
+            per_output = 4
+            for number in (joined[count][0], *(axis[1] for place, axis in enumerate(joined) if place != count)):
+                while number % per_output:
+                    per_output //= 2
+            width //= per_output
+    most = 512 // per_output
+    width_2, height_2 = (min(last_power_of_two(number), most) for number in (width, height))
+    block_width = min(width_2, 32)
+    block_height = min(height_2, most // block_width)
+    block_width = min(width_2, most // block_height)
+    step_input, step_output = (block_width, 1) if is_inner else (1, block_width)
+    values = -(-inputs // step_input)
+    if values < min(block_height * 16, 256):
+        return []
+    step_input *= block_height
+    values = -(-inputs // step_input)
+    grid = -(-(outputs // per_output) // step_output)
+    target = chip.multiprocessors * (chip.threads_per_multiprocessor // (block_width * block_height))
+    if values < 256 or grid > target:
+        return []
+    blocks = max(min(-(-target // grid), -(-values // 16)), -(-values // 256))
+    if blocks <= 1:
+        return []
+    nbytes = accumulator_bytes * outputs * blocks
+    return [nbytes if is_inner else nbytes * block_width * per_output, 4 * grid]
+
+
+def attention_backward_cudnn(query: Sequence[int], key: Sequence[int], itemsize: int) -> int:
+    """The gradient of the queries in float32, a sum per row, and under grouped queries the gradients of keys and values
+    of each head of queries. As measured (cuDNN 9.19, H200)."""
+    batch, heads, length, width = query
+    rows = batch * heads * length
+    grouped = 2 * batch * heads * key[2] * width * itemsize if key[1] != heads else 0
+    return rows * width * 4 + rows * 4 + 256 + grouped
+
+
+def attention_backward_flash(query: Sequence[int], key: Sequence[int], itemsize: int) -> int:
+    """`mha_bwd` of torch's flash attention: the same, rows rounded up to 128 and head sizes to 32."""
+    batch, heads, length, width = query
+    rows = batch * heads * (-(-length // 128) * 128)
+    grouped = 2 * batch * heads * key[2] * width * itemsize if key[1] != heads else 0
+    return rows * (-(-width // 32) * 32) * 4 + rows * 4 + grouped
+
+
+def attention_backward_efficient(query: Sequence[int]) -> int:
+    """`workspace_size` of the memory-efficient kernel: the gradient of the queries in float32, in blocks of 128 rows,
+    head sizes rounded up to 32, 64, 128 and beyond to multiples of 128; 32 bytes a block for its locks."""
+    batch, heads, length, width = query
+    blocks = -(-length // 128)
+    wide = next((limit for limit in (32, 64, 128) if width <= limit), -(-width // 128) * 128)
+    return batch * heads * blocks * (128 * wide * 4 + 32)
+
+
+def embedding_backward(indices: int, rows: int, width: int, index_bytes: int = 8) -> list[int | Workspace]:
+    """`embedding_backward_cuda_kernel`: indices sorted, then partial sums of at most 10 rows each in float32; up to
+    3,072 indices a kernel without them."""
+    if indices <= 3072:
+        return []
+    partial = indices // 10 + min(indices, rows)
+    return [*[indices * index_bytes] * 4, partial * (-(-width // 32) * 32) * 4]
+
+
+# Beyond 8 MiB for each layer and direction, float32 elements that cuDNN took for (kind, steps, batch, features, units,
+# layers, directions); as measured (cuDNN 9.19, H200), the same number in bfloat16.
+_RNN_MEASURED = {
+    ("LSTM", 256, 64, 1024, 1024, 2, 1): 118751232,
+    ("LSTM", 200, 32, 768, 768, 3, 1): 44384256,
+    ("LSTM", 100, 16, 256, 512, 1, 2): 15220736,
+    ("LSTM", 50, 8, 300, 300, 2, 2): 5515200,
+    ("LSTM", 128, 64, 512, 1024, 1, 1): 53084160,
+    ("LSTM", 64, 128, 256, 256, 4, 1): 15990784,
+    ("GRU", 256, 64, 1024, 1024, 2, 1): 98697216,
+    ("GRU", 200, 32, 768, 768, 3, 1): 36347904,
+    ("GRU", 100, 16, 256, 512, 1, 2): 12713984,
+    ("GRU", 50, 8, 300, 300, 2, 2): 4447200,
+    ("GRU", 128, 64, 512, 1024, 1, 1): 46989312,
+    ("GRU", 64, 128, 256, 256, 4, 1): 13238272,
+}
+# A fit of those, which they miss by 6 % at most: per step and unit of the first layer, of each further layer, per step
+# and feature, per unit of a state, per weight of a gate.
+_RNN_FITTED = {"LSTM": (4.55, -0.37, 0.92, 28.9, 11.5), "GRU": (4.14, -0.47, 0.70, 27.9, 8.98)}
+# Gates and what cuDNN keeps besides, per unit and step: as measured (cuDNN 9.19, H200, 24 cases exactly).
+RNN_KEPT = {"LSTM": 5, "GRU": 6, "RNN_TANH": 2, "RNN_RELU": 2}
+RNN_GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    kind: str
+    steps: int
+    batch: int
+    features: int
+    units: int
+    layers: int
+    directions: int
+    itemsize: int
+
+    @classmethod
+    def of(cls, arguments: dict[str, Any]) -> Recurrent:
+        """From the arguments of `_cudnn_rnn` or its backward, tensors as specs."""
+        data = arguments["input"]
+        steps, batch, features = data.shape
+        if arguments["batch_first"]:
+            steps, batch = batch, steps
+        kind = ("RNN_RELU", "RNN_TANH", "LSTM", "GRU")[arguments["mode"]]
+        directions = 2 if arguments["bidirectional"] else 1
+        units, layers = arguments["hidden_size"], arguments["num_layers"]
+        return cls(kind, steps, batch, features, units, layers, directions, data.dtype.itemsize)
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What training keeps for the backward pass."""
+        each = self.steps * self.batch * self.units * self.itemsize
+        kept = RNN_KEPT[self.kind] * self.layers * self.directions + (self.layers - 1) * self.directions
+        return kept * each + 256
+
+    @property
+    def workspace_bytes(self) -> int:
+        key = (self.kind, self.steps, self.batch, self.features, self.units, self.layers, self.directions)
+        elements = _RNN_MEASURED.get(key)
+        if elements is None:
+            each = self.steps * self.batch * self.units * self.directions
+            first, further, read, state, gate = _RNN_FITTED["LSTM" if self.kind == "LSTM" else "GRU"]
+            wide = self.units * self.layers * self.directions
+            fitted = first * each + further * each * (self.layers - 1) + read * self.steps * self.batch * self.features
+            elements = int(fitted + state * self.batch * wide + gate * self.units * wide)
+        return elements * self.itemsize + (8 * MIB) * self.layers * self.directions + 256 + 8 * self.batch
+
+    @property
+    def weight_bytes(self) -> int:
+        gates, total = RNN_GATES[self.kind] * self.units, 0
+        for layer in range(self.layers):
+            inner = self.features if layer == 0 else self.units * self.directions
+            total += self.directions * gates * (inner + self.units + 2)
+        return total * self.itemsize
+
+
+# One list after the other: what is allocated together, and given back before the next; in bytes, or with a range where
+# the size is an estimate.
+Phases = list[list[int | Workspace]]
+Temporaries = Callable[[dict[str, Any], Chip], Phases]
+TEMPORARIES: dict[str, Temporaries] = {}
+
+
+def temporaries(*ops: str) -> Callable[[Temporaries], Temporaries]:
+    """What an op allocates besides its results and gives back before it ends, in bytes. Arguments are by name, tensors
+    as specs with `shape`, `stride`, `dtype`."""
+
+    def register(function: Temporaries) -> Temporaries:
+        for op in ops:
+            if op in TEMPORARIES:
+                raise ValueError(f"'{op}' has temporaries already")
+            TEMPORARIES[op] = function
+        return function
+
+    return register
+
+
+def _dims(arguments: dict[str, Any]) -> list[int]:
+    dim = arguments.get("dim")
+    return [dim] if isinstance(dim, int) else list(dim or ())
+
+
+@temporaries("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::prod", "aten::linalg_vector_norm")
+def of_reduction(arguments: dict[str, Any], chip: Chip) -> Phases:
+    """Reductions of 16-bit types add in float32, of integers in int64."""
+    spec = arguments["self"]
+    wide = spec.dtype.itemsize == 8 or not (spec.dtype.is_floating_point or spec.dtype.is_complex)
+    return [reduction(chip, spec.shape, spec.stride, _dims(arguments), 8 if wide else 4)]
+
+
+@temporaries("aten::any", "aten::all")
+def of_truth(arguments: dict[str, Any], chip: Chip) -> Phases:
+    spec = arguments["self"]
+    return [reduction(chip, spec.shape, spec.stride, _dims(arguments), 1)]
+
+
+@temporaries("aten::var", "aten::var_mean", "aten::std", "aten::std_mean", "aten::argmax", "aten::argmin")
+def of_pairs(arguments: dict[str, Any], chip: Chip) -> Phases:
+    spec = arguments["self"]
+    return [reduction(chip, spec.shape, spec.stride, _dims(arguments), 16)]
+
+
+@temporaries("aten::native_layer_norm_backward")
+def of_layer_norm_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+    """`LaunchGammaBetaBackwardCUDAKernel`: many short rows are added in two passes, 32 rows to a partial sum first."""
+    spec, mask = arguments["input"], arguments["output_mask"]
+    width = math.prod(arguments["normalized_shape"])
+    rows = math.prod(spec.shape) // width
+    if not (mask[1] or mask[2]) or rows <= 64 * 1024 or width // 32 >= chip.multiprocessors // 2:
+        return []
+    partial = -(-rows // 32)
+    return [[*[partial * width * spec.dtype.itemsize] * 2, *reduction(chip, (partial, width), (width, 1), [0])]]
+
+
+@temporaries("aten::embedding_dense_backward")
+def of_embedding_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+    grad, indices = arguments["grad_output"], arguments["indices"]
+    return [embedding_backward(math.prod(indices.shape), arguments["num_weights"], grad.shape[-1])]
+
+
+@temporaries("aten::_scaled_dot_product_cudnn_attention_backward")
+def of_cudnn_attention_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+    query, key = arguments["query"], arguments["key"]
+    return [[attention_backward_cudnn(query.shape, key.shape, query.dtype.itemsize)]]
+
+
+@temporaries("aten::_scaled_dot_product_flash_attention_backward")
+def of_flash_attention_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+    query, key = arguments["query"], arguments["key"]
+    return [[attention_backward_flash(query.shape, key.shape, query.dtype.itemsize)]]
+
+
+@temporaries("aten::_scaled_dot_product_efficient_attention_backward")
+def of_efficient_attention_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+    return [[attention_backward_efficient(arguments["query"].shape)]]
+
+
+@temporaries("aten::roll")
+def of_roll(arguments: dict[str, Any], chip: Chip) -> Phases:
+    """One dimension after the other."""
+    spec = arguments["self"]
+    return [[math.prod(spec.shape) * spec.dtype.itemsize]] if len(arguments["shifts"]) > 1 else []
+
+
+def _copied(arguments: dict[str, Any], chip: Chip) -> list[int]:
+    """cuDNN reads time first: input that comes batch first is copied."""
+    data = arguments["input"]
+    return [math.prod(data.shape) * data.dtype.itemsize] if arguments["batch_first"] else []
+
+
+def _copied_in_backward(arguments: dict[str, Any], chip: Chip) -> list[int]:
+    """The gradient of the output as well."""
+    return 2 * _copied(arguments, chip)
+
+
+# What an op allocates before its results, in bytes.
+EARLY: dict[str, Callable[[dict[str, Any], Chip], list[int]]] = {
+    "aten::_cudnn_rnn": _copied,
+    "aten::_cudnn_rnn_backward": _copied_in_backward,
+}
+
+
+@temporaries("aten::_cudnn_rnn")
+def of_recurrent(arguments: dict[str, Any], chip: Chip) -> Phases:
+    return [[Recurrent.of(arguments).workspace_bytes]]
+
+
+@temporaries("aten::_cudnn_rnn_backward")
+def of_recurrent_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+    """Data first, then weights."""
+    each: list[int | Workspace] = [Recurrent.of(arguments).workspace_bytes]
+    return [each, each]
+
+
+@temporaries("aten::_safe_softmax")
+def of_safe_softmax(arguments: dict[str, Any], chip: Chip) -> Phases:
+    """It looks for rows that are masked as a whole."""
+    spec = arguments["self"]
+    elements = math.prod(spec.shape)
+    return [[elements, elements // spec.shape[-1], 4]]
+
+
+@temporaries("aten::native_batch_norm")
+def of_batch_norm(arguments: dict[str, Any], chip: Chip) -> Phases:
+    """Channels last in 16 bits is torch's own kernel, with staged sums; as measured (torch 2.11)."""
+    spec = arguments["input"]
+    is_last = len(spec.shape) == 4 and _is_channels_last(spec) and spec.dtype.itemsize == 2
+    return [[spec.shape[1] * 2048, 32]] if is_last and arguments["training"] else []
+
+
+@temporaries("aten::native_batch_norm_backward")
+def of_batch_norm_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+    spec = arguments["input"]
+    is_last = len(spec.shape) == 4 and _is_channels_last(spec) and spec.dtype.itemsize == 2
+    return [[spec.shape[1] * 1024, 32]] if is_last and arguments["train"] else []
+
+
+@temporaries("aten::convolution")
+def of_convolution(arguments: dict[str, Any], chip: Chip) -> Phases:
+    return [[_convolution(arguments, "forward", arguments["input"])]]
+
+
+@temporaries("aten::convolution_backward")
+def of_convolution_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+    """The bias first (a sum), then the input, then the weights."""
+    grad, mask = arguments["grad_output"], arguments["output_mask"]
+    phases: Phases = []
+    if mask[2]:
+        phases.append(reduction(chip, grad.shape, grad.stride, [d for d in range(len(grad.shape)) if d != 1]))
+    for name, is_wanted in zip(("data", "weight"), mask, strict=False):
+        if is_wanted:
+            phases.append([_convolution(arguments, name, arguments["input"])])
+    return phases
+
+
+def _convolution(arguments: dict[str, Any], which: str, data: Any) -> Workspace:
+    weight, groups = arguments["weight"], arguments["groups"]
+    batch, channels, *sides = data.shape
+    kernel = list(weight.shape[2:])
+    made = weight.shape[1] * groups if arguments["transposed"] else weight.shape[0]
+    shape = Convolution(
+        batch, channels, math.prod(sides[:-1]), sides[-1], made, math.prod(kernel[:-1]), kernel[-1],
+        arguments["stride"][-1], arguments["padding"][-1], arguments["dilation"][-1], groups,
+        int(arguments["transposed"]),
+    )  # fmt: skip
+    is_last = len(sides) == 2 and (_is_channels_last(data) or _is_channels_last(weight))
+    return workspace(shape, which, itemsize=data.dtype.itemsize, channels_last=is_last)
+
+
+def _is_channels_last(spec: Any) -> bool:
+    _, channels, height, width = spec.shape
+    return spec.stride[1] == 1 and channels > 1 and (height * width > 1) and spec.stride[3] == channels

@@ -1,0 +1,160 @@
+"""`tg.fit`: closed forms, measured peaks of an H200, verdicts and errors. No GPU is needed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import torchgauge as tg
+from torchgauge.errors import InputError, UsageError
+from torchgauge.predict.devices import find_device, find_devices
+from torchgauge.predict.fit import CLASSES
+
+MIB = 1 << 20
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 1024) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.outer = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.outer(torch.relu(self.inner(x)))
+        return out
+
+
+def fitted(model: nn.Module, **options: object) -> tg.Fit:
+    found = tg.fit(model, **options)  # type: ignore[arg-type]
+    assert isinstance(found, tg.Fit)
+    return found
+
+
+def test_inference_is_weights_input_two_activations_and_the_workspaces_of_cublas() -> None:
+    found = fitted(Net(), on="h200", inputs=torch.empty(1024, 1024, device="meta"))
+    weights = 2 * (4 * MIB + 4096)
+    # The hidden activation, its relu (the first is gone when the second layer writes), the output.
+    assert found.allocated_bytes == weights + 4 * MIB + 2 * 4 * MIB + 33 * MIB
+
+
+def test_classes_sum_to_what_is_reserved_and_training_has_them_all() -> None:
+    found = fitted(Net(), on="h200", mode="train", inputs=torch.empty(64, 1024, device="meta"))
+    assert tuple(found.by_class) == CLASSES
+    assert sum(found.by_class.values()) == found.reserved_bytes
+    assert found.by_class["parameters"] == 2 * (4 * MIB + 4096)
+    assert found.by_class["optimizer_state"] == 2 * found.by_class["parameters"]
+    assert found.allocated_bytes <= found.reserved_bytes < found.used_bytes
+    assert {row["phase"] for row in found.timeline} == {"forward", "backward", "optimizer"}
+    assert max(row["allocated_bytes"] for row in found.timeline) == found.allocated_bytes
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "states"), [("adamw", 2), ("sgd", 1), (torch.optim.SGD, 0), ("adagrad", 1)], ids=str
+)
+def test_the_state_of_an_optimizer(optimizer: object, states: int) -> None:
+    found = fitted(Net(), on="h200", mode="train", optimizer=optimizer, inputs=torch.empty(64, 1024, device="meta"))
+    assert found.prediction.replay.before_bytes == pytest.approx(
+        (1 + states) * 2 * (4 * MIB + 4096) + 64 * 4096 + 66 * MIB, rel=0.05
+    )
+
+
+def test_frozen_parameters_have_no_gradient_and_no_state() -> None:
+    given = {"on": "h200", "mode": "train", "inputs": torch.empty(64, 1024, device="meta")}
+    whole, part = fitted(Net(), **given), fitted(Net(), **given, frozen="inner.*")
+    assert part.by_class["optimizer_state"] == whole.by_class["optimizer_state"] / 2
+    adapted = fitted(Net(), **given, lora="4:inner.weight")
+    assert adapted.by_class["optimizer_state"] == 2 * 4 * 2 * 4 * 1024
+
+
+def test_the_model_is_left_as_it_was_and_may_be_real_or_on_meta() -> None:
+    model = Net(64)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    real = fitted(model, on="h200", mode="train", inputs=torch.randn(8, 64))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    with torch.device("meta"):
+        ghost = Net(64)
+    assert fitted(ghost, on="h200", mode="train", inputs=torch.randn(8, 64)).allocated_bytes == real.allocated_bytes
+
+
+def test_verdicts_by_capacity() -> None:
+    given = {"mode": "train", "inputs": torch.empty(4096, 1024, device="meta")}
+    found = fitted(Net(), on="h200", **given)
+    need = found.required_bytes + found.prediction.context_bytes
+    verdicts = [fitted(Net(), on=f"{round(need * part / MIB)}MiB", **given).verdict for part in (0.4, 1.0, 2.0)]
+    assert verdicts == ["does not fit", "too close", "fits"]
+
+
+def test_several_devices_give_a_list() -> None:
+    found = tg.fit(Net(), on="h200,l4", inputs=torch.empty(4, 1024, device="meta"))
+    assert isinstance(found, list)
+    assert [one.device.name for one in found] == ["h200", "l4"]
+    # 32 MiB of cuBLAS there, 8 here.
+    assert found[0].allocated_bytes - found[1].allocated_bytes == 32 * MIB - 8519680
+
+
+def test_the_largest_batch_fits_and_one_more_does_not() -> None:
+    found = fitted(Net(), on="1500MiB", mode="train", inputs=torch.empty(256, 1024, device="meta"))
+    most = found.max_batch
+    assert most
+    assert found._fits(found.run.with_batch(most))
+    assert not found._fits(found.run.with_batch(most + 1))
+
+
+def test_remedies_are_predicted_anew() -> None:
+    found = fitted(Net(), on="1500MiB", mode="train", inputs=torch.empty(65536, 1024, device="meta"))
+    names = [remedy["name"] for remedy in found.remedies]
+    assert found.verdict == "does not fit"
+    assert any("bfloat16" in name for name in names)
+    assert all(remedy["used_bytes"] < found.used_bytes for remedy in found.remedies)
+
+
+def test_attention_on_cuda_saves_no_scores() -> None:
+    model = nn.TransformerEncoderLayer(256, 4, 256, batch_first=True, dropout=0.0)
+    found = fitted(model, on="h200", mode="train", dtype="bfloat16", inputs=torch.empty(2, 2048, 256, device="meta"))
+    scores = 2 * 4 * 2048 * 2048 * 2
+    assert found.by_class["activations"] < scores
+
+
+def test_checkpointing_keeps_less() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)) for _ in range(8)))
+    given = {"on": "h200", "mode": "train", "inputs": torch.empty(4096, 256, device="meta")}
+    whole, spared = fitted(model, **given), fitted(model, **given, checkpoint="blocks")
+    assert spared.by_class["activations"] < 0.6 * whole.by_class["activations"]
+
+
+class Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"on": "h2000"}, "did you mean h200"),
+        ({"on": "gpu of the future"}, "known: h200"),
+        ({"mode": "train", "optimizer": "adamv"}, "did you mean one of: adam"),
+        ({"mode": "training"}, "no mode 'training'"),
+        ({"amp": "int8"}, "one of: bf16, fp16"),
+        ({"batch": 4, "inputs": torch.empty(1, 1024)}, "batch changes inferred inputs"),
+        ({"lora": "q_proj"}, "RANK:PATTERN"),
+        ({"execution": "graph"}, "not predicted yet"),
+        ({"torch_version": "1.13"}, "2.6 and later"),
+    ],
+)
+def test_wrong_options_get_a_clear_sentence(options: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words.replace("(", r"\(")):
+        tg.fit(Net(), **{"inputs": torch.empty(1, 1024), **options})  # type: ignore[arg-type]
+
+
+def test_a_model_that_looks_at_its_data_is_refused() -> None:
+    with pytest.raises(InputError, match="depends on the values of its tensors"):
+        tg.fit(Branching(), inputs=torch.randn(4))
+
+
+def test_names_of_devices() -> None:
+    assert find_device("NVIDIA H200") is find_device("h200") is find_device("H200-SXM")
+    assert find_device("24GiB").capacity_bytes == int(24 * 2**30 * 0.98)
+    assert [device.name for device in find_devices(["h200,l4", "rtx4090"])] == ["h200", "l4", "rtx4090"]
+    assert find_device("h200").capacity_bytes == 150109880320
