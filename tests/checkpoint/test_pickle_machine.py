@@ -11,11 +11,18 @@ import pytest
 from tests.checkpoint.malicious import text
 from torchgauge.checkpoint import Verdict, limits
 from torchgauge.checkpoint.byte_source import in_memory
-from torchgauge.checkpoint.pickle import PickleMachine
-from torchgauge.checkpoint.pickle.imports import ImportLog, judge
-from torchgauge.checkpoint.pickle.machine import OPCODES
-from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Instance, Key
-from torchgauge.checkpoint.pickle.walk import walk
+from torchgauge.checkpoint.pickle import (
+    OPCODES,
+    Blob,
+    Data,
+    Global,
+    ImportLog,
+    Instance,
+    Key,
+    PickleMachine,
+    judge,
+    walk,
+)
 from torchgauge.errors import FormatError
 
 VALUES: list[Any] = [

@@ -27,7 +27,7 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import Row, View
 from torchgauge.report import FORMATS, render_bytes
 from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, columns_of
-from torchgauge.report.ranking import rank_ops
+from torchgauge.report.ranking import BY_FLOPS, top_ops
 from torchgauge.report.summary import summary_facts
 from torchgauge.report.tables import OPS
 from torchgauge.report.weight_columns import flat_rows
@@ -147,7 +147,9 @@ def check_markdown(view: View, document: Document, data: bytes) -> None:
     tables = markdown_tables(data.decode())
     assert [row[1:] for row in tables["Modules"][1:]] == module_cells(view)
     check_summary(view, tables["Summary"][1:])
-    ops = [[format_exact(op.calls), format_count(op.macs), format_count(op.flops)] for op in rank_ops(view, OPS)]
+    ops = [
+        [format_exact(op.calls), format_count(op.macs), format_count(op.flops)] for op in top_ops(view, BY_FLOPS, OPS)
+    ]
     assert [row[2:5] for row in tables.get("Most expensive ops, equal calls together", [])[1:]] == ops
 
 

@@ -23,14 +23,14 @@ from torchgauge.facts import View
 from torchgauge.report.coverage import UncountedOp, coverage, unused_modules
 from torchgauge.report.distribution import LayerKind, by_category, by_phase, layer_kinds
 from torchgauge.report.peak import find_peak
-from torchgauge.report.ranking import join_paths, path_pattern, rank_modules, rank_ops
+from torchgauge.report.ranking import BY_FLOPS, join_paths, path_pattern, top_modules, top_ops
 
 LINEAR_FLOPS = 2 * LINEAR_MACS + HIDDEN.numel
 FLOPS = 2 * CONV_MACS + FEATURES.numel + (BLOCKS + 3) * LINEAR_FLOPS
 
 
 def test_modules_at_one_place_of_repeated_blocks_rank_together() -> None:
-    first, second, *_ = rank_modules(sample_view(), 10)
+    first, second, *_ = top_modules(sample_view(), BY_FLOPS, 10)
     assert (first.paths, first.kind, first.count) == ("blocks.0–11.fc", "Linear", BLOCKS)
     assert (first.macs, first.flops) == (BLOCKS * LINEAR_MACS, BLOCKS * LINEAR_FLOPS)
     assert first.share == BLOCKS * LINEAR_FLOPS / FLOPS
@@ -38,25 +38,25 @@ def test_modules_at_one_place_of_repeated_blocks_rank_together() -> None:
 
 
 def test_the_shares_of_all_modules_sum_to_one() -> None:
-    assert sum(entry.share for entry in rank_modules(sample_view(), 100)) == pytest.approx(1)
+    assert sum(entry.share for entry in top_modules(sample_view(), BY_FLOPS, 100)) == pytest.approx(1)
 
 
 def test_equal_calls_of_an_op_rank_together() -> None:
-    first, second, *_ = rank_ops(sample_view(), 10)
+    first, second, *_ = top_ops(sample_view(), BY_FLOPS, 10)
     assert (first.op, first.calls, first.flops) == ("aten::addmm", BLOCKS + 3, (BLOCKS + 3) * LINEAR_FLOPS)
     assert first.output_shapes == (HIDDEN.shape,)
     assert (second.op, second.calls, second.macs) == ("aten::convolution", 1, CONV_MACS)
 
 
 def test_an_op_without_a_formula_is_ranked_as_unknown() -> None:
-    (mystery,) = [entry for entry in rank_ops(sample_view(), 10) if not entry.is_counted]
+    (mystery,) = [entry for entry in top_ops(sample_view(), BY_FLOPS, 10) if not entry.is_counted]
     assert (mystery.op, mystery.calls) == ("my::mix", BLOCKS)
     assert mystery.bytes_moved == 2 * BLOCKS * HIDDEN.nbytes
 
 
 def test_ranks_are_limited_and_free_ops_left_out() -> None:
-    assert len(rank_ops(sample_view(), 2)) == 2
-    assert "aten::view" not in {entry.op for entry in rank_ops(sample_view(), 100)}
+    assert len(top_ops(sample_view(), BY_FLOPS, 2)) == 2
+    assert "aten::view" not in {entry.op for entry in top_ops(sample_view(), BY_FLOPS, 100)}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_paths_that_differ_in_indices_are_joined(paths: list[str], joined: str) 
 def test_modules_at_one_place_with_other_figures_rank_apart() -> None:
     capture = sample_capture()
     ops = tuple(dataclasses.replace(op, module="blocks.0.fc") if op.module == HOSTILE else op for op in capture.ops)
-    ranked = rank_modules(View(dataclasses.replace(capture, ops=ops)), 100)
+    ranked = top_modules(View(dataclasses.replace(capture, ops=ops)), BY_FLOPS, 100)
     assert [entry.paths for entry in ranked if "blocks" in entry.paths] == ["blocks.1–11.fc", "blocks.0.fc"]
 
 

@@ -13,11 +13,11 @@ from tests.report.sample import BLOCKS, sample_view
 from torchgauge.facts import View
 from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render
-from torchgauge.report.energy_ranking import rank_module_energy, rank_op_energy
 from torchgauge.report.energy_text import hungry_modules, hungry_ops
 from torchgauge.report.formats.text import report_lines
 from torchgauge.report.layout import line_width, plain
 from torchgauge.report.pareto_text import pareto, plot
+from torchgauge.report.ranking import BY_ENERGY, top_modules, top_ops
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -120,17 +120,17 @@ def test_carbon_is_a_closed_form_of_its_terms() -> None:
 
 
 def test_the_ranking_has_a_modules_own_energy() -> None:
-    ranked = {entry.paths: entry for entry in rank_module_energy(measured_energy(), 100)}
+    ranked = {entry.paths: entry for entry in top_modules(measured_energy(), BY_ENERGY, 100)}
     view = measured_energy()
-    own = sum(entry.joules for entry in ranked.values())
+    own = sum(entry.value for entry in ranked.values())
     assert own == pytest.approx(OP_J * len(view.capture.ops))
-    assert ranked[f"blocks.0–{BLOCKS - 1}.fc"].joules == pytest.approx(OP_J * BLOCKS)
+    assert ranked[f"blocks.0–{BLOCKS - 1}.fc"].value == pytest.approx(OP_J * BLOCKS)
 
 
 def test_ops_are_ranked_by_the_energy_of_all_equal_calls() -> None:
-    ranked = rank_op_energy(measured_energy(), 100)
-    assert [entry.joules for entry in ranked] == sorted((entry.joules for entry in ranked), reverse=True)
-    assert all(entry.joules == pytest.approx(OP_J * entry.calls) for entry in ranked)
+    ranked = top_ops(measured_energy(), BY_ENERGY, 100)
+    assert [entry.value for entry in ranked] == sorted((entry.value for entry in ranked), reverse=True)
+    assert all(entry.value == pytest.approx(OP_J * entry.calls) for entry in ranked)
 
 
 @pytest.mark.parametrize("view", [measured_energy, estimated_energy])

@@ -23,40 +23,40 @@ from torchgauge.report.bars import bar, narrowed, spark
 from torchgauge.report.columns import DEFAULT_COLUMNS, MEASURED_COLUMNS, columns_of
 from torchgauge.report.folding import fold
 from torchgauge.report.memory_use import MemoryPeak, at_peak, find_memory_peak, moments
+from torchgauge.report.ranking import BY_TIME, rate, top_modules, top_ops
 from torchgauge.report.residue import between_calls_s, find_residue
 from torchgauge.report.sweep_points import interval_share, sweep_points
-from torchgauge.report.time_ranking import rank_module_times, rank_op_times
 
 
 def test_equal_calls_of_an_op_take_their_time_together() -> None:
-    first, second, *_ = rank_op_times(measured_view(), 10)
+    first, second, *_ = top_ops(measured_view(), BY_TIME, 10)
     assert (first.op, first.calls) == ("aten::addmm", BLOCKS + 3)
-    assert first.time_s == pytest.approx((BLOCKS + 3) * OP_S)
+    assert first.value == pytest.approx((BLOCKS + 3) * OP_S)
     assert first.share == pytest.approx((BLOCKS + 3) * OP_S / MEDIAN_S)
-    assert first.flops_per_s == pytest.approx((2 * LINEAR_MACS + HIDDEN.numel) / OP_S)
+    assert rate(first, first.flops) == pytest.approx((2 * LINEAR_MACS + HIDDEN.numel) / OP_S)
     assert first.roof_share == pytest.approx(0.25)
     assert first.bound == "compute"
     assert (second.op, second.calls) == ("my::mix", BLOCKS)
 
 
 def test_the_rate_of_an_uncounted_op_is_unknown() -> None:
-    mystery = next(entry for entry in rank_op_times(measured_view(), 10) if entry.op == "my::mix")
-    assert mystery.flops_per_s is None
-    assert mystery.bytes_per_s == pytest.approx(2 * HIDDEN.nbytes / OP_S)
+    mystery = next(entry for entry in top_ops(measured_view(), BY_TIME, 10) if entry.op == "my::mix")
+    assert rate(mystery, mystery.flops) is None
+    assert rate(mystery, mystery.bytes_moved) == pytest.approx(2 * HIDDEN.nbytes / OP_S)
 
 
 def test_modules_at_one_place_take_their_own_time_together() -> None:
-    first, second, *_ = rank_module_times(measured_view(), 10)
+    first, second, *_ = top_modules(measured_view(), BY_TIME, 10)
     assert (first.paths, first.count) == ("blocks.0–11.fc", BLOCKS)
-    assert first.self_time_s == pytest.approx(0.024)
+    assert first.value == pytest.approx(0.024)
     assert first.share == pytest.approx(0.024 / MEDIAN_S)
     assert second.paths == "blocks.0–11"
-    assert second.self_time_s == pytest.approx(0.012)
+    assert second.value == pytest.approx(0.012)
 
 
 def test_without_a_measurement_nothing_is_ranked() -> None:
-    assert rank_op_times(sample_view(), 10) == []
-    assert rank_module_times(sample_view(), 10) == []
+    assert top_ops(sample_view(), BY_TIME, 10) == []
+    assert top_modules(sample_view(), BY_TIME, 10) == []
     assert find_residue(sample_view()) is None
     assert find_memory_peak(sample_view()) is None
     assert at_peak(sample_view()) is None

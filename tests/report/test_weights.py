@@ -73,6 +73,12 @@ def _pruned_by_structure(tmp_path: Path) -> View:
     return tg.scan_weights(tmp_path / "weights.pt", deep=True)
 
 
+def test_energies_are_summed_also_if_the_squares_of_norms_overflow(tmp_path: Path) -> None:
+    half = torch.tensor([1.0, 1.0, 0.0, 0.0]).repeat(4, 3).double()
+    torch.save({"huge.weight": half * 1e200, "small.weight": torch.ones(4, 12)}, tmp_path / "weights.pt")
+    assert structured_in_all(tg.scan_weights(tmp_path / "weights.pt", deep=True))["two_four"] == pytest.approx(1.0)
+
+
 def test_shares_that_can_go_by_structure_are_weighed_by_elements(tmp_path: Path) -> None:
     view = _pruned_by_structure(tmp_path)
     fc, head = view.weights

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from tests.torchscript.archives import rewritten
 from torchgauge.checkpoint.byte_source import in_memory
-from torchgauge.checkpoint.pickle import PickleMachine
-from torchgauge.checkpoint.pickle.imports import ImportLog
+from torchgauge.checkpoint.pickle import ImportLog, PickleMachine
 from torchgauge.source import load_torchscript
 from torchgauge.source.torchscript.mapped import with_prefixed_storages
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchgauge.checkpoint import Entry
 from torchgauge.checkpoint.entries import unpack
-from torchgauge.checkpoint.index import Entry
 from torchgauge.facts import TensorSpec
 
 NF4 = np.array(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint.index import Entry, Role
+from torchgauge.checkpoint import Entry, Role
 from torchgauge.facts import TensorSpec
 from torchgauge.weights import (
     Aggregate,

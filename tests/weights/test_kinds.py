@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchgauge.checkpoint.index import Entry, Role
+from torchgauge.checkpoint import Entry, Role
 from torchgauge.facts import TensorSpec
 from torchgauge.weights import KINDS, tensor_kinds
 

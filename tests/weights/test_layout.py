@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchgauge.checkpoint.index import Entry
+from torchgauge.checkpoint import Entry
 from torchgauge.facts import TensorSpec
 from torchgauge.weights import alignment, memory_layout, stride_class, zstd_ratios
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from torchgauge.checkpoint import Entry, Index, open_checkpoint
-from torchgauge.checkpoint.index import Chunk, Deflated
+from torchgauge.checkpoint import Chunk, Deflated, Entry, Index, open_checkpoint
 from torchgauge.facts import TensorSpec
 from torchgauge.weights import (
     PIECE_BYTES,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchgauge.checkpoint import Entry, open_checkpoint
-from torchgauge.checkpoint.index import Chunk
+from torchgauge.checkpoint import Chunk, Entry, open_checkpoint
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.weights import (

@@ -10,10 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint.index import Role
-from torchgauge.checkpoint.pickle.walk import Path
 from torchgauge.facts import TensorSpec
+
+if TYPE_CHECKING:
+    from torchgauge.checkpoint.pickle.walk import Path
 
 Shape = tuple[int, ...]
 
@@ -24,10 +27,14 @@ COPIES = (
     "swa_model",
 )  # fmt: skip
 # Attributes of wrappers that no model uses: they can be removed anywhere.
-_TRANSPARENT = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
+_WRAPPER_ATTRIBUTES = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
+# Prefixes that trainers and torch.compile put before all names of a model.
+WRAPPER_PREFIXES = ("module.", "_orig_mod.")
+# These may also be the first attribute of the model itself.
+CONTAINER_PREFIXES = (*WRAPPER_PREFIXES, "model.", "state_dict.")
 # First parts that belong to the trainer at least as often as to the model.
-_LEADS = frozenset({"module", "model", "state_dict", "net", "network", "student", "teacher", *COPIES})
-_DEEPEST = 6
+_TRAINER_PREFIXES = frozenset({"module", "model", "state_dict", "net", "network", "student", "teacher", *COPIES})
+_MAX_REMOVED_PREFIXES = 6
 
 # Compared names -> stored names.
 Spelling = dict[str, str]
@@ -59,7 +66,7 @@ def _spellings(names: Mapping[str, Shape]) -> Iterator[tuple[Spelling, bool]]:
         spelling = plain
         yield spelling, True
     is_known = True
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_REMOVED_PREFIXES):
         leads = Counter(name.partition(".")[0] for name in spelling if "." in name)
         lead, count = leads.most_common(1)[0] if leads else ("", 0)
         # A step counter or a head may be outside the wrapper.
@@ -68,14 +75,14 @@ def _spellings(names: Mapping[str, Shape]) -> Iterator[tuple[Spelling, bool]]:
         shorter = {name.removeprefix(f"{lead}."): stored for name, stored in spelling.items()}
         if len(shorter) < len(spelling):
             return
-        spelling, is_known = shorter, is_known and lead in _LEADS
+        spelling, is_known = shorter, is_known and lead in _TRAINER_PREFIXES
         yield spelling, is_known
 
 
 def _without_transparent(name: str) -> str:
-    if not any(part in name for part in _TRANSPARENT):
+    if not any(part in name for part in _WRAPPER_ATTRIBUTES):
         return name
-    return ".".join(part for part in name.split(".") if part not in _TRANSPARENT)
+    return ".".join(part for part in name.split(".") if part not in _WRAPPER_ATTRIBUTES)
 
 
 _MODEL_KEYS = (

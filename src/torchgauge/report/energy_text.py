@@ -8,13 +8,13 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.bars import spark
-from torchgauge.report.energy_ranking import is_estimated, rank_module_energy, rank_op_energy
+from torchgauge.report.energy_figures import is_estimated
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
-from torchgauge.report.ranking import THE_MODEL
+from torchgauge.report.ranking import BY_ENERGY, THE_MODEL, rate, top_modules, top_ops
 from torchgauge.report.sections import RANKED, figure, heading, shapes_text, text_cell
 from torchgauge.units import format_count, format_exact, format_joules, format_percent, format_seconds, format_watts
 
@@ -130,7 +130,7 @@ def range_text(joules: Mapping[str, float]) -> str:
 
 
 def hungry_modules(view: View, options: Options) -> list[Line]:
-    ranked = rank_module_energy(view, RANKED)
+    ranked = top_modules(view, BY_ENERGY, RANKED)
     if not ranked:
         return []
     sign = _sign(view)
@@ -141,9 +141,9 @@ def hungry_modules(view: View, options: Options) -> list[Line]:
             text_cell(entry.paths or THE_MODEL),
             text_cell(entry.kind, "dim"),
             figure(format_exact(entry.count)),
-            figure(sign + format_joules(entry.joules)),
+            figure(sign + format_joules(entry.value)),
             figure(format_percent(entry.share)),
-            *(figure(format_count(entry.flops_per_joule)) for _ in _rate_title(view)),
+            *(figure(format_count(rate(entry, entry.flops))) for _ in _rate_title(view)),
         ]
         for entry in ranked
     ]
@@ -151,7 +151,7 @@ def hungry_modules(view: View, options: Options) -> list[Line]:
 
 
 def hungry_ops(view: View, options: Options) -> list[Line]:
-    ranked = rank_op_energy(view, RANKED)
+    ranked = top_ops(view, BY_ENERGY, RANKED)
     if not ranked:
         return []
     sign = _sign(view)
@@ -161,9 +161,9 @@ def hungry_ops(view: View, options: Options) -> list[Line]:
         [
             (Span(f"{visible(entry.op)} ", "name"), Span(shapes_text(entry.input_shapes, entry.output_shapes), "dim")),
             figure(format_exact(entry.calls)),
-            figure(sign + format_joules(entry.joules)),
+            figure(sign + format_joules(entry.value)),
             figure(format_percent(entry.share)),
-            *(figure(format_count(entry.flops_per_joule)) for _ in _rate_title(view)),
+            *(figure(format_count(rate(entry, entry.flops))) for _ in _rate_title(view)),
         ]
         for entry in ranked
     ]

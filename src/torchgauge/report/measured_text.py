@@ -11,11 +11,10 @@ from torchgauge.report.headline import fact_lines
 from torchgauge.report.layout import Heading, Line, Span, lay_out, wrap
 from torchgauge.report.options import Options
 from torchgauge.report.origin import Fact
-from torchgauge.report.ranking import THE_MODEL, share_of
+from torchgauge.report.ranking import BY_TIME, THE_MODEL, TopOps, rate, share_of, top_modules, top_ops, top_phases
 from torchgauge.report.residue import Residue, find_residue
 from torchgauge.report.sections import RANKED, figure, heading, shapes_text, text_cell
 from torchgauge.report.sweep_points import interval_share
-from torchgauge.report.time_ranking import TimedOps, rank_module_phases, rank_module_times, rank_op_times
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
 
 
@@ -105,7 +104,7 @@ def _around_text(around: Mapping[str, Any]) -> str:
 
 
 def slow_modules(view: View, options: Options) -> list[Line]:
-    ranked = rank_module_times(view, RANKED)
+    ranked = top_modules(view, BY_TIME, RANKED)
     if not ranked:
         return []
     headings = [Heading("Module", is_figure=False), Heading("Type", is_figure=False)]
@@ -116,7 +115,7 @@ def slow_modules(view: View, options: Options) -> list[Line]:
             text_cell(entry.kind, "dim"),
             figure(format_exact(entry.count)),
             figure(format_count(entry.flops)),
-            figure(format_seconds(entry.self_time_s)),
+            figure(format_seconds(entry.value)),
             figure(format_percent(entry.share)),
         ]
         for entry in ranked
@@ -126,7 +125,7 @@ def slow_modules(view: View, options: Options) -> list[Line]:
 
 def slow_phases(view: View, options: Options) -> list[Line]:
     """Of a training step: where each phase spends its time."""
-    ranked = rank_module_phases(view, RANKED)
+    ranked = top_phases(view, RANKED)
     names = list(dict.fromkeys(phase for entry in ranked for phase in entry.seconds))
     if len(names) < 2:
         return []
@@ -143,7 +142,7 @@ def slow_phases(view: View, options: Options) -> list[Line]:
 
 
 def slow_ops(view: View, options: Options) -> list[Line]:
-    ranked = rank_op_times(view, RANKED)
+    ranked = top_ops(view, BY_TIME, RANKED)
     if not ranked:
         return []
     has_roof = any(entry.roof_share is not None for entry in ranked)
@@ -163,14 +162,14 @@ def slow_ops(view: View, options: Options) -> list[Line]:
 _NO_ROOF = "No roofline: peak unknown; run torchgauge system --calibrate."
 
 
-def _op_cells(entry: TimedOps, *, has_roof: bool) -> list[Line]:
+def _op_cells(entry: TopOps, *, has_roof: bool) -> list[Line]:
     return [
         (Span(f"{visible(entry.op)} ", "name"), Span(shapes_text(entry.input_shapes, entry.output_shapes), "dim")),
         figure(format_exact(entry.calls)),
-        figure(format_seconds(entry.time_s)),
+        figure(format_seconds(entry.value)),
         figure(format_percent(entry.share)),
-        figure(format_count(entry.flops_per_s)),
-        figure(format_bytes(entry.bytes_per_s)),
+        figure(format_count(rate(entry, entry.flops))),
+        figure(format_bytes(rate(entry, entry.bytes_moved))),
         *([figure(format_percent(entry.roof_share))] if has_roof else []),
         figure(entry.bound or "-"),
     ]

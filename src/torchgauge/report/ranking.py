@@ -1,61 +1,188 @@
-"""The most expensive modules and ops. What repeats counts together: twelve equal layers cost what twelve cost."""
+"""The modules and ops that cost most FLOPs, time or energy. What repeats counts together: twelve equal layers cost
+what twelve cost."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
+from torchgauge.report.energy_figures import energy_key, own_energy, whole_joules
+from torchgauge.report.measurements import measured_member
 
 # What a list of places calls the root, whose path is empty.
 THE_MODEL = "(the model itself)"
+BY_FLOPS, BY_TIME, BY_ENERGY = "flops", "time", "energy"
+# What a difference of sums may leave.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class RankedModules:
-    """Equal modules at one place of repeated blocks (`layers.0–11.fc`), with the work done in them but not below."""
+class TopModules:
+    """Modules at one place of repeated blocks (`layers.0–11.fc`). All figures are theirs without the modules below;
+    `value` is the FLOPs, seconds or joules that they are ranked by, `share` is of the whole run's."""
 
     paths: str
     kind: str
     count: int
+    value: float
+    share: float
     macs: int
     flops: int
     bytes_moved: int
-    share: float
 
 
 @dataclass(frozen=True, slots=True)
-class RankedOps:
-    """All calls of one op with equal shapes; the figures of an uncounted op are unknown, not 0."""
+class TopOps:
+    """All calls of one op with equal shapes. The work of an uncounted op is unknown, not 0. `roof_share` and `bound`
+    are of timed calls, None where the device's limits are not known."""
 
     op: str
     input_shapes: tuple[tuple[int, ...], ...]
     output_shapes: tuple[tuple[int, ...], ...]
     calls: int
+    value: float
+    share: float
     is_counted: bool
     macs: int
     flops: int
     bytes_moved: int
-    share: float
+    roof_share: float | None = None
+    bound: str | None = None
 
 
-def rank_modules(view: View, limit: int) -> list[RankedModules]:
-    """By their own FLOPs; `share` is of the model's FLOPs."""
-    groups: dict[Hashable, list[Node]] = {}
+def rate(entry: TopModules | TopOps, amount: int) -> float | None:
+    """An amount per second or joule; None where there is none of it."""
+    return amount / entry.value if amount else None
+
+
+def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
+    total = _whole(view, by)
+    rows: Mapping[str, Mapping[str, Any]] = {}
+    if by != BY_FLOPS:
+        facts = view.capture.measured if by == BY_TIME else view.capture.energy
+        rows = facts.modules if facts else {}
+    groups: dict[Hashable, list[tuple[Node, float]]] = {}
     for node in view.tree.walk():
-        if node.own.flops:
-            key = path_pattern(node.path), node.record.type, node.own.flops, node.own.macs
-            groups.setdefault(key, []).append(node)
-    ranked = [_ranked_modules(nodes, view.totals.flops) for nodes in groups.values()]
-    return sorted(ranked, key=_expense, reverse=True)[:limit]
+        if by == BY_FLOPS:
+            value: float = node.own.flops
+        elif by == BY_TIME:
+            value = rows.get(node.path, {}).get("self_time_s") or 0.0
+        else:
+            value = own_energy(node, rows, energy_key(view))
+        if value > (_ROUNDING * total if by == BY_ENERGY else 0):
+            # Counts are equal or not; what was measured never quite is.
+            likeness = (node.own.flops, node.own.macs) if by == BY_FLOPS else None
+            groups.setdefault((path_pattern(node.path), node.record.type, likeness), []).append((node, value))
+    ranked = []
+    for members in groups.values():
+        own, value = Sums(), sum(value for _, value in members)
+        for node, _ in members:
+            own.add(node.own)
+        ranked.append(
+            TopModules(
+                paths=join_paths([node.path for node, _ in members]),
+                kind=members[0][0].record.type,
+                count=len(members),
+                value=value,
+                share=share_of(value, total),
+                macs=own.macs,
+                flops=own.flops,
+                bytes_moved=own.bytes_read + own.bytes_written,
+            )
+        )
+    return _largest(ranked, by, limit)
 
 
-def rank_ops(view: View, limit: int) -> list[RankedOps]:
-    """By FLOPs, ops and shapes taken together; `share` is of the model's FLOPs."""
-    working = [op for op in view.capture.ops if op.cost.flops or op.cost.bytes_read or op.cost.bytes_written]
-    ranked = [_ranked_ops(ops, view.totals.flops) for ops in equal_calls(working)]
-    return sorted(ranked, key=_expense, reverse=True)[:limit]
+def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
+    """Ops that do nothing are left out; by time or energy those without a figure."""
+    total, ops = _whole(view, by), view.capture.ops
+    rows: Mapping[int, Mapping[str, Any]] = {}
+    if by == BY_FLOPS:
+        ranked_ops = [op for op in ops if op.cost.flops or op.cost.bytes_read or op.cost.bytes_written]
+        values: dict[int, float] = {op.index: op.cost.flops for op in ranked_ops}
+    else:
+        facts, key = (view.capture.measured, "time_s") if by == BY_TIME else (view.capture.energy, energy_key(view))
+        rows = facts.ops if facts else {}
+        ranked_ops = [op for op in ops if rows.get(op.index, {}).get(key)]
+        values = {op.index: rows[op.index][key] for op in ranked_ops}
+    ranked = []
+    for calls in equal_calls(ranked_ops):
+        signature, sums, value = calls[0].signature, Sums.over(calls), sum(values[op.index] for op in calls)
+        measured = [rows[op.index] for op in calls] if by == BY_TIME else []
+        ranked.append(
+            TopOps(
+                op=signature.op,
+                input_shapes=tuple(spec.shape for spec in signature.inputs),
+                output_shapes=tuple(spec.shape for spec in signature.outputs),
+                calls=len(calls),
+                value=value,
+                share=share_of(value, total),
+                is_counted=signature.status != UNCOUNTED,
+                macs=sums.macs,
+                flops=sums.flops,
+                bytes_moved=sums.bytes_read + sums.bytes_written,
+                roof_share=_roof_share(measured),
+                bound=_bound(measured),
+            )
+        )
+    return _largest(ranked, by, limit)
+
+
+def _whole(view: View, by: str) -> float:
+    found: float | None = (
+        view.totals.flops if by == BY_FLOPS else view.totals.time_s if by == BY_TIME else whole_joules(view)
+    )
+    return found or 0.0
+
+
+Entry = TypeVar("Entry", TopModules, TopOps)
+
+
+def _largest(ranked: list[Entry], by: str, limit: int) -> list[Entry]:
+    # Of ops without arithmetic those that move most come first.
+    ranked.sort(key=lambda entry: (entry.value, entry.bytes_moved if by == BY_FLOPS else 0), reverse=True)
+    return ranked[:limit]
+
+
+def _roof_share(rows: list[Mapping[str, Any]]) -> float | None:
+    """The least time the device needs for all calls over the time they took."""
+    known = [(row["roof_share"] * row["time_s"], row["time_s"]) for row in rows if row.get("roof_share") is not None]
+    return sum(least for least, _ in known) / sum(taken for _, taken in known) if known else None
+
+
+def _bound(rows: list[Mapping[str, Any]]) -> str | None:
+    """What bounds the calls that take the most time together."""
+    seconds: Counter[str | None] = Counter()
+    for row in rows:
+        seconds[row.get("bound")] += row["time_s"]
+    return seconds.most_common(1)[0][0] if seconds else None
+
+
+@dataclass(frozen=True, slots=True)
+class TopPhases:
+    """Modules at one place of repeated blocks: their own seconds in each phase of a training step."""
+
+    paths: str
+    count: int
+    seconds: dict[str, float]
+
+
+def top_phases(view: View, limit: int) -> list[TopPhases]:
+    """By the time of all phases together; empty unless a training step was measured."""
+    groups: dict[str, list[str]] = {}
+    phases = measured_member(view, "module_phases")
+    for path in phases:
+        groups.setdefault(path_pattern(path), []).append(path)
+    ranked = []
+    for paths in groups.values():
+        seconds: Counter[str] = Counter()
+        for path in paths:
+            seconds.update(phases[path])
+        ranked.append(TopPhases(join_paths(paths), len(paths), dict(seconds)))
+    return sorted(ranked, key=lambda entry: sum(entry.seconds.values()), reverse=True)[:limit]
 
 
 def equal_calls(ops: Iterable[OpRecord]) -> list[list[OpRecord]]:
@@ -90,38 +217,3 @@ def _join_parts(parts: tuple[str, ...]) -> str:
 
 def share_of(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
-
-
-def _expense(entry: Any) -> tuple[int, int]:
-    return entry.flops, entry.bytes_moved
-
-
-def _ranked_modules(nodes: list[Node], flops: int) -> RankedModules:
-    total = Sums()
-    for node in nodes:
-        total.add(node.own)
-    return RankedModules(
-        paths=join_paths([node.path for node in nodes]),
-        kind=nodes[0].record.type,
-        count=len(nodes),
-        macs=total.macs,
-        flops=total.flops,
-        bytes_moved=total.bytes_read + total.bytes_written,
-        share=share_of(total.flops, flops),
-    )
-
-
-def _ranked_ops(ops: list[OpRecord], flops: int) -> RankedOps:
-    total = Sums.over(ops)
-    signature = ops[0].signature
-    return RankedOps(
-        op=signature.op,
-        input_shapes=tuple(spec.shape for spec in signature.inputs),
-        output_shapes=tuple(spec.shape for spec in signature.outputs),
-        calls=len(ops),
-        is_counted=signature.status != UNCOUNTED,
-        macs=total.macs,
-        flops=total.flops,
-        bytes_moved=total.bytes_read + total.bytes_written,
-        share=share_of(total.flops, flops),
-    )

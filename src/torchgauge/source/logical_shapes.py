@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchgauge.checkpoint.index import Entry, Index
+from torchgauge.checkpoint import Entry, Index
 from torchgauge.source.state_names import Shape, model_entries
 
 _BLOCK = 32  # values with one scale in MXFP4

@@ -1,19 +1,15 @@
-"""The model's own tensors in a checkpoint: names without the containers and wrappers around them."""
+"""The tensors of the model in a checkpoint, by names without containers and wrappers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from torchgauge.checkpoint.index import Entry, Index, Role
+from torchgauge.checkpoint import Entry, Index, Role
+from torchgauge.checkpoint.tensor_names import CONTAINER_PREFIXES, WRAPPER_PREFIXES
 
 Shape = tuple[int, ...]
 
 DEEPEST = 40
-
-# What trainers and torch.compile put before the names of a model.
-WRAPPERS = ("module.", "_orig_mod.")
-# These may also be the first attribute of the model itself.
-CONTAINERS = (*WRAPPERS, "model.", "state_dict.")
 
 
 def model_entries(index: Index) -> dict[str, Entry]:
@@ -21,14 +17,14 @@ def model_entries(index: Index) -> dict[str, Entry]:
     prefix = str(index.metadata.get("model_prefix", "")).rstrip(".")
     lead = f"{prefix}." if prefix else ""
     own = [x for x in index.entries if x.role is not Role.OPTIMIZER and x.name.startswith(lead)]
-    # Beside a bare state dict, what is neither parameter nor buffer belongs to someone else.
+    # In a bare state dict, tensors that are neither parameters nor buffers are not the model's.
     entries = own if lead else [x for x in own if x.role is not Role.OTHER or x.logical_elements is not None]
-    stripped = strip_all((entry.name[len(lead) :] for entry in entries), WRAPPERS)
+    stripped = strip_all((entry.name[len(lead) :] for entry in entries), WRAPPER_PREFIXES)
     return dict(zip(map(shallow, stripped), entries, strict=True))
 
 
 def shallow(name: str) -> str:
-    """No model nests this deep; a file that does must not make a tree of a million levels."""
+    """Limit the depth of a name: no model nests so deep, and a file must not create a tree of a million levels."""
     if name.count(".") < DEEPEST:
         return name
     *folders, last = name.split(".", DEEPEST)
@@ -40,7 +36,7 @@ def model_shapes(index: Index) -> dict[str, Shape]:
 
 
 def strip_all(names: Iterable[str], prefixes: tuple[str, ...]) -> list[str]:
-    """The names without the prefixes that all of them have."""
+    """The names without the prefixes that all of them share."""
     stripped = list(names)
     while True:
         common = next((p for p in prefixes if stripped and all(name.startswith(p) for name in stripped)), None)
@@ -53,7 +49,7 @@ def variants(shapes: dict[str, Shape]) -> Iterator[dict[str, Shape]]:
     """The tensors under their names, then without one more container each time."""
     yield shapes
     while True:
-        common = next((p for p in CONTAINERS if shapes and all(name.startswith(p) for name in shapes)), None)
+        common = next((p for p in CONTAINER_PREFIXES if shapes and all(name.startswith(p) for name in shapes)), None)
         if common is None:
             return
         shapes = {name.removeprefix(common): shape for name, shape in shapes.items()}

@@ -10,7 +10,7 @@ from torchgauge.report.distribution import Slice, by_category, by_phase, layer_k
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import Block, Cell, Section, Table, Text
 from torchgauge.report.options import Options
-from torchgauge.report.ranking import THE_MODEL, rank_modules, rank_ops
+from torchgauge.report.ranking import BY_FLOPS, THE_MODEL, top_modules, top_ops
 from torchgauge.report.sections import RANKED, shapes_text
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 
@@ -37,7 +37,7 @@ def expensive_modules(view: View) -> Section | None:
             Cell(format_count(entry.flops)),
             Cell(format_percent(entry.share)),
         )
-        for entry in rank_modules(view, RANKED)
+        for entry in top_modules(view, BY_FLOPS, RANKED)
     )
     headings = (*_texts("Module", "Type"), *_figures("×", "MACs", "FLOPs", "share"))
     return _tabled("Most expensive modules, by their own FLOPs", headings, rows)
@@ -58,7 +58,7 @@ def op_rows(view: View, limit: int) -> tuple[tuple[Heading, ...], tuple[tuple[Ce
             _work(format_count(entry.flops), entry.is_counted),
             _work(format_percent(entry.share), entry.is_counted),
         )
-        for entry in rank_ops(view, limit)
+        for entry in top_ops(view, BY_FLOPS, limit)
     )
     return headings, rows
 

@@ -123,9 +123,7 @@ def _advice_lines(view: View) -> list[str]:
     standing = [row for row in view.advice if not is_withdrawn(row)]
     lines = [line for number, row in enumerate(standing, start=1) for line in _advice(number, row)]
     gone = [f"- {prose(withdrawn_text(row))}" for row in view.advice if is_withdrawn(row)]
-    lines += (
-        [*([""] if lines else []), "Withdrawn: it did not hold when tried:", "", *gone] if gone else []
-    )
+    lines += [*([""] if lines else []), "Withdrawn: it did not hold when tried:", "", *gone] if gone else []
     return ["", "## Advice", "", *lines, *_plan_lines(view.plan)] if lines else []
 
 

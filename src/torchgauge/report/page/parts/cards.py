@@ -9,7 +9,7 @@ from typing import Any
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
 from torchgauge.facts.weight_values import quantization_of, removable
-from torchgauge.report.energy_ranking import is_estimated
+from torchgauge.report.energy_figures import is_estimated
 from torchgauge.report.energy_text import range_text
 from torchgauge.report.headline import memory_facts, parameter_note
 from torchgauge.report.origin import stored_facts

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import View
-from torchgauge.report.energy_ranking import is_estimated, rank_module_energy, rank_op_energy, whole_joules
+from torchgauge.report.energy_figures import is_estimated, whole_joules
 from torchgauge.report.measurements import measured_rows
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.pareto_text import ENERGY, GUESS, TIME
+from torchgauge.report.ranking import BY_ENERGY, TopModules, TopOps, rate, top_modules, top_ops
 from torchgauge.report.sections import shapes_text
 
 _RANKED = 20
@@ -33,15 +33,27 @@ def energy(view: View, options: Options) -> dict[str, Any] | None:
         "is_estimated": is_estimated(view),
         "whole_joules": whole_joules(view),
         "notes": [*(figures.get("notes") or ()), *((figures.get("estimated_from") or {}).get("notes") or ())],
-        "modules": [asdict(entry) for entry in rank_module_energy(view, _RANKED)],
+        "modules": [
+            {"paths": entry.paths, "kind": entry.kind, "count": entry.count, **_joules(entry)}
+            for entry in top_modules(view, BY_ENERGY, _RANKED)
+        ],
         "ops": [
-            asdict(entry) | {"shapes": shapes_text(entry.input_shapes, entry.output_shapes)}
-            for entry in rank_op_energy(view, _RANKED)
+            {
+                "op": entry.op,
+                "shapes": shapes_text(entry.input_shapes, entry.output_shapes),
+                "calls": entry.calls,
+                **_joules(entry),
+            }
+            for entry in top_ops(view, BY_ENERGY, _RANKED)
         ],
         "attribution": _attribution(figures.get("attribution") or {}),
         "thermal": _thermal(figures.get("thermal") or {}),
         "pareto": _pareto(view),
     }
+
+
+def _joules(entry: TopModules | TopOps) -> dict[str, float | None]:
+    return {"joules": entry.value, "share": entry.share, "flops_per_joule": rate(entry, entry.flops)}
 
 
 def _attribution(found: Mapping[str, Any]) -> dict[str, Any] | None:

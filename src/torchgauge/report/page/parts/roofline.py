@@ -12,7 +12,7 @@ from torchgauge.hardware import Roof
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
-from torchgauge.report.time_ranking import TimedOps, rank_op_times
+from torchgauge.report.ranking import BY_TIME, top_ops
 
 # Beyond this the dots lie on each other; the slowest are kept.
 _MOST_DOTS = 1500
@@ -94,25 +94,21 @@ def _ridges(peaks: Peaks, ops: Iterable[OpRecord]) -> list[dict[str, Any]]:
 def _points(view: View) -> list[dict[str, Any]]:
     categories = {op.op: op.category for op in view.capture.ops}
     return [
-        _point(entry, categories[entry.op], entry.flops_per_s, entry.bytes_per_s)
-        for entry in rank_op_times(view, _MOST_DOTS)
-        if entry.flops_per_s and entry.bytes_per_s
+        {
+            "op": entry.op,
+            "category": categories[entry.op],
+            "shapes": format_shapes([list(shape) for shape in entry.input_shapes]),
+            "calls": entry.calls,
+            "intensity": entry.flops / entry.bytes_moved,
+            "flops_per_s": entry.flops / entry.value,
+            "time_s": entry.value,
+            "share": entry.share,
+            "roof_share": entry.roof_share,
+            "bound": entry.bound,
+        }
+        for entry in top_ops(view, BY_TIME, _MOST_DOTS)
+        if entry.flops and entry.bytes_moved
     ]
-
-
-def _point(entry: TimedOps, category: str, flops_per_s: float, bytes_per_s: float) -> dict[str, Any]:
-    return {
-        "op": entry.op,
-        "category": category,
-        "shapes": format_shapes([list(shape) for shape in entry.input_shapes]),
-        "calls": entry.calls,
-        "intensity": flops_per_s / bytes_per_s,
-        "flops_per_s": flops_per_s,
-        "time_s": entry.time_s,
-        "share": entry.share,
-        "roof_share": entry.roof_share,
-        "bound": entry.bound,
-    }
 
 
 def _histogram(ops: Iterable[OpRecord]) -> list[dict[str, Any]]:

@@ -11,11 +11,11 @@ from torchgauge.facts import View
 from torchgauge.report.measurements import measured_member
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
+from torchgauge.report.ranking import BY_TIME, rate, top_modules, top_ops, top_phases
 from torchgauge.report.residue import find_residue
 from torchgauge.report.sections import shapes_text
 from torchgauge.report.sweep_points import interval_share
 from torchgauge.report.system_text import counter_facts, plain_name
-from torchgauge.report.time_ranking import rank_module_phases, rank_module_times, rank_op_times
 
 _RANKED = 20
 _LABELS = 8
@@ -50,20 +50,39 @@ def _members(figures: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
 
 
 def _modules(view: View) -> list[dict[str, Any]]:
-    return [asdict(entry) for entry in rank_module_times(view, _RANKED)]
+    return [
+        {
+            "paths": entry.paths,
+            "kind": entry.kind,
+            "count": entry.count,
+            "self_time_s": entry.value,
+            "share": entry.share,
+            "flops": entry.flops,
+        }
+        for entry in top_modules(view, BY_TIME, _RANKED)
+    ]
 
 
 def _ops(view: View) -> list[dict[str, Any]]:
     return [
-        asdict(entry) | {"shapes": shapes_text(entry.input_shapes, entry.output_shapes)}
-        for entry in rank_op_times(view, _RANKED)
+        {
+            "op": entry.op,
+            "shapes": shapes_text(entry.input_shapes, entry.output_shapes),
+            "calls": entry.calls,
+            "time_s": entry.value,
+            "share": entry.share,
+            "flops_per_s": rate(entry, entry.flops),
+            "bytes_per_s": rate(entry, entry.bytes_moved),
+            "roof_share": entry.roof_share,
+            "bound": entry.bound,
+        }
+        for entry in top_ops(view, BY_TIME, _RANKED)
     ]
 
 
 def _module_phases(view: View) -> list[dict[str, Any]]:
     return [
-        {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds}
-        for entry in rank_module_phases(view, _RANKED)
+        {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds} for entry in top_phases(view, _RANKED)
     ]
 
 
