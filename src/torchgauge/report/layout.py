@@ -7,6 +7,7 @@ import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 GAP = "  "
@@ -118,6 +119,7 @@ def plain(lines: Sequence[Line]) -> str:
     return "\n".join("".join(span.text for span in line).rstrip() for line in lines) + "\n"
 
 
+@lru_cache(4096)
 def _char_width(char: str) -> int:
     if unicodedata.combining(char):
         return 0
