@@ -89,7 +89,7 @@ def test_exceeding_a_limit_is_exit_status_1_and_one_sentence(
 def test_a_measured_file_is_read_in_isolation_first_and_says_where_it_ran(files: dict[str, Path]) -> None:
     found = tg.analyze(files["pt2"], inference=True, budget_s=0.01, profile_level="latency")
     assert found.measurements is not None
-    assert [text for text in found.capture.run.warnings if "outside the isolation" in text]
+    assert [text for text in found.capture.run.warnings if "outside the isolated process" in text]
     with pytest.raises(tg.LimitError):
         tg.analyze(files["pt2"], inference=True, budget_s=0.01, time_limit=1e-9)
 
