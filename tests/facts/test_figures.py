@@ -150,6 +150,7 @@ CHOICES = {
     ("report/advice_text.py", "the quantities that advice can save, in words"),
     ("report/budgets/contributors.py", "which tensors count for which total"),
     ("report/comparison/readings.py", "how the figures with an interval are read"),
+    ("report/page/parts/time.py", "what ranked ops took together and the rates that they reached"),
     ("report/columns.py", "the columns shown by default once time was measured"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 from torchgauge.facts.capture import Capture, StepMemory
@@ -46,11 +47,19 @@ def bytes_moved(row: Mapping[str, Any]) -> int | None:
     return None if row["bytes_read"] is None else int(row["bytes_read"] + row["bytes_written"])
 
 
-def _row(level: str, static: Mapping[str, Any], found: Mapping[str, Any], has_code: bool) -> Row:
-    """The members in the order of the table of figures. What only runs tell (`found`) is null where there were none."""
-    values = {**dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY)), **static, **found}
-    hidden = () if has_code else keys_known(level, CODE)
-    return Row({figure.key: None if figure.key in hidden else values[figure.key] for figure in figures_of(level)})
+_KEYS = {level: tuple(figure.key for figure in figures_of(level)) for level in (TOTALS, MODULES, OPS)}
+_GETTERS = {level: itemgetter(*keys) for level, keys in _KEYS.items()}
+# What only runs tell is null where there were none.
+_UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY)) for level in _KEYS}
+
+
+def _row(level: str, values: dict[str, Any], *found: Mapping[str, Any], has_code: bool = True) -> Row:
+    """The members in the order of the table of figures; `found` is what runs add. A key that nobody computed raises."""
+    for members in found:
+        values.update(members)
+    if not has_code:
+        values.update(dict.fromkeys(keys_known(level, CODE)))
+    return Row(zip(_KEYS[level], _GETTERS[level](values), strict=True))
 
 
 def totals_row(capture: Capture, total: Sums) -> Row:
@@ -65,6 +74,7 @@ def totals_row(capture: Capture, total: Sums) -> Row:
     is_step_known = capture.has_code and (step is not None or not capture.run.train)
     files = dict.fromkeys(keys_known(TOTALS, FILES)) if capture.stored is None else file_totals(capture.stored.tensors)
     static = {
+        **_UNMEASURED[TOTALS],
         **total,
         **files,
         "params": root.params,
@@ -78,12 +88,13 @@ def totals_row(capture: Capture, total: Sums) -> Row:
         "total_bytes": peak.total if peak else None,
     }
     found = {"time_s": total_time(capture.measured), "energy_j": total_energy(capture.energy)}
-    return _row(TOTALS, static, found, capture.has_code)
+    return _row(TOTALS, static, found, has_code=capture.has_code)
 
 
 def module_row(node: Node, capture: Capture) -> Row:
     record, path = node.record, node.record.path
     static = {
+        **_UNMEASURED[MODULES],
         **node.total,
         "path": path,
         "aliases": list(record.aliases),
@@ -100,7 +111,7 @@ def module_row(node: Node, capture: Capture) -> Row:
     }
     measured = capture.measured.modules.get(path, {}) if capture.measured else {}
     energy = capture.energy.modules.get(path, {}) if capture.energy else {}
-    return _row(MODULES, static, {**measured, **energy}, capture.has_code)
+    return _row(MODULES, static, measured, energy, has_code=capture.has_code)
 
 
 _CALL_FIGURES = [(figure.key, figure.of_call) for figure in figures_of(OPS) if figure.of_call is not None]
@@ -110,7 +121,7 @@ def op_row(op: OpRecord, capture: Capture) -> Row:
     signature = op.signature
     moved = signature.cost.bytes_read + signature.cost.bytes_written
     static = {
-        **{key: of_call(signature) for key, of_call in _CALL_FIGURES},
+        **_UNMEASURED[OPS],
         "index": op.index,
         "op": signature.op,
         "overload": signature.overload,
@@ -131,9 +142,11 @@ def op_row(op: OpRecord, capture: Capture) -> Row:
         "attributes": dict(signature.attributes),
         "tags": list(signature.tags),
     }
+    for key, of_call in _CALL_FIGURES:
+        static[key] = of_call(signature)
     measured = capture.measured.ops.get(op.index, {}) if capture.measured else {}
     energy = capture.energy.ops.get(op.index, {}) if capture.energy else {}
-    return _row(OPS, static, {**measured, **energy}, has_code=True)
+    return _row(OPS, static, measured, energy)
 
 
 def input_row(given: InputRecord) -> dict[str, Any]:

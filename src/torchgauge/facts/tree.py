@@ -10,7 +10,8 @@ from torchgauge.facts.figures import FIGURES
 from torchgauge.facts.module import ModuleRecord
 from torchgauge.facts.op import OpRecord, Signature
 
-_OF_CALL = {figure.key: figure.of_call for figure in FIGURES if figure.of_call is not None}
+_OF_CALL = tuple((figure.key, figure.of_call) for figure in FIGURES if figure.of_call is not None)
+_ZEROS = dict.fromkeys((key for key, _ in _OF_CALL), 0)
 
 
 class Sums(dict[str, int]):
@@ -19,7 +20,7 @@ class Sums(dict[str, int]):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(dict.fromkeys(_OF_CALL, 0))
+        super().__init__(_ZEROS)
 
     def __getattr__(self, key: str) -> int:
         try:
@@ -28,7 +29,7 @@ class Sums(dict[str, int]):
             raise AttributeError(f"'{key}' does not add up over ops; these do: {', '.join(self)}") from None
 
     def count(self, call: Signature, times: int = 1) -> None:
-        for key, of_call in _OF_CALL.items():
+        for key, of_call in _OF_CALL:
             self[key] += times * of_call(call)
 
     def add(self, other: Sums) -> None:
