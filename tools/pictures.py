@@ -120,8 +120,10 @@ def draw_sections(browser: Browser, page_file: Path, scheme: str) -> None:
         box = section.bounding_box()
         assert box is not None, name
         top = max(box["y"], 0)
-        clip = {"x": box["x"], "y": top, "width": box["width"], "height": min(box["height"], height)}
-        page.screenshot(path=PICTURES / f"{name}-{scheme}.png", clip=clip)
+        page.screenshot(
+            path=PICTURES / f"{name}-{scheme}.png",
+            clip={"x": box["x"], "y": top, "width": box["width"], "height": min(box["height"], height)},
+        )
     context.close()
 
 
