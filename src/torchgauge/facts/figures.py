@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from operator import attrgetter
 from typing import Any
 
 from torchgauge.facts.op import CATEGORIES, UNCOUNTED, Signature
@@ -155,17 +154,17 @@ FIGURES = (
     Figure("output_shapes", "Output", SHAPES, (MODULES, OPS), "of its tensors, flat"),
     Figure("dtype", "Type", TEXT, (OPS,), "the type the arithmetic runs in"),
     Figure("macs", "MACs", COUNT, _ALL, "multiply-accumulates", additive=True, known=CODE,
-           of_call=attrgetter("cost.macs")),
+           of_call=lambda call: call.cost.macs),
     Figure("flops", "FLOPs", COUNT, _ALL, "floating-point operations", additive=True, known=CODE,
-           of_call=attrgetter("cost.flops")),
+           of_call=lambda call: call.cost.flops),
     Figure("bytes_moved", "Bytes moved", BYTES, _ALL, heading="Moved", additive=True, known=CODE, in_document=False,
            left_out=(Use.MODULES_COMPARED, Use.LOGS)),
     Figure("bytes_read", "Bytes read", BYTES, _ALL, "each distinct input element once per op", additive=True,
-           known=CODE, of_call=attrgetter("cost.bytes_read"), left_out=(Use.TOTALS_COMPARED, Use.PICTURES)),
+           known=CODE, of_call=lambda call: call.cost.bytes_read, left_out=(Use.TOTALS_COMPARED, Use.PICTURES)),
     Figure("bytes_written", "Bytes written", BYTES, _ALL, "each output element once per op", additive=True, known=CODE,
-           of_call=attrgetter("cost.bytes_written"), left_out=(Use.TOTALS_COMPARED, Use.PICTURES)),
+           of_call=lambda call: call.cost.bytes_written, left_out=(Use.TOTALS_COMPARED, Use.PICTURES)),
     Figure("activation_bytes", "Activations", BYTES, _ALL, "new storages", additive=True, known=CODE,
-           of_call=attrgetter("activation_bytes"), left_out=(Use.OP_PAGE,)),
+           of_call=lambda call: call.activation_bytes, left_out=(Use.OP_PAGE,)),
     Figure("peak_activation_bytes", "Peak activations", BYTES, (TOTALS,),
            "the largest sum of live storages that are neither parameters nor buffers", known=CODE),
     Figure("saved_activation_bytes", "Saved for backward", BYTES, (TOTALS,),
