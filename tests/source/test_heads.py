@@ -119,3 +119,11 @@ def test_without_a_run_they_stay_assumed(tmp_path: Path) -> None:
     torch.save(nn.Sequential(Block(fused), Block(fused)).state_dict(), tmp_path / "weights.pt")
     found = tg.analyze(tmp_path / "weights.pt", advice=False).architecture.hyperparameters
     assert "heads" in found["assumed"]
+
+
+def test_a_decoder_of_torch_is_assumed_to_have_its_eight_heads(tmp_path: Path) -> None:
+    """As the weights of DETR, 256 wide."""
+    torch.save(nn.Transformer(256, 8, 1, 1, 64, batch_first=True).state_dict(), tmp_path / "weights.pt")
+    found = tg.analyze(tmp_path / "weights.pt", advice=False).architecture.hyperparameters
+    assert (found["heads"], found["head_size"]) == (8, 32)
+    assert {"heads", "head_size"} <= set(found["assumed"])

@@ -40,6 +40,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
 OLD_SCRIPT = (
     "a TorchScript archive from before PyTorch 1.4: if you trust it, torch.jit.load it and torch.jit.save it anew"
 )
+# torch.serialization.MAGIC_NUMBER, as a pickle of protocol 0 or 1 writes it.
+_LEGACY_DIGITS = str(0x1950A86A20F9469CFC6C).encode()
 _LFS = b"version https://git-lfs.github.com/spec"
 # The beginning of a saved analysis.
 _SAVED_RUN = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"torchgauge"')
@@ -58,9 +60,14 @@ def refuse_foreign_file(path: str) -> None:
         if not source.size:
             raise not_a_model(path, EMPTY)
         head = source.head(_HEAD_BYTES)
-        # A pickle of protocol 0 is text too: it ends in the full stop that ends every pickle.
-        is_text_pickle = source.read(source.size - 1, 1) == b"."
-        what = _by_magic(head) or (None if is_text_pickle else _describe_text(head))
+        what = _by_magic(head)
+        # Pickles of protocols 0 and 1 have no mark at their start, but end in the full stop that ends every pickle.
+        may_be_pickle = _LEGACY_DIGITS in head[:64] or source.read(source.size - 1, 1) == b"."
+        if what is None and not may_be_pickle:
+            is_marked = (
+                head[:1] == b"\x80" or head[8:9] == b"{" or head[:4] == b"PK\x03\x04"
+            )  # pickle, safetensors, zip
+            what = _describe_text(head) or (None if is_marked else _describe_binary(head))
         # An archive may have anything before it; a tar may be one that early versions of torch wrote.
         if what is not None and head[257:262] != b"ustar" and not has_directory(source):
             raise not_a_model(path, what)

@@ -16,6 +16,8 @@ _BIAS_TABLES = ("relative_position_bias_table", "relative_attention_bias.weight"
 _PER_HEAD = ("attn.sinks", "self.logit_scale")
 # Nearly all models up to about 2,000 wide have heads of 64, the larger ones of 128.
 _USUAL, _USUAL_WIDE, _WIDE = 64, 128, 2048
+# torch.nn.Transformer has eight heads unless told otherwise, and detectors built of its layers (DETR) keep them.
+_TORCH_DECODER, _TORCH_HEADS = "multihead_attn", 8
 _PADDING = 8  # flash kernels take heads whose size is a multiple of it
 
 
@@ -30,7 +32,8 @@ def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> dict
     if stated is None and (observed := _observed(evidence, queries, keys)):
         return observed
     known = stated or _from_norms(layers, queries) or _from_tables(evidence, layers, queries)
-    size = known or _usual(queries, keys, width)
+    is_torch_decoder = any(layer.name == _TORCH_DECODER for layer in layers) and queries % _TORCH_HEADS == 0
+    size = known or (queries // _TORCH_HEADS if is_torch_decoder else _usual(queries, keys, width))
     if size is None:
         return {}
     found: dict[str, Any] = {"heads": queries // size, "head_size": size}
