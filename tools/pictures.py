@@ -112,7 +112,7 @@ def draw_sections(browser: Browser, page_file: Path, scheme: str) -> None:
     )
     page = context.new_page()
     page.goto(page_file.as_uri())
-    page.add_style_tag(content="header { display: none }")
+    page.add_style_tag(content="nav { display: none }")
     for name, height in SECTIONS.items():
         section = page.locator(f"#{name}")
         section.evaluate("section => section.scrollIntoView()")

@@ -73,4 +73,4 @@ def test_a_quantized_model_is_recognised_and_said_to_be_packed(tmp_path: Path) -
     live = tg.analyze(build("LlamaForCausalLM", GROUPED | {"num_attention_heads": 2, "num_key_value_heads": 1}), seq=8)
     assert a.capture.target.format == "safetensors, inferred: hf:LlamaForCausalLM"
     assert a.totals.macs == live.totals.macs
-    assert any("stored in packed form" in warning for warning in a.capture.run.warnings)
+    assert any("stored packed" in warning for warning in a.capture.run.warnings)
