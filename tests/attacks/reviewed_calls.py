@@ -28,6 +28,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "advise/registry.py": {
         "import_module(TEXT)": OWN,
     },
+    "analysis/fitting.py": {
+        "getattr(torch, _AMP[asked])": OWN,
+    },
     "analysis/reading.py": {
         "importlib.import_module(TEXT)": OWN,
         "importlib.import_module(module.name)": OWN,
@@ -229,6 +232,19 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "measure/rates.py": {
         "getattr(torch, 'float32' if dtype == 'tf32' else dtype)": OWN,
+    },
+    "predict/fit.py": {
+        "getattr(replay, name)": OWN,
+    },
+    "predict/kernels.py": {
+        "torch.ops.aten._cudnn_rnn": OWN,
+        "torch.ops.aten._log_softmax": OWN,
+        "torch.ops.aten._safe_softmax": OWN,
+        "torch.ops.aten._softmax": OWN,
+    },
+    "predict/steps.py": {
+        "model.get_submodule(parent)": PATHS,
+        "setattr(model.get_submodule(parent), name, _Adapted(module, rank))": PATHS,
     },
     "report/budgets/contributors.py": {
         "getattr(step, _OF_STEP[key])": OWN,

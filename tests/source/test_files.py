@@ -110,9 +110,9 @@ def test_code_of_another_shape_is_refused(state: Path, code: str) -> None:
 
 
 def test_code_is_refused_where_the_target_is_code(code: str) -> None:
-    with pytest.raises(UsageError, match="this target is code itself"):
+    with pytest.raises(UsageError, match="this target already is code"):
         resolve(code, code=code)
-    with pytest.raises(UsageError, match="this target is code itself"):
+    with pytest.raises(UsageError, match="this target already is code"):
         resolve(Net(), code=code)
 
 
@@ -213,7 +213,7 @@ def test_a_config_that_needs_code_of_others_leaves_the_weights(tmp_path: Path) -
     a = tg.analyze(str(tmp_path))
     assert a.totals.macs is None
     assert a.totals.params == PARAMS
-    assert "needs code of its own, which is never run" in a.capture.run.warnings[0]
+    assert "needs custom code, which is never run" in a.capture.run.warnings[0]
 
 
 def test_weights_of_another_size_than_the_config_are_told(tmp_path: Path) -> None:
