@@ -158,3 +158,39 @@ def test_names_of_devices() -> None:
     assert find_device("24GiB").capacity_bytes == int(24 * 2**30 * 0.98)
     assert [device.name for device in find_devices(["h200,l4", "rtx4090"])] == ["h200", "l4", "rtx4090"]
     assert find_device("h200").capacity_bytes == 150109880320
+
+
+class Dropping(nn.Module):
+    """LayerDrop, as BART and OPT have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = x if torch.rand([]) < 0.1 else self.layer(x)
+        return out
+
+
+def test_a_layer_that_is_left_out_at_random_counts_as_there() -> None:
+    found = fitted(Dropping(), on="h200", mode="train", inputs=torch.empty(4, 64, device="meta"))
+    assert found.by_class["optimizer_state"] > 0
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 30000)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": nn.functional.cross_entropy(self.head(x), target)}
+
+
+def test_cross_entropy_under_autocast_keeps_its_softmax_in_the_type_of_its_input() -> None:
+    target = torch.zeros(8192, dtype=torch.long)
+    inputs = {"x": torch.empty(8192, 64, device="meta"), "target": target}
+    found = fitted(Classifier(), on="h200", mode="train", amp="bf16", inputs=inputs)
+    forward = [row["allocated_bytes"] for row in found.timeline if row["phase"] == "forward"]
+    logits = 8192 * 30000 * 2
+    # Logits, their log-softmax, and that in float32 for the loss.
+    assert max(forward) - found.prediction.replay.before_bytes == pytest.approx(4 * logits, rel=0.02)

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torchgauge.predict.workspaces import Chip
 
 Handler = Callable[..., Any]
+_HALF = (torch.float16, torch.bfloat16)
 _HANDLERS: dict[str, Handler] = {}
 
 # aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE, by the names that Python calls.
@@ -90,7 +91,6 @@ class CudaKernels(TorchFunctionMode):
         if not isinstance(first, torch.Tensor) or not first.dtype.is_floating_point or first.dtype.itemsize >= 4:
             return args, kwargs
         if name in _TAKE_DTYPE:
-            # A half input is read as it is: the kernel converts. Other types are copied first, as on the CPU.
             return args, {**kwargs, "dtype": torch.float32} if kwargs.get("dtype") is None else kwargs
         return [_to_float32(value) for value in args], {key: _to_float32(value) for key, value in kwargs.items()}
 
@@ -251,7 +251,7 @@ def dropout(
 
 @handles("softmax")
 def softmax(mode: CudaKernels, func: Any, input: torch.Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """A half input is converted by the kernel, without a copy."""
+    """A half input is converted by the kernel, without a copy; bfloat16 is copied, as on the CPU."""
     if kwargs.get("dtype") is torch.float32 and input.dtype is torch.float16 and isinstance(dim, int):
         return torch.ops.aten._softmax(input, dim, True)
     return func(input, dim, *args, **kwargs)
@@ -268,22 +268,14 @@ def log_softmax(mode: CudaKernels, func: Any, input: torch.Tensor, dim: Any = No
 def cross_entropy(
     mode: CudaKernels, func: Any, input: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any
 ) -> Any:
-    """Under autocast its log-softmax is in float32."""
-    is_plain = (
-        not target.is_floating_point() and not kwargs.get("label_smoothing") and len(args) < 6 and not any(args[1:3])
-    )
-    if (
-        mode.autocast is not torch.float16
-        or input.dtype is not torch.float16
-        or not is_plain
-        or not torch.is_autocast_enabled("cpu")
-    ):
-        return func(
-            _to_float32(input) if mode.autocast and torch.is_autocast_enabled("cpu") else input, target, *args, **kwargs
-        )
-    logs = torch.ops.aten._log_softmax(input, 0 if input.dim() == 1 else 1, True)
+    """It asks for a log-softmax in the type of its input, which autocast leaves alone; the loss is in float32."""
+    if mode.autocast is None or not torch.is_autocast_enabled("cpu") or input.dtype not in _HALF:
+        return func(input, target, *args, **kwargs)
+    if target.is_floating_point() or kwargs.get("label_smoothing") or len(args) > 5:
+        return func(input.float(), target, *args, **kwargs)
+    logs = torch.ops.aten._log_softmax(input, 0 if input.dim() == 1 else 1, False)
     kwargs.pop("label_smoothing", None)
-    return functional.nll_loss(logs, target, *args, **kwargs)
+    return functional.nll_loss(logs.float(), target, *args, **kwargs)
 
 
 @handles("rms_norm")

@@ -290,6 +290,9 @@ class CudaRun(FakeRun):
         early = self._hold_early(plan)
         before = len(tape)
         built = super()._replay(plan, tensors)
+        if name == "aten::rand" and built.dim() == 0:
+            # Layers that are left out at random (LayerDrop) are there: a draw that is neither low nor high.
+            self._know(built, torch.full((), 0.5, dtype=built.dtype))
         if name == "aten::_cudnn_rnn_backward" and built[3]:
             del tape[before:]
             self._join(built)
