@@ -107,3 +107,13 @@ def test_the_range_of_an_estimate_holds_most_shapes_that_are_left_out() -> None:
             span = estimate(shape, column, {other: line[column] for other, line in table.items() if other != shape})
             inside, missed = (inside + 1, missed) if span.low <= row[column] <= span.high else (inside, missed + 1)
     assert inside / (inside + missed) > 0.95
+
+
+def test_a_kind_of_convolution_with_few_measured_shapes_has_a_wider_range() -> None:
+    grouped = Convolution(128, 48, 56, 56, 48, 3, 3, 1, 1, 1, 2, 0)
+    dense = Convolution(128, 48, 56, 56, 48, 3, 3, 1, 1, 1, 1, 0)
+    spans = [workspace(shape, "forward", itemsize=2, channels_last=False) for shape in (grouped, dense)]
+    rooms = [
+        (span.high - span.nbytes) / sum(shape.elements) for span, shape in zip(spans, (grouped, dense), strict=True)
+    ]
+    assert rooms == pytest.approx([6.0, 2.0], rel=0.01)

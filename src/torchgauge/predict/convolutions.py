@@ -81,18 +81,20 @@ def workspace(shape: Convolution, which: str, *, itemsize: int, channels_last: b
 
 def estimate(shape: Convolution, column: int, known: dict[Convolution, int]) -> Workspace:
     """From the nearest shape of the same kind, else of any."""
-    alike = [other for other in known if other.kind == shape.kind] or list(known)
-    nearest = min(alike, key=lambda other: _distance(shape, other))
+    alike = [other for other in known if other.kind == shape.kind]
+    nearest = min(alike or known, key=lambda other: _distance(shape, other))
     itemsize = 4 if _FORMATS[column // 3].startswith("fp32") else 2
     scale = _scale(shape, column) / _scale(nearest, column)
     nbytes = int(known[nearest] * scale)
-    room = int(_ROOM * sum(shape.elements) * itemsize)
+    wide = _ROOM if len(alike) >= _FEW else _ROOM * 3
+    room = int(wide * sum(shape.elements) * itemsize)
     return Workspace(nbytes, max(0, nbytes - room), nbytes + room)
 
 
 # The 95th percentile of what the estimate of a shape left out misses, as a part of its input, output and weights
 # (`tests/predict/test_convolutions.py` works it out again).
 _ROOM = 1.0
+_FEW = 5  # of a kind with fewer measured shapes the range is wider: nothing says how they vary
 
 
 def _scale(shape: Convolution, column: int) -> float:
