@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from torchgauge.predict.convolutions import Convolution, _table, estimate, workspace
@@ -117,3 +120,8 @@ def test_a_kind_of_convolution_with_few_measured_shapes_has_a_wider_range() -> N
         (span.high - span.nbytes) / sum(shape.elements) for span, shape in zip(spans, (grouped, dense), strict=True)
     ]
     assert rooms == pytest.approx([6.0, 2.0], rel=0.01)
+
+
+def test_the_table_of_convolutions_is_part_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "predict/*.json" in project["tool"]["setuptools"]["package-data"]["torchgauge"]
