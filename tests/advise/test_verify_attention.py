@@ -73,4 +73,4 @@ def test_models_of_timm_are_switched_to_fused_attention() -> None:
     side = changed(bench(model, x(2, 2)), row("attention-by-hand", module="0"))
 
     assert side.subject.model[0].fused_attn is True  # type: ignore[index]
-    assert "only its author" in not_applicable(bench(nn.ReLU(), x(2, 2)), row("attention-by-hand"))
+    assert "edit its source" in not_applicable(bench(nn.ReLU(), x(2, 2)), row("attention-by-hand"))

@@ -24,7 +24,7 @@ def test_a_second_formula_for_an_op_is_refused() -> None:
 
 
 def test_a_category_outside_the_contract_is_refused() -> None:
-    with pytest.raises(ValueError, match="'gemm' is no category"):
+    with pytest.raises(ValueError, match="'gemm' is not a category"):
         formula("mine::op", category="gemm")
 
 
