@@ -50,7 +50,7 @@ def test_the_same_tensors_are_told_and_the_name_of_the_file_chooses(tmp_path: Pa
     plain = found(shapes)
     assert plain.target == "hf:LlamaForCausalLM"
     assert "hf:MistralForCausalLM" in plain.twins
-    assert "may compute something else" in plain.describe()
+    assert "perhaps another computation" in plain.describe()
     assert found(shapes, "Mistral-7B-v0.1.safetensors").target == "hf:MistralForCausalLM"
 
 

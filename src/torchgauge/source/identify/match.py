@@ -39,7 +39,7 @@ class Match:
             which = f"all tensors but {len(self.unused)}, which it does not use (as '{self.unused[0]}'),"
         parts = [f"the code is inferred: names and shapes of {which} are those of {self.target}", *self.remarks]
         if self.twins:
-            parts.append(f"{_listed(self.twins)} has the same tensors and may compute something else")
+            parts.append(f"with the same tensors, but perhaps another computation: {_listed(self.twins)}")
         if self.assumed:
             values = ", ".join(f"{name} {value}" for name, value in self.assumed.items())
             parts.append(f"assumed, not determined by shapes ({values})")
