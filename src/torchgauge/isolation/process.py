@@ -176,10 +176,7 @@ class _Forked(_Reader):
         if pid == 0:
             try:
                 close_inherited_files(child.files)
-                if (torch := sys.modules.get("torch")) is not None and not is_torch_unused:
-                    # OpenMP's threads do not survive a fork: a parallel region would wait for them forever.
-                    torch.set_num_threads(1)
-                read(child, work, limits, forwards_text=False)
+                read(child, work if is_torch_unused else partial(_in_one_thread, work), limits, forwards_text=False)
             finally:
                 os._exit(0)
         child.close()
@@ -191,6 +188,14 @@ class _Forked(_Reader):
             pid, status = os.waitpid(self.process.pid, os.WNOHANG)
             self._status = os.waitstatus_to_exitcode(status) if pid else None
         return self._status
+
+
+def _in_one_thread(work: Callable[[], bytes]) -> bytes:
+    """OpenMP's threads do not survive a fork: a parallel region would wait for them forever. Setting their number may
+    start a thread, so it is done here, when the rights are gone."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+    return work()
 
 
 class _Spawned(_Reader):
