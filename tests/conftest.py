@@ -55,9 +55,9 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every model that any test analyses must be left as it was, and so must the process."""
-    original = torchgauge.capture.see
+    original = torchgauge.capture.trace
 
-    def see(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def trace(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         before = _fingerprint(model), _process_state()
         try:
             return original(model, *args, **kwargs)
@@ -66,7 +66,7 @@ def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
             assert after[0] == before[0], "the analysis changed the model"
             assert after[1] == before[1], "the analysis changed the state of the process"
 
-    monkeypatch.setattr(torchgauge.capture, "see", see)
+    monkeypatch.setattr(torchgauge.capture, "trace", trace)
 
 
 @pytest.fixture(autouse=True)

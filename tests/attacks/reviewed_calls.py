@@ -39,7 +39,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(owner, name)": OWN,
         "setattr(owner, name, giving(original, place))": OWN,
     },
-    "capture/fake.py": {
+    "capture/fake_run.py": {
         "getattr(getattr(torch.ops.aten, name.removeprefix('aten::')), overload)": OWN,
         "getattr(tensor, name)": LIVE,
         "getattr(torch.ops.aten, name.removeprefix('aten::'))": OWN,

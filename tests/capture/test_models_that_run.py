@@ -14,7 +14,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 import torchgauge as tg
-from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder
 

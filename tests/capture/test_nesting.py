@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import torchgauge as tg
 from torchgauge.capture import Request
-from torchgauge.capture.run import see
+from torchgauge.capture.run import trace
 from torchgauge.capture.surroundings import nesting
 from torchgauge.source import Candidate
 
@@ -35,7 +35,7 @@ def test_what_torch_can_call_an_analysis_can() -> None:
 def test_what_is_nested_deeper_is_told_with_what_to_do(levels: int) -> None:
     limit, model = sys.getrecursionlimit(), nested(levels)
     with pytest.raises(tg.InputError, match=rf"nested {levels + 1} deep.*sys\.setrecursionlimit"):
-        see(model, [Candidate((torch.ones(1, 4),), {}, None)], Request(CPU))
+        trace(model, [Candidate((torch.ones(1, 4),), {}, None)], Request(CPU))
     assert sys.getrecursionlimit() == limit
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import torchgauge as tg
 from tests import zoo
-from torchgauge.capture import Request, see
+from torchgauge.capture import Request, trace
 from torchgauge.source import Candidate
 
 
@@ -27,8 +27,8 @@ def test_a_branch_on_float_data_on_meta_says_what_to_do() -> None:
 
 def test_a_registry_model_on_meta_that_looks_at_its_data_is_built_for_real() -> None:
     request = Request(torch.device("cpu"), build_real=zoo.BranchesOnFloat)
-    seen = see(zoo.BranchesOnFloat().to("meta"), [Candidate((-torch.ones(2, 8),), {}, None)], request)
-    assert (seen.run.mode, sum(op.cost.macs for op in seen.ops)) == ("real", 2 * 8 * 32)
+    traced = trace(zoo.BranchesOnFloat().to("meta"), [Candidate((-torch.ones(2, 8),), {}, None)], request)
+    assert (traced.run.mode, sum(op.cost.macs for op in traced.ops)) == ("real", 2 * 8 * 32)
 
 
 def test_a_real_run_puts_back_what_the_model_wrote() -> None:

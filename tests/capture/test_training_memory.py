@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import torchgauge as tg
 from tests import zoo
-from torchgauge.capture import Request, see
+from torchgauge.capture import Request, trace
 from torchgauge.facts import View
 from torchgauge.source import candidate_inputs
 
@@ -140,8 +140,8 @@ def test_a_saved_run_tells_the_same(tmp_path: Any) -> None:
 def _totals_with(model: nn.Module, optimizer: Callable[[Any], torch.optim.Optimizer]) -> Any:
     found = tg.analyze(model, input_size=(2, 8), mode="train")
     candidates = candidate_inputs(model, input_size=(2, 8))
-    seen = see(model, candidates, Request(torch.device("cpu"), train=True, optimizer=optimizer))
-    return View(replace(found.capture, run=seen.run, ops=seen.ops)).totals
+    traced = trace(model, candidates, Request(torch.device("cpu"), train=True, optimizer=optimizer))
+    return View(replace(found.capture, run=traced.run, ops=traced.ops)).totals
 
 
 class _Live(TorchDispatchMode):

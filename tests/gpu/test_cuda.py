@@ -1,4 +1,4 @@
-"""On a CUDA device: ghosts that pretend to be there against real runs there."""
+"""On a CUDA device: fake tensors that pretend to be there against real runs there."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_ops_shapes_and_costs_are_those_of_a_real_run_there(name: str) -> None:
     request = Request(device=torch.device("cuda", 0))
     candidate = Candidate((torch.randn(size),), {}, None)
     model = build()
-    ghost, real = _fake(model, candidate, request), _real(model, candidate, request, "to compare")
-    # cuDNN looks for its weights in one buffer, with views and allocations that a ghost has no memory for.
-    ours, theirs = ([op for op in run.ops if op.status != "free"] for run in (ghost, real))
+    fake, real = _fake(model, candidate, request), _real(model, candidate, request, "to compare")
+    # cuDNN looks for its weights in one buffer, with views and allocations that a fake tensor has no memory for.
+    ours, theirs = ([op for op in run.ops if op.status != "free"] for run in (fake, real))
     assert [op.op for op in ours] == [op.op for op in theirs]
     for seen, true in zip(ours, theirs, strict=True):
         assert seen.signature.cost == true.signature.cost, f"op {seen.index}: {seen.op}"

@@ -74,8 +74,8 @@ def test_the_model_is_left_as_it_was_and_may_be_real_or_on_meta() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
     with torch.device("meta"):
-        ghost = Net(64)
-    assert fitted(ghost, on="h200", mode="train", inputs=torch.randn(8, 64)).allocated_bytes == real.allocated_bytes
+        fake = Net(64)
+    assert fitted(fake, on="h200", mode="train", inputs=torch.randn(8, 64)).allocated_bytes == real.allocated_bytes
 
 
 def test_verdicts_by_capacity() -> None:

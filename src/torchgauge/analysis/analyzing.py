@@ -140,10 +140,10 @@ def analyze(
             source = replace(source, warnings=(*source.warnings, *remarks))
             if is_measured or verify:
                 source = runs_allowed(source)
-            capture, seen = static_run(source, given, {**request, "device": pretended})
+            capture, traced = static_run(source, given, {**request, "device": pretended})
         metered: EnergyFacts | None = None
         if asked is not None:
-            measured, metered = measure_runs(source, asked, progress, seen, request, given)
+            measured, metered = measure_runs(source, asked, progress, traced, request, given)
             capture = replace(capture, measured=measured)
         if profile or emitted is not None:
             capture = replace(capture, energy=complete_energy(capture, metered, emitted))
@@ -157,7 +157,7 @@ def analyze(
             rows = tuple(piece.member() for piece in advise(Evidence(capture), silence))
         capture = replace(capture, advice=rows)
     if verify:
-        verified, plan = verify_advice(capture, source, seen, request, settings, progress)
+        verified, plan = verify_advice(capture, source, traced, request, settings, progress)
         capture = replace(capture, advice=tuple(verified), plan=plan)
     return Analysis(capture)
 

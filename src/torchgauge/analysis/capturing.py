@@ -12,16 +12,16 @@ from torchgauge.facts import AdapterRecord, ArchitectureRecord, Capture, RunReco
 from torchgauge.facts.experts import dense_warnings
 
 if TYPE_CHECKING:
-    from torchgauge.capture import Seen
+    from torchgauge.capture import Trace
     from torchgauge.source import Source
 
 NO_CODE = "weights only; add --as file.py:Net for FLOPs"
 NOT_RUN = "the weights alone: the code was not run"
 
 
-def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Capture, Seen | None]:
+def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Capture, Trace | None]:
     """Without code: what the names and shapes of the weights tell."""
-    from torchgauge.capture import Request, see, undisturbed
+    from torchgauge.capture import Request, trace, undisturbed
     from torchgauge.source import candidate_inputs
 
     model = source.model
@@ -30,7 +30,7 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
     try:
         with undisturbed(model):
             candidates = candidate_inputs(model, **given)
-        seen = see(model, candidates, Request(**request, build_real=source.build_real))
+        traced = trace(model, candidates, Request(**request, build_real=source.build_real))
     except (ForwardError, InputError) as error:
         if source.index is not None and _needs_values(error):
             # Its weights and its structure need no run.
@@ -42,19 +42,19 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
         failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
         return stored_capture(failed), None
     capture = Capture(
-        **_circumstances(source, seen.run.device),
-        run=replace(seen.run, warnings=(*source.warnings, *seen.run.warnings)),
-        inputs=seen.inputs,
-        modules=seen.modules,
-        params=seen.params,
-        ops=seen.ops,
-        input_bytes=seen.input_bytes,
-        architecture=_architecture(source, seen),
+        **_circumstances(source, traced.run.device),
+        run=replace(traced.run, warnings=(*source.warnings, *traced.run.warnings)),
+        inputs=traced.inputs,
+        modules=traced.modules,
+        params=traced.params,
+        ops=traced.ops,
+        input_bytes=traced.input_bytes,
+        architecture=_architecture(source, traced),
     )
     remarks = dense_warnings(capture)
     if remarks:
         capture = replace(capture, run=replace(capture.run, warnings=(*capture.run.warnings, *remarks)))
-    return capture, seen
+    return capture, traced
 
 
 def _needs_values(error: BaseException | None) -> bool:
@@ -66,11 +66,11 @@ def _needs_values(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _architecture(source: Source, seen: Seen) -> ArchitectureRecord:
+def _architecture(source: Source, traced: Trace) -> ArchitectureRecord:
     from torchgauge.source.architecture import describe_run, stated_hyperparameters
 
     stated = stated_hyperparameters(source.runnable)
-    found = describe_run(seen.modules, seen.params, seen.ops, stated)
+    found = describe_run(traced.modules, traced.params, traced.ops, stated)
     if not source.assumed:
         return found
     # The model states them as if it knew.

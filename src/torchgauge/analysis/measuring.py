@@ -14,7 +14,7 @@ from torchgauge.progress import announce, stage, steps
 if TYPE_CHECKING:
     import torch
 
-    from torchgauge.capture import Seen
+    from torchgauge.capture import Trace
     from torchgauge.energy.carbon import Footprint
     from torchgauge.measure.target import Asked
     from torchgauge.source import Source
@@ -46,7 +46,7 @@ def measure_runs(
     source: Source,
     asked: Asked,
     progress: bool | None,
-    seen: Seen | None,
+    traced: Trace | None,
     request: Mapping[str, Any],
     given: Mapping[str, Any],
 ) -> tuple[Measured, EnergyFacts | None]:
@@ -57,7 +57,7 @@ def measure_runs(
     from torchgauge.measure.target import measure_target, refused
 
     watch = EnergyWatch(asked.settings.budget_s)
-    if seen is None:
+    if traced is None:
         measured = refused(nothing_to_run(source), asked)
     else:
         wanted = Request(**request, build_real=source.build_real)
@@ -66,7 +66,7 @@ def measure_runs(
         stages = (("energy", watch.measure),) if asked.profile else ()
         asked = replace(asked, more=stages, at_point=watch.at_point)
         with steps("measuring", shown=progress) as tell:
-            measured = measure_target(source, seen, wanted, given, asked, tell)
+            measured = measure_target(source, traced, wanted, given, asked, tell)
     return with_efficient_points(measured), watch.facts
 
 
@@ -94,7 +94,7 @@ def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
 
 
 def nothing_to_run(source: Source) -> str:
-    """Why, where nothing was seen to run."""
+    """Why, where nothing could be run."""
     if source.model is not None and not source.is_inferred:
         return "its code looks at its data and failed when it was run for real: the warnings say why"
     reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"

@@ -11,7 +11,7 @@ from torchgauge.facts import Capture
 from torchgauge.progress import Tell, steps
 
 if TYPE_CHECKING:
-    from torchgauge.capture import Request, Seen
+    from torchgauge.capture import Request, Trace
     from torchgauge.measure.settings import Settings
     from torchgauge.source import Source
 
@@ -30,7 +30,7 @@ def check_verify(advice: bool) -> None:
 def verify_advice(
     capture: Capture,
     source: Source,
-    seen: Seen | None,
+    traced: Trace | None,
     request: Mapping[str, Any],
     settings: Mapping[str, Any],
     progress: bool | None,
@@ -42,19 +42,19 @@ def verify_advice(
     from torchgauge.measure.settings import read_settings
 
     rows, measured = [dict(row) for row in capture.advice], capture.measured
-    if seen is None:
+    if traced is None:
         return _failed(rows, nothing_to_run(source))
     if measured is not None and measured.figures["failure"] == INTERRUPTED:
         return _failed(rows, INTERRUPTED)
     wanted = Request(**request, build_real=source.build_real)
     with steps("verifying", shown=progress) as tell:
-        return _verified(capture, source, seen, wanted, read_settings(**settings), rows, tell)
+        return _verified(capture, source, traced, wanted, read_settings(**settings), rows, tell)
 
 
 def _verified(
     capture: Capture,
     source: Source,
-    seen: Seen,
+    traced: Trace,
     request: Request,
     settings: Settings,
     rows: list[dict[str, Any]],
@@ -75,7 +75,7 @@ def _verified(
         how: dict[str, Any] = {"device": request.device, "dtype": request.dtype, "train": request.train}
         with (
             applied(settings, request.device),
-            ready(real.model, seen.candidate, **how, is_owned=real.is_owned) as subject,
+            ready(real.model, traced.candidate, **how, is_owned=real.is_owned) as subject,
         ):
             return verify(Bench(subject, capture, request.train, read_budget()), rows, tell)
     # Building the model is the code of others, which may raise anything.

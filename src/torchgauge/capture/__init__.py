@@ -1,7 +1,7 @@
 """One pass over a model: ops, modules, shapes and live memory, without its arithmetic."""
 
 from torchgauge.capture.paths import unwrap
-from torchgauge.capture.run import Request, Seen, see
+from torchgauge.capture.run import Request, Trace, trace
 from torchgauge.capture.surroundings import undisturbed
 
-__all__ = ["Request", "Seen", "see", "undisturbed", "unwrap"]
+__all__ = ["Request", "Trace", "trace", "undisturbed", "unwrap"]

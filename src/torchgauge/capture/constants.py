@@ -1,4 +1,4 @@
-"""`torch.tensor([a, b])` of ghosts: torch reads the memory of its elements past every mode, so they are given here."""
+"""`torch.tensor([a, b])` of fake tensors: torch reads their memory without a dispatch mode, so it is patched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost
+from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.values import is_known
 
 _MAKERS: tuple[tuple[Any, str, int], ...] = (
@@ -23,20 +23,20 @@ _MAKERS: tuple[tuple[Any, str, int], ...] = (
 
 @contextmanager
 def elements_given() -> Iterator[None]:
-    """Makers of tensors take lists with ghosts in them, in this thread: known ones with their content, else the result
+    """Tensor factories accept lists with fake tensors in this thread: known ones with their content, else the result
     is as unknown as they are."""
     thread = threading.get_ident()
 
     def giving(original: Callable[..., Any], place: int) -> Callable[..., Any]:
         def make(*args: Any, **kwargs: Any) -> Any:
             data = args[place] if len(args) > place else None
-            ghosts = list(_ghosts(data)) if isinstance(data, list | tuple) else []
-            if not ghosts or threading.get_ident() != thread:
+            fakes = list(_fakes(data)) if isinstance(data, list | tuple) else []
+            if not fakes or threading.get_ident() != thread:
                 return original(*args, **kwargs)
             if kwargs.get("dtype") is None and place == 0:
                 kwargs["dtype"] = reduce(torch.promote_types, map(_type, _leaves(data)))
             made = original(*args[:place], _numbers(data), *args[place + 1 :], **kwargs)
-            if not all(map(is_known, ghosts)):
+            if not all(map(is_known, fakes)):
                 made.value = None
             return made
 
@@ -61,8 +61,8 @@ def _leaves(data: Any) -> Iterator[Any]:
         yield data
 
 
-def _ghosts(data: Any) -> Iterator[Ghost]:
-    return (leaf for leaf in _leaves(data) if type(leaf) is Ghost)
+def _fakes(data: Any) -> Iterator[FakeTensor]:
+    return (leaf for leaf in _leaves(data) if type(leaf) is FakeTensor)
 
 
 def _type(leaf: Any) -> torch.dtype:
@@ -74,6 +74,6 @@ def _type(leaf: Any) -> torch.dtype:
 def _numbers(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_numbers(item) for item in data]
-    if type(data) is not Ghost:
+    if type(data) is not FakeTensor:
         return data
     return data.tolist() if is_known(data) else torch.zeros(data.shape).tolist()

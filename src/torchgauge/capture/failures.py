@@ -31,7 +31,7 @@ def call_model(
             raise DataDependent("C++ code that reads the memory of a tensor", path) from error
         is_sparse = recorder.has_sparse or any(spec.is_sparse for op in recorder.ops for spec in op.signature.outputs)
         if is_sparse and not is_real:
-            # A ghost knows how many elements are stored, but C++ code takes it for a dense tensor.
+            # A fake tensor knows how many elements are stored, but C++ code takes it for a dense tensor.
             raise DataDependent(str(error).partition("\n")[0], path, WORKS_ON_SPARSE) from error
         raise _forward_error(error, recorder, args, kwargs) from error
 

@@ -1,6 +1,6 @@
 """Branches and loops that a model writes as ops (`torch.cond`, `while_loop`, `scan`): run as Python would, in place.
 
-Torch's own way compiles them, which cannot be done with ghosts, and hides their modules.
+Torch's own way compiles them, which cannot be done with fake tensors, and hides their modules.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost, Spec
+from torchgauge.capture.fake_tensor import FakeTensor, Spec
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import tensors_in
 
@@ -29,7 +29,7 @@ def meta_tensor(spec: Spec) -> torch.Tensor:
 
 def _on_meta(value: Any) -> Any:
     kind = type(value)
-    if kind is Ghost:
+    if kind is FakeTensor:
         return meta_tensor(value.spec)
     if kind is list:
         return [_on_meta(item) for item in value]
@@ -62,7 +62,7 @@ def _is_factory(func: Any) -> bool:
 def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # Slow to import and to run, so the last resort; it knows ops that have no meta kernel. Those without any shape rule
     # it runs for real, on zeros of the same shapes.
-    elements = sum(ghost.numel() for ghost in tensors_in((args, kwargs)))
+    elements = sum(fake.numel() for fake in tensors_in((args, kwargs)))
     if elements > _REAL_ELEMENTS:
         raise NotImplementedError(f"{func} has no shape rule, and its {elements:,} elements are too many to run it")
     from torch._subclasses import fake_tensor
@@ -78,7 +78,7 @@ def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _as_fake(value: Any) -> Any:
-    if isinstance(value, Ghost):
+    if isinstance(value, FakeTensor):
         spec = value.spec
         return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
     if isinstance(value, list | tuple):

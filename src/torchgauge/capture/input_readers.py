@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.names import named_inputs
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import describe_value

@@ -1,4 +1,4 @@
-"""How much of the content of tensors a run may know: what is computed beside ghosts takes real memory and real time."""
+"""How much tensor content a run may know: what is computed beside fake tensors takes real memory and real time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from torchgauge.capture.ghost import Ghost, Storage
+from torchgauge.capture.fake_tensor import FakeTensor, Storage
 
 # Of one tensor. Integers and truth values are masks and positions; floats only what the forward itself makes.
 LIMIT = 1 << 22
@@ -31,13 +31,13 @@ class Knowledge:
         fits = self.held_bytes + elements * dtype.itemsize <= HELD_BYTES
         return fits and elements <= (FLOAT_LIMIT if is_float else LIMIT)
 
-    def affords(self, read: Iterable[Ghost], made: Iterable[Ghost], macs: int = 0) -> bool:
+    def affords(self, read: Iterable[FakeTensor], made: Iterable[FakeTensor], macs: int = 0) -> bool:
         """Whether an op may be computed for real; its work is added to the account if so. An expanded tensor is small
         in memory and as large as its shape for whoever reads it."""
-        sizes = [ghost.numel() for ghost in read]
+        sizes = [fake.numel() for fake in read]
         made = list(made)
-        work = macs + sum(sizes) + sum(ghost.numel() for ghost in made)
-        room = all(self.has_room(ghost.numel(), ghost.dtype) for ghost in made)
+        work = macs + sum(sizes) + sum(fake.numel() for fake in made)
+        room = all(self.has_room(fake.numel(), fake.dtype) for fake in made)
         if not room or max(sizes, default=0) > LIMIT or macs > OP_MACS or self.work + work > WORK:
             return False
         self.work += work

@@ -1,8 +1,8 @@
-"""Ghosts that outlive their run: a forward may keep tensors in a global, a class or a cache, where they do harm.
+"""Fake tensors that outlive their run: a forward may keep tensors in a global, a class or a cache, where they do harm.
 
 What the model and its inputs hold is a copy (`twin.py`) and dies with the run. Of the rest, the variables that the
-model's code can name are noted beforehand. Only where ghosts are alive after the run is searched for who holds them:
-each holder gets back what it held. Where that is not known the ghost is taken out, and the report says so.
+model's code can name are noted beforehand. Only if fake tensors are alive after the run are their holders searched for:
+each holder gets back what it held. Where that is not known the fake tensor is taken out, and the report says so.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torchgauge.capture.fake import FakeRun
-from torchgauge.capture.ghost import Ghost
+from torchgauge.capture.fake_run import FakeRun
+from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.twin import is_plain, slots
 
 _CONTAINERS = (dict, list, set, deque)
@@ -205,7 +205,7 @@ def _owner(attributes: Any) -> Any:
 
 
 class Leftovers:
-    """What is left of a run on ghosts, and how it is got rid of."""
+    """What is left of a run on fake tensors, and how it is got rid of."""
 
     def __init__(self) -> None:
         self._run: FakeRun | None = None
@@ -215,7 +215,7 @@ class Leftovers:
         self._run, self._variables = run, Variables(starts)
 
     def release(self) -> list[str]:
-        """To be called when nothing of ours holds a ghost any more; says what could not be restored for certain."""
+        """Call when nothing of ours holds a fake tensor any more; returns what could not be restored for certain."""
         if self._run is None:
             return []
         census = self._run.dismiss()
@@ -229,24 +229,24 @@ class Leftovers:
         for _ in range(_ROUNDS):
             if not census.alive:
                 break
-            ghosts = [each for each in gc.get_objects() if type(each) is Ghost and census.counts(each)]
-            found = self._take_out(ghosts, young)
+            fakes = [each for each in gc.get_objects() if type(each) is FakeTensor and census.counts(each)]
+            found = self._take_out(fakes, young)
             if found is None:  # held by nothing but the frames of an error
                 break
             remarks |= dict.fromkeys(found)
-            del ghosts
+            del fakes
             if census.alive:
                 gc.collect()
         if census.alive:
             remarks["tensors of the analysis are still held somewhere: the forward may have started a thread"] = None
         return list(remarks)
 
-    def _take_out(self, ghosts: list[Any], young: set[int]) -> list[str] | None:
-        """Climb from the ghosts through what was made in the run to what was there before, and undo it there; None
+    def _take_out(self, fakes: list[Any], young: set[int]) -> list[str] | None:
+        """Climb from the fake tensors through what the run made to what was there before, and undo it there; None
         where nothing is found that could be undone."""
-        poisoned = {id(ghost): ghost for ghost in ghosts}
-        own = {id(ghosts), id(poisoned)}
-        frontier, holders = ghosts, list[Any]()
+        poisoned = {id(fake): fake for fake in fakes}
+        own = {id(fakes), id(poisoned)}
+        frontier, holders = fakes, list[Any]()
         while frontier:
             above: list[Any] = []
             for holder in gc.get_referrers(*frontier):
@@ -263,7 +263,7 @@ class Leftovers:
             frontier = above
         if not holders:  # only the frames of a caller know what holds them: it stays, without them
             holders = [each for each in poisoned.values() if isinstance(each, _CONTAINERS)]
-            poisoned = {id(ghost): ghost for ghost in ghosts}
+            poisoned = {id(fake): fake for fake in fakes}
             if not holders:
                 return None
         remarks: list[str] = []

@@ -1,7 +1,7 @@
-"""Ways from a tensor to its memory that pass no dispatcher: `weight.data.numpy()[:] = 0` is no op that a run could see.
+"""Ways from a tensor to its memory around the dispatcher: no run sees `weight.data.numpy()[:] = 0`.
 
-While a run lasts, its thread is given what the run says in place of a tensor whose memory it asks for: a run on ghosts
-gives a copy, a real run remembers what is there first.
+During a run, code of its thread that asks for the memory of a tensor gets what the run answers: a run on fake tensors
+gives a copy, a real run saves the content first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost
+from torchgauge.capture.fake_tensor import FakeTensor
 
 # Other ways come down to these: `__array__` and `np.asarray` call `numpy`, ctypes is given a `data_ptr`.
 _WAYS: tuple[tuple[Any, str], ...] = (
@@ -33,9 +33,9 @@ def memory_lent(lend: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     def guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def access(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal is_lending
-            if type(tensor) is Ghost and name in _DLPACK:
+            if type(tensor) is FakeTensor and name in _DLPACK:
                 return tensor.__dlpack__()
-            if threading.get_ident() != thread or type(tensor) is Ghost or is_lending:
+            if threading.get_ident() != thread or type(tensor) is FakeTensor or is_lending:
                 return original(tensor, *args, **kwargs)
             is_lending = True  # `storage` calls `untyped_storage`
             try:

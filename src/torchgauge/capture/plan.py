@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost, Spec, Specs
+from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs
 from torchgauge.capture.infer import infer
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import OpInfo, Relation, Return
@@ -51,7 +51,7 @@ _KEEP_SPARSE = frozenset(
         "relu", "sqrt", "sin", "tanh", "_sparse_softmax", "_sparse_log_softmax", "sparse_sampled_addmm", "sparse_mask",
     )
 )  # fmt: skip
-# What a ghost of a sparse tensor can be asked; the rest needs the places of its elements, so a real run.
+# What a fake tensor of a sparse tensor can be asked; the rest needs the places of its elements, so a real run.
 FOLLOWS_SPARSE = _KEEP_SPARSE | frozenset(
     f"aten::{name}"
     for name in (
@@ -94,7 +94,7 @@ class Planner:
         signature = describe(
             call,
             outputs=tuple(output.spec.record for output in outputs),
-            distinct=[ghost.spec.record for ghost in call.distinct],
+            distinct=[fake.spec.record for fake in call.distinct],
             activation_bytes=sum(output.spec.nbytes for output in outputs if output.source < 0),
             spec_of=lambda tensor: tensor.spec.record,  # type: ignore[attr-defined]
             result=inferred,
@@ -126,8 +126,8 @@ class Planner:
         return tuple(self._outputs(value, sharing, device) for value, sharing in zip(inferred, shared, strict=True))
 
     def _keep_sparse(self, call: OpCall, inferred: Any) -> Any:
-        """Ghosts of sparse tensors look dense to torch: what keeps their places keeps their sparsity."""
-        source = next((ghost.spec for ghost in call.tensors if ghost.spec.sparse is not None), None)
+        """Fake tensors of sparse tensors look dense to torch: what keeps their places keeps their sparsity."""
+        source = next((fake.spec for fake in call.tensors if fake.spec.sparse is not None), None)
         if source is None or call.info.name.removesuffix("_") not in _KEEP_SPARSE:
             return inferred
         spec = self._specs.of(inferred, source.device) if isinstance(inferred, torch.Tensor) else inferred
@@ -144,25 +144,25 @@ class Planner:
             return tuple(self._outputs(item, sharing, device) for item in value)
         return value
 
-    def _output_device(self, kwargs: dict[str, Any], tensors: list[Ghost]) -> torch.device:
+    def _output_device(self, kwargs: dict[str, Any], tensors: list[FakeTensor]) -> torch.device:
         asked = kwargs.get("device")
         if asked is not None and torch.device(asked).type != "meta":
             return torch.device(asked)
-        for ghost in tensors:
+        for fake in tensors:
             # A 0-dim CPU tensor follows the others.
-            if ghost.spec.shape or ghost.spec.device.type != "cpu":
-                return ghost.spec.device
+            if fake.spec.shape or fake.spec.device.type != "cpu":
+                return fake.spec.device
         return tensors[0].spec.device if tensors else self._device
 
 
-def _first_positions(tensors: list[Ghost]) -> tuple[int, ...]:
+def _first_positions(tensors: list[FakeTensor]) -> tuple[int, ...]:
     ids = list(map(id, tensors))
     return tuple(index for index, own in enumerate(ids) if ids.index(own) == index)
 
 
 def _written_positions(call: OpCall) -> tuple[int, ...]:
     written = set(map(id, call.written))
-    return tuple(index for index, ghost in enumerate(call.tensors) if id(ghost) in written)
+    return tuple(index for index, fake in enumerate(call.tensors) if id(fake) in written)
 
 
 def _writes_alone(call: OpCall) -> bool:
@@ -171,11 +171,11 @@ def _writes_alone(call: OpCall) -> bool:
     return len(call.tensors) == 1 and bool(returns) and all(ret.relation is Relation.SAME for ret in returns)
 
 
-def _sharing(ret: Return, arguments: dict[str, Any], tensors: list[Ghost]) -> tuple[int, bool]:
+def _sharing(ret: Return, arguments: dict[str, Any], tensors: list[FakeTensor]) -> tuple[int, bool]:
     if ret.relation is Relation.NEW or ret.argument is None:
         return -1, False
     shared = arguments[ret.argument]
-    position = next((index for index, ghost in enumerate(tensors) if ghost is shared), -1)
+    position = next((index for index, fake in enumerate(tensors) if fake is shared), -1)
     return position, position >= 0 and ret.relation is Relation.SAME
 
 

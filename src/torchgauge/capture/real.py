@@ -59,7 +59,7 @@ class RealRun(TorchDispatchMode):
         return tensor
 
     def mark(self, tensor: torch.Tensor, origin: int) -> int:
-        """As in a run on ghosts: memory that is given twice keeps the first origin."""
+        """As in a run on fake tensors: memory that is given twice keeps the first origin."""
         self._note_foreign(tensor)
         return self._writers.setdefault(storage_key(tensor), origin)
 
@@ -78,7 +78,7 @@ class RealRun(TorchDispatchMode):
         if any(map(is_subclass, call.tensors)):
             return NotImplemented  # by the subclass, in ops on the tensors that it is made of
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
-            return False  # padding is counted in full, as in a run on ghosts
+            return False  # padding is counted in full, as in a run on fake tensors
         for tensor in () if call.info.name == "aten::lift_fresh" else call.tensors:  # it makes a tensor of a number
             if self._is_new(tensor):
                 self._note_foreign(tensor)

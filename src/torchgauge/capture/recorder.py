@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchgauge.capture.budget import Budget
-from torchgauge.capture.ghost import Content, Ghost, Ledger, dtype_name, sparsity
+from torchgauge.capture.fake_tensor import Content, FakeTensor, Ledger, dtype_name, sparsity
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.structure import packed
 from torchgauge.facts import Allocation, OpRecord, Signature, TensorSpec
@@ -93,7 +93,7 @@ class Recorder:
     @contextmanager
     def rehearsal(self) -> Iterator[Callable[[], list[OpRecord]]]:
         """Run something to see what it does: gives a way to its ops; forgets them, the calls and all that was written
-        to ghosts at the end."""
+        to fake tensors at the end."""
         ops, calls, source = len(self.ops), {path: replace(calls) for path, calls in self.calls.items()}, self.source
         around, self._written = self._written, {}
         try:
@@ -104,10 +104,10 @@ class Recorder:
             del self.ops[ops:]
             self.calls, self.source, self._written = calls, source, around
 
-    def note_write(self, ghost: Ghost) -> None:
-        """To be told before an op writes to a ghost."""
-        if self._written is not None and id(ghost.storage_) not in self._written:
-            self._written[id(ghost.storage_)] = Content(ghost)
+    def note_write(self, fake: FakeTensor) -> None:
+        """To be told before an op writes to a fake tensor."""
+        if self._written is not None and id(fake.storage_) not in self._written:
+            self._written[id(fake.storage_)] = Content(fake)
 
     def note_line(self, source: str | None) -> None:
         """The line of code, `file:line`, that the ops to come are made from."""
@@ -176,7 +176,7 @@ def describe_call(args: tuple[Any, ...], kwargs: dict[str, Any], spend: Spend = 
 def describe_value(value: Any, spend: Spend = _free) -> Any:
     """A value with its structure kept and its tensors as specs; what is neither is given by its type. `spend` is told
     the length of each list, as often as it occurs: lists of one list a thousand times describe it a thousand times."""
-    if isinstance(value, Ghost):
+    if isinstance(value, FakeTensor):
         return value.spec.record
     if isinstance(value, torch.Tensor):
         return spec_of_real(value)

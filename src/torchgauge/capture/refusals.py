@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost, dtype_name
+from torchgauge.capture.fake_tensor import FakeTensor, dtype_name
 from torchgauge.capture.opcall import OpCall
 
 # Arguments that a kernel wants in one type.
@@ -45,14 +45,14 @@ def refuse_call(call: OpCall) -> None:
     names = _TOGETHER.get(call.info.name)
     if names is not None:
         arguments = call.bind()
-        types = [arguments[name].dtype for name in names if isinstance(arguments.get(name), Ghost)]
+        types = [arguments[name].dtype for name in names if isinstance(arguments.get(name), FakeTensor)]
         mixed = call.info.name in _NORMS and types[0] in _HALVES and set(types[1:]) == {torch.float32}
         if len(set(types)) > 1 and not mixed:
             said = " and ".join(dtype_name(kind) for kind in dict.fromkeys(types))
             raise RuntimeError(f"{', '.join(names)} must have the same dtype, but got {said}")
     if "pointwise" in call.info.tags:
-        for ghost in call.written:
-            if any(not step and size > 1 for size, step in zip(ghost.spec.shape, ghost.spec.stride, strict=True)):
+        for fake in call.written:
+            if any(not step and size > 1 for size, step in zip(fake.spec.shape, fake.spec.stride, strict=True)):
                 raise RuntimeError(
                     "unsupported operation: more than one element of the written-to tensor refers to a single memory "
                     "location. Please clone() the tensor before performing the operation."
@@ -93,14 +93,14 @@ _BY_TENSORS = frozenset(("aten::index", "aten::index_put", "aten::index_put_"))
 INDEXING = _ALONG_DIM | _CLASSES | _ROWS | _FLAT | _BY_TENSORS
 
 
-def _indexed(call: OpCall) -> Iterator[tuple[Ghost, int, int]]:
+def _indexed(call: OpCall) -> Iterator[tuple[FakeTensor, int, int]]:
     """Index tensors of a call, the size of what they index, and the lowest that is allowed."""
     arguments, name = call.bind(), call.info.name
     source: Any = arguments.get("self")
     if name in _ROWS:
         yield arguments["indices"], arguments["weight"].shape[0], 0
     elif name in _ALONG_DIM:
-        if source.dim() and isinstance(arguments["index"], Ghost):
+        if source.dim() and isinstance(arguments["index"], FakeTensor):
             size = source.shape[arguments["dim"]]
             yield arguments["index"], size, -size if "index_fill" in name else 0
     elif name in _FLAT:

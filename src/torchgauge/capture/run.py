@@ -1,4 +1,4 @@
-"""One analysis pass: the first candidate input that runs on ghosts; for real where the model looks at its data."""
+"""One analysis pass: the first candidate input that runs on fake tensors; for real if the model looks at its data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torchgauge.capture.assemble import module_records, param_records
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import call_model, let_go
-from torchgauge.capture.fake import FakeRun, is_wrapper, rewrapped
-from torchgauge.capture.ghost import Storage, make_ghost
+from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped
+from torchgauge.capture.fake_tensor import Storage, make_fake
 from torchgauge.capture.input_readers import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
@@ -48,7 +48,7 @@ _one_at_a_time = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Trace:
     """What a pass saw of a model; `candidate` is the input that ran."""
 
     run: RunRecord
@@ -72,21 +72,21 @@ class Request:
     optimizer: MakeOptimizer = torch.optim.AdamW
 
 
-def see(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
+def trace(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Trace:
     """Run the model on the first candidate that works. The model is left as it was, whatever happens."""
     with _one_at_a_time, no_collections(), undisturbed(model):
         # A context variable that the forward sets is set in a copy of the context.
         return contextvars.copy_context().run(_first_that_runs, unwrap(model), candidates, request)
 
 
-def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Seen:
+def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Trace:
     first: ForwardError | None = None
     fits = None
     tried = 0
     for candidate in candidates:
         tried += 1
         try:
-            return _see(model, candidate, request)
+            return _trace(model, candidate, request)
         except ForwardError as error:
             if first is None:
                 first, given = error, candidate
@@ -99,7 +99,7 @@ def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request:
         if fits is not None and given.reason is not None:
             wanted = f"{first.misfit.layer} takes {first.misfit.needed} {first.misfit.unit}"
             reason = f"{shape_text(fits)}, found by trying: {wanted}"
-            return _see(model, replace(fits, reason=reason), request)
+            return _trace(model, replace(fits, reason=reason), request)
     hint = "" if fits is None else f". An input of {shape_text(fits)} fits"
     if tried == 1 and hint:
         raise ForwardError(f"{first}{hint}", module=first.module, misfit=first.misfit) from first
@@ -120,7 +120,7 @@ def _misfit_of(model: nn.Module, candidate: Candidate, request: Request) -> Misf
     return None
 
 
-def _see(model: nn.Module, candidate: Candidate, request: Request) -> Seen:
+def _trace(model: nn.Module, candidate: Candidate, request: Request) -> Trace:
     if is_lazy(model):
         model = initialised_copy(model, candidate.args, candidate.kwargs)
     try:
@@ -129,7 +129,7 @@ def _see(model: nn.Module, candidate: Candidate, request: Request) -> Seen:
         return _on_data(model, candidate, request, signal)
 
 
-def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: DataDependent) -> Seen:
+def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: DataDependent) -> Trace:
     """The model looks at its data: run it for real, or take upper bounds where that cannot be done."""
     where = f" in '{signal.module}'" if signal.module else ""
     reason = f"the model {signal.why} ({signal.op}{where})"
@@ -182,21 +182,21 @@ def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | Non
     return unwrap(request.build_real())
 
 
-def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Seen:
+def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Trace:
     leftovers = Leftovers()
     try:
-        seen = _on_ghosts(model, candidate, request, leftovers, assume=assume)
+        traced = _on_fakes(model, candidate, request, leftovers, assume=assume)
     except BaseException as error:
         let_go(error)
         leftovers.release()
         raise
     remarks = leftovers.release()
-    return replace(seen, run=replace(seen.run, warnings=(*seen.run.warnings, *remarks))) if remarks else seen
+    return replace(traced, run=replace(traced.run, warnings=(*traced.run.warnings, *remarks))) if remarks else traced
 
 
-def _on_ghosts(
+def _on_fakes(
     model: nn.Module, candidate: Candidate, request: Request, leftovers: Leftovers, *, assume: bool = False
-) -> Seen:
+) -> Trace:
     copier = Copier()
     with prepared(model, train=request.train, copier=copier) as twin:
         paths = ModulePaths(twin)
@@ -218,12 +218,12 @@ def _on_ghosts(
             results, step = _results(output, run), None
             if request.train:
                 parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
-                step = train_step(run, recorder, output, parameters, partial(_ghost_like, run), request.optimizer)
+                step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)
     record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, step), results, step)
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 
 
-def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Seen:
+def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
     is_file = any(map(is_foreign, model.modules()))
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
@@ -264,9 +264,9 @@ def _seen(
     candidate: Candidate,
     given: Given,
     input_bytes: int,
-) -> Seen:
+) -> Trace:
     inputs, ops = given.resolve_readers(recorder.ops)
-    return Seen(
+    return Trace(
         run=record,
         inputs=inputs,
         modules=module_records(paths, params, recorder),
@@ -287,11 +287,11 @@ def _warnings(recorder: Recorder, step: StepMemory | None) -> tuple[str, ...]:
     return tuple(recorder.warnings)
 
 
-def _ghost_like(run: FakeRun, root: Any) -> torch.Tensor:
+def _fake_like(run: FakeRun, root: Any) -> torch.Tensor:
     if is_wrapper(root):
-        like: torch.Tensor = rewrapped(root, partial(_ghost_like, run))
+        like: torch.Tensor = rewrapped(root, partial(_fake_like, run))
         return like
-    return make_ghost(root.spec, Storage(root.spec.nbytes, run.recorder.ledger, born=len(run.recorder.ops)))
+    return make_fake(root.spec, Storage(root.spec.nbytes, run.recorder.ledger, born=len(run.recorder.ops)))
 
 
 def _ones_like(run: RealRun, root: torch.Tensor) -> torch.Tensor:

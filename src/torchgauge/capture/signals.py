@@ -1,4 +1,4 @@
-"""What stops a run on ghosts: caught inside `capture/`, never shown to a user as it is."""
+"""What stops a run on fake tensors: caught inside `capture/`, never shown to a user as it is."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import dtype_name
+from torchgauge.capture.fake_tensor import dtype_name
 from torchgauge.capture.opcall import OpCall
 from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, price

@@ -47,7 +47,7 @@ def materialise(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype |
 
 
 def is_subclass(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is one of those that answer ops themselves (`DTensor`, `FakeTensor`, nested, quantized)."""
+    """Whether the tensor's class handles ops itself (`DTensor`, torch's own `FakeTensor`, nested, quantized)."""
     kind: Any = type(tensor)
     return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 

@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from torchgauge.capture.ghost import dtype_name
+from torchgauge.capture.fake_tensor import dtype_name
 
 # Torch has kernels of its own for the others on every processor; these use instructions that some processors lack.
 _DOUBTFUL = frozenset((torch.bfloat16, torch.float16))

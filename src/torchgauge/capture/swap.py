@@ -1,4 +1,4 @@
-"""Puts ghosts in the place of a model's tensors for the length of a run; `untouched` puts the originals back."""
+"""Puts fake tensors in the place of a model's tensors for the length of a run; `untouched` puts the originals back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.paths import Inlined, ModulePaths
 
 # Most attributes of most modules; one look at the type settles them.
@@ -43,8 +43,8 @@ def _swapped(item: Any, run: FakeRun) -> Any:
     tensor = _tensor(item)
     if tensor is None:
         return item
-    ghost = run.adopt(tensor)
-    return weakref.ref(ghost) if isinstance(item, weakref.ref) else ghost
+    fake = run.adopt(tensor)
+    return weakref.ref(fake) if isinstance(item, weakref.ref) else fake
 
 
 def _tensor(item: Any) -> torch.Tensor | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.fake import FakeRun
+from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.structure import tensors_in

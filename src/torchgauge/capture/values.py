@@ -1,4 +1,4 @@
-"""Known content: small tensors that come from constants or given inputs are computed for real beside their ghosts.
+"""Known content: small tensors made from constants or given inputs are computed for real beside their fake tensors.
 
 Integers and booleans, and floats where the forward itself makes them (a mask of ones that is resized): never a model's
 float parameters or inputs. `known.py` says how much.
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost
+from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.known import Knowledge
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import is_subclass
 
 if TYPE_CHECKING:
-    from torchgauge.capture.fake import FakeRun
+    from torchgauge.capture.fake_run import FakeRun
 
 HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are tables, which nobody looks at
 # Ops that choose among alternatives by score; in models that look at the choice, these are routers.
@@ -42,8 +42,8 @@ def constant(knowledge: Knowledge, tensor: torch.Tensor, *, floats: bool) -> tor
     return tensor.detach().to(_CPU, copy=True) if small and knowledge.has_room(tensor.numel(), tensor.dtype) else None
 
 
-def is_known(ghost: Ghost) -> bool:
-    return ghost.value is not None and ghost.storage_.known
+def is_known(fake: FakeTensor) -> bool:
+    return fake.value is not None and fake.storage_.known
 
 
 def follow(knowledge: Knowledge, call: OpCall, built: Any, macs: int) -> None:
@@ -55,9 +55,9 @@ def follow(knowledge: Knowledge, call: OpCall, built: Any, macs: int) -> None:
         return
     if not all(map(is_known, tensors)) or (is_random and _has_floats(built)):
         return
-    if "view" not in info.tags and not knowledge.affords(tensors, _ghosts(built), macs + _sorting_steps(call)):
+    if "view" not in info.tags and not knowledge.affords(tensors, _fakes(built), macs + _sorting_steps(call)):
         return
-    assumed = any(ghost.storage_.assumed for ghost in tensors)
+    assumed = any(fake.storage_.assumed for fake in tensors)
     real = _compute(call)
     if "::empty" in info.name or "::new_empty" in info.name:
         real.zero_()
@@ -77,28 +77,28 @@ def _sorting_steps(call: OpCall) -> int:
     """Work of sorting beyond reading and writing."""
     if call.info.name not in _SORTS:
         return 0
-    return _STEPS_OF_A_SORT * sum(ghost.numel() for ghost in call.tensors)
+    return _STEPS_OF_A_SORT * sum(fake.numel() for fake in call.tensors)
 
 
 def _follow_write(knowledge: Knowledge, call: OpCall, built: Any, macs: int, *, is_random: bool) -> None:
     """What an op writes is known afterwards if all that it reads and writes was, else no longer."""
     arguments = call.bind()
-    known = not is_random and all(map(is_known, call.tensors)) and knowledge.affords(call.tensors, _ghosts(built), macs)
-    assumed = any(ghost.storage_.assumed for ghost in call.tensors)
+    known = not is_random and all(map(is_known, call.tensors)) and knowledge.affords(call.tensors, _fakes(built), macs)
+    assumed = any(fake.storage_.assumed for fake in call.tensors)
     if known:
         _compute(call)
-    for ghost in _ghosts([arguments[name] for name in call.info.written]):
-        ghost.storage_.known &= known
-        ghost.storage_.assumed |= assumed
+    for fake in _fakes([arguments[name] for name in call.info.written]):
+        fake.storage_.known &= known
+        fake.storage_.assumed |= assumed
 
 
 def attach(knowledge: Knowledge, built: Any, real: Any, *, assumed: bool) -> None:
-    """Give the ghosts of a result their content."""
-    for ghost, content in zip(_ghosts(built), _tensors(real), strict=True):
+    """Give the fake tensors of a result their content."""
+    for fake, content in zip(_fakes(built), _tensors(real), strict=True):
         if not content.is_meta:
-            ghost.value = content
-            ghost.storage_.assumed |= assumed
-            knowledge.hold(ghost.storage_, content)
+            fake.value = content
+            fake.storage_.assumed |= assumed
+            knowledge.hold(fake.storage_, content)
 
 
 def assume_balanced(knowledge: Knowledge, call: OpCall, built: Any) -> None:
@@ -132,7 +132,7 @@ def look(run: FakeRun, call: OpCall) -> Any:
         return _upper_bound(run, call)
     if not run.knowledge.affords(call.tensors, (), _sorting_steps(call)):
         raise DataDependent(call.info.name)
-    if any(ghost.storage_.assumed for ghost in call.tensors):
+    if any(fake.storage_.assumed for fake in call.tensors):
         run.recorder.warn(_BALANCED)
     shape_of = _SHAPES.get(call.info.name)
     if shape_of is None:
@@ -238,7 +238,7 @@ def _index_by_mask(run: FakeRun, call: OpCall) -> Any:
     return run.execute(torch.ops.aten.index.Tensor, call.args[0], indices)
 
 
-def _positions(run: FakeRun, mask: Ghost) -> list[Ghost]:
+def _positions(run: FakeRun, mask: FakeTensor) -> list[FakeTensor]:
     assumed = mask.storage_.assumed
     if is_known(mask) and run.knowledge.affords((mask,), ()):
         content = mask.value
@@ -315,7 +315,7 @@ def _compute(call: OpCall) -> Any:
 
 
 def _contents(value: Any) -> Any:
-    if isinstance(value, Ghost):
+    if isinstance(value, FakeTensor):
         return value.value
     if isinstance(value, dict):
         return {name: _contents(item) for name, item in value.items()}
@@ -324,12 +324,12 @@ def _contents(value: Any) -> Any:
     return value
 
 
-def _ghosts(built: Any) -> Iterator[Ghost]:
-    if isinstance(built, Ghost):
+def _fakes(built: Any) -> Iterator[FakeTensor]:
+    if isinstance(built, FakeTensor):
         yield built
     elif isinstance(built, list | tuple):
         for item in built:
-            yield from _ghosts(item)
+            yield from _fakes(item)
 
 
 def _tensors(real: Any) -> Iterator[torch.Tensor]:
@@ -341,7 +341,7 @@ def _tensors(real: Any) -> Iterator[torch.Tensor]:
 
 
 def _has_floats(built: Any) -> bool:
-    return any(_is_float(ghost.dtype) for ghost in _ghosts(built))
+    return any(_is_float(fake.dtype) for fake in _fakes(built))
 
 
 def _is_float(dtype: torch.dtype) -> bool:

@@ -81,7 +81,7 @@ def observe(
     train: bool | None = None,
     device: torch.device | None = None,
     whole: bool = False,
-) -> capture.Seen:
+) -> capture.Trace:
     """Run the model on tensors without values, in the mode of `train`; None leaves each module in its own.
 
     `whole` tells of ops as the code calls them and of the autograd functions around them; a model that takes gradients
@@ -91,7 +91,7 @@ def observe(
     subject = _Subject(model, observer, modes, whole)
     request = capture.Request(device=device or device_of(model))
     try:
-        return capture.see(subject, [Candidate(args, kwargs, None)], request)
+        return capture.trace(subject, [Candidate(args, kwargs, None)], request)
     except ForwardError as error:
         raise _seen_from_model(error) from error.__cause__
 

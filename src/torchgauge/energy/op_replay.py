@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchgauge.capture.ghost import dtype_name
+from torchgauge.capture.fake_tensor import dtype_name
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.structure import map_tensors, storage_key, tensors_in

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture import Request, Seen, see
+from torchgauge.capture import Request, Trace, trace
 from torchgauge.errors import UsageError
 from torchgauge.facts import Measured
 from torchgauge.facts.measurements import blank
@@ -37,18 +37,18 @@ class Asked:
 
 
 def measure_target(
-    source: Source, seen: Seen, request: Request, given: Mapping[str, Any], asked: Asked, tell: Tell | None = None
+    source: Source, traced: Trace, request: Request, given: Mapping[str, Any], asked: Asked, tell: Tell | None = None
 ) -> Measured:
-    """The measurement of what was `seen` with these inputs. What fails is said under `failure`; the rest is kept."""
-    inputs = _sweep_inputs(source, seen, request, given)
-    _refuse_early(seen, given, source, asked.sweeps)
+    """The measurement of what was `traced` with these inputs. What fails is said under `failure`; the rest is kept."""
+    inputs = _sweep_inputs(source, traced, request, given)
+    _refuse_early(traced, given, source, asked.sweeps)
     figures: dict[str, Any] = blank() | {"notes": list(asked.notes)}
     measured = Measured(figures)
     settings = asked.settings.figures(profile=asked.profile)
     try:
         require_device(request.device)
-        with applied(asked.settings, request.device), _ready(source, seen, request, asked) as subject:
-            measured = measure(subject, seen.ops, _order(request, asked), tell)
+        with applied(asked.settings, request.device), _ready(source, traced, request, asked) as subject:
+            measured = measure(subject, traced.ops, _order(request, asked), tell)
             _add_sweep(measured, subject, inputs, request, asked, tell)
     # Building and running it are the code of others, which may raise anything.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -65,11 +65,11 @@ def refused(reason: str, asked: Asked) -> Measured:
     return Measured(blank() | {"failure": reason, "settings": asked.settings.figures(profile=asked.profile)})
 
 
-def _ready(source: Source, seen: Seen, request: Request, asked: Asked) -> Any:
+def _ready(source: Source, traced: Trace, request: Request, asked: Asked) -> Any:
     real = real_model(source)
     return ready(
         real.model,
-        seen.candidate,
+        traced.candidate,
         device=request.device,
         dtype=request.dtype,
         train=request.train,
@@ -113,25 +113,25 @@ def _add_sweep(
             figures["failure"] = INTERRUPTED
 
 
-def _sweep_inputs(source: Source, seen: Seen, request: Request, given: Mapping[str, Any]) -> Inputs:
+def _sweep_inputs(source: Source, traced: Trace, request: Request, given: Mapping[str, Any]) -> Inputs:
     """Inferred inputs are inferred again; those that were given, or that an export was made for, are repeated."""
 
     def inputs(key: str, value: int) -> Candidate:
         if _are_given(given) or isinstance(source.model, ExportedModel):
-            return rebatched(seen.candidate, value)
-        return see(source.runnable, candidate_inputs(source.runnable, **{**given, key: value}), request).candidate
+            return rebatched(traced.candidate, value)
+        return trace(source.runnable, candidate_inputs(source.runnable, **{**given, key: value}), request).candidate
 
     return inputs
 
 
-def _refuse_early(seen: Seen, given: Mapping[str, Any], source: Source, sweeps: tuple[Sweep, ...]) -> None:
+def _refuse_early(traced: Trace, given: Mapping[str, Any], source: Source, sweeps: tuple[Sweep, ...]) -> None:
     """Before anything is run that takes its time."""
     fixed = _are_given(given) or isinstance(source.model, ExportedModel)
     keys = {sweep.key for sweep in sweeps}
     if fixed and SEQ in keys:
         raise UsageError("a sweep over seq changes inferred inputs: leave out those that you give, or give each length")
     if fixed and BATCH in keys:
-        batch_size(seen.candidate)
+        batch_size(traced.candidate)
 
 
 def _are_given(given: Mapping[str, Any]) -> bool:

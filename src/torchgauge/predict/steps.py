@@ -22,8 +22,8 @@ from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import call_model, let_go
-from torchgauge.capture.fake import FakeRun
-from torchgauge.capture.ghost import Ghost, Spec, Specs, Storage, make_ghost
+from torchgauge.capture.fake_run import FakeRun
+from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.memory_access import memory_lent
 from torchgauge.capture.opcall import OpCall
@@ -116,7 +116,7 @@ class CudaPlanner(Planner):
 
 
 def _specs_of(value: Any) -> Any:
-    if isinstance(value, Ghost):
+    if isinstance(value, FakeTensor):
         return value.spec
     if isinstance(value, dict):
         return {name: _specs_of(item) for name, item in value.items()}
@@ -251,7 +251,7 @@ _MATMULS = frozenset(
 
 
 class CudaRun(FakeRun):
-    """A run on ghosts that keeps a tape of memory taken and freed."""
+    """A run on fake tensors that keeps a tape of memory taken and freed."""
 
     def __init__(
         self, recorder: Recorder, kernels: CudaKernels, *, assume: bool, strict: bool, channels_last: bool
@@ -277,7 +277,7 @@ class CudaRun(FakeRun):
             spec = self.specs.get(spec.shape, stride, spec.dtype, spec.device)
         return spec
 
-    def _replay(self, plan: Plan, tensors: list[Ghost]) -> Any:
+    def _replay(self, plan: Plan, tensors: list[FakeTensor]) -> Any:
         recorder, tape = self.recorder, self.tape
         name = plan.info.name
         tape.append((OP, len(recorder.ops)))
@@ -312,9 +312,9 @@ class CudaRun(FakeRun):
         """Optimizers count their steps in tensors on the CPU, unless they are fused."""
         if self.recorder.phase != "optimizer":
             return super()._lift(constant)
-        ghost = make_ghost(self.specs.of(constant, self.device), Storage(constant.nbytes, self._held))
-        self._know(ghost, constant)
-        return ghost
+        fake = make_fake(self.specs.of(constant, self.device), Storage(constant.nbytes, self._held))
+        self._know(fake, constant)
+        return fake
 
     def _hold_early(self, plan: Plan) -> list[int]:
         """What is taken before the results and given back after all else."""
@@ -328,12 +328,12 @@ class CudaRun(FakeRun):
     def _join(self, built: Any) -> None:
         """The gradients of a recurrent layer's weights are parts of one buffer."""
         ledger = self.recorder.ledger
-        for ghost in (tensor for tensor in built[:3] if tensor is not None):
-            self.tape.append((id(ghost.storage_), ghost.storage_.nbytes))
-        whole = Storage(sum(ghost.storage_.nbytes for ghost in built[3]), ledger, born=len(self.recorder.ops))
+        for fake in (tensor for tensor in built[:3] if tensor is not None):
+            self.tape.append((id(fake.storage_), fake.storage_.nbytes))
+        whole = Storage(sum(fake.storage_.nbytes for fake in built[3]), ledger, born=len(self.recorder.ops))
         ledger.events = None
-        for ghost in built[3]:
-            ghost.storage_ = whole
+        for fake in built[3]:
+            fake.storage_ = whole
         ledger.events = self.tape
 
     def _hold_workspace(self, kind: str, nbytes: int) -> None:
@@ -349,10 +349,10 @@ class CudaRun(FakeRun):
 _HELD_BY_TORCH = 4
 
 
-def _adds_in_place(plan: Plan, tensors: list[Ghost]) -> bool:
+def _adds_in_place(plan: Plan, tensors: list[FakeTensor]) -> bool:
     """Whether torch's own code adds into the first tensor. It does where nobody else holds that tensor or its memory: a
     second gradient (`accumulate` of torch/csrc/autograd/input_buffer.cpp), the bias of a linear layer, the mask of an
-    attention; but not for subclasses of Tensor, as ghosts are."""
+    attention; but not for subclasses of Tensor, as fake tensors are."""
     if len(tensors) != 2 or type(plan.result) is not Output or plan.result.spec is not tensors[0].spec:
         return False
     return tensors[0]._use_count() == _HELD_BY_TORCH and sys.getrefcount(tensors[0].storage_) == 2
@@ -379,7 +379,7 @@ def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
 def _trace(model: nn.Module, candidate: Candidate, setting: Setting, *, assume: bool) -> Trace:
     leftovers = Leftovers()
     try:
-        return _on_ghosts(model, candidate, setting, leftovers, assume=assume)
+        return _on_fakes(model, candidate, setting, leftovers, assume=assume)
     except BaseException as error:
         let_go(error)
         raise
@@ -387,9 +387,7 @@ def _trace(model: nn.Module, candidate: Candidate, setting: Setting, *, assume: 
         leftovers.release()
 
 
-def _on_ghosts(
-    model: nn.Module, candidate: Candidate, setting: Setting, leftovers: Leftovers, *, assume: bool
-) -> Trace:
+def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftovers: Leftovers, *, assume: bool) -> Trace:
     copier = Copier()
     with prepared(model, train=setting.train, copier=copier) as twin:
         if setting.lora is not None:
@@ -493,7 +491,7 @@ class Loop:
         return torch.autocast("cpu", amp or torch.bfloat16, enabled=amp is not None)
 
     def _mark(self, name: str, tensors: Iterable[Any]) -> None:
-        ids = [id(tensor.storage_) for tensor in tensors if isinstance(tensor, Ghost)]
+        ids = [id(tensor.storage_) for tensor in tensors if isinstance(tensor, FakeTensor)]
         self.marks.append((len(self.run.tape), name, ids))
 
     def _loss(self, output: Any) -> torch.Tensor:
@@ -528,7 +526,7 @@ def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: Any) -> li
         tensors = [t for registry in (module._parameters, module._buffers) for t in registry.values() if t is not None]
         fresh: list[tuple[str, str, int]] = []
         for tensor in tensors:
-            if isinstance(tensor, Ghost) and id(tensor) not in seen:
+            if isinstance(tensor, FakeTensor) and id(tensor) not in seen:
                 seen.add(id(tensor))
                 owned = named.get(id(tensor))
                 kind = "buffers" if owned is not None and owned.is_buffer else "parameters"
@@ -539,10 +537,12 @@ def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: Any) -> li
     found += [
         ("parameters" if not owned.is_buffer else "buffers", owned.name, run.adopt(owned.tensor).storage_.nbytes)
         for owned in paths.owned
-        if id(run.adopt(owned.tensor)) not in seen and isinstance(run.adopt(owned.tensor), Ghost)
+        if id(run.adopt(owned.tensor)) not in seen and isinstance(run.adopt(owned.tensor), FakeTensor)
     ]
     inputs = {
-        id(tensor.storage_): tensor.storage_.nbytes for tensor in tensors_within(given) if isinstance(tensor, Ghost)
+        id(tensor.storage_): tensor.storage_.nbytes
+        for tensor in tensors_within(given)
+        if isinstance(tensor, FakeTensor)
     }
     return found + [("inputs", "", nbytes) for nbytes in inputs.values()]
 

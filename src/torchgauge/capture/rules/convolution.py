@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from torchgauge.capture.ghost import Spec, Specs
+from torchgauge.capture.fake_tensor import Spec, Specs
 from torchgauge.capture.rules.layout import channels_last_stride, is_channels_last
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 from torchgauge.facts.strides import contiguous_stride

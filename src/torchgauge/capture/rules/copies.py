@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs, dtype_name
+from torchgauge.capture.fake_tensor import Spec, Specs, dtype_name
 from torchgauge.capture.rules.layout import is_channels_last, is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 from torchgauge.facts.strides import contiguous_stride

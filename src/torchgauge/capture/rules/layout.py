@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchgauge.capture.ghost import Spec
+from torchgauge.capture.fake_tensor import Spec
 from torchgauge.facts.strides import contiguous_stride
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs
+from torchgauge.capture.fake_tensor import Spec, Specs
 from torchgauge.capture.rules.layout import is_dense
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 from torchgauge.facts.strides import contiguous_stride

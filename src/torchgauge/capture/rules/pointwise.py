@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.ghost import Ghost, Spec, Specs
+from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs
 from torchgauge.capture.rules.layout import is_dense, preserved_stride
 from torchgauge.capture.rules.registry import Arguments, Rule, shape_rule
 from torchgauge.facts.strides import contiguous_stride, is_contiguous
@@ -37,7 +37,7 @@ def pointwise_rule(op: str) -> Rule | None:
 @shape_rule("aten::masked_fill", "aten::masked_fill_")
 def masked_fill(arguments: Arguments, specs: Specs) -> Spec | None:
     x, mask = arguments["self"].spec, arguments["mask"].spec
-    if isinstance(arguments["value"], Ghost) or mask.dtype is not torch.bool:
+    if isinstance(arguments["value"], FakeTensor) or mask.dtype is not torch.bool:
         return None
     shape = _broadcast_shape([x.shape, mask.shape])
     # The kernel copies to a contiguous tensor first, whatever the layout was.
@@ -46,7 +46,9 @@ def masked_fill(arguments: Arguments, specs: Specs) -> Spec | None:
 
 @shape_rule("aten::where")
 def where(arguments: Arguments, specs: Specs) -> Spec | None:
-    chosen = [item.spec for name in ("condition", "self", "other") if isinstance(item := arguments.get(name), Ghost)]
+    chosen = [
+        item.spec for name in ("condition", "self", "other") if isinstance(item := arguments.get(name), FakeTensor)
+    ]
     if len(chosen) < 3:
         return None
     condition, left, right = chosen
@@ -71,7 +73,7 @@ def _tensors(arguments: Arguments) -> list[Spec] | None:
     """The specs of the tensors; None where an argument is of a kind the rule does not know."""
     found = []
     for value in arguments.values():
-        if isinstance(value, Ghost):
+        if isinstance(value, FakeTensor):
             found.append(value.spec)
         elif isinstance(value, list | tuple | complex):
             return None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from torchgauge.capture.ghost import Spec, Specs
+from torchgauge.capture.fake_tensor import Spec, Specs
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 from torchgauge.facts.strides import contiguous_stride, is_contiguous
 

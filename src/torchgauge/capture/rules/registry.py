@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torchgauge.capture.ghost import Specs
+from torchgauge.capture.fake_tensor import Specs
 
 Arguments = dict[str, Any]
 Rule = Callable[[Arguments, Specs], Any]

@@ -1,6 +1,6 @@
 """What `torch.jit.optimize_for_inference` puts into a graph for oneDNN, as the ops it stands for.
 
-Tensors in oneDNN's own layouts are ghosts like others here; bringing them there and back copies them.
+Tensors in oneDNN's own layouts are fake tensors like others here; bringing them there and back copies them.
 """
 
 from __future__ import annotations

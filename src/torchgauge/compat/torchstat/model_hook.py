@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from torchgauge.capture import Request, see
+from torchgauge.capture import Request, trace
 from torchgauge.compat.module_calls import ModuleCall, running, told_of_calls
 from torchgauge.compat.surroundings import device_of, every_module_called
 from torchgauge.compat.torchstat.compute_flops import FLOPS, compute_flops, own_flops
@@ -97,7 +97,7 @@ def _candidate(model: nn.Module, size: tuple[int, ...]) -> Candidate:
         raise TypeError(str(error)) from error
     if len(candidates) == 1:
         return candidates[0]
-    return see(model, candidates, Request(device_of(model))).candidate
+    return trace(model, candidates, Request(device_of(model))).candidate
 
 
 def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> LeafStat:

@@ -161,9 +161,9 @@ class JitModelAnalysis:
                 warnings.simplefilter("ignore")
             elif self._warn_trace == "no_tracer_warning":
                 warnings.simplefilter("ignore", TracerWarning)
-            found, seen = trace(self._model, self._inputs)
-            if seen.run.reason is not None:
-                warnings.warn(f"the counts are those of these inputs: {seen.run.reason}", TracerWarning, 4)
+            found, traced = trace(self._model, self._inputs)
+            if traced.run.reason is not None:
+                warnings.warn(f"the counts are those of these inputs: {traced.run.reason}", TracerWarning, 4)
         return found
 
     def _summed(self, found: Trace) -> Statistics:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.capture import Seen
+from torchgauge import capture
 from torchgauge.compat.fvcore.nn.values import Node, function_node, op_node
 from torchgauge.compat.observed import FunctionCall, Observer, OpCall, observe, own_error
 from torchgauge.errors import TorchgaugeError
@@ -53,7 +53,7 @@ class Trace(Observer):
             self.nodes.append(function_node(call, tuple(self._running) or ("",), tuple(inside)))
 
 
-def trace(model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> tuple[Trace, Seen]:
+def trace(model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> tuple[Trace, capture.Trace]:
     """Run the model in the mode it is in; it raises what the model raises."""
     found = Trace()
     args = inputs if isinstance(inputs, tuple) else (inputs,)

@@ -1,4 +1,4 @@
-"""A run on ghosts must show op by op what a real run shows: names, shapes, strides, costs, memory alive."""
+"""A run on fake tensors must show op by op what a real run shows: names, shapes, strides, costs, memory alive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests import zoo
-from torchgauge.capture.run import Request, Seen, _fake, _real
+from torchgauge.capture.run import Request, Trace, _fake, _real
 from torchgauge.source import Candidate
 
 REQUEST = Request(device=torch.device("cpu"))
@@ -68,8 +68,8 @@ def test_ops_shapes_strides_costs_and_memory_are_those_of_a_real_run(name: str) 
 
 def test_one_tensor_given_three_times_stays_one_tensor() -> None:
     x = torch.randn(2, 5, 32)
-    ghost, _ = compare(nn.MultiheadAttention(32, 4, batch_first=True), (x, x, x), REQUEST)
-    assert [op.op for op in ghost.ops] == ["aten::_native_multi_head_attention"]
+    fake, _ = compare(nn.MultiheadAttention(32, 4, batch_first=True), (x, x, x), REQUEST)
+    assert [op.op for op in fake.ops] == ["aten::_native_multi_head_attention"]
 
 
 @pytest.mark.parametrize("name", ["ladder", "fused attention", "two inputs"])
@@ -85,7 +85,7 @@ def test_a_training_step_is_that_of_a_real_run(name: str) -> None:
     ["resnet18", "swin_t", "convnext_tiny", "mobilenet_v3_small", "efficientnet_b0", "maxvit_t", "shufflenet_v2_x0_5",
      "densenet121", "googlenet", "squeezenet1_0", "mnasnet0_5", "regnet_y_400mf", "vit_b_32"],
 )  # fmt: skip
-def test_torchvision_models_on_ghosts_and_for_real(name: str) -> None:
+def test_torchvision_models_on_fake_tensors_and_for_real(name: str) -> None:
     from torchgauge.source import ensure_torchvision_imports
 
     ensure_torchvision_imports()
@@ -95,13 +95,13 @@ def test_torchvision_models_on_ghosts_and_for_real(name: str) -> None:
     compare(torchvision.models.get_model(name, **options), (torch.randn(1, 3, 224, 224),), REQUEST)
 
 
-def compare(model: nn.Module, args: tuple[Any, ...], request: Request) -> tuple[Seen, Seen]:
+def compare(model: nn.Module, args: tuple[Any, ...], request: Request) -> tuple[Trace, Trace]:
     candidate = Candidate(args, {}, None)
-    ghost = _fake(model, candidate, request)
+    fake = _fake(model, candidate, request)
     real = _real(model, candidate, request, "to compare")
-    assert [op.op for op in ghost.ops] == [op.op for op in real.ops]
-    for seen, true in zip(ghost.ops, real.ops, strict=True):
-        assert seen == true, f"op {seen.index}"
-    assert ghost.modules == real.modules
-    assert ghost.params == real.params
-    return ghost, real
+    assert [op.op for op in fake.ops] == [op.op for op in real.ops]
+    for traced, true in zip(fake.ops, real.ops, strict=True):
+        assert traced == true, f"op {traced.index}"
+    assert fake.modules == real.modules
+    assert fake.params == real.params
+    return fake, real

@@ -1,7 +1,8 @@
 """Tensors without data: shape, stride, type and device as the model sees them, and who shares memory with whom.
 
-A `Ghost` pretends to be on the device asked for, so torch chooses the kernels it would choose there. Ghosts that share
-memory share one `Storage`; when its last ghost dies it leaves the `Ledger`, which is how live memory is known.
+A `FakeTensor` pretends to be on the device asked for, so torch chooses the kernels it would choose there. Fake tensors
+that share memory share one `Storage`; when its last fake tensor dies it leaves the `Ledger`, which is how live memory
+is known.
 """
 
 from __future__ import annotations
@@ -99,9 +100,9 @@ class Ledger:
 
 
 class Storage:
-    """Memory shared by one or more ghosts. `name` is set for parameters and buffers, which have a ledger of their own.
+    """Memory shared by one or more fake tensors. `name` is set for parameters and buffers, which have their own ledger.
 
-    `known` turns False when something unknown was written into it: the values its ghosts carry are void then.
+    `known` turns False when something unknown was written into it: the values its fake tensors carry are void then.
     `assumed` marks values that were made up (balanced routing), not computed. `writer` is the index of the last op that
     wrote to it; of an input of the model a number below 0, until an op writes to it. `born` is the index of the op that
     allocated it, -1 for what was there before the first one. `content` keeps count of the memory that known content
@@ -132,7 +133,7 @@ class Storage:
             ledger.events.append((id(self), -1))
 
 
-class Ghost(torch.Tensor):
+class FakeTensor(torch.Tensor):
     """A tensor without data. `value` is a real CPU tensor where the content is known (small integers, constants)."""
 
     spec: Spec
@@ -150,12 +151,12 @@ class Ghost(torch.Tensor):
         raise RuntimeError(f"{func} was called on a tensor of an analysis that has ended; it holds no data")
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return f"ghost({tuple(self.shape)}, {self.dtype}, {self.device})"
+        return f"FakeTensor({tuple(self.shape)}, {self.dtype}, {self.device})"
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What isinstance looks at: the subclass of a parameter that the ghost stands for."""
-        return vars(self).get("stands_for", Ghost)
+        """What isinstance looks at: the subclass of a parameter that the fake tensor stands for."""
+        return vars(self).get("stands_for", FakeTensor)
 
     def __getattr__(self, name: str) -> Any:
         kind = vars(self).get("stands_for", torch.Tensor)
@@ -171,12 +172,12 @@ class Ghost(torch.Tensor):
     @data.setter
     def data(self, other: torch.Tensor) -> None:
         """The tensor becomes another one: `layer.weight.data = layer.weight.data.half()`."""
-        if type(other) is not Ghost:
+        if type(other) is not FakeTensor:
             raise DataDependent("data")
         torch._C.TensorBase.data.__set__(self, other)  # type: ignore[attr-defined]
         self.spec, self.storage_, self.value = other.spec, other.storage_, other.value
 
-    # A ghost looks dense to C++ code: what asks whether it is sparse, or makes it dense, needs a real run.
+    # A fake tensor looks dense to C++ code: what asks whether it is sparse, or makes it dense, needs a real run.
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
         self._must_be_dense("layout")
@@ -244,7 +245,7 @@ class Ghost(torch.Tensor):
 
 
 class Census:
-    """The ghosts of one run."""
+    """The fake tensors of one run."""
 
     def __init__(self, *ledgers: Ledger) -> None:
         self._ledgers = ledgers
@@ -253,39 +254,39 @@ class Census:
     def alive(self) -> bool:
         return any(ledger.count for ledger in self._ledgers)
 
-    def counts(self, ghost: Ghost) -> bool:
-        return ghost.storage_.ledger in self._ledgers
+    def counts(self, fake: FakeTensor) -> bool:
+        return fake.storage_.ledger in self._ledgers
 
 
 class Content:
-    """What is known of the content of a ghost's memory at one moment."""
+    """What is known of the content of a fake tensor's memory at one moment."""
 
-    __slots__ = ("_assumed", "_ghost", "_known", "_value", "_writer")
+    __slots__ = ("_assumed", "_fake", "_known", "_value", "_writer")
 
-    def __init__(self, ghost: Ghost) -> None:
-        storage = ghost.storage_
-        self._ghost = ghost
+    def __init__(self, fake: FakeTensor) -> None:
+        storage = fake.storage_
+        self._fake = fake
         self._writer, self._known, self._assumed = storage.writer, storage.known, storage.assumed
         # The whole storage: others may write to other parts of it.
-        self._value = None if ghost.value is None else storage_of(ghost.value).clone()
+        self._value = None if fake.value is None else storage_of(fake.value).clone()
 
     def restore(self) -> None:
-        storage, value = self._ghost.storage_, self._ghost.value
+        storage, value = self._fake.storage_, self._fake.value
         storage.writer, storage.known, storage.assumed = self._writer, self._known, self._assumed
         if value is not None and self._value is not None:
-            # Other ghosts may show the same value: it is written to, not replaced.
+            # Other fake tensors may show the same value: it is written to, not replaced.
             with torch._C._DisableTorchDispatch():
                 storage_of(value).copy_(self._value, non_blocking=False)
 
 
-def make_ghost(spec: Spec, storage: Storage, value: torch.Tensor | None = None) -> Ghost:
-    ghost: Ghost = torch.Tensor._make_wrapper_subclass(
-        Ghost, spec.shape, strides=spec.stride, dtype=spec.dtype, device=spec.device, storage_size=storage.nbytes
+def make_fake(spec: Spec, storage: Storage, value: torch.Tensor | None = None) -> FakeTensor:
+    fake: FakeTensor = torch.Tensor._make_wrapper_subclass(
+        FakeTensor, spec.shape, strides=spec.stride, dtype=spec.dtype, device=spec.device, storage_size=storage.nbytes
     )
-    ghost.spec = spec
-    ghost.storage_ = storage
-    ghost.value = value
-    return ghost
+    fake.spec = spec
+    fake.storage_ = storage
+    fake.value = value
+    return fake
 
 
 def dtype_name(dtype: torch.dtype) -> str:

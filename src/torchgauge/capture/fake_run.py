@@ -1,7 +1,7 @@
-"""The run on ghosts: every op the model calls is answered from metadata, its cost recorded, nothing computed.
+"""The run on fake tensors: every op the model calls is answered from metadata, its cost recorded, nothing computed.
 
 Exceptions are small tensors whose content is known (constants, given integer inputs, what follows from them): models
-look at their masks and positions, so those are computed for real beside the ghost (`values.py`).
+look at their masks and positions, so those are computed for real beside the fake tensor (`values.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchgauge.capture import values
-from torchgauge.capture.ghost import Census, Ghost, Ledger, Spec, Storage, make_ghost
+from torchgauge.capture.fake_tensor import Census, FakeTensor, Ledger, Spec, Storage, make_fake
 from torchgauge.capture.known import Knowledge
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
@@ -49,7 +49,7 @@ class _Id(int):
 
 
 class _Stranger(Exception):  # noqa: N818 - a signal
-    """A tensor that is no ghost yet was found among the arguments."""
+    """A tensor that is no fake tensor yet was found among the arguments."""
 
 
 class FakeRun(TorchDispatchMode):
@@ -80,46 +80,46 @@ class FakeRun(TorchDispatchMode):
         self._shared = shared_plans()
         self._plans: dict[tuple[Any, ...], Plan] = {}
         # Adopted tensors are kept, so that an id stays theirs for the whole run.
-        self._adopted: dict[int, tuple[torch.Tensor, Ghost]] = {}
+        self._adopted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._held = Ledger()  # theirs: no part of the live memory
         self._lent: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> Ghost:
-        """The ghost of a parameter, buffer or constant of the model: held by it, so no part of the live memory."""
+    def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> FakeTensor:
+        """The fake tensor of a parameter, buffer or constant: the model holds it, so it is not live memory."""
         found = self._adopted.get(id(tensor))
         if found is not None:
             return found[1]
         if is_wrapper(tensor):
             return self._wrap(tensor, lambda inner: self.adopt(inner, name=name))
         spec = self._spec(tensor, dtype)
-        ghost = make_ghost(spec, Storage(spec.nbytes, self._held, name))
-        self._know(ghost, values.constant(self.knowledge, tensor, floats=not name))
+        fake = make_fake(spec, Storage(spec.nbytes, self._held, name))
+        self._know(fake, values.constant(self.knowledge, tensor, floats=not name))
         if tensor.requires_grad:
-            ghost.requires_grad_()
+            fake.requires_grad_()
         if isinstance(tensor, torch.nn.Parameter):
-            ghost._is_param = True  # what isinstance(…, nn.Parameter) looks at
-        self._adopted[id(tensor)] = (tensor, ghost)
+            fake._is_param = True  # what isinstance(…, nn.Parameter) looks at
+        self._adopted[id(tensor)] = (tensor, fake)
         carried = vars(tensor)
         if carried:  # scales of a quantized weight, marks of a framework
-            own = vars(ghost)
+            own = vars(fake)
             copier = Copier(self.adopt)
             own.update({key: copier.copy(value) for key, value in carried.items() if key not in own})
         if type(tensor) not in _PLAIN_TENSORS:
-            ghost.stands_for = type(tensor)
-        return ghost
+            fake.stands_for = type(tensor)
+        return fake
 
-    def admit(self, tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> Ghost:
-        """The ghost of an input: it counts as live memory. One tensor given twice is one ghost."""
+    def admit(self, tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> FakeTensor:
+        """The fake tensor of an input: it counts as live memory. One tensor given twice is one fake tensor."""
         found = self._adopted.get(id(tensor))
         if found is not None:
             return found[1]
         if is_wrapper(tensor):
             return self._wrap(tensor, self.admit)
         spec = self._spec(tensor, dtype)
-        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger))
-        self._know(ghost, values.constant(self.knowledge, tensor, floats=False))
-        self._adopted[id(tensor)] = (tensor, ghost)
-        return ghost
+        fake = make_fake(spec, Storage(spec.nbytes, self.recorder.ledger))
+        self._know(fake, values.constant(self.knowledge, tensor, floats=False))
+        self._adopted[id(tensor)] = (tensor, fake)
+        return fake
 
     def _wrap(self, tensor: Any, change: Callable[[torch.Tensor], Any]) -> Any:
         twin = rewrapped(tensor, change)
@@ -127,7 +127,7 @@ class FakeRun(TorchDispatchMode):
         return twin
 
     def lend(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor whose memory the model may have for that of one that is no ghost: a copy, the same every time."""
+        """A copy of a real tensor, the same every time, whose memory the model may have."""
         lent = self._lent.get(id(tensor))
         if lent is None:
             if tensor.nbytes > _MOST_LENT_BYTES:
@@ -137,7 +137,7 @@ class FakeRun(TorchDispatchMode):
         return lent[1]
 
     def dismiss(self) -> Census:
-        """Let go of all ghosts; tells which of them something else still holds."""
+        """Let go of all fake tensors; tells which of them something else still holds."""
         self._adopted.clear()
         self._lent.clear()
         self.recorder.let_go()
@@ -145,19 +145,19 @@ class FakeRun(TorchDispatchMode):
 
     def mark(self, tensor: Any, origin: int) -> int:
         """Let `origin` stand for an input among the producers of what reads it; one that it has already is kept."""
-        for ghost in ghosts_of(tensor):
-            if ghost.storage_.writer is None:
-                ghost.storage_.writer = origin
-            origin = int(ghost.storage_.writer)
+        for fake in fakes_of(tensor):
+            if fake.storage_.writer is None:
+                fake.storage_.writer = origin
+            origin = int(fake.storage_.writer)
         return origin
 
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The op that last wrote the memory of a tensor."""
-        return next((ghost.storage_.writer for ghost in ghosts_of(tensor)), None)
+        return next((fake.storage_.writer for fake in fakes_of(tensor)), None)
 
     def storage_of(self, tensor: torch.Tensor) -> tuple[int, Allocation]:
         """A number for the storage of a tensor, and its allocation."""
-        storage = next((ghost.storage_ for ghost in ghosts_of(tensor)), None) or self.adopt(tensor).storage_
+        storage = next((fake.storage_ for fake in fakes_of(tensor)), None) or self.adopt(tensor).storage_
         return id(storage), (storage.born, storage.nbytes)
 
     def _spec(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> Spec:
@@ -173,7 +173,7 @@ class FakeRun(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch._C._get_dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)  # torch itself asks for the shape of a result, as DTensor does
-        tensors: list[Ghost] = []
+        tensors: list[FakeTensor] = []
         key: list[Any] = [func]
         try:
             _read(args, key, tensors)
@@ -185,7 +185,7 @@ class FakeRun(TorchDispatchMode):
             if func is torch.ops.aten.lift_fresh.default:
                 return self._lift(args[0])
             if any(map(is_wrapper, tensors_in((args, kwargs)))):
-                return NotImplemented  # it answers itself, by ops on the ghosts that it is made of
+                return NotImplemented  # it answers itself, by ops on the fake tensors that it is made of
             args, kwargs = self._adopt_all(args), self._adopt_all(kwargs)
             return self.__torch_dispatch__(func, types, args, kwargs)
         if len(tensors) > 1:
@@ -195,7 +195,7 @@ class FakeRun(TorchDispatchMode):
         elif not tensors:
             key.append(self.device)  # where a tensor made from nothing is made
         if func is _LSTM_BACKWARD:
-            key.append(tuple(ghost.requires_grad for ghost in tensors))  # see `OpCall.wanted`
+            key.append(tuple(fake.requires_grad for fake in tensors))  # see `OpCall.wanted`
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
         if self._strict and func in _INDEXING:
@@ -203,7 +203,7 @@ class FakeRun(TorchDispatchMode):
         if plan is None:
             return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors), known)
         built = self._replay(plan, tensors)
-        if plan.follows or all(ghost.value is not None for ghost in tensors):
+        if plan.follows or all(fake.value is not None for fake in tensors):
             values.follow(
                 self.knowledge, OpCall(func, plan.info, args, kwargs, tensors), built, plan.signature.cost.macs
             )
@@ -219,7 +219,7 @@ class FakeRun(TorchDispatchMode):
         if takes_apart(call.info.name):
             self.recorder.budget.require_tensors(count_pieces(call.info.name, call.bind()))
         follows = self.assume or call.info.name.removesuffix("_") in FOLLOWS_SPARSE
-        if not follows and any(ghost.spec.sparse is not None for ghost in call.tensors):
+        if not follows and any(fake.spec.sparse is not None for fake in call.tensors):
             raise DataDependent(call.info.name, self.recorder.path, WORKS_ON_SPARSE)
         try:
             refuse_call(call)
@@ -230,7 +230,7 @@ class FakeRun(TorchDispatchMode):
             if not call.info.name.startswith(_OWN):
                 why = "calls an op that has no fake kernel"
                 raise DataDependent(call.info.name, self.recorder.path, why) from error
-            self.recorder.failing_op = (call.info.name, [ghost.spec.record for ghost in call.tensors])
+            self.recorder.failing_op = (call.info.name, [fake.spec.record for fake in call.tensors])
             raise
         # A key with an id in it holds for this run alone.
         is_general = is_shareable(plan) and not self.assume
@@ -238,12 +238,12 @@ class FakeRun(TorchDispatchMode):
         plans[key] = plan
         return self.execute(call.func, *call.args, **call.kwargs)
 
-    def _replay(self, plan: Plan, tensors: list[Ghost]) -> Any:
+    def _replay(self, plan: Plan, tensors: list[FakeTensor]) -> Any:
         result, recorder = plan.result, self.recorder
         producers = tuple([tensors[position].storage_.writer for position in plan.reads])
         if recorder.phase == "backward":
-            for ghost in tensors:
-                storage = ghost.storage_
+            for fake in tensors:
+                storage = fake.storage_
                 if storage.ledger is not self._held:
                     recorder.note_backward_read(id(storage), (storage.born, storage.nbytes))
         built = self._build(result, tensors) if type(result) is Output else self._build_all(result, tensors)
@@ -253,15 +253,15 @@ class FakeRun(TorchDispatchMode):
         recorder.record(plan.signature, _names(tensors), producers)
         return built
 
-    def _build(self, output: Output, tensors: list[Ghost]) -> Ghost:
+    def _build(self, output: Output, tensors: list[FakeTensor]) -> FakeTensor:
         if output.source < 0:
             spec, recorder = output.spec, self.recorder
             now = len(recorder.ops)
-            return make_ghost(spec, Storage(spec.nbytes, recorder.ledger, writer=now, born=now))
+            return make_fake(spec, Storage(spec.nbytes, recorder.ledger, writer=now, born=now))
         source = tensors[output.source]
-        return source if output.same else make_ghost(output.spec, source.storage_)
+        return source if output.same else make_fake(output.spec, source.storage_)
 
-    def _build_all(self, result: Any, tensors: list[Ghost]) -> Any:
+    def _build_all(self, result: Any, tensors: list[FakeTensor]) -> Any:
         if isinstance(result, Output):
             return self._build(result, tensors)
         if isinstance(result, list | tuple):
@@ -269,17 +269,17 @@ class FakeRun(TorchDispatchMode):
         return result
 
     def _change_metadata(self, call: OpCall) -> Any:
-        """`t_` and its like change the ghost itself; the signature is that of the change."""
-        ghost = call.tensors[0]
+        """`t_` and its like change the fake tensor itself; the signature is that of the change."""
+        fake = call.tensors[0]
         with torch._C._DisableTorchDispatch():
             call.func(*call.args, **call.kwargs)
-        spec = self.specs.get(tuple(ghost.shape), ghost.stride(), ghost.dtype, ghost.spec.device)
+        spec = self.specs.get(tuple(fake.shape), fake.stride(), fake.dtype, fake.spec.device)
         plan = self._planner.plan(call, inferred=spec)
-        ghost.spec = spec
-        if ghost.value is not None:
-            call.func(ghost.value, *call.args[1:], **call.kwargs)
-        self.recorder.record(plan.signature, _names(call.tensors), (ghost.storage_.writer,))
-        return ghost
+        fake.spec = spec
+        if fake.value is not None:
+            call.func(fake.value, *call.args[1:], **call.kwargs)
+        self.recorder.record(plan.signature, _names(call.tensors), (fake.storage_.writer,))
+        return fake
 
     def _look(self, call: OpCall) -> Any:
         """An op whose result depends on values: answered from known ones, or assumed where that is asked for."""
@@ -292,26 +292,26 @@ class FakeRun(TorchDispatchMode):
         """Take `result`, which was computed or assumed, as what the op returned."""
         built = self._replay(self._planner.plan(call, inferred=result), call.tensors)
         values.attach(
-            self.knowledge, built, result, assumed=assumed or any(ghost.storage_.assumed for ghost in call.tensors)
+            self.knowledge, built, result, assumed=assumed or any(fake.storage_.assumed for fake in call.tensors)
         )
         return built
 
-    def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> Ghost:
-        """A ghost with a storage of its own for a value that was computed; without content for one on meta."""
+    def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> FakeTensor:
+        """A fake tensor with a storage of its own for a value that was computed; without content for one on meta."""
         spec = self.specs.of(real, self.device)
-        ghost = make_ghost(spec, Storage(spec.nbytes, self.recorder.ledger, born=len(self.recorder.ops)))
-        self._know(ghost, None if real.is_meta else real)
-        ghost.storage_.assumed = assumed
-        return ghost
+        fake = make_fake(spec, Storage(spec.nbytes, self.recorder.ledger, born=len(self.recorder.ops)))
+        self._know(fake, None if real.is_meta else real)
+        fake.storage_.assumed = assumed
+        return fake
 
-    def _know(self, ghost: Ghost, content: torch.Tensor | None) -> None:
+    def _know(self, fake: FakeTensor, content: torch.Tensor | None) -> None:
         if content is not None:
-            ghost.value = content
-            self.knowledge.hold(ghost.storage_, content)
+            fake.value = content
+            self.knowledge.hold(fake.storage_, content)
 
     def _lift(self, constant: torch.Tensor) -> Any:
         """`torch.tensor(…)` in the forward: new memory, its content known."""
-        source = make_ghost(self.specs.of(constant, self.device), Storage(0, self._held), constant)
+        source = make_fake(self.specs.of(constant, self.device), Storage(0, self._held), constant)
         return self.execute(torch.ops.aten.lift_fresh.default, source)
 
     def execute(self, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -319,7 +319,7 @@ class FakeRun(TorchDispatchMode):
         return self.__torch_dispatch__(func, (), args, kwargs)
 
     def _adopt_all(self, value: Any) -> Any:
-        if isinstance(value, Ghost):
+        if isinstance(value, FakeTensor):
             return value
         if isinstance(value, torch.Tensor):
             return self.adopt(value)
@@ -332,7 +332,7 @@ class FakeRun(TorchDispatchMode):
 
 def is_wrapper(tensor: Any) -> bool:
     """Whether a tensor is made of others and answers ops itself; nested ones need a real run."""
-    if type(tensor) is Ghost or not isinstance(tensor, torch.Tensor) or tensor.is_nested:
+    if type(tensor) is FakeTensor or not isinstance(tensor, torch.Tensor) or tensor.is_nested:
         return False
     return bool(is_traceable_wrapper_subclass(tensor))
 
@@ -348,20 +348,20 @@ def rewrapped(tensor: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     return twin if twin.grad_fn is not None else twin.requires_grad_(tensor.requires_grad)
 
 
-def ghosts_of(tensor: Any) -> Iterator[Ghost]:
-    """The tensor itself, or the ghosts that it is made of."""
-    if type(tensor) is Ghost:
+def fakes_of(tensor: Any) -> Iterator[FakeTensor]:
+    """The tensor itself, or the fake tensors that it is made of."""
+    if type(tensor) is FakeTensor:
         yield tensor
     elif is_wrapper(tensor):
         for name in tensor.__tensor_flatten__()[0]:
-            yield from ghosts_of(getattr(tensor, name))
+            yield from fakes_of(getattr(tensor, name))
 
 
-def _read(items: Any, key: list[Any], tensors: list[Ghost]) -> None:
-    """Append to `key` what decides the outcome of a call, and to `tensors` its ghosts in order."""
+def _read(items: Any, key: list[Any], tensors: list[FakeTensor]) -> None:
+    """Append to `key` what decides the outcome of a call, and to `tensors` its fake tensors in order."""
     for value in items:
         kind = type(value)
-        if kind is Ghost:
+        if kind is FakeTensor:
             key.append(value.spec)
             tensors.append(value)
         elif kind in _NUMBERS:
@@ -378,5 +378,5 @@ def _read(items: Any, key: list[Any], tensors: list[Ghost]) -> None:
             key.append(_Id(id(value)))  # generators, callables of higher-order ops
 
 
-def _names(tensors: list[Ghost]) -> tuple[str, ...]:
-    return tuple([ghost.storage_.name for ghost in tensors if ghost.storage_.name])
+def _names(tensors: list[FakeTensor]) -> tuple[str, ...]:
+    return tuple([fake.storage_.name for fake in tensors if fake.storage_.name])
