@@ -29,6 +29,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "import_module(TEXT)": OWN,
     },
     "analysis/fitting.py": {
+        "getattr(self, item.name)": OWN,
         "getattr(torch, _AMP[asked])": OWN,
     },
     "analysis/reading.py": {

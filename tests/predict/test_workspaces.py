@@ -88,12 +88,12 @@ def test_embedding_backward_keeps_partial_sums(indices: int, width: int, partial
     ],
 )
 def test_recurrent_layers_keep_a_reserve(shape: Recurrent, reserve: int, taken: int) -> None:
-    assert (shape.reserve_bytes, shape.workspace_bytes) == (reserve, taken)
+    assert (shape.reserve_bytes, shape.workspace.nbytes) == (reserve, taken)
 
 
 def test_a_recurrent_layer_that_was_not_measured_gets_a_workspace_near_those_that_were() -> None:
-    near = Recurrent("LSTM", 257, 64, 1024, 1024, 2, 1, 4).workspace_bytes
-    assert near == pytest.approx(491782912, rel=0.07)
+    near = Recurrent("LSTM", 257, 64, 1024, 1024, 2, 1, 4).workspace
+    assert near.low < 491782912 < near.high < 1.2 * near.low
 
 
 def test_a_measured_convolution_has_its_workspace_exactly() -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from torchgauge.analysis.placing import chosen_dtype, stored_path, unwrapped
-from torchgauge.analysis.reading import needs_isolation
+from torchgauge.analysis.reading import needs_isolation, read_data
 from torchgauge.errors import ForwardError, InputError, UsageError, errors_as_torchgauge
+from torchgauge.predict.devices import Verdict
 from torchgauge.progress import stage
+from torchgauge.schema import conform
 
 if TYPE_CHECKING:
     import torch
 
     from torchgauge.predict.devices import Device
-    from torchgauge.predict.fit import Prediction, Range
+    from torchgauge.predict.fit import Prediction
     from torchgauge.predict.steps import Setting, Trace
     from torchgauge.source import Candidate, InputSpec
 
@@ -53,22 +56,20 @@ def fit(
     code: Any = None,
     allow_pickle: bool = False,
     progress: bool | None = None,
+    memory_limit: int | str | None = None,
+    time_limit: float | None = None,
 ) -> Fit | list[Fit]:
-    """The memory that a model needs on a device, without the device; one result, or a list for several devices.
+    """Predict the memory of a run on a device, without the device: one `Fit`, or a list for several devices.
 
     `on` names devices (`h200`, `rtx4090`, `24GiB`, `this`), several with commas or as a list. `mode` is "inference" or
     "train": forward, backward, a step of `optimizer` (a name, a class or an instance; gradients are set to None after
-    it). `loss` is a function of the output; without it the output's own `loss`, else the mean of the squares of the
+    it). `loss` is a function of the output; the default is the output's `loss`, else the mean of the squares of the
     first floating output. `amp` is autocast ("bf16", "fp16"), `dtype` the type of parameters and inputs.
 
-    `checkpoint` runs blocks again in the backward pass ("blocks", or a path pattern or class). `frozen` are patterns of
-    parameter names, `lora` is "RANK:PATTERN". The model may be on the meta device, and torch may lack CUDA; it is left
-    as it was.
+    `checkpoint` recomputes blocks in the backward pass ("blocks", a path pattern or a class). `frozen` are patterns of
+    parameter names, `lora` is "RANK:PATTERN". The model may be on the meta device, torch may lack CUDA, and the model
+    is not changed. A file is read in a process without rights; `memory_limit` and `time_limit` are its limits.
     """
-    from torchgauge.predict.allocator import AllocatorSettings
-    from torchgauge.predict.devices import find_devices
-
-    devices = find_devices(on)
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     if batch is not None and inputs is not None:
@@ -76,49 +77,81 @@ def fit(
     if execution != "eager":
         raise UsageError(f"execution='{execution}' is not predicted yet; only 'eager' is")
     if accumulate < 1:
-        raise UsageError("accumulate is at least 1")
+        raise UsageError("accumulate must be at least 1")
+    given = {"inputs": inputs, "kwargs": kwargs, "input_size": input_size, "batch": batch, "seq": seq, "specs": specs}
+    changes = {"checkpoint": None if checkpoint == "none" else checkpoint, "channels_last": channels_last, "loss": loss,
+               "frozen": (frozen,) if isinstance(frozen, str) else tuple(frozen), "lora": _lora(lora),
+               "accumulate": accumulate, "dtype": chosen_dtype(dtype), "amp": _amp(amp)}  # fmt: skip
+    step = (optimizer, fused, foreach) if mode == "train" else None
+    job = partial(
+        _predict, target, on, given, changes, step, torch_version, expandable_segments, code, allow_pickle, progress
+    )
+    if needs_isolation(target, allow_pickle):
+        path = str(stored_path(target))
+        if loss is not None:
+            _require_picklable(loss)
+        read = partial(
+            read_data, paths=[path], memory_limit=memory_limit, time_limit=time_limit, needs_torch=True, mode=mode
+        )
+        rows = conform(read(partial(_facts, job)), list[FitFacts], f"the prediction for '{path}'")
+        # The largest batch and the remedies take many predictions: they are made when asked for, for all devices.
+        suggest = cache(lambda: conform(read(partial(_suggestions, job)), list[Suggestions], f"those for '{path}'"))
+
+        def suggestions_of(place: int) -> Callable[[], Suggestions]:
+            return lambda: suggest()[place]
+
+        found = [Fit.of(row, suggestions_of(place)) for place, row in enumerate(rows)]
+    else:
+        found = [Fit.of(case.facts(), case.suggestions) for case in job()]
+    return found[0] if len(found) == 1 else found
+
+
+def _predict(
+    target: Any,
+    on: str | Sequence[str],
+    given: dict[str, Any],
+    changes: dict[str, Any],
+    step: tuple[Any, bool | None, bool | None] | None,
+    torch_version: str | None,
+    expandable_segments: bool,
+    code: Any,
+    allow_pickle: bool,
+    progress: bool | None,
+) -> list[Case]:
+    from torchgauge.predict.allocator import AllocatorSettings
+    from torchgauge.predict.devices import find_devices
     from torchgauge.predict.optimizers import make_optimizer
     from torchgauge.predict.steps import Setting
     from torchgauge.source import resolve
 
-    path = stored_path(target)
-    if path is not None and needs_isolation(target, allow_pickle) and not _is_data(path):
-        raise InputError(
-            f"'{path}' holds code: use the command line (torchgauge fit), which reads it in a process without rights, "
-            "or allow_pickle=True"
-        )
-    chosen = chosen_dtype(dtype)
-    setting = Setting(
-        library_of(devices[0], torch_version),
-        train=mode == "train",
-        dtype=chosen,
-        amp=_amp(amp),
-        optimizer=make_optimizer(optimizer, fused=fused, foreach=foreach) if mode == "train" else None,
-        accumulate=accumulate,
-        checkpoint=None if checkpoint in (None, "none") else checkpoint,
-        frozen=(frozen,) if isinstance(frozen, str) else tuple(frozen),
-        lora=_lora(lora),
-        channels_last=channels_last,
-        loss=loss,
-    )
-    given = {"inputs": inputs, "kwargs": kwargs, "input_size": input_size, "batch": batch, "seq": seq, "specs": specs}
+    devices = find_devices(on)
+    make = None if step is None else make_optimizer(step[0], fused=step[1], foreach=step[2])
+    setting = Setting(library_of(devices[0], torch_version), train=step is not None, optimizer=make, **changes)
     with errors_as_torchgauge(stored_path(target)), stage("predicting memory", shown=progress) as tell:
         source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
         if source.model is None:
             raise InputError("weights alone do not say what memory a run takes: add the code (--as file.py:Net)")
-        run = Run(source.model, given, setting, optimizer, torch_version, target_name(target, source))
+        name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(source.model).__name__
+        run = Run(source.model, given, setting, torch_version, name)
         allocator = AllocatorSettings(expandable_segments=expandable_segments)
-        found = [Fit(run, device, allocator, run.predict(device, allocator)) for device in devices]
-    return found[0] if len(found) == 1 else found
+        return [Case(run, device, allocator, run.predict(device, allocator)) for device in devices]
 
 
-def _is_data(path: str) -> bool:
-    """A folder with a config, or tensors in a format that cannot execute anything."""
-    return os.path.isdir(path) or path.endswith(".safetensors")
+def _facts(job: Callable[[], list[Case]]) -> list[FitFacts]:
+    return [case.facts() for case in job()]
 
 
-def target_name(target: Any, source: Any) -> str:
-    return os.fspath(target) if isinstance(target, str | os.PathLike) else type(source.model).__name__
+def _suggestions(job: Callable[[], list[Case]]) -> list[Suggestions]:
+    return [case.suggestions() for case in job()]
+
+
+def _require_picklable(loss: Any) -> None:
+    try:
+        pickle.dumps(loss)
+    except Exception as error:
+        raise UsageError(
+            f"a file is read in another process, which loss= must be sent to: define it in a module ({error})"
+        ) from error
 
 
 def library_of(device: Device, torch_version: str | None) -> Any:
@@ -150,20 +183,13 @@ def _amp(asked: Any) -> Any:
 def _lora(asked: Any) -> tuple[int, str] | None:
     if asked is None:
         return None
-    rank, pattern = (
-        asked.split(":", 1)
-        if isinstance(asked, str) and ":" in asked
-        else asked
-        if isinstance(asked, tuple)
-        else (asked, "")
-    )
     try:
-        number = int(rank)
+        rank, pattern = asked.split(":", 1) if isinstance(asked, str) else asked
+        if int(rank) > 0 and pattern:
+            return int(rank), str(pattern)
     except (TypeError, ValueError):
-        number = 0
-    if number < 1 or not pattern:
-        raise UsageError(f"lora is RANK:PATTERN, such as 8:*q_proj.weight, not '{asked}'")
-    return number, str(pattern)
+        pass
+    raise UsageError(f"lora is RANK:PATTERN, such as 8:*q_proj.weight, not '{asked}'")
 
 
 @dataclass
@@ -173,7 +199,6 @@ class Run:
     model: torch.nn.Module
     given: dict[str, Any]
     setting: Setting
-    optimizer: Any
     torch_version: str | None
     name: str
     _traces: dict[Any, Trace] = field(default_factory=dict)
@@ -224,6 +249,11 @@ class Run:
         )
         return int(sizes.pop()) if len(sizes) == 1 else None
 
+    @property
+    def samples(self) -> int:
+        """Of a step; 1 where the inputs have no common batch."""
+        return (self.batch or 1) * self.setting.accumulate
+
     def with_batch(self, batch: int) -> Run:
         return replace(self, _traces={}, _batch=batch)
 
@@ -249,228 +279,120 @@ def resized(candidate: Candidate, batch: int) -> Candidate:
     return replace(candidate, args=args, kwargs=kwargs)
 
 
-@dataclass
+class Span(TypedDict):
+    low: int
+    high: int
+
+
+class FitFacts(TypedDict):
+    """A prediction as JSON has it."""
+
+    device: str
+    title: str
+    target: str
+    mode: str
+    batch: int | None
+    verdict: Verdict
+    capacity_bytes: int
+    capacity_source: str
+    free_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    used_bytes: int
+    required_bytes: int
+    context_bytes: int
+    before_bytes: int
+    bounds: dict[str, Span]
+    by_class: dict[str, int]
+    peak: dict[str, Any]
+    holders: list[dict[str, Any]]
+    loss: str | None
+    timeline: list[dict[str, Any]]
+    warnings: list[str]
+
+
+class Remedy(TypedDict):
+    """A change and its prediction; `extra_flops` is a share of the FLOPs of a sample."""
+
+    name: str
+    code: str
+    extra_flops: float
+    used_bytes: int
+    saved_bytes: int
+    verdict: str
+
+
+class Suggestions(TypedDict):
+    max_batch: int | None
+    remedies: list[Remedy]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class Fit:
-    """The memory of a run on a device. All figures are predictions; bytes."""
+    """The memory of a run on a device, predicted; in bytes.
 
-    run: Run
-    device: Device
-    allocator: Any
-    prediction: Prediction
+    `allocated_bytes` and `reserved_bytes` are the peaks of a steady step, as `torch.cuda.max_memory_allocated()` and
+    `max_memory_reserved()` would report them after `empty_cache()`; `used_bytes` is what the process adds on the
+    device, its context included; `required_bytes` the smallest limit on reserved memory under which the run succeeds;
+    `before_bytes` what is allocated when the step begins. `by_class` is taken when the most is allocated and sums to
+    `reserved_bytes`; slack is what is reserved and not in use.
+    """
 
-    @property
-    def verdict(self) -> str:
-        """ "fits", "does not fit" or "too close"."""
-        return self.prediction.verdict
+    device: str
+    title: str
+    target: str
+    mode: str
+    batch: int | None
+    verdict: str
+    capacity_bytes: int
+    capacity_source: str
+    free_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    used_bytes: int
+    required_bytes: int
+    context_bytes: int
+    before_bytes: int
+    bounds: dict[str, Bounds]
+    by_class: dict[str, int]
+    peak: dict[str, Any]
+    holders: list[dict[str, Any]]
+    loss: str | None
+    timeline: list[dict[str, Any]]
+    warnings: list[str]
+    _suggest: Callable[[], Suggestions] = field(repr=False, compare=False)
 
-    @property
-    def allocated_bytes(self) -> int:
-        """Peak of a steady step, as `torch.cuda.max_memory_allocated()` would report it."""
-        return self.prediction.allocated_bytes
-
-    @property
-    def reserved_bytes(self) -> int:
-        """The same of `torch.cuda.max_memory_reserved()`, after `empty_cache()` before the step."""
-        return self.prediction.reserved_bytes
-
-    @property
-    def used_bytes(self) -> int:
-        """What the process adds on the device, its context included."""
-        return self.prediction.used_bytes
-
-    @property
-    def required_bytes(self) -> int:
-        """The smallest limit on reserved memory under which the run succeeds."""
-        return self.prediction.required_bytes
-
-    @property
-    def capacity_bytes(self) -> int:
-        return self.device.capacity_bytes
-
-    @property
-    def free_bytes(self) -> int:
-        return self.prediction.free_bytes
-
-    @property
-    def bounds(self) -> dict[str, Range]:
-        return self.prediction.bounds
-
-    @property
-    def by_class(self) -> dict[str, int]:
-        """Bytes when the most is allocated; sums to `reserved_bytes`, slack being what is reserved and not in use."""
-        return dict(self.prediction.replay.by_class)
-
-    @property
-    def timeline(self) -> list[dict[str, Any]]:
-        """The ops of a steady step with the memory in use at the most while each ran."""
-        return list(self.prediction.replay.timeline)
-
-    @property
-    def peak(self) -> dict[str, Any]:
-        """The op at which the most is allocated."""
-        return dict(self.prediction.replay.peak)
-
-    @property
-    def holders(self) -> list[tuple[str, int]]:
-        """The modules that hold the most at that moment."""
-        return list(self.prediction.replay.holders)
-
-    @property
-    def loss(self) -> str:
-        return self.prediction.trace.loss
-
-    @property
-    def warnings(self) -> list[str]:
-        return list(self.prediction.trace.warnings)
+    @classmethod
+    def of(cls, facts: FitFacts, suggest: Callable[[], Suggestions]) -> Fit:
+        known: dict[str, Any] = {item.name: facts.get(item.name) for item in fields(cls) if item.name != "_suggest"}
+        bounds = {name: Bounds(span["low"], span["high"]) for name, span in facts["bounds"].items()}
+        return cls(**(known | {"bounds": bounds}), _suggest=suggest)
 
     @cached_property
+    def _suggested(self) -> Suggestions:
+        return self._suggest()
+
+    @property
     def max_batch(self) -> int | None:
-        """The largest batch that fits, found by trying; 0 where 1 does not, None where there is no common batch."""
-        if self.run.batch is None:
-            return None
-        return largest(lambda size: self._fits(self.run.with_batch(size)), self._guess())
+        """The largest batch that fits, found by trying; 0 where 1 does not, None where inputs have no common batch."""
+        return self._suggested["max_batch"]
 
-    def _guess(self) -> int:
-        """From what is taken per sample, where everything that is not there before the step goes with the batch."""
-        replay = self.prediction.replay
-        each = max((replay.reserved_bytes - replay.before_bytes) / (self.run.batch or 1), 1)
-        room = self.capacity_bytes - self.prediction.context_bytes - replay.before_bytes
-        return max(int(room / each), 1)
-
-    def _fits(self, run: Run) -> bool:
-        return run.predict(self.device, self.allocator, detail=False).verdict == "fits"
-
-    @cached_property
-    def remedies(self) -> list[dict[str, Any]]:
-        """Changes, each predicted anew: those that fit first, the cheapest of them first; before them the cheapest
-        combination that fits, where no single one does."""
-        tried = [self._remedy(change) for change in self._changes()]
-        found = [one for one in tried if one is not None and one["used_bytes"] < self.used_bytes]
-        found.sort(key=lambda one: (one["verdict"] != "fits", one["extra_flops"], one["used_bytes"]))
-        if found and self.verdict != "fits" and all(one["verdict"] != "fits" for one in found):
-            combined = self._combination(found)
-            found = [combined, *found] if combined is not None else found
-        return found
-
-    def _changes(self) -> Iterator[tuple[str, str, float, Callable[[Run], tuple[Run, Any]]]]:
-        """Name, what to write, extra FLOPs as a part of a step's, and what it does to a run."""
-        import torch
-
-        from torchgauge.predict.optimizers import make_optimizer
-
-        setting, same, batch = self.run.setting, self.allocator, self.run.batch or 1
-        half, twice = batch // 2, 2 * self.run.setting.accumulate
-        if not same.expandable_segments:
-            yield (
-                "expandable segments", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", 0.0,
-                lambda run: (run, replace(same, expandable_segments=True)),
-            )  # fmt: skip
-        if setting.amp is None and setting.dtype in (None, torch.float32):
-            if setting.train:
-                yield (
-                    "autocast to bfloat16", 'with torch.autocast("cuda", torch.bfloat16): …', 0.0,
-                    lambda run: (run.with_setting(amp=torch.bfloat16), same),
-                )  # fmt: skip
-            yield (
-                "bfloat16 parameters", "model.to(torch.bfloat16)", 0.0,
-                lambda run: (run.with_setting(dtype=torch.bfloat16), same),
-            )  # fmt: skip
-        if setting.train:
-            yield (
-                "fused AdamW", "torch.optim.AdamW(…, fused=True)", 0.0,
-                lambda run: (run.with_setting(optimizer=make_optimizer("adamw", fused=True)), same),
-            )  # fmt: skip
-            yield (
-                "Adafactor", "torch.optim.Adafactor(…)", 0.0,
-                lambda run: (run.with_setting(optimizer=make_optimizer("adafactor")), same),
-            )  # fmt: skip
-            if setting.checkpoint is None:
-                # Every block's forward once more, beside a forward and a backward pass of twice its work.
-                yield (
-                    "checkpointing by block", "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)", 1 / 3,
-                    lambda run: (run.with_setting(checkpoint="blocks"), same),
-                )  # fmt: skip
-            if batch > 1:
-                yield (
-                    "half the batch, accumulated twice", f"batch {half}, accumulate {twice}", 0.0,
-                    lambda run: (run.with_setting(accumulate=twice).with_batch(half), same),
-                )  # fmt: skip
-        elif batch > 1:
-            yield "half the batch", f"batch {half}", 0.0, lambda run: (run.with_batch(half), same)
-
-    def _remedy(self, change: tuple[str, str, float, Any]) -> dict[str, Any] | None:
-        name, code, extra, apply = change
-        try:
-            run, allocator = apply(self.run)
-            predicted = run.predict(self.device, allocator, detail=False)
-        except (ForwardError, InputError):
-            return None  # not possible with this model
-        return {
-            "name": name,
-            "code": code,
-            "extra_flops": extra,
-            "used_bytes": predicted.used_bytes,
-            "saved_bytes": self.used_bytes - predicted.used_bytes,
-            "verdict": predicted.verdict,
-            "changes": [apply],
-        }
-
-    def _combination(self, found: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """One after the other, those that save the most per cost first, until the run fits."""
-        order = sorted(found, key=lambda one: (one["extra_flops"] > 0, -one["saved_bytes"]))
-        run, allocator = self.run, self.allocator
-        taken: list[dict[str, Any]] = []
-        for one in order:
-            if any(_same_kind(one["name"], other["name"]) for other in taken):
-                continue
-            run, chosen = one["changes"][0](run)
-            allocator = chosen if one["name"] == "expandable segments" else allocator
-            taken.append(one)
-            try:
-                predicted = run.predict(self.device, allocator, detail=False)
-            except (ForwardError, InputError):
-                return None
-            if predicted.verdict == "fits":
-                return {
-                    "name": " + ".join(item["name"] for item in taken),
-                    "code": "; ".join(item["code"] for item in taken),
-                    "extra_flops": sum(item["extra_flops"] for item in taken),
-                    "used_bytes": predicted.used_bytes,
-                    "saved_bytes": self.used_bytes - predicted.used_bytes,
-                    "verdict": predicted.verdict,
-                    "changes": [],
-                }
-        return None
+    @property
+    def remedies(self) -> list[Remedy]:
+        """Changes, each predicted anew: those that fit first, the cheapest of them first. Where no single one is
+        enough, a combination that fits comes before them."""
+        return self._suggested["remedies"]
 
     def to_dict(self, *, remedies: bool = True) -> dict[str, Any]:
-        bounds = self.bounds
-        document = {
-            "device": self.device.name,
-            "title": self.device.title,
-            "target": self.run.name,
-            "mode": "train" if self.run.setting.train else "inference",
-            "batch": self.run.batch,
-            "verdict": self.verdict,
-            "capacity_bytes": self.capacity_bytes,
-            "capacity_source": self.device.capacity_source,
-            "free_bytes": self.free_bytes,
-            "allocated_bytes": self.allocated_bytes,
-            "reserved_bytes": self.reserved_bytes,
-            "used_bytes": self.used_bytes,
-            "required_bytes": self.required_bytes,
-            "context_bytes": self.prediction.context_bytes,
-            "bounds": {name: {"low": span.low, "high": span.high} for name, span in bounds.items()},
-            "by_class": self.by_class,
-            "peak": self.peak,
-            "holders": [{"module": module, "bytes": nbytes} for module, nbytes in self.holders],
-            "loss": self.loss or None,
-            "timeline": self.timeline,
-            "warnings": self.warnings,
-        }
-        if remedies:
-            document["max_batch"] = self.max_batch
-            document["remedies"] = [{k: v for k, v in one.items() if k != "changes"} for one in self.remedies]
-        return document
+        facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "_suggest"}
+        facts["bounds"] = {name: {"low": span.low, "high": span.high} for name, span in self.bounds.items()}
+        return facts | (dict(self._suggested) if remedies else {})
 
     def __str__(self) -> str:
         from torchgauge.report.fit import fit_lines
@@ -478,11 +400,145 @@ class Fit:
         return "\n".join(fit_lines(self.to_dict(remedies=False)))
 
 
-_KINDS = ({"autocast to bfloat16", "bfloat16 parameters"}, {"fused AdamW", "Adafactor"})
+@dataclass(frozen=True)
+class Change:
+    """What to write, and what it makes of a run and of the allocator's settings."""
+
+    name: str
+    code: str
+    apply: Callable[[Run, Any], tuple[Run, Any]]
+    kind: str = ""  # of two changes of one kind only one can be made
 
 
-def _same_kind(one: str, other: str) -> bool:
-    return any(one in kind and other in kind for kind in _KINDS)
+@dataclass
+class Case:
+    """A run on a device, and the search for runs that fit there."""
+
+    run: Run
+    device: Device
+    allocator: Any
+    prediction: Prediction
+
+    def facts(self) -> FitFacts:
+        found, replay = self.prediction, self.prediction.replay
+        return {
+            "device": self.device.name,
+            "title": self.device.title,
+            "target": self.run.name,
+            "mode": "train" if self.run.setting.train else "inference",
+            "batch": self.run.batch,
+            "verdict": found.verdict,
+            "capacity_bytes": self.device.capacity_bytes,
+            "capacity_source": self.device.capacity_source,
+            "free_bytes": found.free_bytes,
+            "allocated_bytes": found.allocated_bytes,
+            "reserved_bytes": found.reserved_bytes,
+            "used_bytes": found.used_bytes,
+            "required_bytes": found.required_bytes,
+            "context_bytes": found.context_bytes,
+            "before_bytes": replay.before_bytes,
+            "bounds": {name: {"low": span.low, "high": span.high} for name, span in found.bounds.items()},
+            "by_class": dict(replay.by_class),
+            "peak": dict(replay.peak),
+            "holders": [{"module": module, "bytes": nbytes} for module, nbytes in replay.holders],
+            "loss": found.trace.loss or None,
+            "timeline": list(replay.timeline),
+            "warnings": list(found.trace.warnings),
+        }
+
+    def suggestions(self) -> Suggestions:
+        return {"max_batch": self._max_batch(), "remedies": self._remedies()}
+
+    def _max_batch(self) -> int | None:
+        if self.run.batch is None:
+            return None
+        replay = self.prediction.replay
+        # As if everything that is not there before the step went with the batch.
+        each = max((replay.reserved_bytes - replay.before_bytes) / self.run.batch, 1)
+        room = self.device.capacity_bytes - self.prediction.context_bytes - replay.before_bytes
+        return largest(lambda size: self.fits(self.run.with_batch(size)), max(int(room / each), 1))
+
+    def fits(self, run: Run) -> bool:
+        return run.predict(self.device, self.allocator, detail=False).verdict == "fits"
+
+    def _remedies(self) -> list[Remedy]:
+        changes = list(self._changes())
+        tried = {change.name: self._remedy([change]) for change in changes}
+        found = [one for one in tried.values() if one is not None and one["saved_bytes"] > 0]
+        found.sort(key=lambda one: (one["verdict"] != "fits", round(one["extra_flops"], 2), one["used_bytes"]))
+        if found and self.prediction.verdict != "fits" and all(one["verdict"] != "fits" for one in found):
+            by_name = {change.name: change for change in changes}
+            # Those without extra work first, then those that save the most, until the run fits.
+            found_order = sorted(found, key=lambda one: (one["extra_flops"] > 0.01, -one["saved_bytes"]))
+            taken: list[Change] = []
+            for one in found_order:
+                change = by_name[one["name"]]
+                if change.kind and any(other.kind == change.kind for other in taken):
+                    continue
+                taken.append(change)
+                together = self._remedy(taken)
+                if together is not None and together["verdict"] == "fits":
+                    return [together, *found]
+        return found
+
+    def _remedy(self, changes: Sequence[Change]) -> Remedy | None:
+        """The run with these changes; None where the model does not run so."""
+        run, allocator = self.run, self.allocator
+        try:
+            for change in changes:
+                run, allocator = change.apply(run, allocator)
+            found = run.predict(self.device, allocator, detail=False)
+        except (ForwardError, InputError):
+            return None
+        flops = found.trace.step_flops / run.samples
+        before = self.prediction.trace.step_flops / self.run.samples
+        return {
+            "name": " + ".join(change.name for change in changes),
+            "code": "; ".join(change.code for change in changes),
+            "extra_flops": max(flops / before - 1, 0.0) if before else 0.0,
+            "used_bytes": found.used_bytes,
+            "saved_bytes": self.prediction.used_bytes - found.used_bytes,
+            "verdict": found.verdict,
+        }
+
+    def _changes(self) -> Iterator[Change]:
+        import torch
+
+        from torchgauge.predict.optimizers import make_optimizer
+
+        setting, batch = self.run.setting, self.run.batch or 1
+        half, twice = batch // 2, 2 * setting.accumulate
+
+        def changed(**changes: Any) -> Callable[[Run, Any], tuple[Run, Any]]:
+            return lambda run, allocator: (run.with_setting(**changes), allocator)
+
+        if not self.allocator.expandable_segments:
+            yield Change(
+                "expandable segments",
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+                lambda run, allocator: (run, replace(allocator, expandable_segments=True)),
+            )
+        if setting.amp is None and setting.dtype in (None, torch.float32):
+            if setting.train:
+                code = 'with torch.autocast("cuda", torch.bfloat16): …'
+                yield Change("autocast to bfloat16", code, changed(amp=torch.bfloat16), "type")
+            yield Change("bfloat16 parameters", "model.to(torch.bfloat16)", changed(dtype=torch.bfloat16), "type")
+        if setting.train:
+            fused = make_optimizer("adamw", fused=True)
+            yield Change("fused AdamW", "torch.optim.AdamW(…, fused=True)", changed(optimizer=fused), "optimizer")
+            factored = make_optimizer("adafactor")
+            yield Change("Adafactor", "torch.optim.Adafactor(…)", changed(optimizer=factored), "optimizer")
+            if setting.checkpoint is None:
+                code = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+                yield Change("checkpointing by block", code, changed(checkpoint="blocks"))
+            if batch > 1:
+                yield Change(
+                    "half the batch, accumulated twice",
+                    f"batch {half}, accumulate {twice}",
+                    lambda run, allocator: (run.with_setting(accumulate=twice).with_batch(half), allocator),
+                )
+        elif batch > 1:
+            yield Change("half the batch", f"batch {half}", lambda run, allocator: (run.with_batch(half), allocator))
 
 
 def largest(fits: Callable[[int], bool], guess: int) -> int:

@@ -121,16 +121,29 @@ def _found(kind: type[Found], document: dict[str, Any], path: str) -> Found:
 
 
 def read_data(
-    job: Callable[[], Any], paths: list[str], *, memory_limit: int | str | None, time_limit: float | None
+    job: Callable[[], Any],
+    paths: list[str],
+    *,
+    memory_limit: int | str | None,
+    time_limit: float | None,
+    needs_torch: bool = False,
+    mode: str | None = None,
 ) -> Any:
     """What `job()` returns, plain data, done by a process without rights."""
     from torchgauge.isolation import run_isolated
 
     limits = limits_for(paths, memory_limit, time_limit)
-    is_new = prepare_reader(torch=False, weights=True)
-    work = partial(_plain, job)
-    services = reader_services()
-    return json.loads(run_isolated(work, limits=limits, subject=paths[0], services=services, is_torch_unused=is_new))
+    is_new = prepare_reader(torch=needs_torch, weights=not needs_torch)
+    text = run_isolated(
+        partial(_plain, job),
+        limits=limits,
+        subject=paths[0],
+        services=reader_services(),
+        importers=package_importers(),
+        needs_fresh_process=not is_new and needs_fresh_torch(mode, None),
+        is_torch_unused=is_new,
+    )
+    return json.loads(text)
 
 
 def _plain(job: Callable[[], Any]) -> bytes:

@@ -44,7 +44,7 @@ from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 _REBUILD_LIMIT_BYTES = 4 << 30
 
 # Functions of torch are replaced while a pass runs: one pass at a time.
-_one_at_a_time = threading.RLock()
+one_at_a_time = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Request:
 
 def trace(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Trace:
     """Run the model on the first candidate that works. The model is left as it was, whatever happens."""
-    with _one_at_a_time, no_collections(), undisturbed(model):
+    with one_at_a_time, no_collections(), undisturbed(model):
         # A context variable that the forward sets is set in a copy of the context.
         return contextvars.copy_context().run(_first_that_runs, unwrap(model), candidates, request)
 

@@ -84,22 +84,16 @@ def estimate(shape: Convolution, column: int, known: dict[Convolution, int]) -> 
     alike = [other for other in known if other.kind == shape.kind]
     nearest = min(alike or known, key=lambda other: _distance(shape, other))
     itemsize = 4 if _FORMATS[column // 3].startswith("fp32") else 2
-    scale = _scale(shape, column) / _scale(nearest, column)
-    nbytes = int(known[nearest] * scale)
-    wide = _ROOM if len(alike) >= _FEW else _ROOM * 3
-    room = int(wide * sum(shape.elements) * itemsize)
-    return Workspace(nbytes, max(0, nbytes - room), nbytes + room)
+    nbytes = int(known[nearest] * sum(shape.elements) / sum(nearest.elements))
+    share = _RANGE_SHARE if len(alike) >= _MIN_SHAPES_OF_A_KIND else 3 * _RANGE_SHARE
+    error = int(share * sum(shape.elements) * itemsize)
+    return Workspace(nbytes, max(0, nbytes - error), nbytes + error)
 
 
 # The 95th percentile of what the estimate of a shape left out misses, as a part of its input, output and weights
-# (`tests/predict/test_convolutions.py` works it out again).
-_ROOM = 1.0
-_FEW = 5  # of a kind with fewer measured shapes the range is wider: nothing says how they vary
-
-
-def _scale(shape: Convolution, column: int) -> float:
-    """Partial sums of weight gradients go with the weights, copies in another layout with all tensors."""
-    return float(sum(shape.elements))
+# (`tests/predict/test_workspaces.py` works it out again).
+_RANGE_SHARE = 1.0
+_MIN_SHAPES_OF_A_KIND = 5  # with fewer measured shapes of a kind the range is wider: nothing says how they vary
 
 
 def _distance(shape: Convolution, other: Convolution) -> float:

@@ -11,11 +11,15 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from torchgauge.errors import InputError, UsageError
 from torchgauge.predict.workspaces import Chip
 
 GIB = 1 << 30
+
+
+Verdict = Literal["fits", "does not fit", "too close"]  # of what a run needs against what a device has
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ _DEVICES = (
 _OTHER_NAMES = {"h200_sxm": "h200", "h100_sxm": "h100", "a100_sxm": "a100", "a100_80gb": "a100", "b200_sxm": "b200"}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(gib|gb|mib|mb|g|m)b?", re.IGNORECASE)
 _UNITS = {"gib": 1 << 30, "mib": 1 << 20, "gb": 10**9, "mb": 10**6, "g": 1 << 30, "m": 1 << 20}
-# A card that is told by its memory alone is taken for one of these.
+# The chip of a device that is given by its memory size alone.
 _TYPICAL = _chip(108, 8, 0)
 
 
@@ -100,7 +104,7 @@ def find_device(name: str) -> Device:
         return Device(name.strip(), name.strip(), nbytes, _TYPICAL, note="as given; kernels as on an A100")
     near = difflib.get_close_matches(plain, by_name, 3, 0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(device_names())}"
-    raise UsageError(f"no device '{name}'; {hint} A size such as 24GiB works too, and 'this' for the present device")
+    raise UsageError(f"no device '{name}'; {hint} A size such as 24GiB works too, and 'this' means this machine's GPU")
 
 
 def find_devices(asked: str | Iterable[str]) -> list[Device]:

@@ -14,14 +14,13 @@ from torchgauge.predict.allocator import (
     OutOfMemory,
     smallest_limit,
 )
-from torchgauge.predict.devices import Device
+from torchgauge.predict.devices import Device, Verdict
 from torchgauge.predict.steps import OP, Trace
 
 CLASSES = (
     "parameters", "buffers", "inputs", "gradients", "optimizer_state", "activations", "temporaries", "workspaces",
     "slack",
 )  # fmt: skip
-FITS, TOO_CLOSE, DOES_NOT_FIT = "fits", "too close", "does not fit"
 
 # What a process takes beside its allocator: the context with torch's kernels, then each thread that calls cuBLAS. As
 # measured on the H200 (driver 580, torch 2.11.0+cu130): 661 MB without cuBLAS, 729 in inference, 804 to 808 in
@@ -265,18 +264,18 @@ class Prediction:
         return self._required
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """The search for what is required is spared where the other figures settle it."""
         allocated, reserved, context = self._spans()
         capacity = self.device.capacity_bytes
         if reserved.high + context.high <= capacity:
-            return FITS
+            return "fits"
         if allocated.low + context.low > capacity:
-            return DOES_NOT_FIT
+            return "does not fit"
         required = self._required_span(allocated)
         if required.high + context.high <= capacity:
-            return FITS
-        return DOES_NOT_FIT if required.low + context.low > capacity else TOO_CLOSE
+            return "fits"
+        return "does not fit" if required.low + context.low > capacity else "too close"
 
     @property
     def free_bytes(self) -> int:

@@ -7,6 +7,7 @@ saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused RMS no
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class CudaKernels(TorchFunctionMode):
         saved = {name: vars(functional)[name] for name in _INSIDE}
         try:
             for name, original in saved.items():
-                vars(functional)[name] = _standing_in(self, name, original)
+                vars(functional)[name] = _replacement(self, name, original)
             yield
         finally:
             vars(functional).update(saved)
@@ -108,8 +109,16 @@ class CudaKernels(TorchFunctionMode):
 _INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
 
 
-def _standing_in(mode: CudaKernels, name: str, original: Any) -> Any:
-    return lambda *args, **kwargs: _HANDLERS[name](mode, original, *args, **kwargs)
+def _replacement(mode: CudaKernels, name: str, original: Any) -> Any:
+    """For the tracing thread; another thread that calls the function meanwhile gets the original."""
+    tracing = threading.get_ident()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != tracing:
+            return original(*args, **kwargs)
+        return _HANDLERS[name](mode, original, *args, **kwargs)
+
+    return call
 
 
 def _is_torchs(func: Any) -> bool:

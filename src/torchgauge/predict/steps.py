@@ -31,7 +31,7 @@ from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.rules.layout import preserved_stride
-from torchgauge.capture.run import _one_at_a_time
+from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import tensors_within
 from torchgauge.capture.surroundings import no_collections, prepared
@@ -86,6 +86,12 @@ class Trace:
     workspace_range: dict[int, tuple[int, int]] = field(default_factory=dict)
     # Those that call cuBLAS: "forward", "backward".
     cublas_threads: tuple[str, ...] = ()
+
+    @property
+    def step_flops(self) -> int:
+        """Of the steady step, recomputation included; ops without a formula count nothing."""
+        indices = (index for number, index in self.steps[1] if number == OP)
+        return sum(self.ops[index].cost.flops or 0 for index in indices if index < len(self.ops))
 
 
 class CudaPlanner(Planner):
@@ -359,9 +365,9 @@ def _adds_in_place(plan: Plan, tensors: list[FakeTensor]) -> bool:
 
 
 def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
-    """Two steps of a model; it is left as it was. A model that looks at its data is run on assumed values where that
-    can be done (balanced routing)."""
-    with _one_at_a_time, no_collections(), undisturbed(model):
+    """Trace two steps on a copy of the model's structure. A model that looks at its data runs on assumed values where
+    that is possible (balanced routing)."""
+    with one_at_a_time, no_collections(), undisturbed(model):
         context = contextvars.copy_context()
         try:
             return context.run(_trace, unwrap(model), candidate, setting, assume=False)

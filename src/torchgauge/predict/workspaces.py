@@ -149,6 +149,7 @@ _RNN_MEASURED = {
 }
 # A fit of those, which they miss by 6 % at most: per step and unit of the first layer, of each further layer, per step
 # and feature, per unit of a state, per weight of a gate.
+_RNN_FIT_ERROR = 0.06
 _RNN_FITTED = {"LSTM": (4.55, -0.37, 0.92, 28.9, 11.5), "GRU": (4.14, -0.47, 0.70, 27.9, 8.98)}
 # Gates and what cuDNN keeps besides, per unit and step: as measured (cuDNN 9.19, H200, 24 cases exactly).
 RNN_KEPT = {"LSTM": 5, "GRU": 6, "RNN_TANH": 2, "RNN_RELU": 2}
@@ -186,16 +187,21 @@ class Recurrent:
         return kept * each + 256
 
     @property
-    def workspace_bytes(self) -> int:
+    def workspace(self) -> Workspace:
+        fixed = (8 * MIB) * self.layers * self.directions + 256 + 8 * self.batch
         key = (self.kind, self.steps, self.batch, self.features, self.units, self.layers, self.directions)
-        elements = _RNN_MEASURED.get(key)
-        if elements is None:
-            each = self.steps * self.batch * self.units * self.directions
-            first, further, read, state, gate = _RNN_FITTED["LSTM" if self.kind == "LSTM" else "GRU"]
-            wide = self.units * self.layers * self.directions
-            fitted = first * each + further * each * (self.layers - 1) + read * self.steps * self.batch * self.features
-            elements = int(fitted + state * self.batch * wide + gate * self.units * wide)
-        return elements * self.itemsize + (8 * MIB) * self.layers * self.directions + 256 + 8 * self.batch
+        if key in _RNN_MEASURED:
+            nbytes = _RNN_MEASURED[key] * self.itemsize + fixed
+            return Workspace(nbytes, nbytes, nbytes)
+        each = self.steps * self.batch * self.units * self.directions
+        first, further, read, state, gate = _RNN_FITTED["LSTM" if self.kind == "LSTM" else "GRU"]
+        wide = self.units * self.layers * self.directions
+        elements = first * each + further * each * (self.layers - 1) + read * self.steps * self.batch * self.features
+        elements += state * self.batch * wide + gate * self.units * wide
+        low, likely, high = (
+            int(elements * (1 + error)) * self.itemsize + fixed for error in (-_RNN_FIT_ERROR, 0, _RNN_FIT_ERROR)
+        )
+        return Workspace(likely, low, high)
 
     @property
     def weight_bytes(self) -> int:
@@ -314,13 +320,13 @@ EARLY: dict[str, Callable[[dict[str, Any], Chip], list[int]]] = {
 
 @temporaries("aten::_cudnn_rnn")
 def of_recurrent(arguments: dict[str, Any], chip: Chip) -> Phases:
-    return [[Recurrent.of(arguments).workspace_bytes]]
+    return [[Recurrent.of(arguments).workspace]]
 
 
 @temporaries("aten::_cudnn_rnn_backward")
 def of_recurrent_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
     """Data first, then weights."""
-    each: list[int | Workspace] = [Recurrent.of(arguments).workspace_bytes]
+    each: list[int | Workspace] = [Recurrent.of(arguments).workspace]
     return [each, each]
 
 

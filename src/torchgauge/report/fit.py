@@ -89,7 +89,7 @@ def _remedies(one: Mapping[str, Any]) -> list[str]:
     if one.get("remedies"):
         lines += ["", "  what to change"]
         for remedy in one["remedies"]:
-            cost = f", {format_percent(remedy['extra_flops'])} more FLOPs" if remedy["extra_flops"] else ""
+            cost = f", {format_percent(remedy['extra_flops'])} more FLOPs" if remedy["extra_flops"] > 0.005 else ""
             lines.append(
                 f"    {remedy['name']}: {format_bytes(remedy['used_bytes'])} ({_WORDS[remedy['verdict']]}{cost})"
             )
