@@ -103,6 +103,16 @@ class Run:
             self.optimizer = make_optimizer(options["optimizer"], self.model, bool(options.get("fused")))
         self.scaler = torch.amp.GradScaler("cuda") if self.amp is torch.float16 else None
 
+    def captured_step(self) -> Any:
+        """A step as a CUDA graph holds it: its output and its gradients stay."""
+        if self.optimizer is None:
+            with torch.no_grad():
+                return self.model(*self.args, **self.kwargs)
+        output = self.model(*self.args, **self.kwargs)
+        default_loss(output).backward()
+        self.optimizer.step()
+        return None
+
     def step(self) -> None:
         if self.optimizer is None:
             with torch.no_grad(), torch.autocast("cuda", self.amp or torch.bfloat16, enabled=self.amp is not None):
@@ -178,6 +188,42 @@ def measure(name: str, *, history: bool, tracker: bool) -> dict[str, Any]:
         torch.cuda.memory._record_memory_history(enabled=None)
     if tracker:
         result["tracker"] = tracked(run)
+    return result
+
+
+def measure_graph(name: str) -> dict[str, Any]:
+    """One step in a CUDA graph, as torch's documentation writes it: three on a side stream, capture, replay."""
+    configuration = BY_NAME[name]
+    torch.cuda.init()
+    run = Run(configuration)
+    for group in run.optimizer.param_groups if run.optimizer is not None else ():
+        group["capturable"] = True
+    result: dict[str, Any] = {"placed": torch.cuda.memory_allocated()}
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run.step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    gc.collect()
+    torch.cuda.empty_cache()
+    result["warmed"] = [torch.cuda.memory_allocated(), torch.cuda.memory_reserved()]
+    torch.cuda.reset_peak_memory_stats()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = run.captured_step()
+    result["captured"] = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):
+        graph.replay()
+    torch.cuda.synchronize()
+    result["graph"] = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
+    free, total = torch.cuda.mem_get_info()
+    result["used"] = total - free
+    del output
     return result
 
 
@@ -388,6 +434,8 @@ def probes() -> Iterable[tuple[str, Callable[[], Any]]]:
                     return lambda: layer(x)[0]
 
                 yield name, first
+                if layers > 1:
+                    yield f"{name} dropout", partial(first, partial(made, dropout=0.2))
     yield "embedding bf16 8192 of 30522x1024", lambda: partial(
         functional.embedding, torch.randint(0, 30522, (8192,), device="cuda"),
         cuda(30522, 1024, dtype=torch.bfloat16).requires_grad_(),
@@ -603,6 +651,12 @@ class Pool:
                 tell(name, result)
 
 
+def is_graphed(configuration: Configuration) -> bool:
+    """Those of the open set that need no autocast, accumulation or recomputation."""
+    plain = not {"amp", "accumulate", "checkpoint"} & set(configuration.options)
+    return configuration.held_out == 0 and plain
+
+
 def card() -> dict[str, Any]:
     asked = "name,memory.total,memory.used,memory.reserved,driver_version"
     try:
@@ -630,7 +684,9 @@ def versions() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def device_phase(out: Path, seconds: float, predictions: dict[str, Any] | None, parts: list[str]) -> int:
+def device_phase(
+    out: Path, seconds: float, predictions: dict[str, Any] | None, parts: list[str], sets: list[int]
+) -> int:
     """Everything, in the order of its worth, until `seconds` are over; what was found is on disk after each part."""
     started = time.monotonic()
     deadline = started + seconds
@@ -692,13 +748,18 @@ def device_phase(out: Path, seconds: float, predictions: dict[str, Any] | None, 
             (f"fixture {kind}", 2, partial(record_fixture, kind)) for kind in ("plain", "limit", "expandable", "split")
         ]
     if "configurations" in parts:
-        ordered = sorted(CONFIGURATIONS, key=lambda configuration: -configuration.size)
+        chosen_sets = [configuration for configuration in CONFIGURATIONS if configuration.held_out in sets]
+        ordered = sorted(chosen_sets, key=lambda configuration: -configuration.size)
         jobs += [(c.name, c.size, partial(measure, c.name, history=not c.held_out, tracker=True)) for c in ordered]
     if "convolutions" in parts:
-        jobs += [(f"convolutions {part}", 4, partial(measure_convolutions, part, 4, 35.0)) for part in range(4)]
+        jobs += [(f"convolutions {part}", 4, partial(measure_convolutions, part, 6, 60.0)) for part in range(6)]
+    if "graphs" in parts:
+        jobs += [
+            (f"graph {c.name}", 2 * c.size, partial(measure_graph, c.name)) for c in CONFIGURATIONS if is_graphed(c)
+        ]
     if predictions is not None and "limits" in parts:
         for name, limit in predictions.items():
-            chosen = next(c for c in CONFIGURATIONS if c.name == name)
+            chosen = BY_NAME[name]
             for factor in (0.97, 1.03):
                 jobs.append((f"{name} x{factor}", chosen.size * 1.1, partial(try_limit, name, int(limit * factor))))
     pool.run(jobs, tell)
@@ -710,6 +771,7 @@ def device_phase(out: Path, seconds: float, predictions: dict[str, Any] | None, 
         convolutions |= results.pop(name).get("convolutions", {})
     save("convolutions", convolutions)
     save("histories", histories)
+    found["graphs"] = {name: results.pop(name) for name in list(results) if name.startswith("graph ")}
     found["limits"] = {name: results.pop(name) for name in list(results) if "fits" in results[name]}
     # Not to be looked at until the predictions are done.
     kept_apart = {"configurations": {name: results.pop(name) for name in list(results) if name in held_out}}
@@ -719,7 +781,9 @@ def device_phase(out: Path, seconds: float, predictions: dict[str, Any] | None, 
     if "sequential" in parts:
         # What the device has in use: one at a time, small ones first.
         alone = Pool(1, 140, deadline, start)
-        by_size = sorted(CONFIGURATIONS, key=lambda configuration: configuration.size)
+        by_size = sorted(
+            (c for c in CONFIGURATIONS if c.held_out in sets), key=lambda configuration: configuration.size
+        )
         alone.run([(c.name, c.size, partial(measure, c.name, history=False, tracker=False)) for c in by_size], tell)
         used = {name: result for name, result in alone.results.items() if "used" in result}
         found["sequential"] = {name: result for name, result in used.items() if name not in held_out}
