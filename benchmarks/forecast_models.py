@@ -1,0 +1,235 @@
+"""The models that `forecast` is judged by, and those that its kernel tables are collected from.
+
+`PROOF` was written down before any kernel was measured; no kernel table is collected from its models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fit_configurations import (
+    BERT_LARGE,
+    BF16,
+    LLAMA_1B,
+    OPT_350M,
+    QWEN2,
+    T5_BASE,
+    WHISPER_SMALL,
+    Configuration,
+    Recurrent,
+    UNet,
+    image,
+    of_timm,
+    of_transformers,
+    pairs,
+    sequence,
+    speech,
+    tokens,
+)
+from torch import nn
+
+NHWC = {"channels_last": True}
+FP16 = {"dtype": "float16"}
+TRAIN = {"mode": "train", "optimizer": "adamw"}
+
+BART_BASE = {
+    "d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 12,
+    "decoder_attention_heads": 12, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072,
+}  # fmt: skip
+GPT2_MEDIUM = {"n_embd": 1024, "n_layer": 24, "n_head": 16}
+
+
+def _timm(name: str, kind: str, batch: int, side: int = 224, options: dict[str, Any] | None = None) -> Configuration:
+    return Configuration(f"{name} {kind} b{batch}", of_timm(name), image(batch, side), options or {})
+
+
+def _hf(
+    name: str, model: str, config: str, settings: dict[str, Any], inputs: Callable[[], dict[str, Any]], **options: Any
+) -> Configuration:
+    return Configuration(name, of_transformers(model, config, **settings), inputs, options)
+
+
+PROOF = (
+    _timm("resnet18", "fp32", 1),
+    _timm("resnet50", "fp32", 64),
+    _timm("resnet152", "bf16 nhwc", 32, options=BF16 | NHWC),
+    _timm("res2net50_26w_4s", "fp32", 16),
+    _timm("densenet169", "fp32", 16),
+    _timm("vgg16", "fp32", 16),
+    _timm("inception_v4", "fp32", 8, 299),
+    _timm("dpn68", "bf16", 32, options=BF16),
+    _timm("regnety_032", "bf16", 64, options=BF16),
+    _timm("efficientnet_b1", "fp32", 32, 240),
+    _timm("efficientnetv2_rw_s", "bf16 nhwc", 32, 288, BF16 | NHWC),
+    _timm("mobilenetv3_large_100", "fp32", 64),
+    _timm("ghostnet_100", "fp32", 64),
+    _timm("convnext_small", "bf16", 32, options=BF16),
+    _timm("convnextv2_tiny", "fp32 nhwc", 16, options=NHWC),
+    _timm("poolformer_s24", "fp32", 16),
+    _timm("vit_base_patch16_224", "bf16", 64, options=BF16),
+    _timm("vit_small_patch16_224", "fp32", 32),
+    _timm("beit_base_patch16_224", "bf16", 16, options=BF16),
+    _timm("swin_small_patch4_window7_224", "fp32", 16),
+    _timm("mixer_b16_224", "fp32", 32),
+    _timm("xcit_small_12_p16_224", "bf16", 16, options=BF16),
+    _timm("coatnet_0_rw_224", "bf16", 16, options=BF16),
+    _timm("maxvit_tiny_tf_224", "fp16", 8, options=FP16),
+    _hf("bert-large bf16 b16 s512", "BertModel", "BertConfig", BERT_LARGE, tokens(16, 512), **BF16),
+    _hf("roberta-base fp32 b8 s128", "RobertaForMaskedLM", "RobertaConfig", {}, tokens(8, 128)),
+    _hf("distilbert fp16 b32 s128", "DistilBertForMaskedLM", "DistilBertConfig", {}, tokens(32, 128), **FP16),
+    _hf("gpt2-medium bf16 b4 s512", "GPT2LMHeadModel", "GPT2Config", GPT2_MEDIUM, tokens(4, 512), **BF16),
+    _hf("llama-1b bf16 b1 s2048", "LlamaForCausalLM", "LlamaConfig", LLAMA_1B, tokens(1, 2048), **BF16),
+    _hf("qwen2-1.5b bf16 b2 s512", "Qwen2ForCausalLM", "Qwen2Config", QWEN2, tokens(2, 512), **BF16),
+    _hf("opt-350m fp32 b2 s256", "OPTForCausalLM", "OPTConfig", OPT_350M, tokens(2, 256)),
+    _hf("t5-base bf16 b8 s256+64", "T5ForConditionalGeneration", "T5Config", T5_BASE, pairs(8, 256, 64), **BF16),
+    _hf("bart-base fp32 b8 s256+64", "BartForConditionalGeneration", "BartConfig", BART_BASE, pairs(8, 256, 64)),
+    _hf("whisper-small bf16 b4", "WhisperForConditionalGeneration", "WhisperConfig", WHISPER_SMALL, speech(4, 64), **BF16),
+    Configuration("unet fp32 b8", UNet, image(8, 256)),
+    Configuration("lstm fp32 b64 s256", lambda: Recurrent(nn.LSTM, 1024, 2), sequence(64, 256, 1024)),
+)  # fmt: skip
+
+PROOF_TRAINING = (
+    _timm("resnet50", "train fp32", 32, options=TRAIN),
+    _timm("resnet152", "train bf16 nhwc", 32, options=TRAIN | BF16 | NHWC),
+    _timm("densenet169", "train fp32", 16, options=TRAIN),
+    _timm("efficientnet_b1", "train fp32", 32, 240, TRAIN),
+    _timm("regnety_032", "train bf16", 32, options=TRAIN | BF16),
+    _timm("convnext_small", "train bf16", 32, options=TRAIN | BF16),
+    _timm("vit_base_patch16_224", "train bf16", 64, options=TRAIN | BF16),
+    _timm("swin_small_patch4_window7_224", "train fp32", 16, options=TRAIN),
+    _timm("mixer_b16_224", "train fp32", 32, options=TRAIN),
+    _hf("bert-large train bf16 b16 s512", "BertModel", "BertConfig", BERT_LARGE, tokens(16, 512), **TRAIN, **BF16),
+    _hf("gpt2-medium train bf16 b4 s512", "GPT2LMHeadModel", "GPT2Config", GPT2_MEDIUM, tokens(4, 512, True),
+        **TRAIN, **BF16),
+    _hf("qwen2-1.5b train bf16 b2 s512", "Qwen2ForCausalLM", "Qwen2Config", QWEN2, tokens(2, 512, True), **TRAIN,
+        **BF16),
+    Configuration("unet train fp32 b8", UNet, image(8, 256), TRAIN),
+    Configuration("lstm train fp32 b64 s256", lambda: Recurrent(nn.LSTM, 1024, 2), sequence(64, 256, 1024), TRAIN),
+)  # fmt: skip
+
+_IMAGE_MODELS = (
+    "resnet34", "resnet26d", "resnet101", "wide_resnet50_2", "resnext50_32x4d", "seresnet50", "gcresnet33ts", "skresnet34",
+    "densenet121", "densenet201", "vgg11_bn", "vgg19", "inception_v3", "xception41", "dla60", "hrnet_w18", "repvgg_a2",
+    "cspdarknet53", "ese_vovnet39b", "dm_nfnet_f0", "efficientnet_b0", "efficientnet_b3", "efficientnet_lite0",
+    "tf_efficientnetv2_s", "mobilenetv2_100", "mobilenetv3_small_100", "mobilenetv4_conv_medium", "mnasnet_100",
+    "regnety_016", "regnetx_032", "regnety_080", "ghostnetv2_100", "lcnet_100", "convnext_tiny", "convnext_base",
+    "convnextv2_nano", "poolformer_s12", "poolformerv2_s12", "convmixer_768_32", "vit_tiny_patch16_224",
+    "vit_medium_patch16_gap_240", "vit_large_patch16_224", "deit_small_distilled_patch16_224", "beitv2_base_patch16_224",
+    "eva02_small_patch14_224", "swin_tiny_patch4_window7_224", "swin_base_patch4_window7_224",
+    "swinv2_tiny_window8_256", "mixer_s32_224", "resmlp_12_224", "gmlp_s16_224", "xcit_tiny_12_p16_224",
+    "xcit_medium_24_p16_224", "coatnet_1_rw_224", "maxxvit_rmlp_nano_rw_256", "maxvit_rmlp_small_rw_224", "mobilevit_s",
+    "edgenext_small", "pvt_v2_b1", "twins_svt_small", "cait_xxs24_224", "focalnet_tiny_srf", "davit_tiny",
+    "efficientformer_l1", "fastvit_t8", "levit_256", "volo_d1_224", "crossvit_15_240", "nest_tiny",
+)  # fmt: skip
+
+_BERTS = {
+    "base": {}, "small": {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 2048},
+    "wide": {"hidden_size": 1280, "num_hidden_layers": 2, "num_attention_heads": 20, "intermediate_size": 5120},
+    "xlarge": {"hidden_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 16, "intermediate_size": 8192},
+}  # fmt: skip
+_LLAMAS = {
+    "135m": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 2, "num_attention_heads": 9,
+             "num_key_value_heads": 3, "vocab_size": 49152},
+    "1b": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 2, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "vocab_size": 128256},
+    "3b": {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 2, "num_attention_heads": 24,
+           "num_key_value_heads": 8, "vocab_size": 128256},
+    "8b": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 2, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "vocab_size": 128256},
+    "phi": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 2, "num_attention_heads": 32,
+            "num_key_value_heads": 32, "vocab_size": 51200},
+    "500m": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 2, "num_attention_heads": 14,
+             "num_key_value_heads": 2, "vocab_size": 151936},
+}  # fmt: skip
+
+
+def _with(configuration: Configuration, name: str, **options: Any) -> Configuration:
+    return Configuration(f"{configuration.name} {name}", configuration.build, configuration.inputs, options)
+
+
+def collected() -> list[Configuration]:
+    """Batches, types and layouts are spread over the models, so that every kind of layer is seen in every type."""
+    found: list[Configuration] = []
+    sides = {"inception_v3": 299, "xception41": 299, "efficientnet_b3": 300, "dm_nfnet_f0": 192, "efficientnet_b0": 240,
+             "vit_medium_patch16_gap_240": 240, "swinv2_tiny_window8_256": 256, "maxxvit_rmlp_nano_rw_256": 256,
+             "mobilevit_s": 256, "crossvit_15_240": 240, "tf_efficientnetv2_s": 288}  # fmt: skip
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("fp32", {}), ("bf16", BF16), ("bf16 nhwc", BF16 | NHWC), ("fp32 nhwc", NHWC), ("fp16", FP16),
+    ]  # fmt: skip
+    for place, name in enumerate(_IMAGE_MODELS):
+        side = sides.get(name, 224)
+        for number, (kind, options) in enumerate(kinds):
+            batch = (16, 32, 8, 64, 1)[(place + number) % 5]
+            found.append(_timm(name, kind, batch, side, options))
+        for number, (kind, options) in enumerate(kinds[:3]):
+            batch = (16, 32, 64)[(place + number) % 3]
+            if (place + number) % 2 == 0:
+                found.append(_timm(name, f"train {kind}", batch, side, TRAIN | options))
+    for name, settings in _BERTS.items():
+        for number, (batch, length) in enumerate(((8, 128), (16, 512), (32, 128), (1, 384), (4, 256))):
+            kind, options = [("fp32", {}), ("bf16", BF16), ("fp16", FP16)][number % 3]
+            one = _hf(f"bert-{name} {kind} b{batch} s{length}", "BertForMaskedLM", "BertConfig", settings,
+                      tokens(batch, length, True), **options)  # fmt: skip
+            found += [one, _with(one, "train", **TRAIN, **options)]
+    for name, settings in _LLAMAS.items():
+        for number, (batch, length) in enumerate(((1, 1024), (4, 512), (2, 512), (8, 128), (1, 2048), (16, 64))):
+            kind, options = ("fp32", {}) if number == 3 else ("bf16", BF16)
+            one = _hf(f"llama-{name} {kind} b{batch} s{length}", "LlamaForCausalLM", "LlamaConfig", settings,
+                      tokens(batch, length, True), **options)  # fmt: skip
+            found.append(one)
+            if number % 2 == 0:
+                found.append(_with(one, "train", **TRAIN, **options))
+    for width, heads in ((768, 12), (1280, 20), (512, 8)):
+        settings = {"n_embd": width, "n_layer": 2, "n_head": heads}
+        for batch, length, options in ((4, 256, {}), (4, 512, BF16), (8, 1024, BF16), (1, 512, {})):
+            kind = "bf16" if options else "fp32"
+            one = _hf(f"gpt2-{width} {kind} b{batch} s{length}", "GPT2LMHeadModel", "GPT2Config", settings,
+                      tokens(batch, length, True), **options)  # fmt: skip
+            found += [one, _with(one, "train", **TRAIN, **options)]
+    for width in (512, 1024):
+        settings = {"d_model": width, "d_kv": 64, "d_ff": 4 * width, "num_layers": 2, "num_heads": width // 64,
+                    "decoder_start_token_id": 0}  # fmt: skip
+        for options in ({}, BF16):
+            kind = "bf16" if options else "fp32"
+            one = _hf(f"t5-{width} {kind}", "T5ForConditionalGeneration", "T5Config", settings, pairs(8, 256, 64),
+                      **options)  # fmt: skip
+            found += [one, _with(one, "train", **TRAIN, **options)]
+            bart = {"d_model": width, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": width // 64,
+                    "decoder_attention_heads": width // 64, "encoder_ffn_dim": 4 * width,
+                    "decoder_ffn_dim": 4 * width}  # fmt: skip
+            found.append(_hf(f"bart-{width} {kind}", "BartForConditionalGeneration", "BartConfig", bart,
+                             pairs(4, 512, 128), **options))  # fmt: skip
+    for width in (384, 512, 1024):
+        settings = {"d_model": width, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": width // 64,
+                    "decoder_attention_heads": width // 64, "encoder_ffn_dim": 4 * width,
+                    "decoder_ffn_dim": 4 * width, "num_mel_bins": 80}  # fmt: skip
+        found.append(_hf(f"whisper-{width} bf16", "WhisperForConditionalGeneration", "WhisperConfig", settings,
+                         speech(2, 32), **BF16))  # fmt: skip
+        found.append(_hf(f"whisper-{width} fp32", "WhisperForConditionalGeneration", "WhisperConfig", settings,
+                         speech(8, 64)))  # fmt: skip
+    opt = OPT_350M | {"hidden_size": 768, "ffn_dim": 3072, "num_hidden_layers": 2, "num_attention_heads": 12,
+                      "word_embed_proj_dim": 768, "do_layer_norm_before": True}  # fmt: skip
+    found.append(_hf("opt-125m fp32 b4 s256", "OPTForCausalLM", "OPTConfig", opt, tokens(4, 256)))
+    for kind, options in (("fp32", {}), ("bf16 nhwc", BF16 | NHWC), ("bf16", BF16)):
+        for width, side in ((32, 256), (48, 192)):
+            one = Configuration(f"unet-{width} {kind}", lambda width=width: UNet(width), image(8, side), options)
+            found += [one, _with(one, "train", **TRAIN, **options)]
+    for kind, cell in (("lstm", nn.LSTM), ("gru", nn.GRU)):
+        for width, layers, batch, length in ((512, 2, 32, 128), (768, 1, 64, 200), (1024, 1, 16, 100), (256, 3, 64, 64),
+                                             (1024, 3, 64, 128), (2048, 1, 64, 64), (512, 1, 128, 256)):  # fmt: skip
+            for options in ({}, BF16):
+                one = Configuration(
+                    f"{kind}-{width}x{layers} b{batch} s{length} {'bf16' if options else 'fp32'}",
+                    lambda cell=cell, width=width, layers=layers: Recurrent(cell, width, layers),
+                    sequence(batch, length, width), options,
+                )  # fmt: skip
+                found += [one, _with(one, "train", **TRAIN, **options)]
+    return found
+
+
+# Models of the collection that are also measured whole, to learn what a sum of kernels leaves out.
+WHOLE = (
+    "resnet34 fp32 b16", "resnext50_32x4d bf16 nhwc b8", "densenet121 fp32 b64", "efficientnet_b0 fp32 b1",
+    "mobilenetv2_100 bf16 b16", "convnext_tiny fp32 b64", "swin_tiny_patch4_window7_224 bf16 b16", "bert-base fp32 b8 s128",
+)  # fmt: skip
