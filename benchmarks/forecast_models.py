@@ -84,7 +84,8 @@ PROOF = (
     _hf("opt-350m fp32 b2 s256", "OPTForCausalLM", "OPTConfig", OPT_350M, tokens(2, 256)),
     _hf("t5-base bf16 b8 s256+64", "T5ForConditionalGeneration", "T5Config", T5_BASE, pairs(8, 256, 64), **BF16),
     _hf("bart-base fp32 b8 s256+64", "BartForConditionalGeneration", "BartConfig", BART_BASE, pairs(8, 256, 64)),
-    _hf("whisper-small bf16 b4", "WhisperForConditionalGeneration", "WhisperConfig", WHISPER_SMALL, speech(4, 64), **BF16),
+    _hf("whisper-small bf16 b4", "WhisperForConditionalGeneration", "WhisperConfig", WHISPER_SMALL, speech(4, 64),
+        **BF16),
     Configuration("unet fp32 b8", UNet, image(8, 256)),
     Configuration("lstm fp32 b64 s256", lambda: Recurrent(nn.LSTM, 1024, 2), sequence(64, 256, 1024)),
 )  # fmt: skip
@@ -109,22 +110,25 @@ PROOF_TRAINING = (
 )  # fmt: skip
 
 _IMAGE_MODELS = (
-    "resnet34", "resnet26d", "resnet101", "wide_resnet50_2", "resnext50_32x4d", "seresnet50", "gcresnet33ts", "skresnet34",
-    "densenet121", "densenet201", "vgg11_bn", "vgg19", "inception_v3", "xception41", "dla60", "hrnet_w18", "repvgg_a2",
-    "cspdarknet53", "ese_vovnet39b", "dm_nfnet_f0", "efficientnet_b0", "efficientnet_b3", "efficientnet_lite0",
+    "resnet34", "resnet26d", "resnet101", "wide_resnet50_2", "resnext50_32x4d", "seresnet50", "gcresnet33ts",
+    "skresnet34", "densenet121", "densenet201", "vgg11_bn", "vgg19", "inception_v3", "xception41", "dla60", "hrnet_w18",
+    "repvgg_a2", "cspdarknet53", "ese_vovnet39b", "dm_nfnet_f0", "efficientnet_b0", "efficientnet_b3",
+    "efficientnet_lite0",
     "tf_efficientnetv2_s", "mobilenetv2_100", "mobilenetv3_small_100", "mobilenetv4_conv_medium", "mnasnet_100",
     "regnety_016", "regnetx_032", "regnety_080", "ghostnetv2_100", "lcnet_100", "convnext_tiny", "convnext_base",
     "convnextv2_nano", "poolformer_s12", "poolformerv2_s12", "convmixer_768_32", "vit_tiny_patch16_224",
-    "vit_medium_patch16_gap_240", "vit_large_patch16_224", "deit_small_distilled_patch16_224", "beitv2_base_patch16_224",
-    "eva02_small_patch14_224", "swin_tiny_patch4_window7_224", "swin_base_patch4_window7_224",
-    "swinv2_tiny_window8_256", "mixer_s32_224", "resmlp_12_224", "gmlp_s16_224", "xcit_tiny_12_p16_224",
+    "vit_medium_patch16_gap_240", "vit_large_patch16_224", "deit_small_distilled_patch16_224",
+    "beitv2_base_patch16_224", "eva02_small_patch14_224", "swin_tiny_patch4_window7_224",
+    "swin_base_patch4_window7_224", "swinv2_tiny_window8_256", "mixer_s32_224", "resmlp_12_224", "gmlp_s16_224",
+    "xcit_tiny_12_p16_224",
     "xcit_medium_24_p16_224", "coatnet_1_rw_224", "maxxvit_rmlp_nano_rw_256", "maxvit_rmlp_small_rw_224", "mobilevit_s",
     "edgenext_small", "pvt_v2_b1", "twins_svt_small", "cait_xxs24_224", "focalnet_tiny_srf", "davit_tiny",
     "efficientformer_l1", "fastvit_t8", "levit_256", "volo_d1_224", "crossvit_15_240", "nest_tiny",
 )  # fmt: skip
 
 _BERTS = {
-    "base": {}, "small": {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 2048},
+    "base": {},
+    "small": {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 2048},
     "wide": {"hidden_size": 1280, "num_hidden_layers": 2, "num_attention_heads": 20, "intermediate_size": 5120},
     "xlarge": {"hidden_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 16, "intermediate_size": 8192},
 }  # fmt: skip
@@ -230,6 +234,12 @@ def collected() -> list[Configuration]:
 
 # Models of the collection that are also measured whole, to learn what a sum of kernels leaves out.
 WHOLE = (
-    "resnet34 fp32 b16", "resnext50_32x4d bf16 nhwc b8", "densenet121 fp32 b64", "efficientnet_b0 fp32 b1",
-    "mobilenetv2_100 bf16 b16", "convnext_tiny fp32 b64", "swin_tiny_patch4_window7_224 bf16 b16", "bert-base fp32 b8 s128",
+    "resnet101 bf16 nhwc b1", "densenet121 fp32 b64", "mobilenetv2_100 fp32 b1", "efficientnet_b0 bf16 b32",
+    "convnext_tiny bf16 b1", "regnety_016 fp16 b8", "swin_tiny_patch4_window7_224 fp32 b16",
+    "vit_large_patch16_224 bf16 b8", "xcit_tiny_12_p16_224 fp32 b32", "bert-base fp32 b8 s128",
+    "bert-base bf16 b16 s512",
+    "llama-3b bf16 b2 s512", "gpt2-768 bf16 b4 s512", "t5-512 bf16", "unet-32 bf16 nhwc", "lstm-1024x3 b64 s128 fp32",
+    "resnet34 train fp32 b16",
+    "resnext50_32x4d train fp32 b32", "convnext_tiny train bf16 b32", "vit_tiny_patch16_224 train bf16 b32",
+    "swin_tiny_patch4_window7_224 train bf16 b32", "llama-1b bf16 b1 s1024 train", "bert-base bf16 b16 s512 train",
 )  # fmt: skip

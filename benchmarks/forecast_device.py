@@ -1,0 +1,125 @@
+"""What a CUDA device says about the models of `forecast.py`: time eager and in a CUDA graph, energy, training steps.
+
+Needs torch, timm and transformers, not torchgauge.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from fit_configurations import Configuration
+from torch import nn
+
+sys.path.append(str(Path(__file__).parent.parent / "tools"))
+
+
+class Subject:
+    """A model on the device with its inputs; `step` is one inference or one step of training."""
+
+    def __init__(self, configuration: Configuration, device: str) -> None:
+        options = configuration.options
+        self.is_training = configuration.mode == "train"
+        dtype = getattr(torch, options.get("dtype", "float32"))
+        torch.manual_seed(0)
+        with torch.device(device):
+            model: nn.Module = configuration.build()
+        layout = torch.channels_last if options.get("channels_last") else torch.preserve_format
+        self.model = model.train(self.is_training).to(device=device, dtype=dtype)
+        self.model = self.model.to(memory_format=layout) if options.get("channels_last") else self.model
+        given = configuration.inputs()
+
+        def placed(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            value = value.to(device, dtype if value.is_floating_point() else value.dtype)
+            return value.to(memory_format=layout) if value.dim() == 4 and options.get("channels_last") else value
+
+        self.args = [placed(value) for value in given["args"]]
+        self.kwargs = {name: placed(value) for name, value in given["kwargs"].items()}
+        self.optimizer = torch.optim.AdamW(self.model.parameters()) if self.is_training else None
+
+    def step(self) -> Any:
+        if self.optimizer is None:
+            with torch.no_grad():
+                return self.model(*self.args, **self.kwargs)
+        output = self.model(*self.args, **self.kwargs)
+        loss = getattr(output, "loss", None)
+        if loss is None:
+            first = output if isinstance(output, torch.Tensor) else output[0]
+            loss = first.float().pow(2).mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return None
+
+
+def timed(run: Callable[[], Any], device: str, seconds: float = 0.25, least: int = 5, most: int = 60) -> float:
+    """The median of runs that each start on an idle device."""
+    wait = torch.cuda.synchronize if device != "cpu" else lambda: None
+    times: list[float] = []
+    wait()
+    ends = time.perf_counter() + seconds
+    while len(times) < least or (time.perf_counter() < ends and len(times) < most):
+        started = time.perf_counter()
+        run()
+        wait()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def graph_seconds(graph: Any, seconds: float = 0.25) -> float:
+    """By events, without what the launch of a graph takes the host."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times: list[float] = []
+    ends = time.perf_counter() + seconds
+    graph.replay()
+    while len(times) < 5 or (time.perf_counter() < ends and len(times) < 60):
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e-3)
+    return statistics.median(times)
+
+
+def measure_model(configuration: Configuration, device: str, energy_s: float) -> dict[str, Any]:
+    """Eager and graph time, energy of a run; what fails is told by `error`, the rest stays."""
+    from kernel_device import Energy, graph_of
+
+    found: dict[str, Any] = {}
+    try:
+        subject = Subject(configuration, device)
+        for _ in range(3):
+            subject.step()
+        found["eager_s"] = timed(subject.step, device)
+        if device == "cpu":
+            return found
+        if subject.is_training:
+            if energy_s:
+                joules, seconds, count = Energy().window(subject.step, energy_s)
+                found |= {"joules": joules / count, "energy_seconds": seconds / count}
+            return found
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                subject.step()
+            graph = graph_of(subject.step)
+            found["graph_s"] = graph_seconds(graph)
+            if energy_s:
+                joules, seconds, count = Energy().window(graph.replay, energy_s)
+                found |= {"joules": joules / count, "energy_seconds": seconds / count}
+    except Exception as error:
+        found["error"] = f"{type(error).__name__}: {str(error)[:200]}"
+    finally:
+        subject = graph = None  # type: ignore[assignment]
+        gc.collect()
+        if device != "cpu":
+            torch.cuda.empty_cache()
+    return found

@@ -1,0 +1,302 @@
+"""Where an op lies in the tables of measured kernels: a kind (what is never interpolated across) and coordinates.
+
+Coordinates are base-2 logarithms of sizes, so that a distance of 1 is a factor of two. An op of torch may launch
+several kernels (a convolution with a change of layout before it); it is measured and predicted as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log2, prod
+from typing import Any
+
+from torchgauge.facts import OpRecord, Signature, TensorSpec
+from torchgauge.facts.strides import contiguous_stride
+
+# What was written or read this many bytes of traffic ago is no longer in the cache: four fifths of an H200's 50 MB.
+CACHE_BYTES = 40_000_000
+# Without a kernel: views, and memory that is only taken. What fills memory (zeros, full) launches one.
+_SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "resize")
+_SIXTEEN = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`family` is the table, `kind` what must be equal, `at` the coordinates. `flops` are done at the rate of `rate`
+    ("tf32" for float32 convolutions, as torch sets the switches)."""
+
+    family: str
+    kind: str
+    at: tuple[float, ...]
+    flops: float
+    nbytes: float
+    cold_bytes: float
+    rate: str
+    launches: int = 1
+
+
+def is_silent(op: OpRecord | Signature) -> bool:
+    """Whether the op launches no kernel."""
+    name = op.op.partition("::")[2]
+    return op.category == "view" or name.startswith(_SILENT) or op.op.startswith(("prim::", "higher_order::"))
+
+
+def cold_inputs(ops: Sequence[OpRecord]) -> list[tuple[bool, ...]]:
+    """For each op which of its inputs come from memory and not from the cache: those that were last touched more than
+    `CACHE_BYTES` of traffic ago. Weights and inputs of a run were touched in the run before."""
+    traffic = [op.cost.bytes_read + op.cost.bytes_written for op in ops]
+    whole = sum(traffic)
+    first = ops[0].index if ops else 0
+    touched: dict[tuple[int, int], float] = {}
+    found, now = [], 0.0
+    for op, own in zip(ops, traffic, strict=True):
+        flags = []
+        for spec, producer in zip(op.signature.inputs, op.producers, strict=False):
+            key = (producer if producer is not None and producer >= first else -1, spec.nbytes)
+            if key[0] < 0:
+                flags.append(whole > CACHE_BYTES)
+            else:
+                flags.append(now - touched.get(key, touched.get((key[0], -1), 0.0)) > CACHE_BYTES)
+                touched[key] = now + own
+        found.append(tuple(flags))
+        now += own
+        touched[op.index, -1] = now
+    return found
+
+
+def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
+    """Where a call lies."""
+    name = signature.op.partition("::")[2].removesuffix("_")
+    tensors = signature.inputs
+    cold_bytes = float(sum(spec.distinct_bytes for spec, is_cold in zip(tensors, cold, strict=False) if is_cold))
+    cost = signature.cost
+    nbytes = float(cost.bytes_read + cost.bytes_written) or float(sum(s.distinct_bytes for s in signature.outputs))
+    dtype = signature.dtype or "float32"
+    for family, names, maker in _FAMILIES:
+        if name in names:
+            made = maker(name, signature)
+            if made is not None:
+                kind, at, rate, flops = made
+                return Place(family, kind, (*at, _log(cold_bytes)), flops or cost.flops, nbytes, cold_bytes, rate)
+    # What a compiler merges streams like a product of two tensors.
+    kind, at = _streamed("mul" if name == "fused" else name, signature)
+    launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
+    return Place("stream", kind, (*at, _log(cold_bytes)), cost.flops, nbytes, cold_bytes, dtype, launches)
+
+
+def _log(value: float) -> float:
+    return log2(value) if value > 1 else 0.0
+
+
+Made = tuple[str, tuple[float, ...], str, float]
+
+
+def _orientation(spec: TensorSpec) -> str:
+    """How the last two dimensions lie: rows, columns, or neither."""
+    if spec.stride is None:
+        return "r"
+    inner, outer = spec.stride[-1], spec.stride[-2] if len(spec.stride) > 1 else 1
+    if inner == 1 or spec.shape[-1] == 1:
+        return "r"
+    return "c" if outer == 1 or (len(spec.shape) > 1 and spec.shape[-2] == 1) else "s"
+
+
+def _alignment(*sizes: int) -> int:
+    """The largest power of two, up to 16, that divides them all: loads are as wide as that allows."""
+    return next(width for width in (16, 8, 4, 2, 1) if all(size % width == 0 for size in sizes))
+
+
+def _tiles(rows: float, columns: float, batch: float, depth: float) -> tuple[float, ...]:
+    """Tiles of 128 by 128 in waves over 132 multiprocessors: time goes in steps of a wave."""
+    count = -(-rows // 128) * -(-columns // 128) * batch
+    waves = count / 132
+    full = -(-waves // 1)
+    return _log(1 + count) / 2, (full / waves - 1 if waves > 0.5 else 0.0)
+
+
+def _matmul(name: str, signature: Signature) -> Made | None:
+    specs = [spec for spec in signature.inputs if len(spec.shape) >= 2]
+    if name in ("addmm", "baddbmm"):
+        specs = specs[-2:]
+    if len(specs) == 1 and name in ("mm", "bmm"):
+        specs = specs * 2
+    if len(specs) < 2 or not specs[0].is_floating:
+        return None
+    left, right = specs[0], specs[1]
+    batch = prod(left.shape[:-2])
+    rows, depth, columns = left.shape[-2], left.shape[-1], right.shape[-1]
+    dtype = left.dtype
+    form = "batched" if name in ("bmm", "baddbmm") else "plain"
+    plus = "+" if name in ("addmm", "baddbmm") else ""
+    kind = f"{form} {_kind_of(dtype)} {_orientation(left)}{_orientation(right)} {plus}"
+    aligned = _alignment(columns if _orientation(right) == "r" else depth, depth if _orientation(left) == "r" else rows)
+    at = (
+        _log(rows), _log(columns), _log(depth), _log(batch), *_tiles(rows, columns, batch, depth), _log(aligned),
+    )  # fmt: skip
+    return kind, at, dtype, 2.0 * batch * rows * columns * depth
+
+
+def _kind_of(dtype: str) -> str:
+    """Types of 16 bits run on the same units at the same rate."""
+    return "half" if dtype in _SIXTEEN else dtype
+
+
+def _is_channels_last(spec: TensorSpec) -> bool:
+    if spec.stride is None or len(spec.shape) != 4:
+        return False
+    return spec.stride[1] == 1 and spec.shape[1] > 1 and spec.shape[2] * spec.shape[3] > 1
+
+
+def _convolution(name: str, signature: Signature) -> Made | None:
+    inputs, attributes = signature.inputs, signature.attributes
+    is_backward = name == "convolution_backward"
+    specs = [spec for spec in inputs if len(spec.shape) >= 3]
+    if len(specs) < (3 if is_backward else 2):
+        return None
+    grad = specs[0] if is_backward else None
+    data, weight = (specs[1], specs[2]) if is_backward else (specs[0], specs[1])
+    out = grad if grad is not None else signature.outputs[0]
+    groups = int(attributes.get("groups", 1))
+    is_transposed = bool(attributes.get("transposed", False))
+    batch, channels, *sides = data.shape
+    made = out.shape[1]
+    kernel = prod(weight.shape[2:])
+    pixels = batch * prod(out.shape[2:])
+    stride = max((int(s) for s in _list(attributes.get("stride"))), default=1)
+    dilation = max((int(s) for s in _list(attributes.get("dilation"))), default=1)
+    depthwise = groups > 1 and groups == channels
+    layout = "last" if _is_channels_last(data) or _is_channels_last(weight) else "first"
+    shape = "depthwise" if depthwise else "grouped" if groups > 1 else "pointwise" if kernel == 1 else "full"
+    mask = "".join("01"[bool(x)] for x in _list(attributes.get("output_mask"))) if is_backward else ""
+    mask = mask[:2]  # the bias is a sum beside the others
+    turned = " transposed" if is_transposed else ""
+    kind = f"{name[12:]}{mask} {len(sides)}d {shape} {_kind_of(data.dtype)} {layout}{turned}"
+    rows, columns, depth = pixels, made // groups, kernel * channels // groups
+    at = (
+        _log(pixels), _log(channels // groups), _log(made // groups), _log(groups), _log(kernel) * 2,
+        3.0 * (stride > 1), 2.0 * (dilation > 1), _log(batch) / 2,
+        *_tiles(rows, columns, groups, depth), _log(_alignment(channels // groups, made // groups)),
+        1.0 if len(inputs) > len(specs) else 0.0,
+    )  # fmt: skip
+    rate = "tf32" if data.dtype == "float32" else data.dtype
+    if is_transposed:
+        flops = 2.0 * prod(data.shape) * kernel * (made // groups)
+    else:
+        flops = 2.0 * pixels * made * kernel * (channels // groups)
+    if is_backward:
+        flops *= max(mask.count("1"), 1)
+    return kind, at, rate, flops
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+
+
+def _attention(name: str, signature: Signature) -> Made | None:
+    specs = [spec for spec in signature.inputs if len(spec.shape) == 4]
+    is_backward = name.endswith("_backward")
+    if len(specs) < (4 if is_backward else 3):
+        return None
+    query, key, value = specs[1:4] if is_backward else specs[:3]
+    is_masked = len(specs) > (6 if is_backward else 3) or any(
+        spec.stride is not None and 0 in spec.stride for spec in specs
+    )
+    batch, heads, length, width = query.shape
+    is_causal = bool(signature.attributes.get("is_causal"))
+    kind = f"{name.replace('_scaled_dot_product_', '')} {_kind_of(query.dtype)}{' mask' if is_masked else ''}"
+    at = (
+        _log(batch * heads), _log(length), _log(key.shape[2]), 2 * _log(width), 1.0 * is_causal,
+        _log(heads // max(key.shape[1], 1)) / 2, 1.0 * bool(signature.attributes.get("compute_log_sumexp")),
+    )  # fmt: skip
+    flops = 4.0 * batch * heads * length * key.shape[2] * (width + value.shape[-1]) / 2
+    if is_causal:
+        flops /= 2
+    return kind, at, query.dtype, flops * (2.5 if is_backward else 1.0)
+
+
+def _recurrent(name: str, signature: Signature) -> Made | None:
+    attributes = signature.attributes
+    data = signature.inputs[0]
+    if len(data.shape) != 3:
+        return None
+    steps, batch, features = data.shape
+    if attributes.get("batch_first"):
+        steps, batch = batch, steps
+    units, layers = int(attributes["hidden_size"]), int(attributes["num_layers"])
+    directions = 2 if attributes.get("bidirectional") else 1
+    kind = f"{name} {attributes.get('mode')} {_kind_of(data.dtype)} {'train' if attributes.get('train') else ''}"
+    at = (_log(steps), _log(batch), _log(features), _log(units), 2 * _log(layers), 2 * _log(directions))
+    gates = {2: 4, 3: 3}.get(int(attributes.get("mode", 0)), 1)
+    each = 2.0 * steps * batch * gates * units * directions
+    flops = each * (features + units) + each * (layers - 1) * (units * directions + units)
+    return kind, at, data.dtype, flops * (2 if "backward" in name else 1)
+
+
+def _inner_run(spec: TensorSpec) -> int:
+    """Elements that follow each other in memory along the innermost dimensions, as the tensor is read in order."""
+    strides = spec.stride or contiguous_stride(spec.shape)
+    run = 1
+    for size, stride in zip(reversed(spec.shape), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if stride != run:
+            break
+        run *= size
+    return run
+
+
+def _order(spec: TensorSpec) -> tuple[int, ...]:
+    """Dimensions from the widest stride to the narrowest, those of one element and repeated ones left out."""
+    if spec.stride is None:
+        return ()
+    dims = [d for d in range(len(spec.shape)) if spec.shape[d] > 1 and spec.stride[d] > 0]
+    order = tuple(sorted(dims, key=lambda d: -spec.stride[d]))  # type: ignore[index]
+    return () if order == tuple(dims) else order
+
+
+def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...]]:
+    """Ops that go over their tensors once: pointwise, copies, reductions, norms, softmax, pooling, indexing."""
+    inputs, outputs, attributes = signature.inputs, signature.outputs, signature.attributes
+    tensors = [*inputs, *outputs]
+    large = max(tensors, key=lambda spec: spec.numel, default=TensorSpec(()))
+    big = [spec for spec in tensors if spec.numel * 4 >= large.numel]
+    orders = {_order(spec) for spec in big if len(spec.shape) == len(large.shape)}
+    run = min((_inner_run(spec) for spec in big), default=1)
+    mixed = "mixed" if len(orders) > 1 else ""
+    widths = "".join(str(spec.itemsize) for spec in big[:3])
+    kind = f"{name} {widths} {mixed}"
+    read = sum(spec.distinct_bytes for spec in inputs)
+    written = sum(spec.distinct_bytes for spec in outputs)
+    last = large.shape[-1] if large.shape else 1
+    dims = _list(attributes.get("dim"))
+    reduced = 1
+    if large.shape and inputs and outputs and outputs[0].numel < large.numel:
+        reduced = large.numel // max(outputs[0].numel, 1)
+    inner = 1.0
+    if dims and large.shape and all(isinstance(d, int) for d in dims) and len(large.shape) == len(inputs[0].shape):
+        inner = 0.0 if any(d % len(large.shape) == len(large.shape) - 1 for d in dims) else 1.0
+    normalized = (
+        prod(int(n) for n in _list(attributes.get("normalized_shape"))) if attributes.get("normalized_shape") else 1
+    )
+    at = (
+        _log(read), _log(written), min(_log(run), 12.0) / 2, min(_log(last), 12.0) / 2, _log(reduced), inner,
+        _log(normalized), _log(len(inputs)) / 2, _log(outputs[0].numel if outputs else 1) / 2,
+    )  # fmt: skip
+    return kind, at
+
+
+_FAMILIES = (
+    ("matmul", frozenset(("mm", "addmm", "bmm", "baddbmm")), _matmul),
+    ("convolution", frozenset(("convolution", "convolution_backward")), _convolution),
+    (
+        "attention",
+        frozenset(
+            f"_scaled_dot_product_{kind}_attention{end}"
+            for kind in ("cudnn", "flash", "efficient")
+            for end in ("", "_backward")
+        ),
+        _attention,
+    ),
+    ("recurrent", frozenset(("_cudnn_rnn", "_cudnn_rnn_backward")), _recurrent),
+)

@@ -1,0 +1,97 @@
+"""The ops of a run as `torch.compile` runs them: chains of pointwise ops, with the norms and reductions they end in,
+as one kernel that reads what comes from outside and writes what is read outside.
+
+Inductor decides more than that (templates for products, layouts, what to compute twice); those are not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from torchgauge.facts import COUNTED, Cost, OpRecord, Signature, TensorSpec
+from torchgauge.predict.coordinates import is_silent
+
+FUSED = "inductor::fused"
+_POINTWISE = frozenset(("elementwise", "activation", "copy"))
+_ENDS = frozenset(("normalization", "softmax", "reduction"))
+_MOST = 32  # ops of a group
+
+
+def fused(ops: Sequence[OpRecord]) -> list[OpRecord]:
+    """Groups take the place of their last op; views between their members are gone with them."""
+    group_of: dict[int, int] = {}
+    groups: dict[int, list[OpRecord]] = {}
+    by_index = {op.index: op for op in ops}
+    behind: dict[int, int | None] = {}  # what a view shows, by its index
+
+    def origin(producer: int | None) -> int | None:
+        while producer in behind:
+            producer = behind[producer]
+        return producer
+
+    for op in ops:
+        if is_silent(op):
+            behind[op.index] = op.producers[0] if op.producers else None
+            continue
+        if op.category not in _POINTWISE | _ENDS:
+            continue
+        own = max((spec.numel for spec in (*op.signature.inputs, *op.signature.outputs)), default=0)
+        for producer in map(origin, op.producers):
+            number = group_of.get(-1 if producer is None else producer)
+            if number is None or len(groups[number]) >= _MOST or producer is None:
+                continue
+            before = by_index[producer]
+            if before.phase != op.phase or (before.category in _ENDS and before.category == "reduction"):
+                continue
+            made = max((spec.numel for spec in before.signature.outputs), default=0)
+            if made * 2 >= own:
+                group_of[op.index] = number
+                groups[number].append(op)
+                break
+        else:
+            group_of[op.index] = op.index
+            groups[op.index] = [op]
+    readers: dict[int, set[int]] = {}
+    for op in ops:
+        if not is_silent(op):
+            for producer in map(origin, op.producers):
+                if producer is not None:
+                    readers.setdefault(producer, set()).add(group_of.get(op.index, -op.index - 1))
+    last = {members[-1].index: members for members in groups.values()}
+    found = []
+    for op in ops:
+        if op.index in last:
+            found.append(_merged(last[op.index], readers, group_of, origin))
+        elif op.index not in group_of and not is_silent(op):
+            found.append(op)
+    return found
+
+
+def _merged(
+    members: list[OpRecord],
+    readers: dict[int, set[int]],
+    group_of: dict[int, int],
+    origin: Callable[[int | None], int | None],
+) -> OpRecord:
+    if len(members) == 1:
+        return members[0]
+    own = {op.index for op in members}
+    number = group_of[members[0].index]
+    inputs: dict[tuple[int | None, tuple[int, ...], str], tuple[TensorSpec, int | None]] = {}
+    outputs: list[TensorSpec] = []
+    flops = 0
+    for op in members:
+        flops += op.cost.flops
+        for spec, producer in zip(op.signature.inputs, op.producers, strict=False):
+            source = origin(producer)
+            if source not in own:
+                inputs[source, spec.shape, spec.dtype] = (spec, producer)
+        outside = readers.get(op.index, set()) - {number}
+        if outside or op.index not in readers:
+            outputs += op.signature.outputs[:1]
+    specs = tuple(spec for spec, _ in inputs.values())
+    cost = Cost(0, flops, sum(s.distinct_bytes for s in specs), sum(s.distinct_bytes for s in outputs))
+    last = members[-1]
+    signature = Signature(FUSED, "", "elementwise", COUNTED, (), specs, tuple(outputs), {}, cost, 0)
+    return replace(last, signature=signature, producers=tuple(producer for _, producer in inputs.values()))

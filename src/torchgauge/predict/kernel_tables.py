@@ -1,0 +1,197 @@
+"""Tables of measured kernels: a time for a place by the nearest places that were measured.
+
+A table holds, for every kind of call, coordinates and how far the time was from a plain model of the device: an
+overhead per launch, and the longer of arithmetic at the peak rate and traffic at the peak bandwidth. That
+distance varies slowly with the coordinates, so it is what is interpolated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from io import BytesIO
+from math import log2
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchgauge.errors import FormatError
+from torchgauge.predict.coordinates import Place
+
+FOLDER = Path(__file__).parent / "tables"
+Floats = NDArray[np.float32]
+# Neighbours that are looked at, and the distance (in octaves) at which one weighs half.
+_COUNT, _HALF_WEIGHT = 12, 0.25
+# How strongly slopes are drawn towards none: with few or far neighbours a plain average is safer.
+_RIDGE = 0.3
+# Upper ends of the classes of distance to the nearest measured place; the last one is for another kind of call.
+DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
+
+
+class Estimate(NamedTuple):
+    """Base-2 logarithms of seconds; `reach` is the class of distance, the last for a kind that was not measured."""
+
+    log_s: float
+    reach: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a plain model of a device takes: operations per second by type, bytes per second, seconds per launch."""
+
+    flops_per_s: Mapping[str, float]
+    bytes_per_s: float
+    launch_s: float
+
+    def rate(self, name: str) -> float:
+        known = self.flops_per_s
+        return known.get(name) or known.get("float32") or max(known.values())
+
+    def work_seconds(self, place: Place) -> float:
+        return max(place.flops / self.rate(place.rate), place.nbytes / self.bytes_per_s)
+
+    def seconds(self, place: Place) -> float:
+        return self.launch_s * place.launches + self.work_seconds(place)
+
+
+@dataclass
+class KernelTable:
+    """`rows` by family and kind: coordinates, and log2 of measured over modelled time. `spread` is the 90 % interval of
+    log2(measured / predicted) by family and class of distance, from kernels that were held out."""
+
+    device: str
+    rates: Rates
+    rows: dict[str, dict[str, tuple[Floats, Floats]]]
+    spread: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, device: str, rates: Rates, measured: Iterable[tuple[Place, float]], **more: Any) -> KernelTable:
+        gathered: dict[str, dict[str, list[tuple[tuple[float, ...], float]]]] = {}
+        for place, seconds in measured:
+            offset = log2(seconds / rates.seconds(place))
+            gathered.setdefault(place.family, {}).setdefault(place.kind, []).append((place.at, offset))
+        rows = {
+            family: {
+                kind: (np.array([at for at, _ in pairs], np.float32), np.array([o for _, o in pairs], np.float32))
+                for kind, pairs in kinds.items()
+            }
+            for family, kinds in gathered.items()
+        }
+        return cls(device, rates, rows, **more)
+
+    def estimate(self, place: Place) -> Estimate:
+        kinds = self.rows.get(place.family, {})
+        base = log2(self.rates.seconds(place))
+        own = kinds.get(place.kind)
+        if own is not None:
+            offset, distance = interpolate(*own, np.array(place.at, np.float32))
+            reach = next(number for number, limit in enumerate(DISTANCES) if distance <= limit)
+            if reach < len(DISTANCES) - 1 or len(own[1]) > 3:
+                return Estimate(base + offset, reach)
+        near = self._similar(kinds, place)
+        if near is None:
+            return Estimate(base + 0.5, len(DISTANCES))  # a plain model is nearly always too fast
+        offset, _ = interpolate(*near, np.array(place.at, np.float32))
+        return Estimate(base + offset, len(DISTANCES))
+
+    def _similar(self, kinds: Mapping[str, tuple[Floats, Floats]], place: Place) -> tuple[Floats, Floats] | None:
+        """The rows of those kinds that have the most words in common with this one's."""
+        words = place.kind.split(" ")
+        scores = {
+            kind: sum(a == b for a, b in zip(words, kind.split(" "), strict=False))
+            for kind, (at, _) in kinds.items()
+            if at.shape[1] == len(place.at)
+        }
+        if not scores:
+            return None
+        best = max(scores.values())
+        chosen = [kinds[kind] for kind, score in scores.items() if score == best][:200]
+        return np.concatenate([at for at, _ in chosen]), np.concatenate([offsets for _, offsets in chosen])
+
+
+def interpolate(rows: Floats, offsets: Floats, at: Floats) -> tuple[float, float]:
+    """The value at a place, and the distance to the nearest row: a line through the neighbours, near ones weighing
+    more, its slopes drawn towards none."""
+    steps = rows - at
+    distances = np.sqrt(np.einsum("ij,ij->i", steps, steps))
+    count = min(_COUNT, len(offsets))
+    chosen = np.argpartition(distances, count - 1)[:count] if count < len(offsets) else np.arange(count)
+    near, values = distances[chosen], offsets[chosen]
+    closest = float(near.min())
+    if closest <= DISTANCES[0]:
+        exact = near <= DISTANCES[0]
+        return float(np.median(values[exact])), closest
+    weights = 1 / (near**2 + _HALF_WEIGHT**2)
+    weights /= weights.sum()
+    mean = float(weights @ values)
+    if count < 4:
+        return mean, closest
+    local = steps[chosen]
+    centre = weights @ local
+    spread = local - centre
+    left = (spread * weights[:, None]).T @ spread
+    left[np.diag_indices_from(left)] += _RIDGE * float(weights @ near**2)
+    slopes = np.linalg.solve(left, (spread * weights[:, None]).T @ (values - mean))
+    value = mean - float(slopes @ centre)
+    # Beyond what the neighbours themselves show nothing is extrapolated far.
+    low, high = float(values.min()), float(values.max())
+    room = 0.25 * (high - low) + 0.05
+    return min(max(value, low - room), high + room), closest
+
+
+@cache
+def load_table(name: str) -> KernelTable | None:
+    """A table of the package by its device; None where there is none."""
+    path = FOLDER / f"{name}.npz"
+    return read_table(path.read_bytes(), path.name) if path.exists() else None
+
+
+def read_table(data: bytes, name: str) -> KernelTable:
+    """From the bytes of a file: numbers and names only, nothing in it is executed."""
+    try:
+        with np.load(BytesIO(data), allow_pickle=False) as found:
+            facts = json.loads(bytes(found["facts"]).decode())
+            rates = Rates(facts["flops_per_s"], float(facts["bytes_per_s"]), float(facts["launch_s"]))
+            rows: dict[str, dict[str, tuple[Floats, Floats]]] = {}
+            for family, kinds in facts["kinds"].items():
+                at = found[f"{family}.at"].astype(np.float32) / _AT_UNIT
+                offsets = found[f"{family}.offset"].astype(np.float32) / _OFFSET_UNIT
+                which = found[f"{family}.kind"]
+                ends = np.searchsorted(which, np.arange(len(kinds) + 1))
+                rows[family] = {
+                    kind: (at[ends[number] : ends[number + 1]], offsets[ends[number] : ends[number + 1]])
+                    for number, kind in enumerate(kinds)
+                }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"'{name}' is not a table of kernels: {error}") from error
+    return KernelTable(str(facts["device"]), rates, rows, facts.get("spread", {}), facts)
+
+
+# Coordinates to 1/256 of an octave, offsets to 1/2048: 0.03 %.
+_AT_UNIT, _OFFSET_UNIT = 256.0, 2048.0
+
+
+def write_table(table: KernelTable) -> bytes:
+    arrays: dict[str, Any] = {}
+    kinds: dict[str, list[str]] = {}
+    for family, by_kind in table.rows.items():
+        kinds[family] = sorted(by_kind)
+        at = np.concatenate([by_kind[kind][0] for kind in kinds[family]])
+        offsets = np.concatenate([by_kind[kind][1] for kind in kinds[family]])
+        which = np.concatenate([np.full(len(by_kind[kind][1]), n, np.uint16) for n, kind in enumerate(kinds[family])])
+        arrays[f"{family}.at"] = np.asfortranarray(np.round(at * _AT_UNIT).astype(np.int16))
+        arrays[f"{family}.offset"] = np.round(offsets * _OFFSET_UNIT).astype(np.int16)
+        arrays[f"{family}.kind"] = which
+    facts = dict(table.facts) | {
+        "device": table.device, "flops_per_s": dict(table.rates.flops_per_s), "bytes_per_s": table.rates.bytes_per_s,
+        "launch_s": table.rates.launch_s, "kinds": kinds, "spread": dict(table.spread),
+    }  # fmt: skip
+    arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    buffer = BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()

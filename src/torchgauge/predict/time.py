@@ -1,0 +1,487 @@
+"""Time and energy of a run on a device: a time for every op, then two queues, the host's launches and the device's.
+
+Where a figure comes from, best first: `measured` (kernels of this kind of device), `published` (NVIDIA's tables of bf16
+matrix products and attention), `carried over` (how near its roof the op is on a similar device that was measured, times
+this device's roof), `data sheet` (the same from a device of another kind: wide).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp2, log2, sqrt
+from typing import Any
+
+from torchgauge.cost import Call, assess
+from torchgauge.errors import UsageError
+from torchgauge.facts import OpRecord, Signature, TensorSpec, tensor_specs
+from torchgauge.hardware import Peaks, published_peaks
+from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
+from torchgauge.predict.devices import Device, find_device
+from torchgauge.predict.kernel_tables import Estimate, KernelTable, Rates, load_table
+from torchgauge.predict.published import published_seconds
+
+MEASURED, PUBLISHED, CARRIED, DATA_SHEET = "measured", "published", "carried over", "data sheet"
+EAGER, GRAPH, COMPILED = EXECUTIONS = ("eager", "graph", "compiled")
+HOST, COMPUTE, MEMORY, LAUNCH = "host", "compute", "memory", "launch"
+
+# The device whose kernels the package has.
+_ORIGIN = "h200"
+# Half of a 90 % interval in octaves, where no held-out kernels say better. Carried over: what the H200's kernels say
+# about the published tables of other devices (docs/forecast.md).
+_UNSURE = {MEASURED: 0.25, PUBLISHED: 0.35, CARRIED: 0.6, DATA_SHEET: 1.0}
+# The part of an op's error that it shares with the others of a run: what is slow here is slow there.
+_SHARED_ERROR = 0.25
+# Of a whole run, in octaves, half of a 90 % interval: what a sum of kernels leaves out.
+_RUN_ERROR = 0.12
+
+
+@dataclass(frozen=True)
+class Host:
+    """Seconds that the processor takes per op (by name, else `launch_s`), per view and per call of a module, and the
+    range of its speed; `factor` scales all of it."""
+
+    per_op_s: Mapping[str, float]
+    launch_s: float
+    view_s: float
+    module_s: float
+    low: float = 0.65
+    high: float = 1.5
+    source: str = "as measured on the host of an H200"
+
+    def seconds(self, op: OpRecord) -> float:
+        if is_silent(op):
+            return self.view_s
+        return self.per_op_s.get(op.op, self.launch_s)
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Watts of the idle device, joules per operation by type, per byte and per launch; no more than the limit."""
+
+    idle_w: float
+    per_flop_j: Mapping[str, float]
+    per_byte_j: float
+    per_launch_j: float
+    limit_w: float
+    low: float
+    high: float
+
+    def joules(self, place: Place) -> float:
+        """Beyond what the idle device takes meanwhile."""
+        rate = self.per_flop_j.get(place.rate) or self.per_flop_j.get("float32", 0.0)
+        return place.flops * rate + place.nbytes * self.per_byte_j + place.launches * self.per_launch_j
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is known of a device: its roof, kernels measured on it or on the `origin`, its host, its energy."""
+
+    name: str
+    title: str
+    rates: Rates
+    table: KernelTable | None
+    source: str
+    host: Host
+    energy: Energy | None
+    published: str | None = None
+    is_serial: bool = False  # the host computes: a CPU
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    seconds: float
+    unsure: float  # half of a 90 % interval, in octaves
+    source: str
+    roof_s: float
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """`time_s` is what the op adds to the run, `device_s` what its kernels take."""
+
+    index: int
+    op: str
+    module: str
+    phase: str
+    category: str
+    time_s: float
+    low_s: float
+    high_s: float
+    device_s: float
+    energy_j: float | None
+    source: str
+    bound: str
+    roof_share: float | None
+    flops: float
+    nbytes: float
+    dtype: str | None
+    output_shapes: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """A run: seconds and joules with their 90 % intervals, and its ops."""
+
+    device: str
+    execution: str
+    time_s: float
+    low_s: float
+    high_s: float
+    energy_j: float | None
+    energy_low_j: float | None
+    energy_high_j: float | None
+    bound: str
+    ops: list[OpTime]
+    device_s: float
+    host_s: float
+    sources: dict[str, float] = field(default_factory=dict)  # share of the device's time by source
+
+
+# The names that drivers give, by those of `predict.devices`.
+_DRIVER_NAMES = {
+    "h200": "NVIDIA H200", "h100": "NVIDIA H100 80GB HBM3", "h100_pcie": "NVIDIA H100 PCIe",
+    "a100": "NVIDIA A100-SXM4-80GB", "a100_40gb": "NVIDIA A100-SXM4-40GB", "a30": "NVIDIA A30", "a10": "NVIDIA A10",
+    "a6000": "NVIDIA RTX A6000", "b200": "NVIDIA B200", "b300": "NVIDIA B300", "gb200": "NVIDIA GB200",
+    "gb300": "NVIDIA GB300", "l4": "NVIDIA L4", "l40s": "NVIDIA L40S", "t4": "Tesla T4", "v100": "Tesla V100-SXM2-32GB",
+    "v100_16gb": "Tesla V100-SXM2-16GB", "rtx3090": "NVIDIA GeForce RTX 3090", "rtx4090": "NVIDIA GeForce RTX 4090",
+    "rtx5090": "NVIDIA GeForce RTX 5090", "rtx_pro_6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+}  # fmt: skip
+# Whose published tables stand for a device, and how: its own, or those of the same architecture.
+_PUBLISHED = {
+    "h200": ("h200_sxm", PUBLISHED), "h100": ("h100_sxm", PUBLISHED), "a100": ("a100_sxm", PUBLISHED),
+    "l40s": ("l40s", PUBLISHED), "b200": ("b200_sxm", PUBLISHED), "h100_pcie": ("h100_sxm", CARRIED),
+    "a100_40gb": ("a100_sxm", CARRIED), "a30": ("a100_sxm", CARRIED), "l4": ("l40s", CARRIED),
+    "rtx4090": ("l40s", CARRIED), "b300": ("b200_sxm", CARRIED), "gb200": ("b200_sxm", CARRIED),
+    "gb300": ("b200_sxm", CARRIED),
+}  # fmt: skip
+# Compute capabilities whose kernels and memory are like the H200's: what it reaches of its roof, they do about as well.
+_LIKE_ORIGIN = ((9, 0), (8, 0), (10, 0), (10, 3))
+
+
+def profile_of(device: Device | str) -> Profile:
+    """What is known of a device by its name."""
+    found = find_device(device) if isinstance(device, str) else device
+    own = load_table(found.name)
+    origin = own or load_table(_ORIGIN)
+    peaks = peaks_of_device(found)
+    other = CARRIED if found.chip.capability in _LIKE_ORIGIN else DATA_SHEET
+    source = MEASURED if own is not None else other
+    launch_s = origin.rates.launch_s if origin is not None else 2e-6
+    rates = own.rates if own is not None else Rates(_rates_of(peaks), float(peaks.bytes_per_s or 1e12), launch_s)
+    facts = origin.facts if origin is not None else {}
+    return Profile(
+        found.name,
+        found.title,
+        rates,
+        origin,
+        source,
+        host_of(facts.get("host")),
+        _energy_of(facts.get("energy"), origin, peaks, is_own=own is not None),
+        published=found.name if found.name in _PUBLISHED else None,
+    )
+
+
+def peaks_of_device(device: Device) -> Peaks:
+    """The data sheet's; a device that is told by its memory alone has none."""
+    title = _DRIVER_NAMES.get(device.name, device.title)
+    peaks = published_peaks(title)
+    if peaks is None or peaks.bytes_per_s is None:
+        raise UsageError(f"the speed of '{device.name}' is not known: name a device, such as h200, a100 or rtx4090")
+    return peaks
+
+
+def _rates_of(peaks: Peaks) -> dict[str, float]:
+    """Types that a device has no units for run at the rate of float32."""
+    known = dict(peaks.flops_per_s)
+    for name in ("tf32", "float16", "bfloat16"):
+        known.setdefault(name, known["float32"])
+    return known
+
+
+def host_of(facts: Mapping[str, Any] | None) -> Host:
+    if not facts:
+        return Host({}, 6e-6, 1.5e-6, 2e-6)
+    return Host(
+        dict(facts.get("per_op_s", {})), facts["launch_s"], facts["view_s"], facts["module_s"],
+        *(facts[name] for name in ("low", "high") if name in facts),
+    )  # fmt: skip
+
+
+def _energy_of(
+    facts: Mapping[str, Any] | None, origin: KernelTable | None, peaks: Peaks, *, is_own: bool
+) -> Energy | None:
+    """Of another device: power at the peak shared out as the origin shares it, idle power by the limit."""
+    if not facts or origin is None or peaks.watts is None:
+        return None
+    if is_own:
+        return Energy(
+            facts["idle_w"], facts["per_flop_j"], facts["per_byte_j"], facts["per_launch_j"], facts["limit_w"],
+            facts["low"], facts["high"],
+        )  # fmt: skip
+    times = peaks.watts / facts["limit_w"]
+    own = _rates_of(peaks)
+    per_flop = {
+        name: joules * times * origin.rates.rate(name) / own.get(name, own["float32"])
+        for name, joules in facts["per_flop_j"].items()
+    }
+    per_byte = facts["per_byte_j"] * times * origin.rates.bytes_per_s / float(peaks.bytes_per_s or 1)
+    return Energy(facts["idle_w"] * times, per_flop, per_byte, facts["per_launch_j"] * times, peaks.watts, 0.6, 1.6)
+
+
+def kernel_time(profile: Profile, place: Place) -> KernelTime:
+    """The time of an op's kernels."""
+    work = profile.rates.work_seconds(place)
+    launch = profile.rates.launch_s * place.launches
+    if work < launch:
+        bound = LAUNCH
+    else:
+        is_compute = place.flops / profile.rates.rate(place.rate) >= place.nbytes / profile.rates.bytes_per_s
+        bound = COMPUTE if is_compute else MEMORY
+    table = profile.table
+    estimate = table.estimate(place) if table is not None else None
+    told = _published_time(profile, place, estimate)
+    if told is not None:
+        return KernelTime(told[0], told[1], told[2], work, bound)
+    if table is None or estimate is None:
+        return KernelTime(1.5 * profile.rates.seconds(place), _UNSURE[DATA_SHEET], DATA_SHEET, work, bound)
+    seconds = exp2(estimate.log_s)
+    unsure = _half_width(table, place.family, estimate.reach)
+    if profile.source == MEASURED:
+        return KernelTime(seconds, unsure, MEASURED, work, bound)
+    # What is beyond the launch goes with the roof.
+    origin_launch = min(table.rates.launch_s * place.launches, 0.8 * seconds)
+    times = work / max(table.rates.work_seconds(place), 1e-12)
+    carried = launch + (seconds - origin_launch) * times
+    return KernelTime(carried, sqrt(unsure**2 + _UNSURE[profile.source] ** 2), profile.source, work, bound)
+
+
+def _half_width(table: KernelTable, family: str, reach: int) -> float:
+    spread = table.spread.get(family)
+    if not spread:
+        return _UNSURE[MEASURED] * (1 + reach / 3)
+    return float(spread[min(reach, len(spread) - 1)][0])
+
+
+def _published_time(profile: Profile, place: Place, estimate: Estimate | None) -> tuple[float, float, str] | None:
+    """From the published tables: on the device they were made on where its own kernels are far, on others first."""
+    if profile.published is None:
+        return None
+    name, source = _PUBLISHED[profile.published]
+    if profile.source == MEASURED and estimate is not None and estimate.reach <= 3:
+        return None
+    seconds = published_seconds(name, place)
+    if seconds is None:
+        return None
+    if source == PUBLISHED:
+        return seconds, _UNSURE[PUBLISHED], PUBLISHED
+    # Of another device of the same architecture.
+    twin = profile_of(next(key for key, (table, kind) in _PUBLISHED.items() if table == name and kind == PUBLISHED))
+    launch = min(twin.rates.launch_s, 0.8 * seconds)
+    times = profile.rates.work_seconds(place) / max(twin.rates.work_seconds(place), 1e-12)
+    return launch + (seconds - launch) * times, _UNSURE[CARRIED], CARRIED
+
+
+def predict_kernel(
+    op: str,
+    arguments: Mapping[str, Any],
+    outputs: Sequence[TensorSpec],
+    device: Device | Profile | str,
+    *,
+    is_cold: bool = True,
+) -> KernelTime:
+    """One op without a model around it, arguments by their schema names: `predict_kernel("aten::mm", {"self": a,
+    "mat2": b}, (c,), "h200")` with a `TensorSpec` for each tensor. `is_cold`: the inputs come from memory, not from the
+    cache."""
+    profile = device if isinstance(device, Profile) else profile_of(device)
+    inputs = tuple(tensor_specs(arguments))
+    found = assess(Call(op, arguments, tuple(outputs), inputs))
+    plain = {name: value for name, value in arguments.items() if not isinstance(value, TensorSpec)}
+    signature = Signature(op, "", found.category, found.status, (), inputs, tuple(outputs), plain, found.cost, 0)
+    return kernel_time(profile, locate(signature, [is_cold] * len(inputs)))
+
+
+def predict_ops(
+    ops: Sequence[OpRecord],
+    device: Device | Profile | str,
+    *,
+    execution: str = EAGER,
+    module_calls: int = 0,
+    host: Host | None = None,
+) -> RunTime:
+    """The time of the ops of one run, in the order in which they run. `module_calls` is how often a module is called:
+    part of what the host has to do."""
+    if execution not in EXECUTIONS:
+        raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
+    profile = device if isinstance(device, Profile) else profile_of(device)
+    profile = profile if host is None else replace(profile, host=host)
+    if execution == COMPILED:
+        from torchgauge.predict.fusion import fused
+
+        ops = fused(ops)
+    kernels = _kernels(profile, ops)
+    devices = [kernel.seconds if kernel is not None else 0.0 for kernel, _ in kernels]
+    hosts = [profile.host.seconds(op) for op in ops] if execution == EAGER else [0.0] * len(ops)
+    if execution == EAGER and ops:
+        each = module_calls * profile.host.module_s / len(ops)
+        hosts = [seconds + each for seconds in hosts]
+    share = _interval(kernels)
+    ends = _simulate(devices, hosts, is_serial=profile.is_serial)
+    total = ends[-1] if ends else 0.0
+    low, high = (
+        _simulate([s * exp2(sign * share) for s in devices], [s * times for s in hosts], is_serial=profile.is_serial)
+        for sign, times in ((-1, profile.host.low), (1, profile.host.high))
+    )
+    rows = _rows(ops, kernels, ends, profile)
+    energy = _run_energy(profile, kernels, total)
+    by_source: dict[str, float] = {}
+    for kernel, _ in kernels:
+        if kernel is not None:
+            by_source[kernel.source] = by_source.get(kernel.source, 0.0) + kernel.seconds
+    device_s = sum(devices)
+    return RunTime(
+        profile.name,
+        execution,
+        total,
+        low[-1] if low else 0.0,
+        high[-1] if high else 0.0,
+        *energy,
+        bound=_bound(rows, total, device_s, profile),
+        ops=rows,
+        device_s=device_s,
+        host_s=sum(hosts),
+        sources={name: seconds / device_s for name, seconds in by_source.items()} if device_s else {},
+    )
+
+
+Kernels = list[tuple[KernelTime | None, Place | None]]
+
+
+def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
+    """Equal calls are looked up once."""
+    known: dict[tuple[int, tuple[bool, ...]], tuple[KernelTime, Place]] = {}
+    found: Kernels = []
+    for op, cold in zip(ops, cold_inputs(ops), strict=True):
+        if is_silent(op):
+            found.append((None, None))
+            continue
+        key = (id(op.signature), cold)
+        if key not in known:
+            place = locate(op.signature, cold)
+            known[key] = (kernel_time(profile, place), place)
+        found.append(known[key])
+    return found
+
+
+def _interval(kernels: Kernels) -> float:
+    """Half of the 90 % interval of the sum, in octaves: partly the ops err apart, partly together."""
+    total = sum(kernel.seconds for kernel, _ in kernels if kernel is not None)
+    if not total:
+        return 0.0
+    apart: dict[int, float] = {}
+    together = 0.0
+    for kernel, _ in kernels:
+        if kernel is not None:
+            part = kernel.seconds / total * kernel.unsure
+            apart[id(kernel)] = apart.get(id(kernel), 0.0) + part  # equal calls err alike
+            together += part
+    return sqrt(sum(part**2 for part in apart.values()) + (_SHARED_ERROR * together) ** 2 + _RUN_ERROR**2)
+
+
+def _simulate(devices: Sequence[float], hosts: Sequence[float], *, is_serial: bool) -> list[float]:
+    """When each op is done: the host launches one after the other, the device works off what was launched. On a CPU one
+    waits for the other."""
+    ends, host, busy = [], 0.0, 0.0
+    for device_s, host_s in zip(devices, hosts, strict=True):
+        host += host_s
+        if is_serial:
+            host += device_s
+        elif device_s:
+            busy = max(busy, host) + device_s
+        ends.append(max(host, busy))
+    return ends
+
+
+def _rows(ops: Sequence[OpRecord], kernels: Kernels, ends: Sequence[float], profile: Profile) -> list[OpTime]:
+    rows, before = [], 0.0
+    for op, (kernel, place), end in zip(ops, kernels, ends, strict=True):
+        took = max(end - before, 0.0)
+        before = max(end, before)
+        signature = op.signature
+        shapes = tuple(spec.shape for spec in signature.outputs)
+        if kernel is None or place is None:
+            rows.append(
+                OpTime(op.index, op.op, op.module, op.phase, op.category, took, took * profile.host.low,
+                       took * profile.host.high, 0.0, None, MEASURED, HOST, None, 0.0, 0.0, signature.dtype, shapes)
+            )  # fmt: skip
+            continue
+        # Time beyond the kernel's own is the device waiting for the host.
+        waits = max(took - kernel.seconds, 0.0)
+        times = exp2(kernel.unsure)
+        is_host = waits > kernel.seconds
+        joules = None
+        if profile.energy is not None:
+            joules = min(
+                profile.energy.joules(place) + profile.energy.idle_w * took,
+                profile.energy.limit_w * max(took, kernel.seconds),
+            )
+        rows.append(
+            OpTime(
+                op.index, op.op, op.module, op.phase, op.category, took,
+                min(took, kernel.seconds) / times + waits * profile.host.low,
+                min(took, kernel.seconds) * times + waits * profile.host.high,
+                kernel.seconds, joules, kernel.source, HOST if is_host else kernel.bound,
+                kernel.roof_s / kernel.seconds if kernel.seconds else None, place.flops, place.nbytes, signature.dtype,
+                shapes,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _run_energy(profile: Profile, kernels: Kernels, total: float) -> tuple[float | None, float | None, float | None]:
+    energy = profile.energy
+    if energy is None:
+        return None, None, None
+    work = 0.0
+    for kernel, place in kernels:
+        if kernel is not None and place is not None:
+            # A kernel cannot take more than the card may draw.
+            work += min(energy.joules(place), max(energy.limit_w - energy.idle_w, 0.0) * kernel.seconds)
+    joules = energy.idle_w * total + work
+    return joules, joules * energy.low, joules * energy.high
+
+
+def _bound(rows: Sequence[OpTime], total: float, device_s: float, profile: Profile) -> str:
+    """What most of the time goes to; the host, where the device waits for it longer than it works."""
+    if not profile.is_serial and total > 2 * device_s:
+        return HOST
+    shares: dict[str, float] = {}
+    for row in rows:
+        if row.bound != HOST or row.device_s:
+            shares[row.bound] = shares.get(row.bound, 0.0) + row.time_s
+    return max(shares, key=lambda name: shares[name]) if shares else HOST
+
+
+def module_times(rows: Iterable[OpTime]) -> list[dict[str, Any]]:
+    """By path, the time of a module with the modules in it; in the order of their first op."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        parts = row.module.split(".") if row.module else []
+        for depth in range(len(parts) + 1):
+            path = ".".join(parts[:depth])
+            kept = found.setdefault(
+                path,
+                {"path": path, "depth": depth, "time_s": 0.0, "low_s": 0.0, "high_s": 0.0, "energy_j": None, "ops": 0},
+            )
+            kept["time_s"] += row.time_s
+            kept["low_s"] += row.low_s
+            kept["high_s"] += row.high_s
+            kept["ops"] += 1
+            if row.energy_j is not None:
+                kept["energy_j"] = (kept["energy_j"] or 0.0) + row.energy_j
+    return list(found.values())
+
+
+def octaves(low: float, high: float) -> float:
+    return log2(high / low) / 2

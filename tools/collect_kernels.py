@@ -1,0 +1,203 @@
+"""Times of kernels on a CUDA device, for the tables of `torchgauge forecast`.
+
+    python tools/collect_kernels.py calls -o calls.jsonl.gz          here: the ops of many models, without data
+    python tools/collect_kernels.py measure calls.jsonl.gz -o FOLDER on the device; --seconds ends it in time; resumes
+    python tools/collect_kernels.py table FOLDER                     here: the table that the package ships
+
+The device needs torch alone for the kernels; timm and transformers for the whole models that are timed beside them.
+Nothing of torchgauge is imported there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+# What was written this many bytes of traffic ago is no longer in the cache: four fifths of an H200's 50 MB.
+CACHE_BYTES = 40_000_000
+# Ops that launch nothing.
+SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_dense", "item")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phase", choices=("calls", "measure", "table"))
+    parser.add_argument("path", nargs="?", type=Path)
+    parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
+    parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--most", type=int, default=40_000, help="calls that are kept")
+    parser.add_argument("--match", default="", help="only configurations whose name has this in it")
+    parser.add_argument("--device", default="cuda")
+    args = parser.parse_args()
+    sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
+    if args.phase == "calls":
+        return collect_calls(args.output, args.most, args.match)
+    if args.phase == "measure":
+        from kernel_device import measure
+
+        return measure(args.path, args.output, args.seconds, args.device)
+    from kernel_tables import build_tables
+
+    return build_tables(args.path)
+
+
+def collect_calls(output: Path, most: int, match: str) -> int:
+    """Every distinct call of an op in the models, with which of its inputs would no longer be in the cache."""
+    from forecast_models import collected
+
+    found: dict[str, dict[str, Any]] = {}
+    for number, configuration in enumerate(collected()):
+        if match not in configuration.name:
+            continue
+        started = time.perf_counter()
+        try:
+            for call in calls_of(configuration):
+                text = json.dumps([call["op"], call["overload"], call["tensors"], call["args"], call["cold"]])
+                kept = found.setdefault(text, call | {"models": []})
+                kept["count"] = kept.get("count", 0) + 1
+                if configuration.name not in kept["models"]:
+                    kept["models"].append(configuration.name)
+        except Exception as error:  # a model of the list may need another release of its package
+            print(f"{configuration.name}: {type(error).__name__}: {str(error)[:100]}", flush=True)
+        if number % 10 == 0:
+            print(
+                f"{number} {configuration.name}: {len(found)} calls, {time.perf_counter() - started:.1f} s", flush=True
+            )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(output, "wt") as file:
+        for call in chosen(list(found.values()), most):
+            file.write(json.dumps(call, separators=(",", ":")) + "\n")
+    return 0
+
+
+def chosen(calls: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """In random order, so that a run that ends early has seen some of everything; of each kind a share that grows with
+    the square root of how often it occurs."""
+    random.seed(0)
+    random.shuffle(calls)
+    kinds: dict[Any, list[dict[str, Any]]] = {}
+    for call in calls:
+        kinds.setdefault((call["op"], call["dtype"]), []).append(call)
+    order = [(place / len(kind) ** 0.5, call) for kind in kinds.values() for place, call in enumerate(kind)]
+    order.sort(key=lambda pair: pair[0])
+    return [call for _, call in order[:most]]
+
+
+def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:
+    import torch
+    from fit_configurations import build
+
+    from torchgauge.predict import steps
+    from torchgauge.predict.devices import find_device
+    from torchgauge.predict.kernels import Library
+    from torchgauge.predict.optimizers import make_optimizer
+    from torchgauge.source import candidate_inputs
+    from torchgauge.source.packages import import_optional
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import_optional("timm", "collecting kernels")
+        with torch.device("meta"):
+            model = build(configuration)
+    options, given = dict(configuration.options), configuration.inputs()
+    is_training = options.get("mode") == "train"
+    setting = steps.Setting(
+        Library(find_device("h200").chip),
+        train=is_training,
+        dtype=getattr(torch, options["dtype"]) if "dtype" in options else None,
+        optimizer=make_optimizer(options.get("optimizer", "adamw")) if is_training else None,
+        channels_last=bool(options.get("channels_last")),
+    )
+    inputs = tuple(given["args"]) or given["kwargs"]
+    kwargs = given["kwargs"] if given["args"] else None
+    candidate = next(iter(candidate_inputs(model, inputs=inputs, kwargs=kwargs, dtype=setting.dtype)))
+    noted = Noting.planner(steps)
+    try:
+        trace = steps.trace(model, candidate, setting)
+    finally:
+        steps.CudaPlanner = Noting.original
+    indices = [index for number, index in trace.steps[1] if number == steps.OP and index < len(trace.ops)]
+    ops = [trace.ops[index] for index in indices]
+    yield from described(ops, noted)
+
+
+class Noting:
+    """A planner that keeps the arguments of every call beside its signature."""
+
+    original: Any = None
+
+    @classmethod
+    def planner(cls, steps: Any) -> dict[int, tuple[Any, list[Any]]]:
+        cls.original = cls.original or steps.CudaPlanner
+        noted: dict[int, tuple[Any, list[Any]]] = {}
+
+        class Planner(cls.original):  # type: ignore[misc, name-defined]
+            def plan(self, call: Any, inferred: Any = None) -> Any:
+                plan = super().plan(call, inferred)
+                places = {id(ghost): place for place, ghost in enumerate(call.distinct)}
+                try:
+                    args = {name: plain(value, places) for name, value in call.bind().items()}
+                except TypeError:
+                    return plan
+                tensors = [[list(g.spec.shape), list(g.spec.stride), g.spec.record.dtype] for g in call.distinct]
+                noted[id(plan.signature)] = (args, tensors, plan.signature)  # type: ignore[assignment]
+                return plan
+
+        steps.CudaPlanner = Planner
+        return noted
+
+
+def plain(value: Any, places: dict[int, int]) -> Any:
+    """An argument as JSON: tensors by number, types and formats as texts."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return {"tensor": places[id(value)]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(item, places) for item in value]
+    if isinstance(value, torch.dtype | torch.memory_format):
+        return {"torch": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device | torch.layout):
+        return None
+    raise TypeError(f"no argument of a kernel: {value!r}")
+
+
+def described(ops: list[Any], noted: dict[int, Any]) -> Iterator[dict[str, Any]]:
+    from torchgauge.predict.coordinates import cold_inputs
+
+    for op, cold in zip(ops, cold_inputs(ops), strict=True):
+        name = op.op.removeprefix("aten::")
+        if op.category == "view" or name.startswith(SILENT) or id(op.signature) not in noted:
+            continue
+        args, tensors, signature = noted[id(op.signature)]
+        if not op.op.startswith("aten::") or signature is not op.signature:
+            continue
+        if sum(spec.nbytes for spec in (*signature.inputs, *signature.outputs)) > 6e9:
+            continue
+        flags = [bool(flag) for flag in cold] + [False] * (len(tensors) - len(cold))
+        yield {
+            "op": op.op, "overload": signature.overload, "dtype": signature.dtype, "tensors": tensors, "args": args,
+            "cold": flags, "phase": op.phase, "signature": signature_row(signature),
+        }  # fmt: skip
+
+
+def signature_row(signature: Any) -> dict[str, Any]:
+    """What the coordinates of a call are made from."""
+    from dataclasses import asdict
+
+    return asdict(signature)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

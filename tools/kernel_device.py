@@ -1,0 +1,467 @@
+"""The part of `collect_kernels.py` that runs on the device: kernels, the host's cost of a launch, energy, whole models.
+
+Everything runs in worker processes: a kernel that breaks the CUDA context takes its worker with it, and the next one
+goes on after that kernel. Results are lines of JSON, so that a run that is stopped can be resumed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import gzip
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Rotating copies of what a model would read from memory must not fit into the last cache together.
+ROTATED_BYTES = 120_000_000
+MOST_COPIES = 24
+# Of one timed graph.
+GRAPH_S = 3e-4
+PARTS = ("whole", "host", "energy", "kernels")
+
+
+def measure(path: Path, output: Path, seconds: float, device: str) -> int:
+    """All parts, one after the other; `whole`, `host` and `energy` take about two fifths of the time."""
+    output.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + seconds
+    share = {"whole": 0.22, "host": 0.05, "energy": 0.08, "kernels": 1.0}
+    for part in PARTS:
+        until = min(ends, time.monotonic() + seconds * share[part])
+        while time.monotonic() < until - 3:
+            command = [sys.executable, __file__, part, str(path), str(output), str(until - time.monotonic()), device]
+            if subprocess.run(command, check=False).returncode == 0:
+                break
+            print(f"{part}: a worker ended early", flush=True)
+    return 0
+
+
+def worker(part: str, path: Path, output: Path, seconds: float, device: str) -> int:
+    ends = time.monotonic() + seconds
+    warnings.simplefilter("ignore")
+    gc.disable()
+    if part == "kernels":
+        return kernels(path, output, ends, device)
+    return {"whole": whole, "host": host, "energy": energy}[part](path, output, ends, device)
+
+
+def read_calls(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt") as file:
+        for line in file:
+            yield json.loads(line)
+
+
+class Timer:
+    """Times a function by events on a stream of its own: many launches in one CUDA graph, replayed; on the CPU by the
+    clock."""
+
+    def __init__(self, device: str) -> None:
+        self.is_cuda = device != "cpu"
+        if self.is_cuda:
+            self.stream = torch.cuda.Stream()
+            torch.cuda.set_stream(self.stream)
+            self.pool = torch.cuda.graph_pool_handle()
+            self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            # A pool lives as long as a graph that was captured with it.
+            self.keeper = torch.cuda.CUDAGraph()
+            held = torch.zeros(1, device=device)
+            self.keeper.capture_begin(pool=self.pool)
+            held.add_(1)
+            self.keeper.capture_end()
+
+    def elapsed(self, run: Callable[[], Any]) -> float:
+        if not self.is_cuda:
+            started = time.perf_counter()
+            run()
+            return time.perf_counter() - started
+        self.begin.record()
+        run()
+        self.end.record()
+        self.end.synchronize()
+        return self.begin.elapsed_time(self.end) * 1e-3
+
+    def seconds(self, launch: Callable[[int], Any], copies: int) -> tuple[float, float]:
+        """The time of a launch, and how far the slowest of three replays is from the fastest."""
+        launch(0)
+        once = self.elapsed(lambda: launch(copies - 1))
+        if not self.is_cuda:
+            times = sorted(self.elapsed(lambda: launch(0)) for _ in range(5 if once < 0.02 else 2))
+            return times[0], times[-1] / times[0] - 1
+        once = min(once, self.elapsed(lambda: launch(copies - 1)))
+        count = max(copies, min(40, math.ceil(GRAPH_S / max(once, 2e-6))))
+        if once > 2e-3:
+            times = sorted(self.elapsed(lambda: launch(0)) for _ in range(2))
+            return times[0], times[-1] / times[0] - 1
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=self.pool)
+        try:
+            for number in range(count):
+                launch(number % copies)
+        finally:
+            graph.capture_end()
+        graph.replay()
+        times = sorted(self.elapsed(graph.replay) / count for _ in range(4))
+        graph.reset()
+        return (times[0] + times[1]) / 2, times[-1] / times[0] - 1
+
+
+def make_tensor(spec: list[Any], device: str, below: int = 2) -> Tensor:
+    """Random values: normal ones, integers up to `below`."""
+    shape, stride, name = spec
+    dtype = getattr(torch, name)
+    size = 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True)) if math.prod(shape) else 0
+    if dtype.is_floating_point:
+        flat = torch.randn(size, device=device, dtype=dtype if dtype.itemsize > 1 else torch.float32).to(dtype)
+    elif dtype == torch.bool:
+        flat = torch.rand(size, device=device) < 0.5
+    elif dtype == torch.uint64:
+        flat = torch.zeros(size, device=device, dtype=torch.int64).view(torch.uint64)
+    elif dtype.is_complex:
+        flat = torch.randn(size, device=device, dtype=dtype)
+    else:
+        flat = torch.randint(0, max(below, 1), (size,), device=device).to(dtype)
+    return flat.as_strided(shape, stride)
+
+
+# Where indices may point: (op, argument with the indices) -> how many rows there are.
+def limits(call: dict[str, Any]) -> dict[int, int]:
+    op, args, tensors = call["op"].removeprefix("aten::").rstrip("_"), call["args"], call["tensors"]
+
+    def shape(name: str) -> list[int]:
+        value = args.get(name)
+        return tensors[value["tensor"]][0] if isinstance(value, dict) and "tensor" in value else []
+
+    def number(name: str) -> int | None:
+        value = args.get(name)
+        return value["tensor"] if isinstance(value, dict) and "tensor" in value else None
+
+    found: dict[int | None, int] = {}
+    if op == "embedding":
+        found[number("indices")] = shape("weight")[0]
+    elif op == "embedding_dense_backward":
+        found[number("indices")] = int(args["num_weights"])
+    elif op.startswith(("gather", "scatter", "index_select", "index_add", "index_copy", "index_fill")):
+        sizes = shape("self") or [1]
+        found[number("index")] = sizes[int(args.get("dim") or 0) % len(sizes)] if sizes else 1
+        if op == "gather" or op.startswith("scatter"):
+            inner = shape("index")
+            found[number("index")] = min(found[number("index")], max(inner[int(args["dim"])] if inner else 1, 1)) or 1
+    elif op.startswith("nll_loss"):
+        sizes = shape("self")
+        found[number("target")] = sizes[1 if len(sizes) > 1 else 0]
+    elif op.startswith(("index", "_unsafe_index")):
+        sizes = shape("self")
+        for place, one in enumerate(args.get("indices") or ()):
+            if isinstance(one, dict):
+                found[one["tensor"]] = sizes[place] if place < len(sizes) else 1
+    elif op == "max_pool2d_with_indices_backward":
+        found[number("indices")] = math.prod(shape("self")[-2:])
+    return {key: value for key, value in found.items() if key is not None}
+
+
+class Call:
+    """A call of the list with its tensors on the device."""
+
+    def __init__(self, row: dict[str, Any], device: str) -> None:
+        name = row["op"].removeprefix("aten::")
+        self.op = getattr(getattr(torch.ops.aten, name), row["overload"] or "default")
+        self.known = {argument.name for argument in self.op._schema.arguments}
+        self.args, self.device = row["args"], device
+        below = limits(row)
+        cold = [place for place, flag in enumerate(row["cold"]) if flag]
+        nbytes = [math.prod(shape) * getattr(torch, dtype).itemsize for shape, _, dtype in row["tensors"]]
+        cold_bytes = sum(nbytes[place] for place in cold)
+        self.copies = 1
+        if cold and device != "cpu":
+            self.copies = max(
+                1, min(MOST_COPIES, math.ceil(ROTATED_BYTES / max(cold_bytes, 1)), int(8e9 / max(cold_bytes, 1)))
+            )
+        base = [make_tensor(spec, device, below.get(place, 2)) for place, spec in enumerate(row["tensors"])]
+        self.tensors = [base]
+        for _ in range(self.copies - 1):
+            fresh = list(base)
+            for place in cold:
+                fresh[place] = make_tensor(row["tensors"][place], device, below.get(place, 2))
+            self.tensors.append(fresh)
+        self.bound = [self._bind(tensors) for tensors in self.tensors]
+
+    def _bind(self, tensors: list[Tensor]) -> dict[str, Any]:
+        def made(value: Any) -> Any:
+            if isinstance(value, dict):
+                return tensors[value["tensor"]] if "tensor" in value else getattr(torch, value["torch"])
+            if isinstance(value, list):
+                return [made(item) for item in value]
+            return value
+
+        found = {name: made(value) for name, value in self.args.items() if name in self.known}
+        if "device" in self.known:
+            found["device"] = torch.device(self.device)
+        return found
+
+    def __call__(self, copy: int = 0) -> Any:
+        return self.op(**self.bound[copy])
+
+
+def kernels(path: Path, output: Path, ends: float, device: str) -> int:
+    results, marker = output / "kernels.jsonl", output / "started"
+    done = {json.loads(line)[0] for line in results.read_text().splitlines()} if results.exists() else set()
+    if marker.exists():
+        done.add(int(marker.read_text() or -1))
+    timer = Timer(device)
+    failures = 0
+    with results.open("a") as file, torch.no_grad():
+        for number, row in enumerate(read_calls(path)):
+            if number in done:
+                continue
+            if time.monotonic() > ends:
+                break
+            with marker.open("w") as told:
+                told.write(str(number))
+            try:
+                call = Call(row, device)
+                took, spread = timer.seconds(call, call.copies)
+                file.write(f"[{number},{took:.4g},{spread:.2f}]\n")
+                del call
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"[:160].replace("\n", " ")
+                file.write(json.dumps([number, None, f"{row['op']}: {text}"]) + "\n")
+                failures += 1
+                if is_broken(device):
+                    file.flush()
+                    os._exit(3)
+            if number % 200 == 0:
+                file.flush()
+                print(f"kernels: {number} done, {failures} failed, {ends - time.monotonic():.0f} s left", flush=True)
+            if number % 1000 == 999:
+                gc.collect()
+                if device != "cpu":
+                    torch.cuda.empty_cache()
+    marker.unlink(missing_ok=True)
+    return 0
+
+
+def is_broken(device: str) -> bool:
+    """Whether the CUDA context can no longer be used."""
+    if device == "cpu":
+        return False
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device=device).add_(1).item()
+    except RuntimeError:
+        return True
+    return False
+
+
+class Energy:
+    """The card's own counter; a window begins and ends where the counter moves."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        self.library.nvmlInit_v2()
+        self.handle = ctypes.c_void_p()
+        self.library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.handle))
+
+    def read(self) -> float:
+        value = ctypes.c_ulonglong()
+        code = self.library.nvmlDeviceGetTotalEnergyConsumption(self.handle, ctypes.byref(value))
+        if code:
+            raise RuntimeError(f"no energy counter: NVML error {code}")
+        return value.value / 1000
+
+    def edge(self) -> tuple[float, float]:
+        first = self.read()
+        while (now := self.read()) == first:
+            pass
+        return now, time.perf_counter()
+
+    def window(self, run: Callable[[], Any], seconds: float) -> tuple[float, float, int]:
+        """Joules, seconds and runs of a window; `run` is asynchronous, so the queue is kept short."""
+        for _ in range(3):
+            run()
+        torch.cuda.synchronize()
+        once = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        batch = max(1, int(5e-3 / max(time.perf_counter() - once, 1e-6)))
+        warm = time.perf_counter() + 0.15
+        while time.perf_counter() < warm:
+            for _ in range(batch):
+                run()
+            torch.cuda.synchronize()
+        count = 0
+        # While the edge is looked for the card must stay busy.
+        value = self.read()
+        while (before := self.read()) == value:
+            for _ in range(batch):
+                run()
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        while time.perf_counter() < started + seconds:
+            for _ in range(batch):
+                run()
+            count += batch
+            torch.cuda.synchronize()
+        value = self.read()
+        while (after := self.read()) == value:
+            for _ in range(batch):
+                run()
+            count += batch
+            torch.cuda.synchronize()
+        return after - before, time.perf_counter() - started, count
+
+
+def graph_of(run: Callable[[], Any], times: int = 1) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        for _ in range(times):
+            run()
+    finally:
+        graph.capture_end()
+    return graph
+
+
+def energy(path: Path, output: Path, ends: float, device: str) -> int:
+    """A few calls of each kind, each in a graph that repeats it; and the idle card."""
+    if device == "cpu":
+        return 0
+    meter = Energy()
+    stream = torch.cuda.Stream()
+    torch.cuda.set_stream(stream)
+    first = meter.edge()
+    time.sleep(1.0)
+    last = meter.edge()
+    found: list[dict[str, Any]] = [{"idle_w": (last[0] - first[0]) / (last[1] - first[1])}]
+    wanted = {"mm": 6, "addmm": 6, "bmm": 3, "convolution": 10, "convolution_backward": 5, "add": 4, "gelu": 2,
+              "relu": 2,
+              "native_layer_norm": 3, "native_batch_norm": 3, "copy": 2, "clone": 2, "_softmax": 2, "mul": 3,
+              "_scaled_dot_product_cudnn_attention": 3, "_scaled_dot_product_efficient_attention": 2,
+              "_cudnn_rnn": 2, "_foreach_add": 1, "cat": 2, "mean": 2}  # fmt: skip
+    timer = Timer(device)
+    with torch.no_grad():
+        for number, row in enumerate(read_calls(path)):
+            name = row["op"].removeprefix("aten::").rstrip("_")
+            if time.monotonic() > ends - 1 or not any(wanted.values()):
+                break
+            if wanted.get(name, 0) <= 0:
+                continue
+            try:
+                call = Call(row, device)
+                took, _ = timer.seconds(call, call.copies)
+                if not 1e-5 < took < 5e-3:
+                    continue
+                rounds = max(1, int(1e-3 / took / call.copies))
+                graph = graph_of(
+                    lambda call=call, rounds=rounds: [call(i) for _ in range(rounds) for i in range(call.copies)]
+                )
+                joules, seconds, count = meter.window(graph.replay, 0.35)
+                each = count * rounds * call.copies
+                found.append({"call": number, "joules": joules / each, "seconds": seconds / each})
+                wanted[name] -= 1
+                del call, graph
+            except Exception as error:
+                print(f"energy: {row['op']}: {str(error)[:100]}", flush=True)
+                if is_broken(device):
+                    break
+    (output / "energy.json").write_text(json.dumps(found))
+    return 0
+
+
+def host(path: Path, output: Path, ends: float, device: str) -> int:
+    """Seconds that a call of each op keeps the processor busy, on tensors so small that the device waits for it."""
+    found: dict[str, list[float]] = {}
+    with torch.no_grad():
+        for row in read_calls(path):
+            if time.monotonic() > ends:
+                break
+            elements = sum(math.prod(shape) for shape, _, _ in row["tensors"])
+            if elements > 200_000 or len(found.get(row["op"], ())) >= 3:
+                continue
+            try:
+                call = Call(row | {"cold": [False] * len(row["cold"])}, device)
+                for _ in range(10):
+                    call()
+                torch.cuda.synchronize() if device != "cpu" else None
+                started = time.perf_counter()
+                for _ in range(60):
+                    call()
+                took = (time.perf_counter() - started) / 60
+                torch.cuda.synchronize() if device != "cpu" else None
+                found.setdefault(row["op"], []).append(took)
+            except Exception:
+                if is_broken(device):
+                    break
+    facts = {"per_op_s": {op: statistics.median(times) for op, times in found.items()}} | python_costs(device)
+    (output / "host.json").write_text(json.dumps(facts))
+    return 0
+
+
+def python_costs(device: str) -> dict[str, float]:
+    """A launch as a model's code makes it (through torch's Python functions), a view, and the call of a module."""
+    from torch import nn
+
+    x = torch.randn(64, device=device)
+    empty = nn.Sequential(*[nn.Identity() for _ in range(50)])
+
+    def launches() -> None:
+        y = x
+        for _ in range(50):
+            y = y + x
+
+    def views() -> None:
+        for _ in range(50):
+            x.view(8, 8)
+
+    found = {}
+    parts = (
+        ("launch_s", launches, 50),
+        ("view_s", views, 50),
+        ("module_s", lambda: empty(x), 50),
+    )
+    with torch.no_grad():
+        for name, run, count in parts:
+            run()
+            times = []
+            for _ in range(20):
+                torch.cuda.synchronize() if device != "cpu" else None
+                started = time.perf_counter()
+                run()
+                times.append((time.perf_counter() - started) / count)
+            found[name] = statistics.median(times)
+    torch.cuda.synchronize() if device != "cpu" else None
+    return found
+
+
+def whole(path: Path, output: Path, ends: float, device: str) -> int:
+    """Models of the collection as a whole: eager, in a CUDA graph, and their energy."""
+    sys.path[:0] = [str(Path(__file__).parent.parent / "benchmarks")]
+    from forecast_device import measure_model
+    from forecast_models import WHOLE, collected
+
+    results = output / "whole.jsonl"
+    done = {json.loads(line)["name"] for line in results.read_text().splitlines()} if results.exists() else set()
+    by_name = {one.name: one for one in collected()}
+    with results.open("a") as file:
+        for name in WHOLE:
+            if name in done or time.monotonic() > ends - 3:
+                continue
+            file.write(json.dumps({"name": name} | measure_model(by_name[name], device, energy_s=0.4)) + "\n")
+            file.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    kind, calls, folder, left, where = sys.argv[1:6]
+    raise SystemExit(worker(kind, Path(calls), Path(folder), float(left), where))
