@@ -1,7 +1,7 @@
 """Times of kernels on a CUDA device, for the tables of `torchgauge forecast`.
 
-    python tools/collect_kernels.py calls -o calls.jsonl.gz          here: the ops of many models, without data
-    python tools/collect_kernels.py measure calls.jsonl.gz -o FOLDER on the device; --seconds ends it in time; resumes
+    python tools/collect_kernels.py calls -o calls.jsonl.xz          here: the ops of many models, without data
+    python tools/collect_kernels.py measure calls.jsonl.xz -o FOLDER on the device; --seconds ends it in time; resumes
     python tools/collect_kernels.py table FOLDER                     here: the table that the package ships
 
 The device needs torch alone for the kernels; timm and transformers for the whole models that are timed beside them.
@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import lzma
 import random
 import sys
 import time
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +44,14 @@ def main() -> int:
     if args.phase == "calls":
         return collect_calls(args.output, args.most, args.match)
     if args.phase == "measure":
-        from kernel_device import measure
-
-        return measure(args.path, args.output, args.seconds, args.device)
-    from kernel_tables import build_tables
-
-    return build_tables(args.path)
+        return int(import_module("kernel_device").measure(args.path, args.output, args.seconds, args.device))
+    return int(import_module("kernel_tables").build_tables(args.path))
 
 
 def collect_calls(output: Path, most: int, match: str) -> int:
     """Every distinct call of an op in the models, with which of its inputs would no longer be in the cache."""
-    from forecast_models import collected
-
     found: dict[str, dict[str, Any]] = {}
-    for number, configuration in enumerate(collected()):
+    for number, configuration in enumerate(import_module("forecast_models").collected()):
         if match not in configuration.name:
             continue
         started = time.perf_counter()
@@ -72,11 +68,105 @@ def collect_calls(output: Path, most: int, match: str) -> int:
             print(
                 f"{number} {configuration.name}: {len(found)} calls, {time.perf_counter() - started:.1f} s", flush=True
             )
+    return write_calls(chosen([*found.values(), *drawn_calls()], most), output)
+
+
+def write_calls(calls: list[dict[str, Any]], output: Path) -> int:
+    """Two files: what the device needs, and beside it the signatures that the tables are made from."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(output, "wt") as file:
-        for call in chosen(list(found.values()), most):
-            file.write(json.dumps(call, separators=(",", ":")) + "\n")
+    with lzma.open(output, "wt") as file:
+        for call in calls:
+            short = {name: call[name] for name in ("op", "overload", "tensors", "args", "cold")}
+            file.write(json.dumps(short, separators=(",", ":")) + "\n")
+    with gzip.open(f"{output}.signatures", "wt") as file:
+        for call in calls:
+            file.write(json.dumps([call["signature"], call["cold"], call["models"]], separators=(",", ":")) + "\n")
     return 0
+
+
+def drawn_calls() -> list[dict[str, Any]]:
+    """Sizes that the models of the list leave out: products of any shape, attention, sorting."""
+    random.seed(1)
+
+    def size(low: float, high: float, step: int) -> int:
+        return max(step, round(2 ** random.uniform(low, high) / step) * step)
+
+    found: list[Any] = []
+    for number in range(2400):
+        dtype = random.choice(("float32", "bfloat16", "bfloat16", "float16"))
+        step = random.choice((1, 8, 16, 64))
+        m, n, k = size(0, 14, random.choice((1, 1, 16))), size(4, 13.5, step), size(4, 13.5, step)
+        if m * n * k > 3e12 or (dtype == "float32" and m * n * k > 2e11):
+            continue
+        weight = random.choice(([[n, k], [k, 1]], [[n, k], [k, 1]], [[k, n], [n, 1]]))
+        turned = weight[0] == [n, k]
+        right = [[k, n], [1, k] if turned else [n, 1], dtype]
+        left = [[m, k], [k, 1], dtype] if number % 7 else [[m, k], [1, m], dtype]
+        if number % 3 == 0:
+            found.append(("addmm", [[[n], [1], dtype], left, right], ["self", "mat1", "mat2"], {}, [[m, n], dtype]))
+        elif number % 3 == 1:
+            found.append(("mm", [left, right], ["self", "mat2"], {}, [[m, n], dtype]))
+        else:
+            b, m, n, k = size(1, 9, 1), size(0, 11, 1), size(4, 11, 8), size(4, 9, 8)
+            if b * (m * k + n * k + m * n) * 4 > 2e9:
+                continue
+            right = [[b, k, n], [k * n, 1, k] if turned else [k * n, n, 1], dtype]
+            found.append(("bmm", [[[b, m, k], [m * k, k, 1], dtype], right], ["self", "mat2"], {}, [[b, m, n], dtype]))
+    for _ in range(700):
+        dtype = random.choice(("bfloat16", "bfloat16", "float16", "float32"))
+        batch, heads = size(0, 6, 1), random.choice((4, 6, 8, 12, 16, 20, 24, 32))
+        width = random.choice((32, 64, 64, 80, 96, 128))
+        length = random.choice((1, size(4, 12, 1)))
+        read = length if length > 1 and random.random() < 0.7 else size(5, 13, 16)
+        is_causal = length == read and random.random() < 0.5
+        if batch * heads * length * read > 3e10 or batch * heads * read * width > 5e8:
+            continue
+        query, key = (
+            [[batch, heads, rows, width], [rows * heads * width, width, heads * width, 1], dtype]
+            for rows in (length, read)
+        )
+        kind = "efficient" if dtype == "float32" else "flash" if length == 1 else "cudnn"
+        more = {"dropout_p": 0.0, "is_causal": is_causal, "scale": None}
+        more |= {"return_debug_mask": False} if kind != "efficient" else {}
+        more |= {"compute_log_sumexp": random.random() < 0.3} if kind != "flash" else {}
+        more |= {"attn_bias": None} if kind != "flash" else {}
+        found.append((f"_scaled_dot_product_{kind}_attention", [query, key, key], ["query", "key", "value"], more,
+                      [[batch, heads, length, width], dtype]))  # fmt: skip
+    for _ in range(300):
+        rows, columns, dtype = size(0, 14, 1), size(4, 17, 1), random.choice(("float32", "bfloat16"))
+        if rows * columns > 3e8:
+            continue
+        tensor = [[rows, columns], [columns, 1], dtype]
+        name = random.choice(("topk", "sort", "argmax", "cumsum", "_softmax"))
+        settings: dict[str, dict[str, Any]] = {
+                "topk": {"k": min(columns, 8), "dim": -1, "largest": True, "sorted": True},
+                "sort": {"dim": -1, "descending": False}, "argmax": {"dim": -1, "keepdim": False},
+                "cumsum": {"dim": -1, "dtype": None}, "_softmax": {"dim": -1, "half_to_float": False}}  # fmt: skip
+        more = settings[name]
+        made = {"topk": [rows, min(columns, 8)], "argmax": [rows]}.get(name, [rows, columns])
+        found.append((name, [tensor], ["self"], more, [made, "int64" if name == "argmax" else dtype]))
+    return [drawn_call(*one) for one in found]
+
+
+def drawn_call(name: str, tensors: list[Any], names: list[str], more: dict[str, Any], out: list[Any]) -> dict[str, Any]:
+    from torchgauge.cost import Call, assess
+    from torchgauge.facts import Signature, TensorSpec
+    from torchgauge.facts.strides import is_contiguous
+
+    def spec(shape: list[int], stride: list[int], dtype: str) -> TensorSpec:
+        laid = None if is_contiguous(tuple(shape), tuple(stride)) else tuple(stride)
+        return TensorSpec(tuple(shape), dtype, laid)
+
+    inputs = tuple(spec(*one) for one in tensors)
+    outputs = (TensorSpec(tuple(out[0]), out[1]),)
+    found = assess(Call(f"aten::{name}", dict(zip(names, inputs, strict=True)) | more, outputs, inputs))
+    plain = {key: value for key, value in more.items() if value is not None}
+    signature = Signature(f"aten::{name}", "", found.category, found.status, (), inputs, outputs, plain, found.cost, 0)
+    cold = [random.random() < 0.6 if name in ("mm", "addmm") and place == len(tensors) - 1 else random.random() < 0.2
+            for place in range(len(tensors))]  # fmt: skip
+    args = {key: {"tensor": place} for place, key in enumerate(names)} | more
+    return {"op": f"aten::{name}", "overload": "", "dtype": inputs[0].dtype, "tensors": tensors, "args": args,
+            "cold": cold, "models": [], "signature": signature_row(signature)}  # fmt: skip
 
 
 def chosen(calls: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -94,7 +184,6 @@ def chosen(calls: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:
     import torch
-    from fit_configurations import build
 
     from torchgauge.predict import steps
     from torchgauge.predict.devices import find_device
@@ -107,7 +196,7 @@ def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:
         warnings.simplefilter("ignore")
         import_optional("timm", "collecting kernels")
         with torch.device("meta"):
-            model = build(configuration)
+            model = import_module("fit_configurations").build(configuration)
     options, given = dict(configuration.options), configuration.inputs()
     is_training = options.get("mode") == "train"
     setting = steps.Setting(
@@ -124,7 +213,7 @@ def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:
     try:
         trace = steps.trace(model, candidate, setting)
     finally:
-        steps.CudaPlanner = Noting.original
+        steps.CudaPlanner = Noting.original  # type: ignore[misc]
     indices = [index for number, index in trace.steps[1] if number == steps.OP and index < len(trace.ops)]
     ops = [trace.ops[index] for index in indices]
     yield from described(ops, noted)

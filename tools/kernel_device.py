@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import gzip
 import json
+import lzma
 import math
 import os
 import statistics
@@ -18,6 +18,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,7 @@ def worker(part: str, path: Path, output: Path, seconds: float, device: str) -> 
 
 
 def read_calls(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt") as file:
+    with lzma.open(path, "rt") as file:
         for line in file:
             yield json.loads(line)
 
@@ -213,6 +215,34 @@ class Call:
         return self.op(**self.bound[copy])
 
 
+def through_torch(call: Call, name: str) -> Callable[[int], Any]:
+    """Batch normalisation as a model calls it: torch chooses between cuDNN's kernel and its own."""
+    if name == "native_batch_norm":
+        order = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
+        norm: Any = torch.batch_norm
+
+        def forward(copy: int = 0) -> Any:
+            return norm(*(call.bound[copy][key] for key in order), True)
+
+        return forward
+    if name == "native_batch_norm_backward" and call.bound[0]["train"]:
+        kept: list[Any] = []
+        prepare: Any = torch._batch_norm_impl_index
+        for bound in call.bound:
+            given = [bound[key] for key in ("input", "weight", "running_mean", "running_var")]
+            bias = torch.zeros_like(given[1]) if given[1] is not None else None
+            made = prepare(given[0], given[1], bias, *given[2:], True, 0.1, bound["eps"], True)
+            kept.append((made[4], bound["input"], bound["grad_out"], *given[1:], made[1], made[2], True, bound["eps"],
+                         bound["output_mask"], made[3]))  # fmt: skip
+        gradient: Any = torch.ops.aten._batch_norm_impl_index_backward.default
+
+        def backward(copy: int = 0) -> Any:
+            return gradient(*kept[copy])
+
+        return backward
+    return call
+
+
 def kernels(path: Path, output: Path, ends: float, device: str) -> int:
     results, marker = output / "kernels.jsonl", output / "started"
     done = {json.loads(line)[0] for line in results.read_text().splitlines()} if results.exists() else set()
@@ -230,9 +260,10 @@ def kernels(path: Path, output: Path, ends: float, device: str) -> int:
                 told.write(str(number))
             try:
                 call = Call(row, device)
-                took, spread = timer.seconds(call, call.copies)
+                run = through_torch(call, row["op"].removeprefix("aten::"))
+                took, spread = timer.seconds(run, call.copies)
                 file.write(f"[{number},{took:.4g},{spread:.2f}]\n")
-                del call
+                del call, run
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"[:160].replace("\n", " ")
                 file.write(json.dumps([number, None, f"{row['op']}: {text}"]) + "\n")
@@ -333,6 +364,11 @@ def graph_of(run: Callable[[], Any], times: int = 1) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def run_all(call: Call, order: list[int]) -> None:
+    for number in order:
+        call(number)
+
+
 def energy(path: Path, output: Path, ends: float, device: str) -> int:
     """A few calls of each kind, each in a graph that repeats it; and the idle card."""
     if device == "cpu":
@@ -363,9 +399,8 @@ def energy(path: Path, output: Path, ends: float, device: str) -> int:
                 if not 1e-5 < took < 5e-3:
                     continue
                 rounds = max(1, int(1e-3 / took / call.copies))
-                graph = graph_of(
-                    lambda call=call, rounds=rounds: [call(i) for _ in range(rounds) for i in range(call.copies)]
-                )
+                order = [number for _ in range(rounds) for number in range(call.copies)]
+                graph = graph_of(partial(run_all, call, order))
                 joules, seconds, count = meter.window(graph.replay, 0.35)
                 each = count * rounds * call.copies
                 found.append({"call": number, "joules": joules / each, "seconds": seconds / each})
@@ -447,14 +482,13 @@ def python_costs(device: str) -> dict[str, float]:
 def whole(path: Path, output: Path, ends: float, device: str) -> int:
     """Models of the collection as a whole: eager, in a CUDA graph, and their energy."""
     sys.path[:0] = [str(Path(__file__).parent.parent / "benchmarks")]
-    from forecast_device import measure_model
-    from forecast_models import WHOLE, collected
-
+    measure_model = import_module("forecast_device").measure_model
+    models = import_module("forecast_models")
     results = output / "whole.jsonl"
     done = {json.loads(line)["name"] for line in results.read_text().splitlines()} if results.exists() else set()
-    by_name = {one.name: one for one in collected()}
+    by_name = {one.name: one for one in models.collected()}
     with results.open("a") as file:
-        for name in WHOLE:
+        for name in models.WHOLE:
             if name in done or time.monotonic() > ends - 3:
                 continue
             file.write(json.dumps({"name": name} | measure_model(by_name[name], device, energy_s=0.4)) + "\n")

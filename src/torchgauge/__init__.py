@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.analysis import Analysis, Comparison, Fit, WeightScan, analyze, compare, fit, load, scan_weights
+    from torchgauge.analysis import (
+        Analysis,
+        Comparison,
+        Fit,
+        Forecast,
+        WeightScan,
+        analyze,
+        compare,
+        fit,
+        forecast,
+        load,
+        scan_weights,
+    )
     from torchgauge.cost import Call, Work, formula
     from torchgauge.errors import (
         FormatError,
@@ -31,6 +43,7 @@ __all__ = [
     "Call",
     "Comparison",
     "Fit",
+    "Forecast",
     "FormatError",
     "ForwardError",
     "InputError",
@@ -46,13 +59,26 @@ __all__ = [
     "analyze",
     "compare",
     "fit",
+    "forecast",
     "formula",
     "load",
     "scan_weights",
 ]
 
 _HOMES = {
-    "analysis": ("Analysis", "Comparison", "Fit", "WeightScan", "analyze", "compare", "fit", "load", "scan_weights"),
+    "analysis": (
+        "Analysis",
+        "Comparison",
+        "Fit",
+        "Forecast",
+        "WeightScan",
+        "analyze",
+        "compare",
+        "fit",
+        "forecast",
+        "load",
+        "scan_weights",
+    ),
     "cost": ("Call", "Work", "formula"),
     "errors": (
         "FormatError",

@@ -13,15 +13,29 @@ if TYPE_CHECKING:
     from torchgauge.analysis.analyzing import analyze
     from torchgauge.analysis.comparing import Comparison, compare
     from torchgauge.analysis.fitting import Fit, fit
+    from torchgauge.analysis.forecasting import Forecast, forecast
     from torchgauge.analysis.result import Analysis, WeightScan, load
     from torchgauge.analysis.weighing import scan_weights
 
-__all__ = ["Analysis", "Comparison", "Fit", "WeightScan", "analyze", "compare", "fit", "load", "scan_weights"]
+__all__ = [
+    "Analysis",
+    "Comparison",
+    "Fit",
+    "Forecast",
+    "WeightScan",
+    "analyze",
+    "compare",
+    "fit",
+    "forecast",
+    "load",
+    "scan_weights",
+]
 
 _HOMES = {
     "analyzing": ("analyze",),
     "comparing": ("Comparison", "compare"),
     "fitting": ("Fit", "fit"),
+    "forecasting": ("Forecast", "forecast"),
     "result": ("Analysis", "WeightScan", "load"),
     "weighing": ("scan_weights",),
 }

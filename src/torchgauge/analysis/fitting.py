@@ -81,7 +81,7 @@ def fit(
     given = {"inputs": inputs, "kwargs": kwargs, "input_size": input_size, "batch": batch, "seq": seq, "specs": specs}
     changes = {"checkpoint": None if checkpoint == "none" else checkpoint, "channels_last": channels_last, "loss": loss,
                "frozen": (frozen,) if isinstance(frozen, str) else tuple(frozen), "lora": _lora(lora),
-               "accumulate": accumulate, "dtype": chosen_dtype(dtype), "amp": _amp(amp)}  # fmt: skip
+               "accumulate": accumulate, "dtype": chosen_dtype(dtype), "amp": as_amp(amp)}  # fmt: skip
     step = (optimizer, fused, foreach) if mode == "train" else None
     job = partial(
         _predict, target, on, given, changes, step, torch_version, expandable_segments, code, allow_pickle, progress
@@ -89,7 +89,7 @@ def fit(
     if needs_isolation(target, allow_pickle):
         path = str(stored_path(target))
         if loss is not None:
-            _require_picklable(loss)
+            require_picklable(loss)
         read = partial(
             read_data, paths=[path], memory_limit=memory_limit, time_limit=time_limit, needs_torch=True, mode=mode
         )
@@ -145,7 +145,7 @@ def _suggestions(job: Callable[[], list[Case]]) -> list[Suggestions]:
     return [case.suggestions() for case in job()]
 
 
-def _require_picklable(loss: Any) -> None:
+def require_picklable(loss: Any) -> None:
     try:
         pickle.dumps(loss)
     except Exception as error:
@@ -170,7 +170,7 @@ def library_of(device: Device, torch_version: str | None) -> Any:
     return Library(device.chip, cudnn=91900 if release >= (2, 11) else 91002)
 
 
-def _amp(asked: Any) -> Any:
+def as_amp(asked: Any) -> Any:
     import torch
 
     if asked is None or isinstance(asked, torch.dtype):
@@ -227,6 +227,18 @@ class Run:
         raise first or InputError(
             "no inputs were given and none could be inferred; pass inputs=, input_size= or --input"
         )
+
+    def processor_ops(self) -> tuple[Sequence[Any], int]:
+        """The ops of a run on this machine's processor, and how often modules are called."""
+        import torch
+
+        from torchgauge.capture import Request, trace
+
+        request: dict[str, Any] = {"dtype": self.setting.dtype, "train": self.setting.train}
+        if self.setting.optimizer is not None:
+            request["optimizer"] = self.setting.optimizer
+        seen = trace(self.model, self.candidates(), Request(torch.device("cpu"), **request))
+        return seen.ops, sum(module.calls for module in seen.modules)
 
     def candidates(self) -> Iterator[Candidate]:
         from torchgauge.capture import undisturbed

@@ -11,7 +11,7 @@ from torchgauge.cli.output import show_progress
 from torchgauge.progress import import_torch
 
 
-def add_target_options(parser: argparse.ArgumentParser) -> None:
+def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
     files = parser.add_argument_group("files")
     files.add_argument(
         "--as", dest="code", metavar="TARGET", help="the code of a bare state dict: file.py:Name, timm:NAME, …"
@@ -25,7 +25,10 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]DIMS[:DTYPE]",
         help="repeatable: 1x3x224x224, ids=1x128:int64",
     )
-    inputs.add_argument("--batch", type=positive, metavar="N", help="batch size of inferred inputs")
+    if several_batches:
+        inputs.add_argument("--batch", metavar="N,N", help="batch sizes of inferred inputs: 1,8,32, or auto")
+    else:
+        inputs.add_argument("--batch", type=positive, metavar="N", help="batch size of inferred inputs")
     inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
     inputs.add_argument("--dtype", metavar="T", help="type of floating inputs: float32, bfloat16, …")
     run = parser.add_argument_group("run")

@@ -53,13 +53,13 @@ def linear_seconds(device: str, at: tuple[float, ...]) -> float | None:
         logs = np.log2(levels.astype(np.float64))
         if not logs[0] - 0.01 <= value <= logs[-1] + 1:
             return None
-        upper = int(min(max(np.searchsorted(logs, value), 1), len(logs) - 1))
+        upper = min(max(int(np.searchsorted(logs, value)), 1), len(logs) - 1)
         corners.append((upper - 1, float((value - logs[upper - 1]) / (logs[upper] - logs[upper - 1]))))
     total = weight = 0.0
     for number in range(8):
         place, share = [], 1.0
-        for axis, (lower, part) in enumerate(corners):
-            is_upper = number >> axis & 1
+        for position, (lower, part) in enumerate(corners):
+            is_upper = number >> position & 1
             place.append(lower + is_upper)
             share *= part if is_upper else 1 - part
         value = int(grid[tuple(place)])

@@ -86,12 +86,19 @@ class Trace:
     workspace_range: dict[int, tuple[int, int]] = field(default_factory=dict)
     # Those that call cuBLAS: "forward", "backward".
     cublas_threads: tuple[str, ...] = ()
+    # How often a module is called in a step: work of the host.
+    module_calls: int = 0
+
+    @property
+    def step_ops(self) -> list[Any]:
+        """Of the steady step."""
+        indices = (index for number, index in self.steps[1] if number == OP)
+        return [self.ops[index] for index in indices if index < len(self.ops)]
 
     @property
     def step_flops(self) -> int:
         """Of the steady step, recomputation included; ops without a formula count nothing."""
-        indices = (index for number, index in self.steps[1] if number == OP)
-        return sum(self.ops[index].cost.flops or 0 for index in indices if index < len(self.ops))
+        return sum(op.cost.flops or 0 for op in self.step_ops)
 
 
 class CudaPlanner(Planner):
@@ -431,6 +438,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         warnings=list(recorder.warnings),
         workspace_range={workspaces[number]: span for number, span in run.ranges.items() if number in workspaces},
         cublas_threads=tuple(thread for kind, thread in run.workspaces if kind == "cublas"),
+        module_calls=sum(calls.count for calls in recorder.calls.values()) // 2,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.facts import Row, View
@@ -18,12 +18,16 @@ TABLES = ("modules", "ops", "weights")
 def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
     if table not in TABLES:
         raise UsageError(f"there is no table '{table}'; choose from: {', '.join(TABLES)}")
+    rows, columns = _rows(view, table)
+    return frame([dict(row) for row in rows], columns)
+
+
+def frame(rows: list[dict[str, Any]], columns: list[str] | None = None) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError as error:
         raise MissingDependencyError("pandas", "a DataFrame") from error
-    rows, columns = _rows(view, table)
-    return pd.DataFrame.from_records([dict(row) for row in rows], columns=columns)
+    return pd.DataFrame.from_records(rows, columns=columns)
 
 
 def _rows(view: View, table: str) -> tuple[list[Row], list[str]]:

@@ -41,6 +41,7 @@ ENTRY_POINTS = "torchgauge.renderers"
 # What a command writes: an analysis, a scan of weights, a comparison, verdicts on budgets, predicted memory, the
 # machine.
 ANALYSIS, SCAN, COMPARISON, CHECK, FIT, SYSTEM = "analysis", "scan", "comparison", "check", "fit", "system"
+FORECAST = "forecast"
 _DECLARED = re.compile(r"^@renderer\((.*?)\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
 
@@ -102,6 +103,11 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("text", ".txt", "the report of the terminal"),
     ),
     FIT: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),
+    FORECAST: (
+        Format("json", ".json", "all of it"),
+        Format("svg", ".svg", "throughput against batch, time against energy"),
+        Format("text", ".txt", "the report of the terminal"),
+    ),
     SYSTEM: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),
 }
 

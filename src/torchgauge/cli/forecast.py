@@ -1,0 +1,123 @@
+"""`torchgauge forecast TARGET --on DEVICE`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from torchgauge.cli.output import check_folders, show_progress, write_file
+from torchgauge.cli.target_options import add_target_options, files_to_isolate, limit_arguments, target_arguments
+from torchgauge.errors import UsageError
+from torchgauge.report.registry import FORECAST, find_format
+
+SUMMARY = "predicted time and energy on devices one need not have, with intervals"
+DESCRIPTION = """\
+Predict how long a run of a model takes on a GPU and at what energy, without
+that GPU: for several devices and batches, with 90 % intervals, what bounds it,
+and whether it fits. Devices are named (h200, a100, l4, rtx4090); "this" is the
+present machine as "torchgauge system --calibrate" measured it.
+"""
+RESULT = FORECAST
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a target as in analyze")
+    group = parser.add_argument_group("forecast")
+    group.add_argument("--on", action="append", metavar="DEVICE", help="repeatable, commas too (default: h200)")
+    group.add_argument(
+        "--execution",
+        choices=("eager", "graph", "compiled"),
+        default="eager",
+        help="graph: a CUDA graph that is replayed; compiled: pointwise chains in one kernel (default: eager)",
+    )
+    group.add_argument("--optimizer", default="adamw", metavar="NAME", help="of --mode train: adamw, sgd, …")
+    group.add_argument("--amp", choices=("bf16", "fp16"), help="autocast")
+    group.add_argument("--channels-last", action="store_true", help="images and their weights channels last")
+    group.add_argument(
+        "--price", action="append", default=[], metavar="DEVICE=MONEY", help="repeatable: price of an hour, h200=3.2"
+    )
+    group.add_argument("--torch-version", metavar="V", help="kernels of this release (default: the installed one)")
+    add_target_options(parser, several_batches=True)
+
+
+def isolated_paths(args: argparse.Namespace) -> list[str]:
+    return files_to_isolate([args.target], args)
+
+
+def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
+    return {"torch": True, "weights": False}
+
+
+def run(args: argparse.Namespace) -> int:
+    for path in args.outputs:
+        find_format(path, FORECAST)
+    if args.device is not None:
+        raise UsageError("forecast takes --on DEVICE, not --device")
+    check_folders(args.outputs)
+    from torchgauge.predict.devices import find_device
+
+    for name in (part.strip() for text in args.on or ["h200"] for part in text.split(",")):
+        if name not in ("this", "cpu"):
+            find_device(name)  # refused before torch is there
+    price = prices(args.price)
+    with redirect_stdout(sys.stderr):
+        document = predicted(args, price)
+    tell(document, args)
+    return 0
+
+
+def prices(texts: list[str]) -> dict[str, float]:
+    found = {}
+    for text in (part for given in texts for part in given.split(",")):
+        device, _, money = text.partition("=")
+        try:
+            found[device.strip()] = float(money)
+        except ValueError:
+            raise UsageError(f"--price is DEVICE=MONEY, such as h200=3.2, not '{text}'") from None
+    return found
+
+
+def predicted(args: argparse.Namespace, price: dict[str, float]) -> dict[str, Any]:
+    arguments = target_arguments(args, args.target)
+    from torchgauge.analysis.forecasting import Forecast, forecast, forecast_document
+
+    arguments = {name: value for name, value in arguments.items() if name != "device"}
+    found = forecast(
+        args.target,
+        **arguments,
+        **limit_arguments(args),
+        on=args.on or ["h200"],
+        execution=args.execution,
+        optimizer=args.optimizer,
+        amp=args.amp,
+        channels_last=args.channels_last,
+        price=price,
+        torch_version=args.torch_version,
+        progress=show_progress(args, sys.stderr),
+    )
+    return forecast_document([found] if isinstance(found, Forecast) else found)
+
+
+def tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+    import json
+
+    from torchgauge.report.forecast import forecast_report, forecast_svg
+    from torchgauge.report.layout import plain
+    from torchgauge.report.options import PLAIN_WIDTH
+    from torchgauge.report.terminal import terminal_width, write_lines
+
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    for path in args.outputs:
+        name = find_format(path, FORECAST).name
+        if name == "svg":
+            content = forecast_svg(document)
+        else:
+            content = text if name == "json" else plain(forecast_report(document, PLAIN_WIDTH))
+        write_file(Path(path), content, quiet=args.quiet)
+    if args.json:
+        sys.stdout.write(text)
+    elif not args.quiet:
+        write_lines(forecast_report(document, terminal_width()), sys.stdout)
