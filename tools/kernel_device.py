@@ -29,6 +29,7 @@ from torch import Tensor
 # Rotating copies of what a model would read from memory must not fit into the last cache together.
 ROTATED_BYTES = 120_000_000
 MOST_COPIES = 24
+LEAST_COLD_BYTES = 1 << 16  # less is read within a launch
 # Of one timed graph.
 GRAPH_S = 3e-4
 PARTS = ("whole", "host", "energy", "kernels")
@@ -181,8 +182,8 @@ class Call:
         self.known = {argument.name for argument in self.op._schema.arguments}
         self.args, self.device = row["args"], device
         below = limits(row)
-        cold = [place for place, flag in enumerate(row["cold"]) if flag]
         nbytes = [math.prod(shape) * getattr(torch, dtype).itemsize for shape, _, dtype in row["tensors"]]
+        cold = [place for place, flag in enumerate(row["cold"]) if flag and nbytes[place] > LEAST_COLD_BYTES]
         cold_bytes = sum(nbytes[place] for place in cold)
         self.copies = 1
         if cold and device != "cpu":
