@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from torchgauge import analyze
-from torchgauge.advise import Advice, Evidence, Machine, advise
+from torchgauge.advise import Advice, Evidence, Gain, Machine, advise, list_options
 from torchgauge.facts import Measured
 
 
@@ -29,10 +29,23 @@ class Planted:
         return self._said(self.fault())
 
     def in_twin(self) -> list[Advice]:
-        return self._said(self.twin())
+        """What a report shows."""
+        evidence = self.twin()
+        shown = [*advise(evidence), *list_options(evidence)]
+        return [advice for advice in shown if advice.rule == self.rule]
 
     def _said(self, evidence: Evidence) -> list[Advice]:
-        return [advice for advice in advise(evidence) if advice.rule == self.rule]
+        return [advice for advice in said(evidence) if advice.rule == self.rule]
+
+
+def said(evidence: Evidence) -> list[Advice]:
+    """All advice and options, small ones too."""
+    return [*advise(evidence, all_advice=True), *list_options(evidence, all_advice=True)]
+
+
+def gain_of(advice: Advice) -> Gain:
+    assert advice.expected_gain is not None
+    return advice.expected_gain
 
 
 def places(advice: Advice) -> set[str | None]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,15 @@ import pytest
 from torch import nn
 
 import torchgauge
+from tests.advise.planted import Planted
+from tests.advise.test_families import ZOO
 from torchgauge.advise import RULES, Evidence, advise
 from torchgauge.cli import main
 from torchgauge.errors import UsageError
 from torchgauge.facts import Row
 from torchgauge.hardware import allows_tf32
-from torchgauge.report import advice_text
+from torchgauge.report import Options, advice_text
+from torchgauge.report.layout import plain
 
 SHAPE = (1, 3, 8, 8)
 
@@ -107,10 +111,20 @@ def test_the_text_report_shows_evidence_code_and_the_expected_range() -> None:
 
     assert "\nAdvice\n" in text
     section = " ".join(text.split("\nAdvice\n")[1].split())
-    assert "and 1 more: fold the batch norm into the convolution before it" in section
+    assert re.match(r"1\. about \d+ % faster \([\d.]+ µs of [\d.]+ µs\): fold the batch norm into the", section)
+    assert re.search(r"conv-bn-fusion at \d and 1 more; predicted [\d.]+ % to [\d.]+ %; risk: ", section)
     assert "fuse_conv_bn_eval" in section
-    assert "of the bytes moved; conv-bn-fusion)" in section
-    assert "confidence: " in section
+
+
+@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule} {case.name}")
+def test_a_piece_of_advice_takes_three_lines_before_its_code(case: Planted, width: int) -> None:
+    for advice in case.in_fault():
+        lines = advice_text.advice_lines([replace(advice, code="the code").member()], Options(width=width), 1)
+        text = plain(lines).splitlines()
+
+        assert text.index("   the code") <= 1 + advice_text.MOST_LINES, text
+        assert advice.rule in " ".join(text)
 
 
 def test_more_advice_than_a_page_takes_is_counted() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from tests.advise.planted import seen
+from tests.advise.planted import gain_of, seen
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, rule
 from torchgauge.advise.merging import merged
 from torchgauge.advise.registry import ranked
@@ -15,7 +15,7 @@ from torchgauge.errors import UsageError
 NET = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
 
 
-def advice(module: str = "a", low: float = 0.1, high: float = 0.2, quantity: str = "bytes_moved") -> Advice:
+def advice(module: str = "a", low: float = 0.1, high: float = 0.2, quantity: str = "time_s") -> Advice:
     gain = Gain(quantity, low, high, "counted")
     return Advice("r", Where(module), {"bytes": 8}, "do it", None, gain, "none", "high")
 
@@ -61,7 +61,7 @@ def test_equal_advice_becomes_one_with_its_places_and_the_sum_of_gains() -> None
     [found] = merged([advice("a"), advice("b", 0.2, 0.4), advice("c")])
 
     assert found.where.module == "b"
-    assert (found.expected_gain.low, found.expected_gain.high) == pytest.approx((0.4, 0.8))
+    assert (gain_of(found).low, gain_of(found).high) == pytest.approx((0.4, 0.8))
     assert found.evidence["count"] == 3
     assert [place["module"] for place in found.evidence["places"]] == ["a", "b", "c"]
 
@@ -69,13 +69,13 @@ def test_equal_advice_becomes_one_with_its_places_and_the_sum_of_gains() -> None
 def test_a_sum_of_gains_is_not_more_than_all() -> None:
     [found] = merged([advice("a", 0.6, 0.9), advice("b", 0.6, 0.9)])
 
-    assert (found.expected_gain.low, found.expected_gain.high) == (1.0, 1.0)
+    assert (gain_of(found).low, gain_of(found).high) == (1.0, 1.0)
 
 
 def test_gains_at_the_peak_do_not_add_up() -> None:
     [found] = merged([advice(name, 0.1, 0.3, "peak_activation_bytes") for name in "ab"])
 
-    assert found.expected_gain.high == 0.3
+    assert gain_of(found).high == 0.3
 
 
 def test_merged_advice_is_as_sure_as_its_least_sure_place() -> None:
@@ -84,11 +84,42 @@ def test_merged_advice_is_as_sure_as_its_least_sure_place() -> None:
     assert found.confidence == "low"
 
 
-def test_the_largest_gain_comes_first_and_doubt_takes_from_it() -> None:
-    small, large = advice("small"), replace(advice("large", 0.3, 0.4), recommendation="else")
-    doubtful = replace(advice("doubtful", 0.3, 0.4), confidence="low", recommendation="maybe")
+def order(*found: Advice, all_advice: bool = False) -> list[str | None]:
+    return [each.where.module for each in ranked(found, all_advice=all_advice)]
 
-    assert [found.where.module for found in ranked([small, doubtful, large])] == ["large", "small", "doubtful"]
+
+def test_time_comes_first_by_the_lower_end_then_by_the_middle_then_memory_and_size() -> None:
+    size, memory = advice("size", 0.9, 0.9, "stored_bytes"), advice("memory", 0.5, 0.9, "peak_activation_bytes")
+    wide, sure, middle = advice("wide", 0.1, 0.9), advice("sure", 0.3, 0.4), advice("middle", 0.1, 0.3)
+
+    assert order(size, memory, middle, wide, sure) == ["sure", "wide", "middle", "size", "memory"]
+
+
+def test_a_bug_comes_before_any_gain() -> None:
+    bug = replace(advice("bug"), kind="bug", expected_gain=None)
+
+    assert order(advice("gain", 0.9, 0.9), bug) == ["bug", "gain"]
+
+
+def test_a_range_that_starts_at_nothing_is_never_first() -> None:
+    maybe, memory = advice("maybe", 0.0, 0.9), advice("memory", 0.06, 0.06, "param_bytes")
+
+    assert order(maybe, memory) == ["memory", "maybe"]
+    assert order(maybe) == []
+    assert order(maybe, all_advice=True) == ["maybe"]
+
+
+def test_small_gains_are_left_out_unless_asked_for() -> None:
+    small, some = advice("small", 0.004, 0.014), advice("some", 0.006, 0.016)
+    little, more = advice("little", 0.04, 0.04, "param_bytes"), advice("more", 0.06, 0.06, "param_bytes")
+
+    assert order(small, some, little, more) == ["some", "more"]
+    assert order(small, some, little, more, all_advice=True) == ["some", "small", "more", "little"]
+
+
+def test_only_a_bug_may_lack_a_gain() -> None:
+    with pytest.raises(ValueError, match="not a bug, so it needs an expected gain"):
+        replace(advice(), expected_gain=None)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.1, 0.5), (0.5, 0.4), (0.5, 1.1)])
@@ -106,7 +137,9 @@ def test_the_row_has_the_members_of_the_contract_and_nothing_verified() -> None:
     row = advice().member()
 
     assert list(row) == [
-        "rule", "where", "evidence", "recommendation", "code", "expected_gain", "risk", "confidence", "verified",
+        "rule", "kind", "where", "evidence", "recommendation", "code", "expected_gain", "risk", "confidence",
+        "verified",
     ]  # fmt: skip
-    assert row["where"] == {"module": "a", "ops": [], "weight": None}
+    assert row["where"] == {"module": "a", "ops": [], "weight": None, "source": None}
+    assert list(row["expected_gain"]) == ["quantity", "low", "high", "seconds", "basis", "how"]
     assert row["verified"] is None

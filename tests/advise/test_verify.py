@@ -61,7 +61,7 @@ def test_what_a_noisy_machine_leaves_open_says_so() -> None:
     found = tried(code)
 
     assert found["ci95"][0] < 0 < found["ci95"][1]
-    assert found["reason"].startswith("the machine is too noisy to tell a gain: ")
+    assert found["reason"].startswith("the machine is too noisy to tell a gain")
 
 
 def test_advice_that_changes_the_outputs_beyond_its_tolerance_is_withdrawn() -> None:

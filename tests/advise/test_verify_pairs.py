@@ -107,7 +107,8 @@ def test_short_runs_are_repeated_for_one_sample() -> None:
 
 
 def test_without_a_pair_nothing_is_known() -> None:
-    assert Paired().figures() == {"gain": None, "ci95": None, "pairs": 0, "rounds": 1, "floor": 0.0}
+    counted = {"pairs": 0, "rounds": 1, "floor": 0.0, "other_processes_share": 0.0}
+    assert Paired().figures() == {"gain": None, "ci95": None, **counted}
 
 
 def test_what_equal_models_differ_by_is_part_of_the_interval() -> None:

@@ -113,7 +113,7 @@ def test_what_did_not_hold_is_listed_as_withdrawn_and_not_as_advice() -> None:
     text = str(advised(kept=False, reason="it takes 20.0 % more time", gain=-0.2, ci95=[-0.3, -0.1]))
     words = " ".join(text.split("\nAdvice\n")[1].split("\nPlan\n")[0].split())
 
-    assert "Withdrawn: it did not hold when tried - conv-bn-fusion (1): it takes 20.0 % more time" in words
+    assert "Withdrawn: refuted when tried - conv-bn-fusion (1): it takes 20.0 % more time" in words
     assert "fold the batch norm" not in words
 
 
@@ -124,7 +124,7 @@ def test_markdown_tells_what_was_measured_withdrawn_and_planned() -> None:
     assert "Withdrawn" not in kept
     assert "## Plan" in kept
     assert "```python\ndef optimise(model):" in kept
-    assert "Withdrawn: it did not hold when tried:\n\n- conv-bn-fusion (1): it is slower" in gone
+    assert "Withdrawn: refuted when tried:\n\n- conv-bn-fusion (1): it is slower" in gone
     assert "fold the batch norm" not in gone
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.advise.planted import Planted
+from tests.advise.planted import Planted, gain_of
 from tests.advise.test_families import ZOO
 from torchgauge.report.advice_text import figure_text, gain_text
 
@@ -18,7 +18,7 @@ _APART = ("places", "count", "file")
 @pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule} {case.name}")
 def test_texts_are_phrases_without_a_full_stop(case: Planted) -> None:
     for advice in case.in_fault():
-        for text in (advice.recommendation, advice.expected_gain.how, advice.risk):
+        for text in (advice.recommendation, gain_of(advice).how, advice.risk):
             assert text[0].islower() or text.split()[0].isupper() or text[0].isdigit(), text
             assert not text.endswith("."), text
             assert ". " not in text, text
@@ -29,7 +29,7 @@ def test_texts_are_phrases_without_a_full_stop(case: Planted) -> None:
 def test_numbers_in_texts_are_written_as_those_of_reports(case: Planted) -> None:
     for advice in case.in_fault():
         figures = [figure_text(name, value) for name, value in advice.evidence.items() if name not in _APART]
-        texts = (advice.recommendation, advice.expected_gain.how, advice.risk, gain_text(advice.expected_gain.member()))
+        texts = (advice.recommendation, gain_of(advice).how, advice.risk, gain_text(gain_of(advice).member()))
         for text in (*texts, *filter(None, figures)):
             assert not _CROWDED.search(text), text
 

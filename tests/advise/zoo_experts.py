@@ -90,9 +90,10 @@ CASES = [
         "a busy machine",
         "thread-oversubscription",
         "",
-        lambda: threaded(8, 8, others=0.5),
-        lambda: threaded(4, 8, others=0.1),
+        lambda: threaded(16, 8),
+        lambda: threaded(16, 8, others=0.5),
     ),
     Planted("one thread", "idle-cores", "", lambda: threaded(1, 16), lambda: threaded(8, 16)),
+    Planted("one thread, shared", "idle-cores", "", lambda: threaded(1, 16), lambda: threaded(1, 16, others=0.2)),
     Planted("one thread, idle", "idle-cores", "", lambda: threaded(1, 16), lambda: threaded(1, 16, efficiency=0.3)),
 ]

@@ -47,13 +47,6 @@ def tall(act: nn.Module) -> nn.Module:
 
 
 CASES = [
-    Planted(
-        "linear-relu, one row",
-        "linear-activation",
-        "act",
-        lambda: seen(tall(nn.ReLU()), *ROWS),
-        lambda: seen(Mlp(256, nn.ReLU()), 1, 256),
-    ),
     case("conv-bn", "conv-bn-fusion", "norm", ConvNet(nn.BatchNorm2d), ConvNet(nn.Identity), IMAGE),
     case("conv-bn, norm first", "conv-bn-fusion", "norm", ConvNet(nn.BatchNorm2d), PreActivation(), IMAGE),
     case("conv-bn, norm reused", "conv-bn-fusion", "norm", ConvNet(nn.BatchNorm2d), ReusedNorm(), IMAGE),

@@ -22,9 +22,7 @@ PARENT = "from the parent process, which made it"
 ASKED = "only with --allow-pickle, after what it runs was printed"
 
 REVIEWED: dict[str, dict[str, str]] = {
-    "advise/merging.py": {
-        "getattr(advice.expected_gain, name)": OWN,
-    },
+    "advise/merging.py": {},
     "advise/registry.py": {
         "import_module(TEXT)": OWN,
     },

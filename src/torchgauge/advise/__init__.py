@@ -2,7 +2,17 @@
 
 from torchgauge.advise.evidence import Evidence, Machine
 from torchgauge.advise.record import Advice, Gain, Where
-from torchgauge.advise.registry import RULES, TENSOR_RULES, TensorRow, advise, check_names, recommend, rule, tensor_rule
+from torchgauge.advise.registry import (
+    RULES,
+    TENSOR_RULES,
+    TensorRow,
+    advise,
+    check_names,
+    list_options,
+    recommend,
+    rule,
+    tensor_rule,
+)
 
 __all__ = [
     "RULES",
@@ -15,6 +25,7 @@ __all__ = [
     "Where",
     "advise",
     "check_names",
+    "list_options",
     "recommend",
     "rule",
     "tensor_rule",

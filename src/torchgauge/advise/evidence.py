@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 from torchgauge.advise.chains import Chain, pointwise_chains
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.least_time import LeastTime
+from torchgauge.advise.op_time import OpTimes, predicted_times
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture, mixtures
@@ -20,36 +22,32 @@ from torchgauge.units import format_whole_percent
 WAITING = 0.3
 # What tensor cores run, and autocast casts for.
 TENSOR_CORES = ("matmul", "convolution", "attention", "recurrent")
+# Of a predicted gain, what is surely there: the time of an op is predicted to within a factor of two, mostly.
+_SURE = 0.5
 # So many launches fit into the queue of a CUDA device: with more, the host waits for it.
 QUEUED = 1000
 
 
+# Passes over memory that one kernel spares: tensors in cache, or a function like tanh, make them cost less than their
+# bytes. Measured on a CPU: 9 to 76 % of the bytes' share were saved.
+_LEAST_SPARED = 0.2
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of the whole model that some ops are; `of` says of what."""
+    """The part of the run's time that some ops are."""
 
-    quantity: str
     value: float
-    of: str
+    ops: frozenset[int]
 
     def one_pass(self, spared: float, passes: int) -> Gain:
         """One kernel in place of several; `spared` of the bytes they move need not be."""
-        # In cache, or where a function like tanh takes the time, passes cost little: on a CPU 9 to 76 % were saved.
-        least = 0.1 if self.quantity == "time_s" else 0.5
         how = f"one pass over memory in place of {passes} spares {format_whole_percent(spared)} of their bytes"
-        judged = f"{_span(least, 1.0)} of that is assumed"
-        return self.gain(least * spared, spared, f"{how}; {judged}", is_judged=False)
+        return self.gain(_LEAST_SPARED * spared, spared, how)
 
-    def gain(self, low: float, high: float, how: str, *, is_judged: bool = True) -> Gain:
-        """What is saved where `low` to `high` of this part can be; `is_judged`: nobody computed these two."""
-        judged = f"; {_span(low, high)} of it is assumed" if is_judged else ""
-        return Gain(self.quantity, self.value * low, self.value * high, f"{how}{judged}; as a share of {self.of}")
-
-
-def _span(low: float, high: float) -> str:
-    least = "none" if low == 0 else format_whole_percent(low)
-    most = "all" if high == 1 else format_whole_percent(high)
-    return f"{least} to {most}"
+    def gain(self, low: float, high: float, how: str) -> Gain:
+        """What is saved where `low` to `high` of the time of these ops is."""
+        return Gain("time_s", self.value * low, self.value * high, how, self.ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,18 @@ class Machine:
 
 
 class Evidence:
-    """Everything is computed when it is first asked for. `view` is a view of the capture that is there already."""
+    """Everything is computed when it is first asked for. `view` is a view of the capture that is there already;
+    `predicted` are seconds by the index of the op, for the device that the advice is for."""
 
-    def __init__(self, capture: Capture, view: View | None = None, machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        capture: Capture,
+        view: View | None = None,
+        machine: Machine | None = None,
+        predicted: Mapping[int, float] | None = None,
+    ) -> None:
         self.capture = capture
+        self._predicted = predicted
         self.view = View(capture) if view is None else view
         self.machine = Machine.of(capture) if machine is None else machine
 
@@ -179,16 +185,17 @@ class Evidence:
             return 1.0
         return max(0.0, 1 - launches * self.host_s / self.time_s)
 
-    def kernel_gain(self, low: float, high: float, how: str) -> Gain:
-        """The time that shorter kernels save: perhaps none where the device waits for the host between them."""
+    def kernel_gain(self, low: float, high: float, how: str, ops: Iterable[OpRecord]) -> Gain:
+        """The time that shorter kernels of these ops save: perhaps none where the device waits for the host."""
+        touched = frozenset(op.index for op in ops)
         if not self.waits_for_host:
             most = self.most_gain()
             if high > most:
                 how = f"{how}; no more than {format_whole_percent(most)}: the rest is the host's, for its launches"
-            return Gain("time_s", min(low, most), min(high, most), how)
+            return Gain("time_s", min(low, most), min(high, most), how, touched)
         idle = format_whole_percent(self.idle_share)
         waiting = f"the device waits for the host for {idle} of a run: no gain until the host bottleneck is fixed"
-        return Gain("time_s", 0.0, high * (1 - self.idle_share), f"{how}; {waiting}")
+        return Gain("time_s", 0.0, high * (1 - self.idle_share), f"{how}; {waiting}", touched)
 
     @property
     def peaks(self) -> Peaks | None:
@@ -200,30 +207,48 @@ class Evidence:
         """Of all ops, backward and optimizer included."""
         return sum(map(moved, self.capture.ops))
 
+    def without_times(self) -> Evidence:
+        """The same without a profile."""
+        return Evidence(replace(self.capture, measured=None), machine=self.machine, predicted=self._predicted)
+
     @cached_property
-    def _op_time(self) -> float:
-        return sum(self.op_times.values())
+    def times(self) -> OpTimes:
+        """Of the ops: as a profile measured them, else as they were predicted for the device, or by its roofline."""
+        if self.op_times:
+            return OpTimes(self.op_times, "measured", self.time_s)
+        seconds = self._predicted
+        if not seconds:
+            threads = self.capture.environment.threads
+            seconds = predicted_times(self.capture.ops, self.peaks, self.device, threads, self.least_time)
+        return OpTimes(seconds, "predicted", self.time_s)
 
     def share(self, ops: Iterable[OpRecord]) -> Share:
-        """Of the measured time, else of the bytes moved: for what spares passes over memory."""
-        chosen = list(ops)
-        return self._measured_share(chosen) or Share(
-            "bytes_moved",
-            min(sum(map(moved, chosen)) / max(self.bytes_moved, 1), 1.0),
-            "the bytes the model moves",
-        )
+        chosen = frozenset(op.index for op in ops)
+        return Share(self.times.share(chosen), chosen)
 
-    def time_share(self, ops: Iterable[OpRecord]) -> Share:
-        """Of the measured time, else of the least time by the roofline, else of the arithmetic: for what changes the
-        rate of the arithmetic."""
-        chosen, least = list(ops), self.least_time
-        found = self._measured_share(chosen)
-        if found is not None:
-            return found
-        if least is not None and (whole := least.whole(self.capture.ops)):
-            return Share("time_s", min(least.whole(chosen) / whole, 1.0), "the least time by the roofline")
-        flops = sum(op.cost.flops for op in chosen)
-        return Share("time_s", min(flops / max(self.totals.flops or 0, 1), 1.0), "the arithmetic, taken for the time")
+    def line_of(self, index: int) -> str | None:
+        """The line of code that calls an op, as "file.py:LINE"; None where it is not known."""
+        source = self._ops_by_index[index].source if index in self._ops_by_index else None
+        return None if source is None else PurePath(source.replace("\\", "/")).name
+
+    @cached_property
+    def _ops_by_index(self) -> Mapping[int, OpRecord]:
+        return {op.index: op for op in self.capture.ops}
+
+    def settled(self, gain: Gain) -> Gain:
+        """A gain as it is reported: no change saves more than the time of the ops that it touches. Bytes are counted;
+        a range of bytes from nothing on is a bound."""
+        if not gain.is_time:
+            whole = self.totals.get(gain.quantity)
+            basis = "bound" if gain.low == 0 else gain.basis
+            return replace(gain, amount=None if whole is None else gain.middle * whole, basis=basis)
+        times = self.times
+        limit = 1.0 if gain.touched is None else times.share(gain.touched)
+        is_measured = times.basis == "measured" or gain.basis == "measured"
+        sure = 1.0 if is_measured or gain.touched is None else _SURE
+        low, high = min(sure * gain.low, limit), min(gain.high, limit)
+        basis = "bound" if low == 0 else "measured" if is_measured else "predicted"
+        return replace(gain, low=low, high=high, amount=(low + high) / 2 * times.whole, basis=basis)
 
     @cached_property
     def least_time(self) -> LeastTime | None:
@@ -232,12 +257,6 @@ class Evidence:
         if machine.peaks is None:
             return None
         return LeastTime(machine.peaks, bool(machine.matmul_tf32), machine.convolution_tf32 is not False)
-
-    def _measured_share(self, ops: Sequence[OpRecord]) -> Share | None:
-        whole, times = self._op_time, self.op_times
-        if not whole or not any(op.index in times for op in ops):
-            return None
-        return Share("time_s", min(sum(times.get(op.index, 0.0) for op in ops) / whole, 1.0), "the measured op time")
 
 
 def moved(op: OpRecord) -> int:

@@ -1,4 +1,4 @@
-"""The least time of ops by the roofline of their device: where nothing was measured, it tells the parts of a whole."""
+"""The least time of ops by the roofline of their device."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ class LeastTime:
 
     def of(self, op: OpRecord) -> float:
         """Seconds; 0 where the device's rate for the type is not known."""
-        allowed = self.convolution_tf32 if op.category in _CUDNN else self.matmul_tf32
-        return self._seconds(op, self.peaks.rate(op.signature.dtype, tf32=allowed and op.cost.macs > 0), 1.0)
+        return self._seconds(op, self._rate(op), 1.0)
+
+    def rate_of(self, op: OpRecord) -> float:
+        """FLOP/s at most; that of float32 for all but products (rates of narrow types are those of units for products),
+        and where the rate for the type is not known."""
+        rates = self.peaks.flops_per_s.values()
+        known = self._rate(op) if op.cost.macs else None
+        return known or self.peaks.rate("float32") or max(rates, default=1.0)
 
     def in_bfloat16(self, op: OpRecord) -> float:
         """With half of the bytes of float32."""
@@ -31,6 +37,10 @@ class LeastTime:
 
     def whole(self, ops: Iterable[OpRecord]) -> float:
         return sum(map(self.of, ops))
+
+    def _rate(self, op: OpRecord) -> float | None:
+        allowed = self.convolution_tf32 if op.category in _CUDNN else self.matmul_tf32
+        return self.peaks.rate(op.signature.dtype, tf32=allowed and op.cost.macs > 0)
 
     def _seconds(self, op: OpRecord, rate: float | None, width: float) -> float:
         cost, bandwidth = op.signature.cost, self.peaks.bytes_per_s

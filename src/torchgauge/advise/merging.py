@@ -16,32 +16,36 @@ _NOT_ADDITIVE = {"peak_activation_bytes"}
 def merged(found: Iterable[Advice]) -> list[Advice]:
     """One piece of advice for each recommendation of a rule; it stands at the place that gains most, and
     `evidence["places"]` has them all."""
-    groups: dict[tuple[str, str, str], list[Advice]] = {}
+    groups: dict[tuple[str, str, str | None], list[Advice]] = {}
     for advice in found:
-        groups.setdefault((advice.rule, advice.recommendation, advice.expected_gain.quantity), []).append(advice)
+        quantity = advice.expected_gain.quantity if advice.expected_gain else None
+        groups.setdefault((advice.rule, advice.recommendation, quantity), []).append(advice)
     return [_merge(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
 def _merge(group: list[Advice]) -> Advice:
-    first = max(group, key=lambda advice: advice.expected_gain.middle)
+    first = max(group, key=lambda advice: advice.expected_gain.middle if advice.expected_gain else 0.0)
     least = max(group, key=lambda advice: CONFIDENCES.index(advice.confidence))
     return replace(
         first,
         evidence={**first.evidence, "count": len(group), "places": [_place(advice) for advice in group]},
         # What is pasted is what the gain is promised for: the code of every place.
         code=merged_code([advice.code for advice in group if advice.code]),
-        expected_gain=_sum(group, first.expected_gain),
+        expected_gain=_sum([advice.expected_gain for advice in group if advice.expected_gain], first.expected_gain),
         confidence=least.confidence,
     )
 
 
 def _place(advice: Advice) -> dict[str, Any]:
     gain = advice.expected_gain
-    return {**advice.where.member(), "evidence": dict(advice.evidence), "low": gain.low, "high": gain.high}
+    shares = {"low": gain.low, "high": gain.high} if gain else {}
+    return {**advice.where.member(), "evidence": dict(advice.evidence), **shares}
 
 
-def _sum(group: list[Advice], first: Gain) -> Gain:
-    if first.quantity in _NOT_ADDITIVE:
+def _sum(gains: list[Gain], first: Gain | None) -> Gain | None:
+    if first is None or first.quantity in _NOT_ADDITIVE:
         return first
-    low, high = (sum(getattr(advice.expected_gain, name) for advice in group) for name in ("low", "high"))
-    return replace(first, low=min(low, 1.0), high=min(high, 1.0))
+    low, high = sum(gain.low for gain in gains), sum(gain.high for gain in gains)
+    every = [gain.touched for gain in gains]
+    touched = None if any(ops is None for ops in every) else frozenset[int]().union(*(ops for ops in every if ops))
+    return replace(first, low=min(low, 1.0), high=min(high, 1.0), touched=touched)

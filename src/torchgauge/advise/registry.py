@@ -12,8 +12,8 @@ def my_tensor_rule(row: TensorRow) -> Iterator[str]:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -21,22 +21,27 @@ from typing import Any
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.merging import merged
-from torchgauge.advise.record import CONFIDENCES, QUANTITIES, Advice
+from torchgauge.advise.record import Advice
 from torchgauge.errors import UsageError
 
 Finder = Callable[[Evidence], Iterator[Advice]]
 # The row of a tensor in the JSON document; figures may be missing or null.
 TensorRow = Mapping[str, Any]
 TensorFinder = Callable[[TensorRow], Iterator[str]]
-# How far a gain is believed when advice is put in order.
-_BELIEF = dict(zip(CONFIDENCES, (1.0, 0.7, 0.4), strict=True))
+# Choices that every model has; they are listed apart from advice.
+OPTIONS = ("precision", "batch", "compile", "quantize")
+# Gains whose middle is below these shares of the whole are left out unless all advice is asked for.
+LEAST_TIME, LEAST_BYTES = 0.01, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
+    """`option`: it speaks of a choice that every model has (one of `OPTIONS`), not of a flaw of this one."""
+
     name: str
     family: str
     find: Finder
+    option: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,14 @@ RULES: dict[str, Rule] = {}
 TENSOR_RULES: dict[str, TensorRule] = {}
 
 
-def rule(name: str, *, family: str) -> Callable[[Finder], Finder]:
+def rule(name: str, *, family: str, option: str | None = None) -> Callable[[Finder], Finder]:
+    if option is not None and option not in OPTIONS:
+        raise ValueError(f"no option '{option}'; one of: {', '.join(OPTIONS)}")
+
     def register(find: Finder) -> Finder:
         if name in RULES:
             raise ValueError(f"there are two rules '{name}'")
-        RULES[name] = Rule(name, family, find)
+        RULES[name] = Rule(name, family, find, option)
         return find
 
     return register
@@ -80,22 +88,74 @@ def recommend(row: TensorRow) -> list[str]:
     return [text for rule in rules for text in rule.find(row)]
 
 
-def advise(evidence: Evidence, silence: Sequence[str] = ()) -> list[Advice]:
-    """What all rules say that are not silenced: equal advice merged, the largest expected gain first."""
+def advise(evidence: Evidence, silence: Sequence[str] = (), *, all_advice: bool = False) -> list[Advice]:
+    """What the rules say about this model that are not silenced: equal advice merged, bugs first, then the largest gain
+    in time. Small gains are left out unless `all_advice`."""
+    found = _found(evidence, silence, is_option=False)
+    if not evidence.op_times:
+        return ranked(found, all_advice=all_advice)
+    # What the static analysis says is not lost by profiling: it stands, with what it is worth by the measured times.
+    static = ranked(_found(evidence.without_times(), silence, is_option=False))
+    return ranked(found, all_advice=all_advice, always={_key(advice) for advice in static})
+
+
+def _key(advice: Advice) -> tuple[str, str]:
+    return advice.rule, advice.recommendation
+
+
+def list_options(evidence: Evidence, silence: Sequence[str] = (), *, all_advice: bool = False) -> list[Advice]:
+    """Choices that every model has: for each, the rule that says most."""
+    found = ranked(_found(evidence, silence, is_option=True), all_advice=all_advice)
+    best = {RULES[advice.rule].option: advice for advice in reversed(found)}
+    return found if all_advice else [advice for advice in found if advice is best[RULES[advice.rule].option]]
+
+
+def _found(evidence: Evidence, silence: Sequence[str], *, is_option: bool) -> list[Advice]:
     load_rules()
     check_names(silence)
-    found = (advice for name, entry in RULES.items() if name not in silence for advice in entry.find(evidence))
-    return ranked(merged(found))
+    wanted = [entry for name, entry in RULES.items() if name not in silence]
+    entries = [entry for entry in wanted if (entry.option is not None) == is_option]
+    found = merged(advice for entry in entries for advice in entry.find(evidence))
+    return [_settled(advice, evidence) for advice in found]
 
 
-def ranked(found: Iterable[Advice]) -> list[Advice]:
-    return sorted(found, key=_rank)
+def _settled(advice: Advice, evidence: Evidence) -> Advice:
+    """With its gain held to the time of the ops it touches, and the line of the code that calls them."""
+    lines = (evidence.line_of(index) for index in advice.where.ops)
+    where = replace(advice.where, source=advice.where.source or next(filter(None, lines), None))
+    gain = advice.expected_gain
+    return replace(advice, where=where, expected_gain=None if gain is None else evidence.settled(gain))
 
 
-def _rank(advice: Advice) -> tuple[float, int, str, str, tuple[int, ...]]:
+def ranked(
+    found: Iterable[Advice], *, all_advice: bool = False, always: Collection[tuple[str, str]] = ()
+) -> list[Advice]:
+    """Bugs; then time by the lower end of its range, memory and size; ranges that start at nothing come last, and are
+    not said alone. What is in `always` is said however small it is."""
+    worth = [advice for advice in found if all_advice or _is_worth_saying(advice) or _key(advice) in always]
+    order = sorted(worth, key=_rank)
+    is_vague = order and order[0].kind != "bug" and not _low(order[0])
+    return [] if is_vague and not all_advice and not always else order
+
+
+def _low(advice: Advice) -> float:
+    return advice.expected_gain.low if advice.expected_gain else 0.0
+
+
+def _is_worth_saying(advice: Advice) -> bool:
+    gain = advice.expected_gain
+    if advice.kind == "bug" or gain is None:
+        return True
+    return gain.middle >= (LEAST_TIME if gain.is_time else LEAST_BYTES)
+
+
+def _rank(advice: Advice) -> tuple[bool, bool, int, float, float, str, str, tuple[int, ...]]:
     gain, where = advice.expected_gain, advice.where
-    believed = gain.middle * _BELIEF[advice.confidence]
-    return (-believed, QUANTITIES.index(gain.quantity), advice.rule, where.module or where.weight or "", where.ops)
+    place = (advice.rule, where.module or where.weight or "", where.ops)
+    if gain is None:
+        return advice.kind != "bug", True, 0, 0.0, 0.0, *place
+    kind = 0 if gain.is_time else 1
+    return advice.kind != "bug", gain.low == 0, kind, -gain.low, -gain.middle, *place
 
 
 def check_names(silence: Sequence[str]) -> None:

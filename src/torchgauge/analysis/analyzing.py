@@ -63,6 +63,7 @@ def analyze(
     spectrum: bool = False,
     advice: bool = True,
     silence: Sequence[str] = (),
+    all_advice: bool = False,
     verify: bool = False,
     code: str | torch.nn.Module | None = None,
     allow_pickle: bool = False,
@@ -89,8 +90,9 @@ def analyze(
 
     `weights` reads the values of the parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep`
     adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `advice` says what to
-    do about the model, where there is evidence for it; `silence` are names of rules to leave out. `verify` applies what
-    it can to copies of the model and measures them beside it: what does not hold is withdrawn, what does makes a plan.
+    do about the model, where there is evidence for it; `silence` are names of rules to leave out, `all_advice` adds
+    gains below 1 % of the time and 5 % of the memory. `verify` applies what it can to copies of the model and measures
+    them beside it: what is refuted is withdrawn, what is confirmed makes a plan.
     TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
 
     A file or folder is read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB
@@ -151,14 +153,17 @@ def analyze(
             statistics = read_statistics(source, capture.architecture, depth, progress)
             capture = replace(capture, statistics=statistics)
     if advice:
-        from torchgauge.advise import Evidence, advise
+        from torchgauge.advise import Evidence, advise, list_options
 
         with stage("looking for advice", shown=progress):
-            rows = tuple(piece.member() for piece in advise(Evidence(capture), silence))
-        capture = replace(capture, advice=rows)
+            evidence = Evidence(capture)
+            rows = tuple(piece.member() for piece in advise(evidence, silence, all_advice=all_advice))
+            choices = tuple(piece.member() for piece in list_options(evidence, silence, all_advice=all_advice))
+        capture = replace(capture, advice=rows, options=choices)
     if verify:
         verified, plan = verify_advice(capture, source, traced, request, settings, progress)
-        capture = replace(capture, advice=tuple(verified), plan=plan)
+        count = len(capture.advice)
+        capture = replace(capture, advice=tuple(verified[:count]), options=tuple(verified[count:]), plan=plan)
     return Analysis(capture)
 
 

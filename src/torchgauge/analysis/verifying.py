@@ -35,13 +35,13 @@ def verify_advice(
     settings: Mapping[str, Any],
     progress: bool | None,
 ) -> Verified:
-    """The rows of the advice with what was measured, and the plan. What fails as a whole is the reason of every row and
-    of there being no plan; the analysis stands."""
+    """The rows of the advice and of the options with what was measured, and the plan. What fails as a whole is the
+    reason of every row and of there being no plan; the analysis stands."""
     from torchgauge.capture import Request
     from torchgauge.measure.measuring import INTERRUPTED
     from torchgauge.measure.settings import read_settings
 
-    rows, measured = [dict(row) for row in capture.advice], capture.measured
+    rows, measured = [dict(row) for row in (*capture.advice, *capture.options)], capture.measured
     if traced is None:
         return _failed(rows, nothing_to_run(source))
     if measured is not None and measured.figures["failure"] == INTERRUPTED:

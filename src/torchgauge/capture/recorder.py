@@ -13,6 +13,7 @@ from torch import nn
 from torchgauge.capture.budget import Budget
 from torchgauge.capture.fake_tensor import Content, FakeTensor, Ledger, dtype_name, sparsity
 from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.source_lines import model_line
 from torchgauge.capture.structure import packed
 from torchgauge.facts import Allocation, OpRecord, Signature, TensorSpec
 from torchgauge.facts.strides import is_contiguous
@@ -77,8 +78,9 @@ class Recorder:
     def record(self, signature: Signature, weights: tuple[str, ...], producers: tuple[int | None, ...]) -> None:
         path = self._attribute(weights) if self._train else self.path
         self.budget.spend_op(len(signature.outputs))
+        source = self.source or (model_line() if self.phase == "forward" else None)
         self.ops.append(
-            OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, self.source, producers)
+            OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, source, producers)
         )
 
     def begin_backward(self) -> None:

@@ -74,6 +74,11 @@ def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
 def add_advice_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("advice", "what to change in the model, where there is evidence")
     group.add_argument("--no-advice", dest="advice", action="store_false", help="leave it out")
+    group.add_argument(
+        "--all-advice",
+        action="store_true",
+        help="also gains below 1 %% of the time or 5 %% of the memory, and all of them",
+    )
     group.add_argument("--silence", action="append", default=[], metavar="RULE", help="repeatable; skip this rule")
     group.add_argument(
         "--verify",
@@ -108,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):
         found = analyze_target(args)
     deliver(found, args, options)
-    if args.verify and not (found.advice or found.plan or args.quiet):
+    if args.verify and not (found.advice or found.options or found.plan or args.quiet):
         print("torchgauge: there is no advice, so there was nothing to verify", file=sys.stderr)
     return max(tell_failures(found), tell_measuring_failures(found), tell_verifying_failure(found))
 
@@ -148,6 +153,7 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
         **limit_arguments(args),
         advice=args.advice,
         silence=args.silence,
+        all_advice=args.all_advice,
         verify=args.verify,
         progress=show_progress(args, sys.stderr),
     )

@@ -33,8 +33,9 @@ def table_options(args: argparse.Namespace) -> Options:
     from torchgauge.report.terminal import terminal_width
 
     columns = DEFAULT_COLUMNS if args.columns is None else tuple(part.strip() for part in args.columns.split(","))
-    ops = getattr(args, "ops", False)  # of analyze alone
-    return Options(depth=args.depth, columns=columns, sort=args.sort, width=terminal_width(), ops=ops)
+    ops, all_advice = getattr(args, "ops", False), getattr(args, "all_advice", False)  # of analyze alone
+    width = terminal_width()
+    return Options(depth=args.depth, columns=columns, sort=args.sort, width=width, ops=ops, all_advice=all_advice)
 
 
 def check_outputs(args: argparse.Namespace) -> None:

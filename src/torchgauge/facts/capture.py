@@ -98,6 +98,7 @@ class Capture:
     measured: Measured | None = None
     energy: EnergyFacts | None = None
     advice: tuple[Mapping[str, Any], ...] = ()
+    options: tuple[Mapping[str, Any], ...] = ()
     plan: Mapping[str, Any] | None = None
     training: TrainingRecord | None = None
     adapter: AdapterRecord | None = None

@@ -67,6 +67,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         measured=measured_from_document(document),
         energy=energy_from_document(document),
         advice=tuple(document.get("advice", ())),
+        options=tuple(document.get("options", ())),
         plan=document.get("plan"),
         training=training_from_document(document),
         adapter=adapter_from_document(document),

@@ -753,12 +753,16 @@ class Place(TypedDict):
     module: str | None
     ops: list[Count]
     weight: str | None
+    source: NotRequired[str | None]
 
 
 class Gain(TypedDict):
     quantity: str
     low: float
     high: float
+    seconds: NotRequired[Figure]
+    bytes: NotRequired[Whole]
+    basis: NotRequired[Literal["measured", "predicted", "bound"]]
     how: NotRequired[str]
 
 
@@ -766,6 +770,7 @@ class AdvicePlace(TypedDict, total=False):
     module: str | None
     ops: list[Count]
     weight: str | None
+    source: str | None
     evidence: dict[str, Any]
 
 
@@ -783,7 +788,9 @@ class Verified(TypedDict):
     output_error: Any
     tolerance: NotRequired[Figure]
     kept: bool
+    verdict: NotRequired[Literal["confirmed", "refuted", "inconclusive"]]
     reason: str | None
+    settled_by: NotRequired[str | None]
     before: NotRequired[Figure]
     after: NotRequired[Figure]
     samples: NotRequired[Any]
@@ -794,11 +801,12 @@ class Verified(TypedDict):
 
 class Advice(TypedDict):
     rule: str
+    kind: NotRequired[Literal["bug", "gain"]]
     where: Place
     evidence: Evidence
     recommendation: str
     code: str | None
-    expected_gain: Gain
+    expected_gain: Gain | None
     risk: str
     confidence: Literal["high", "medium", "low"]
     verified: NotRequired[Verified | None]
@@ -935,6 +943,7 @@ class Document(Common):
     trace: NotRequired[Trace | None]
     energy: NotRequired[EnergyFigures | None]
     advice: NotRequired[list[Advice]]
+    options: NotRequired[list[Advice]]
     plan: NotRequired[Plan | None]
 
 

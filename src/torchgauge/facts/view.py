@@ -75,8 +75,13 @@ class View:
 
     @cached_property
     def advice(self) -> list[Row]:
-        """What to do about the model, the largest expected gain first."""
+        """What to do about the model: likely bugs, then the largest expected gain."""
         return [Row(row) for row in self.capture.advice]
+
+    @cached_property
+    def options(self) -> list[Row]:
+        """Choices that every model has (precision, batch, compiling, quantizing), each with its expected effect."""
+        return [Row(row) for row in self.capture.options]
 
     @cached_property
     def plan(self) -> Row | None:
@@ -150,6 +155,7 @@ class View:
             "trace": lambda: trace_member(capture.measured),
             "energy": lambda: self.energy and dict(self.energy),
             "advice": lambda: [dict(row) for row in self.advice],
+            "options": lambda: [dict(row) for row in self.options],
             "plan": lambda: self.plan and dict(self.plan),
             "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
         }

@@ -14,13 +14,14 @@ PLAIN_WIDTH = 100
 @dataclass(frozen=True, slots=True)
 class Options:
     """`depth` None: as deep as fits a page; `sort` None: the order of registration; `ops`: the text report also has
-    the ops, distributions and coverage."""
+    the ops, distributions and coverage; `all_advice`: all of the advice, not the first few."""
 
     depth: int | None = None
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     sort: str | None = None
     width: int = PLAIN_WIDTH
     ops: bool = False
+    all_advice: bool = False
 
     def __post_init__(self) -> None:
         if self.depth is not None and self.depth < 0:

@@ -18,9 +18,14 @@ _WORDS = {
 }  # fmt: skip
 
 
+def verdict_of(verified: Mapping[str, Any]) -> str:
+    """Files of earlier versions have two verdicts, held and not."""
+    return str(verified.get("verdict") or ("confirmed" if verified["kept"] else "refuted"))
+
+
 def is_withdrawn(row: Mapping[str, Any]) -> bool:
     verified = row.get("verified")
-    return verified is not None and not verified["kept"]
+    return verified is not None and verdict_of(verified) == "refuted"
 
 
 def measured_text(row: Mapping[str, Any]) -> str | None:
@@ -30,6 +35,9 @@ def measured_text(row: Mapping[str, Any]) -> str | None:
         reason = row.get("unverified")
         return None if reason is None else f"not measured: {reason}"
     note = f" ({verified['note']})" if verified.get("note") else ""
+    if verdict_of(verified) == "inconclusive":
+        settled = f"; {verified['settled_by']}" if verified.get("settled_by") else ""
+        return f"inconclusive{note}: {withdrawn_reason(verified)}{settled}"
     return f"measured{note}: {gained_text(verified)}{_time_text(verified)}; {error_text(verified['output_error'])}"
 
 
@@ -94,7 +102,7 @@ def withdrawn_lines(found: Sequence[Mapping[str, Any]], options: Options) -> lis
     rows = [row for row in found if is_withdrawn(row)]
     texts = [withdrawn_text(row) for row in rows]
     lines = [line for text in texts for line in wrap(visible(text), options.width, lead=(Span("- "),), style="dim")]
-    return [(Span("Withdrawn: it did not hold when tried"),), *lines] if lines else []
+    return [(Span("Withdrawn: refuted when tried"),), *lines] if lines else []
 
 
 def plan_text(found: Mapping[str, Any]) -> str:

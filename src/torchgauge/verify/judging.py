@@ -26,7 +26,10 @@ _ROUND = 1 / ROUNDS
 _SELF = 2.0
 _RANDOM = "the model's outputs are random in part and it draws other random numbers, so they cannot be compared"
 _TOO_LONG = "its runs take too long for the time it is given: raise TORCHGAUGE_VERIFY_BUDGET"
-_TOO_NOISY = "the machine is too noisy to tell a gain: raise TORCHGAUGE_VERIFY_BUDGET, or try again when it is quiet"
+_TOO_NOISY = "the machine is too noisy to tell a gain"
+CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
+# With more of the machine taken by other processes, times say more about them than about the model.
+MOST_FOREIGN = 0.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,39 @@ class Verdict:
     samples: int = 1
 
     @property
+    def verdict(self) -> str:
+        if self.error.reason == _RANDOM:
+            return INCONCLUSIVE
+        if self._change() is not None:
+            return REFUTED
+        if self.ci95 is None:
+            return INCONCLUSIVE
+        low, high = self.ci95
+        if self.quantity != TIME:
+            return CONFIRMED if low > 0 else REFUTED
+        if self._is_disturbed or low <= 0 <= high:
+            return INCONCLUSIVE
+        return CONFIRMED if low > 0 else REFUTED
+
+    @property
     def reason(self) -> str | None:
-        """Why the advice does not hold; None where it does."""
+        """Why the advice is not confirmed; None where it is."""
         return self._change() or self._loss()
+
+    @property
+    def settled_by(self) -> str | None:
+        """What would settle an inconclusive verdict."""
+        if self.verdict != INCONCLUSIVE:
+            return None
+        if self.error.reason == _RANDOM:
+            return "to settle it, make the model deterministic"
+        if self._is_disturbed:
+            return "to settle it, try again on an idle machine"
+        return "to settle it, give it more time (TORCHGAUGE_VERIFY_BUDGET), on an idle machine"
+
+    @property
+    def _is_disturbed(self) -> bool:
+        return self.time is not None and (self.time.most_foreign > MOST_FOREIGN or self.time.disagrees)
 
     def _change(self) -> str | None:
         if self.error.reason is not None:
@@ -61,15 +94,23 @@ class Verdict:
         if self.ci95 is None:
             return _TOO_LONG
         low, high = self.ci95
+        if self.quantity != TIME:
+            return None if low > 0 else "it saves no memory" if high == 0 else f"it takes {self._more} more memory"
+        if self.time is not None and self.time.most_foreign > MOST_FOREIGN:
+            share = format_percent(self.time.most_foreign)
+            return f"other processes took {share} of the machine while it was measured"
+        if self._is_disturbed:
+            return "faster in one round, slower in another"
         if low > 0:
             return None
-        what = "time" if self.quantity == TIME else "memory"
         if high < 0:
-            return f"it takes {format_percent(-(self.gain or 0.0))} more {what}"
-        if self.quantity != TIME:
-            return f"it saves no {what}"
+            return f"it takes {self._more} more time"
         is_noisy = self.time is not None and self.time.is_noisy
         return _TOO_NOISY if is_noisy else "no time gain above the noise"
+
+    @property
+    def _more(self) -> str:
+        return format_percent(-(self.gain or 0.0))
 
     @property
     def is_unknown(self) -> bool:
@@ -78,7 +119,7 @@ class Verdict:
 
     @property
     def is_kept(self) -> bool:
-        return self.reason is None
+        return self.verdict == CONFIRMED
 
     @property
     def is_kept_or_slow(self) -> bool:
@@ -98,8 +139,10 @@ class Verdict:
             "ci95": None if self.ci95 is None else list(self.ci95),
             "output_error": self.error.figures(),
             "tolerance": self.tolerance,
+            "verdict": self.verdict,
             "kept": self.is_kept,
             "reason": self.reason,
+            "settled_by": self.settled_by,
             "before": self.before,
             "after": self.after,
             "samples": self.samples,
@@ -115,7 +158,7 @@ def measured(quantity: str) -> str:
 def failed(quantity: str, reason: str) -> dict[str, Any]:
     """The document's `verified` of what could not be run when it was applied."""
     nothing = Verdict(quantity, None, None, Difference(None), 0.0).member()
-    return nothing | {"tolerance": None, "kept": False, "reason": reason}
+    return nothing | {"tolerance": None, "verdict": REFUTED, "kept": False, "reason": reason, "settled_by": None}
 
 
 def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: float) -> Verdict:

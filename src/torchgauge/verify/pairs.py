@@ -47,11 +47,12 @@ class Paired:
     """Logarithms of the ratio of times, the second over the first; one for each pair of neighbours. `floor` is how far
     those of two equal models are apart: where they lie in memory makes a difference that more pairs do not average.
     `earlier` is a round of the same comparison at another time: what a machine does for seconds on end, no pair of
-    neighbours shows."""
+    neighbours shows. `others_share` is the part of the machine that other processes took meanwhile."""
 
     logs: list[float] = field(default_factory=list)
     floor: float = 0.0
     earlier: Paired | None = None
+    others_share: float | None = None
 
     @property
     def rounds(self) -> list[list[float]]:
@@ -79,6 +80,18 @@ class Paired:
         return len(self.rounds) >= ROUNDS or self.spread is None
 
     @property
+    def most_foreign(self) -> float:
+        """The part of the machine that other processes took in the round in which they took most."""
+        before = self.earlier.most_foreign if self.earlier else 0.0
+        return max(before, self.others_share or 0.0)
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether one round found it faster and another slower."""
+        medians = [median(logs) for logs in self.rounds if logs]
+        return bool(medians) and min(medians) < -self.floor and max(medians) > self.floor
+
+    @property
     def is_noisy(self) -> bool:
         return any(high - low > _NOISY for low, high in (median_interval(logs) for logs in self.rounds if logs))
 
@@ -91,7 +104,11 @@ class Paired:
     def figures(self) -> dict[str, Any]:
         interval = self.interval
         known = {"gain": self.gain, "ci95": None if interval is None else list(interval)}
-        return known | {"pairs": sum(map(len, self.rounds)), "rounds": len(self.rounds), "floor": self.floor}
+        return (
+            known
+            | {"pairs": sum(map(len, self.rounds)), "rounds": len(self.rounds), "floor": self.floor}
+            | {"other_processes_share": self.most_foreign}
+        )
 
 
 def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_counter) -> Paired:

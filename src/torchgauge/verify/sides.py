@@ -20,6 +20,7 @@ from torchgauge.capture.twin import in_mode, set_mode
 from torchgauge.facts import Capture
 from torchgauge.measure.latency import Clock
 from torchgauge.measure.measuring import failure_text
+from torchgauge.measure.noise import surroundings_noted
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.training import TrainingStep
 from torchgauge.source.building import rng_untouched
@@ -67,7 +68,11 @@ class Bench:
         """Side by side, for a share of the time there is; without a pair where these can never be enough."""
         if self.is_slow:
             return Paired()
-        return replace(time_pairs(first, second, share * self.seconds, self.clock), floor=self.floor)
+        with surroundings_noted() as around:
+            paired = time_pairs(first, second, share * self.seconds, self.clock)
+        # On a clock that tests move, other processes change nothing.
+        others = around.others_share if self.clock is perf_counter else None
+        return replace(paired, floor=self.floor, others_share=others)
 
     def with_floor(self) -> Bench:
         """Knowing how far two copies of the same model are apart, and whether its runs are short enough to time. A

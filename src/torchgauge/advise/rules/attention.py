@@ -13,14 +13,11 @@ _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
 # What may stand between: scales, masks, casts, dropout.
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _MOST_BETWEEN = 8
-_LEAST_SHARE = 0.005
 
 
 @rule("attention-by-hand", family="fusion")
 def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
     found = [(op, ops) for op in evidence.flow.named("aten::_softmax") if (ops := _attention(evidence, op))]
-    if evidence.share(step for _, ops in found for step in ops[1:-1]).value < _LEAST_SHARE:
-        return
     for op, ops in found:
         scores = op.signature.outputs[0]
         yield Advice(

@@ -29,6 +29,7 @@ class _Narrowable:
     times as many as there are, casting what it is given at each call."""
 
     ops: list[OpRecord]
+    touched: list[OpRecord]
     peaks: Peaks
     saved: tuple[float, float]
     launches: float
@@ -40,6 +41,7 @@ class _Narrowable:
             high,
             "roofline: these ops and what follows their type in float32, with TF32 if it may be on, and in bfloat16; "
             "a third to all of it is assumed, as few models reach the roof",
+            self.touched,
         )
 
     def evidence(self, evidence: Evidence) -> dict[str, Any]:
@@ -52,14 +54,14 @@ class _Narrowable:
         }
 
 
-@rule("autocast-bf16", family="precision")
+@rule("autocast-bf16", family="precision", option="precision")
 def autocast_bf16(evidence: Evidence) -> Iterator[Advice]:
     found = _narrowable(evidence)
     if found is not None and not _casts_take_longer(evidence, found):
         yield _autocast(evidence, found)
 
 
-@rule("bfloat16-weights", family="precision")
+@rule("bfloat16-weights", family="precision", option="precision")
 def bfloat16_weights(evidence: Evidence) -> Iterator[Advice]:
     """Measured: the casts of autocast would take the host longer than the kernels gain, so there must be none."""
     found = _narrowable(evidence) if evidence.time_s else None
@@ -69,7 +71,7 @@ def bfloat16_weights(evidence: Evidence) -> Iterator[Advice]:
         yield _without_casts(evidence, found)
 
 
-@rule("memory-bound-layers", family="precision")
+@rule("memory-bound-layers", family="precision", option="precision")
 def memory_bound_layers(evidence: Evidence) -> Iterator[Advice]:
     """Measured: ops that reach the bandwidth, in float32."""
     waiting = _near_bandwidth(evidence)
@@ -91,7 +93,7 @@ def _near_bandwidth(evidence: Evidence) -> list[OpRecord]:
         and (row.get("roof_share") or 0.0) >= NEAR_ROOF
     ]
     share = evidence.share(waiting)
-    return waiting if share.quantity == "time_s" and share.value >= MEMORY_SHARE else []
+    return waiting if bool(evidence.op_times) and share.value >= MEMORY_SHARE else []
 
 
 def _narrowable(evidence: Evidence) -> _Narrowable | None:
@@ -109,7 +111,9 @@ def _narrowable(evidence: Evidence) -> _Narrowable | None:
     if max(savings) < LEAST_GAIN:
         return None
     casts = _casts(ops, {op.index for op in (*ops, *following)})
-    return _Narrowable(ops, peaks, (min(savings), max(savings)), 1 + casts / max(len(evidence.capture.ops), 1))
+    return _Narrowable(
+        ops, [*ops, *following], peaks, (min(savings), max(savings)), 1 + casts / max(len(evidence.capture.ops), 1)
+    )
 
 
 def _casts(ops: Iterable[OpRecord], narrow: Set[int]) -> int:

@@ -29,7 +29,7 @@ class Load:
         return self.roof.least_seconds(factor * self.flops, self.fixed + factor * self.growing)
 
 
-@rule("batch-at-knee", family="batch")
+@rule("batch-at-knee", family="batch", option="batch")
 def batch_at_knee(evidence: Evidence) -> Iterator[Advice]:
     inputs, peaks = evidence.capture.inputs, evidence.peaks
     if evidence.is_train or peaks is None or not inputs or not inputs[0].spec.shape:
@@ -86,7 +86,7 @@ def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float)
             "time_s",
             0.5 * gain,
             gain,
-            "roofline: time per sample at the knee, and now; 50 % to all of it is assumed",
+            "roofline: time per sample at the knee, and now",
         ),
         risk="each batch takes longer, and activations grow with it: throughput, not latency, is what gains",
         confidence="medium",

@@ -10,7 +10,6 @@ from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
 
 _CAST = "aten::_to_copy"
-_LEAST_SHARE = 0.005
 
 
 @rule("cast-round-trip", family="types")
@@ -22,8 +21,6 @@ def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
             continue
         # Others may want the tensor in the type between.
         spared = [before, op] if evidence.flow.is_kept_for(before, op) else [op]
-        if evidence.share(spared).value < _LEAST_SHARE:
-            continue
         there, back = before.signature.outputs[0], op.signature.outputs[0]
         yield Advice(
             rule="cast-round-trip",
@@ -31,7 +28,7 @@ def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
             evidence={"from": back.dtype, "to": there.dtype, "bytes_moved": sum(map(moved, spared))},
             recommendation="leave out the cast there and back: nothing is computed in between",
             code=f"y = x  # not x.to(torch.{there.dtype}).to(torch.{back.dtype})",
-            expected_gain=evidence.share(spared).gain(1.0, 1.0, "the copies go away", is_judged=False),
+            expected_gain=evidence.share(spared).gain(1.0, 1.0, "the copies go away"),
             risk="values are not rounded to the narrower type any more" if there.itemsize < back.itemsize else "none",
             confidence="high",
         )
@@ -52,7 +49,7 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
     if evidence.is_train:
         return
     for op in evidence.flow.named(_CAST):
-        if not _changes_type(op) or len(op.weights) != 1 or evidence.share([op]).value < _LEAST_SHARE:
+        if not _changes_type(op) or len(op.weights) != 1:
             continue
         to = op.signature.outputs[0].dtype
         yield Advice(
@@ -61,7 +58,7 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
             evidence={"from": op.signature.inputs[0].dtype, "to": to, "bytes_moved": moved(op)},
             recommendation="keep the parameter in the type it is used in: it is cast anew at every call",
             code=_keep_code(evidence, op.weights[0], to),
-            expected_gain=evidence.share([op]).gain(1.0, 1.0, "the copy at every call goes away", is_judged=False),
+            expected_gain=evidence.share([op]).gain(1.0, 1.0, "the copy at every call goes away"),
             risk="training updates a narrower parameter less exactly",
             confidence="high",
         )
@@ -81,7 +78,7 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
         # Equal calls share their signature, and all depends on that.
         shared = id(op.signature)
         found = known[shared] if shared in known else known.setdefault(shared, _promoted(op))
-        if found is None or evidence.share([op]).value < _LEAST_SHARE:
+        if found is None:
             continue
         narrow, wide = found
         after = _widened(evidence, op, wide.dtype)
@@ -97,7 +94,6 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
                 spared * alone / max(all_of_them.value, 1e-12),
                 spared,
                 "the narrow width in place of the wide one, for the op alone to all that follow from it in that type",
-                is_judged=False,
             ),
             risk="the wider type may be on purpose: sums and norms want it",
             confidence="medium",

@@ -96,7 +96,7 @@ def _advice(evidence: Evidence, blocks: Sequence[Block], share: float) -> Advice
             "peak_activation_bytes",
             0.5 * share,
             share,
-            "all but the outputs and one block's inside; 50 % to all of it is assumed",
+            "all but the outputs and one block's inside",
         ),
         risk="the forward of these blocks runs twice: that much time more; larger batches may win it back",
         confidence="high",

@@ -15,16 +15,13 @@ _MAKERS = {
 }  # fmt: skip
 # Alone these are a place to write to, as often as a constant.
 _PLAIN = {"aten::ones", "aten::zeros", "aten::full", "aten::scalar_tensor"}
-_LEAST_SHARE, _LEAST_PLACE = 0.01, 0.001
 
 
 @rule("recomputed-constant", family="constants")
 def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
     """Positions, masks and tables that depend on shapes alone."""
-    groups = _by_module(evidence, _closure(evidence, lambda op, held: op.op in _MAKERS))
+    groups = _by_module(_closure(evidence, lambda op, held: op.op in _MAKERS))
     found = {module: ops for module, ops in groups.items() if not all(op.op in _PLAIN for op in ops)}
-    if evidence.share(op for ops in found.values() for op in ops).value < _LEAST_SHARE:
-        return
     for module, ops in found.items():
         yield Advice(
             rule="recomputed-constant",
@@ -43,11 +40,9 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     """In inference what is computed from parameters alone does not change."""
     if evidence.is_train:
         return
-    groups = _by_module(evidence, _closure(evidence, _reads_weights_alone))
+    groups = _by_module(_closure(evidence, _reads_weights_alone))
     # A cast alone has a rule of its own.
     found = {module: ops for module, ops in groups.items() if not all(op.op == "aten::_to_copy" for op in ops)}
-    if evidence.share(op for ops in found.values() for op in ops).value < _LEAST_SHARE:
-        return
     for module, ops in found.items():
         weights = sorted({weight for op in ops for weight in op.weights})
         yield Advice(
@@ -94,9 +89,8 @@ def _reads_weights_alone(op: OpRecord, held: Container[int | None]) -> bool:
     return len(op.producers) - len(made) <= len(set(op.weights)) and all(source in held for source in made)
 
 
-def _by_module(evidence: Evidence, ops: list[OpRecord]) -> dict[str, list[OpRecord]]:
-    """Without the modules where it is next to nothing."""
+def _by_module(ops: list[OpRecord]) -> dict[str, list[OpRecord]]:
     found: dict[str, list[OpRecord]] = {}
     for op in ops:
         found.setdefault(op.module, []).append(op)
-    return {module: group for module, group in found.items() if evidence.share(group).value >= _LEAST_PLACE}
+    return found

@@ -11,7 +11,6 @@ from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
 
 _CLONE = "aten::clone"
-_LEAST_SHARE = 0.005
 # They read any stride as fast as the copy would.
 _ANY_STRIDE = {"elementwise", "activation", "reduction"}
 # They take a matrix as it is or transposed.
@@ -22,7 +21,7 @@ _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 def needless_copy(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.flow.named(_CLONE):
         why = _why_needless(evidence.flow, op)
-        if why is None or evidence.share([op]).value < _LEAST_SHARE:
+        if why is None:
             continue
         reason, recommendation, code, confidence = why
         yield Advice(

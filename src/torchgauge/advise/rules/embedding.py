@@ -13,7 +13,7 @@ from torchgauge.facts import OpRecord, ParamRecord
 LEAST_SHARE = 0.5
 
 
-@rule("embedding-dominated", family="embedding")
+@rule("embedding-dominated", family="embedding", option="quantize")
 def embedding_dominated(evidence: Evidence) -> Iterator[Advice]:
     whole = max(evidence.totals.param_bytes, 1)
     for table, ops in _tables(evidence):

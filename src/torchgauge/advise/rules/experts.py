@@ -20,7 +20,7 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
             yield _dense(evidence, mixture)
 
 
-@rule("idle-experts", family="experts")
+@rule("idle-experts", family="experts", option="quantize")
 def idle_experts(evidence: Evidence) -> Iterator[Advice]:
     """By module: the bytes of the experts that a token does not use."""
     whole = max(evidence.totals.param_bytes or 0, 1)
@@ -35,7 +35,6 @@ def _idle_bytes(mixture: Mixture) -> float:
 
 
 def _dense(evidence: Evidence, mixture: Mixture) -> Advice:
-    share = 2 * mixture.macs / max(evidence.totals.flops, 1) * (1 - mixture.share)
     return Advice(
         rule="dense-experts",
         where=Where(mixture.module, tuple(op.index for op in mixture.ops)),
@@ -48,11 +47,10 @@ def _dense(evidence: Evidence, mixture: Mixture) -> Advice:
         },
         recommendation="compute for each token only the experts it chose: all are computed, and most thrown away",
         code="rows = (chosen == n).any(-1); out[rows] += gates[rows, n, None] * experts[n](x[rows])",
-        expected_gain=Gain(
-            "flops",
-            0.5 * share,
-            min(share, 1.0),
-            "the products of experts not chosen; 50 % to all of it is assumed, as gathering takes some back",
+        expected_gain=evidence.share(mixture.ops).gain(
+            0.5 * (1 - mixture.share),
+            1 - mixture.share,
+            "the products of experts that were not chosen; gathering the tokens takes up to half of it back",
         ),
         risk="gathering tokens by expert makes shapes depend on data: small batches may be faster dense",
         confidence="high",

@@ -15,7 +15,6 @@ LINEAR_OPS = {"aten::addmm", "aten::mm", "aten::linear"}
 _NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"}
 # timm's batch norm with an activation inside, which stays.
 _NORM_WITH_ACTIVATION = "BatchNormAct2d"
-_LEAST_SHARE = 0.005
 _ROLES = {"conv-bn-fusion": "convolution", "linear-bn-fusion": "linear", "norm-linear-fusion": "layer"}
 _PAIR = "    layer, bn = model.get_submodule(first), model.get_submodule(second)\n"
 _REPLACE = """\
@@ -104,7 +103,7 @@ def _advice(
     statements: str,
 ) -> Iterator[Advice]:
     """The code does it for all pairs of plain modules; the others have none."""
-    if evidence.is_train or evidence.share(pair.norm for pair in pairs).value < _LEAST_SHARE:
+    if evidence.is_train:
         return
     plain = [(pair.layer.module, pair.norm.module) for pair in pairs if is_plain(pair)]
     code = f"model.eval()\nfor first, second in {literal(plain)}:\n{statements}"

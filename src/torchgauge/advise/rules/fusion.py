@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchgauge.advise.evidence import Evidence, Share, moved
+from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS
 from torchgauge.facts import OpRecord
 
 _PRODUCTS = LINEAR_OPS | {"aten::bmm", "aten::baddbmm"}
-# Below this share of the model an activation is not worth a change.
-_LEAST_TIME, _LEAST_BYTES = 0.05, 0.1
 _RISK = "compiling takes time at the first call and at every new shape"
 
 
-@rule("linear-activation", family="fusion")
+@rule("linear-activation", family="fusion", option="compile")
 def linear_activation(evidence: Evidence) -> Iterator[Advice]:
     """Where few features meet many rows, the activation's pass over memory costs as much as the product's."""
     found = [
         [product, op] for op in evidence.flow.of_category("activation") if (product := _product_before(evidence, op))
     ]
-    if not _is_worthwhile(evidence.share(op for _, op in found)):
-        return
     for product, op in found:
         yield Advice(
             rule="linear-activation",
@@ -37,14 +33,12 @@ def linear_activation(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-@rule("conv-bn-activation", family="fusion")
+@rule("conv-bn-activation", family="fusion", option="compile")
 def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
     """What is left when the batch norm is folded; compiled and frozen, both go."""
     if evidence.is_train:
         return
     found = [chain for op in evidence.flow.of_category("activation") if (chain := _convolution_before(evidence, op))]
-    if not _is_worthwhile(evidence.share(chain[-1] for chain in found)):
-        return
     for chain in found:
         yield Advice(
             rule="conv-bn-activation",
@@ -66,10 +60,6 @@ def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
             risk=f"for inference under torch.no_grad() only; {_RISK}",
             confidence="medium",
         )
-
-
-def _is_worthwhile(share: Share) -> bool:
-    return share.value >= (_LEAST_TIME if share.quantity == "time_s" else _LEAST_BYTES)
 
 
 def _product_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:

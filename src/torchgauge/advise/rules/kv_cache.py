@@ -15,7 +15,7 @@ LEAST_SHARE = 0.25
 _NEEDED = ("depth", "heads", "head_size")
 
 
-@rule("kv-cache", family="memory")
+@rule("kv-cache", family="memory", option="quantize")
 def kv_cache(evidence: Evidence) -> Iterator[Advice]:
     """Of a decoder whose every head has keys and values of its own, at the longest context it states."""
     if evidence.is_train or not evidence.capture.has_code or not evidence.capture.inputs:

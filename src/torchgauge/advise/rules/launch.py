@@ -35,7 +35,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
             "time_s",
             idle / 2,
             idle,
-            "the device's idle share of the undisturbed time; 50 % to all of it is assumed",
+            "the device's idle share of the undisturbed time",
         ),
         risk=_GRAPH_RISK,
         confidence="high",
@@ -49,7 +49,7 @@ def launch_limit(evidence: Evidence) -> Iterator[Advice]:
     if evidence.waits_for_host or evidence.is_train or not whole or host is None or host < _HELD_UP * whole:
         return
     products = [op for op in evidence.forward if op.category in TENSOR_CORES and op.signature.dtype == "float32"]
-    if evidence.time_share(products).value < _HELD_UP:
+    if evidence.share(products).value < _HELD_UP:
         return
     yield Advice(
         rule="launch-limit",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
@@ -51,6 +51,6 @@ def _converts(evidence: Evidence, op: OpRecord) -> bool:
 
 def _spared(evidence: Evidence, planar: list[OpRecord]) -> Gain:
     turned = sum(2 * (op.signature.inputs[0].nbytes + op.signature.outputs[0].nbytes) for op in planar)
-    share = turned / (turned + evidence.bytes_moved)
-    how = "converting the layout reads and writes each input and output once more; as a share of the bytes then moved"
-    return Gain("bytes_moved", 0.0 if not evidence.op_times else share / 2, share, how)
+    share = turned / (turned + sum(map(moved, planar)))
+    how = "converting the layout reads and writes each input and output of the convolutions once more"
+    return evidence.share(planar).gain(share / 4 if evidence.op_times else share / 10, share / 2, how)

@@ -11,7 +11,6 @@ from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
 
-_LEAST_SHARE = 0.02
 _MOST_EPS = 1e-2
 _ROOTS = ("aten::rsqrt", "aten::sqrt")
 _SUMS = ("aten::add", "aten::add_")
@@ -30,8 +29,6 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
     found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
     # On the CPU torch has no RMS norm of one pass either.
     found = [norm for norm in found if evidence.is_cuda or norm.is_centred]
-    if evidence.share(op for norm in found for op in norm.ops).value < _LEAST_SHARE:
-        return
     for norm in found:
         ops, name = norm.ops, "layer" if norm.is_centred else "RMS"
         spared = 1 - moved(max(ops, key=moved)) / sum(map(moved, ops))

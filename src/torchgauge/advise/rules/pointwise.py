@@ -10,8 +10,7 @@ from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
 
-_LEAST_SHARE = 0.02
-_LEAST_CHAIN, _LEAST_CHAINS = 4, 0.05
+_LEAST_CHAIN = 4
 # The tanh form has a cube, a tanh and products; the exact form an erf.
 _GELU_OPS = 5
 
@@ -19,8 +18,6 @@ _GELU_OPS = 5
 @rule("gelu-by-hand", family="fusion")
 def gelu_by_hand(evidence: Evidence) -> Iterator[Advice]:
     found = [(chain, form) for chain in evidence.chains if (form := _gelu_form(chain))]
-    if evidence.share(op for chain, _ in found for op in chain).value < _LEAST_SHARE:
-        return
     for chain, form in found:
         yield Advice(
             rule="gelu-by-hand",
@@ -46,11 +43,9 @@ def _gelu_form(chain: Sequence[OpRecord]) -> str | None:
     return "tanh" if is_tanh_form and (cubes or 0.044715 in scalars) and products >= 2 else None
 
 
-@rule("pointwise-chain", family="fusion")
+@rule("pointwise-chain", family="fusion", option="compile")
 def pointwise_chain(evidence: Evidence) -> Iterator[Advice]:
     found = [chain for chain in evidence.chains if len(chain) >= _LEAST_CHAIN and not _gelu_form(chain)]
-    if evidence.share(op for chain in found for op in chain).value < _LEAST_CHAINS:
-        return
     for chain in found:
         yield Advice(
             rule="pointwise-chain",

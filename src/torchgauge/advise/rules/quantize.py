@@ -51,7 +51,7 @@ class Choice:
         return self.matrix.nbytes - self.nbytes
 
 
-@rule("quantize-weights", family="quantization")
+@rule("quantize-weights", family="quantization", option="quantize")
 def quantize_weights(evidence: Evidence) -> Iterator[Advice]:
     traffic = weight_traffic(evidence)
     for matrix in quantizable(evidence):
@@ -60,7 +60,7 @@ def quantize_weights(evidence: Evidence) -> Iterator[Advice]:
             yield _advice(evidence, choice, traffic)
 
 
-@rule("mixed-precision-plan", family="quantization")
+@rule("mixed-precision-plan", family="quantization", option="quantize")
 def mixed_precision_plan(evidence: Evidence) -> Iterator[Advice]:
     found = [(smallest(matrix, KEPT_DB), smallest(matrix, LEAST_DB)) for matrix in quantizable(evidence)]
     pairs = [(fine, coarse) for fine, coarse in found if fine is not None and coarse is not None]

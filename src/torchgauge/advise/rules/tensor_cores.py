@@ -26,7 +26,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
         return
     for op in evidence.forward:
         odd = _odd_sizes(evidence, op)
-        if not odd or evidence.time_share([op]).value < _LEAST_SHARE:
+        if not odd:
             continue
         weight, sizes = odd
         yield Advice(
@@ -35,7 +35,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             evidence={"sizes": sizes, "padded": [_padded(size) for size in sizes], "dtype": op.signature.dtype},
             recommendation="pad the dimension to a multiple of 64: tensor cores read rows in multiples of 8 elements",
             code=_pad_code(evidence, weight),
-            expected_gain=evidence.time_share([op]).gain(
+            expected_gain=evidence.share([op]).gain(
                 0.0, _unreached(evidence, op), "the op's time up to the roof; half of it where that is not known"
             ),
             risk="the padding must be masked or sliced off; a checkpoint does not fit without padding",
@@ -80,7 +80,7 @@ def _unreached(evidence: Evidence, op: OpRecord) -> float:
     return 0.5 if reached is None else max(1 - min(reached, 1.0), 0.0)
 
 
-@rule("tf32-off", family="tensor cores")
+@rule("tf32-off", family="tensor cores", option="precision")
 def tf32_off(evidence: Evidence) -> Iterator[Advice]:
     peaks, machine = evidence.peaks, evidence.machine
     if not evidence.is_cuda or peaks is None or machine.matmul_tf32 is not False:
@@ -106,6 +106,7 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
             saved,
             f"the matmuls at {format_factor(fast / plain)} the rate as far as memory lets them; "
             f"{format_whole_percent(LEAST_REACHED)} to all of it is assumed",
+            products,
         ),
         risk="products keep 10 bits of mantissa: about 3 decimal digits",
         confidence="low" if evidence.waits_for_host else "high" if evidence.op_times else "medium",
@@ -116,4 +117,4 @@ def _tf32_saving(evidence: Evidence, products: list[OpRecord], peaks: Peaks) -> 
     """The share of the time that is saved, by the roofline: what waits for memory gains nothing."""
     off, on = LeastTime(peaks, matmul_tf32=False), LeastTime(peaks, matmul_tf32=True)
     before = off.whole(products)
-    return evidence.time_share(products).value * (1 - on.whole(products) / before) if before else 0.0
+    return evidence.share(products).value * (1 - on.whole(products) / before) if before else 0.0

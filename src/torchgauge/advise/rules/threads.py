@@ -15,14 +15,14 @@ _LEAST_GAIN = 0.05
 _DEFAULT_SHARE = 0.5
 # Threads this busy would have work for more.
 _LEAST_EFFICIENCY = 0.7
-# Other processes that use this much of the machine leave fewer cores than there are.
-_OTHERS_SHARE = 0.25
+# A machine of which other processes use more than this is shared: what is best there changes with them.
+_SHARED = 0.10
 
 
 @rule("thread-count", family="threads")
 def thread_count(evidence: Evidence) -> Iterator[Advice]:
     rows = _scaling(evidence)
-    if len(rows) < 2:
+    if len(rows) < 2 or _is_shared(evidence):
         return
     now, best = rows[-1], min(rows, key=lambda row: row["median_s"])
     gain = 1 - best["median_s"] / now["median_s"]
@@ -43,7 +43,7 @@ def thread_count(evidence: Evidence) -> Iterator[Advice]:
             "time_s",
             gain / 2,
             gain,
-            "the medians of runs with each number of threads; 50 % to all of it is assumed",
+            "the medians of runs with each number of threads",
         ),
         risk="another batch size or a busier machine may want another number",
         confidence="high" if gain > 2 * _LEAST_GAIN else "medium",
@@ -52,27 +52,25 @@ def thread_count(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("thread-oversubscription", family="threads")
 def thread_oversubscription(evidence: Evidence) -> Iterator[Advice]:
-    """Measured with more threads than cores are free: they wait for each other at every op. Where runs with fewer were
+    """Measured with more threads than there are cores: they wait for each other at every op. Where runs with fewer were
     measured too, those tell."""
     threads, cores = _threads(evidence), evidence.capture.environment.cpu_cores
     is_measured = evidence.device == "cpu" and evidence.time_s and len(_scaling(evidence)) < 2
     if not is_measured or threads is None or cores is None:
         return
-    others = (evidence.figures.get("surroundings") or {}).get("other_processes_share") or 0.0
-    free = max(cores - round(cores * others), 1) if others >= _OTHERS_SHARE else cores
-    if threads <= free:
+    if threads <= cores or _is_shared(evidence):
         return
     yield Advice(
         rule="thread-oversubscription",
         where=Where(""),
-        evidence={"threads": threads, "cores": cores, "others_share": others, **_variables(evidence)},
-        recommendation="run it with no more threads than there are cores free: an op ends with its slowest thread",
-        code=f"torch.set_num_threads({free})",
+        evidence={"threads": threads, "cores": cores, **_variables(evidence)},
+        recommendation="run it with no more threads than there are cores: an op ends with its slowest thread",
+        code=f"torch.set_num_threads({cores})",
         expected_gain=Gain(
-            "time_s", 0.0, 1 - free / threads, "assumed: none, up to the share of the threads that have no core"
+            "time_s", 0.0, 1 - cores / threads, "assumed: none, up to the share of the threads that have no core"
         ),
         risk="a container limit that the system does not report may leave fewer cores",
-        confidence="high" if threads > cores else "low",
+        confidence="high",
     )
 
 
@@ -83,7 +81,7 @@ def idle_cores(evidence: Evidence) -> Iterator[Advice]:
     if evidence.device != "cpu" or not evidence.time_s or threads is None or cores is None:
         return
     busy, wanted = _efficiency(evidence), int(cores * _DEFAULT_SHARE)
-    if threads >= wanted or busy is None or busy < _LEAST_EFFICIENCY:
+    if threads >= wanted or busy is None or busy < _LEAST_EFFICIENCY or _is_shared(evidence):
         return
     yield Advice(
         rule="idle-cores",
@@ -104,6 +102,12 @@ def idle_cores(evidence: Evidence) -> Iterator[Advice]:
 
 def _scaling(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
     return (evidence.figures.get("threads") or {}).get("scaling") or []
+
+
+def _is_shared(evidence: Evidence) -> bool:
+    """Whether other processes used the machine while the model was measured."""
+    others = (evidence.figures.get("surroundings") or {}).get("other_processes_share")
+    return (others or 0.0) > _SHARED
 
 
 def _threads(evidence: Evidence) -> int | None:

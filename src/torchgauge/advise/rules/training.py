@@ -53,7 +53,7 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
                 "peak_activation_bytes",
                 0.5 * saved,
                 saved,
-                "all gradients but the largest; 50 % to all of it is assumed",
+                "all gradients but the largest",
             ),
             risk="gradients cannot be clipped by their common norm, nor accumulated over several batches",
             confidence="medium",

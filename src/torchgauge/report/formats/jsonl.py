@@ -1,7 +1,8 @@
 """JSON lines: the whole document, a row a line, so that files of many runs can be read together and as a stream.
 
 The member `table` says what a line is: `run` for the members of the document that are no rows (totals, target,
-environment, …), else the member the row belongs to: `inputs`, `modules`, `ops`, `parameters`, `weights`, `advice`.
+environment, …), else the member the row belongs to: `inputs`, `modules`, `ops`, `parameters`, `weights`, `advice`,
+`options`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 
-TABLES = ("inputs", "modules", "ops", "parameters", "weights", "advice")
+TABLES = ("inputs", "modules", "ops", "parameters", "weights", "advice", "options")
 
 
 @renderer("jsonl", suffix=".jsonl", contents="one line of JSON per row, of modules, ops and weights")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchgauge.facts import View
-from torchgauge.report.advice_text import figure_text, gain_text, place_text
+from torchgauge.report.advice_text import effect_text, figure_text, place_text, range_text
 from torchgauge.report.content import sections_of
 from torchgauge.report.escape import visible
 from torchgauge.report.headline import model_kind
@@ -123,8 +123,18 @@ def _advice_lines(view: View) -> list[str]:
     standing = [row for row in view.advice if not is_withdrawn(row)]
     lines = [line for number, row in enumerate(standing, start=1) for line in _advice(number, row)]
     gone = [f"- {prose(withdrawn_text(row))}" for row in view.advice if is_withdrawn(row)]
-    lines += [*([""] if lines else []), "Withdrawn: it did not hold when tried:", "", *gone] if gone else []
-    return ["", "## Advice", "", *lines, *_plan_lines(view.plan)] if lines else []
+    lines += [*([""] if lines else []), "Withdrawn: refuted when tried:", "", *gone] if gone else []
+    advice = ["", "## Advice", "", *lines] if lines else []
+    return [*advice, *_option_lines(view), *_plan_lines(view.plan)]
+
+
+def _option_lines(view: View) -> list[str]:
+    lines = [
+        f"- {prose(effect_text(row))}: {prose(row['recommendation'])} ({code(row['rule'])})"
+        f"{f'; {prose(measured)}' if (measured := measured_text(row)) else ''}"
+        for row in view.options
+    ]
+    return ["", "## Options", "", *lines] if lines else []
 
 
 def _plan_lines(plan: Mapping[str, Any] | None) -> list[str]:
@@ -135,10 +145,12 @@ def _plan_lines(plan: Mapping[str, Any] | None) -> list[str]:
 
 def _advice(number: int, row: Mapping[str, Any]) -> Iterator[str]:
     lead = f"{number}. "
-    yield f"{lead}{code(place_text(row))}: {prose(row['recommendation'])} ({prose(gain_text(row['expected_gain']))})"
+    yield f"{lead}{code(place_text(row))}: {prose(row['recommendation'])} ({prose(effect_text(row))})"
     indent = " " * len(lead)
     shown = [figure_text(name, value) for name, value in row["evidence"].items() if name not in _LISTED]
     yield f"{indent}- evidence: {', '.join(prose(text) for text in shown if text) or 'none'}"
+    if known := range_text(row):
+        yield f"{indent}- gain: {prose(known)}"
     if measured := measured_text(row):
         yield f"{indent}- {prose(measured)}"
     risk, confidence = prose(str(row["risk"])), prose(str(row["confidence"]))

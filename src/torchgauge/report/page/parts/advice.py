@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchgauge.facts import Row, View
-from torchgauge.report.advice_text import figure_text, gain_text, place_text
+from torchgauge.report.advice_text import effect_text, figure_text, place_text, range_text
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.verified_text import error_text, gained_text, is_withdrawn, measured_text
@@ -18,22 +18,25 @@ _KEYS = ("rule", "recommendation", "code", "risk", "confidence")
 
 @part("advice")
 def advice(view: View, options: Options) -> dict[str, Any] | None:
-    """The largest expected gain first; what a measurement refuted is withdrawn."""
-    if not view.advice and not view.plan:
+    """Likely bugs, then the largest expected gain; what a measurement refuted is withdrawn."""
+    if not view.advice and not view.options and not view.plan:
         return None
-    return {"rows": [_row(row) for row in view.advice], "plan": _plan(view.plan)}
+    rows, choices = ([_row(row) for row in some] for some in (view.advice, view.options))
+    return {"rows": rows, "options": choices, "plan": _plan(view.plan)}
 
 
 def _row(row: Row) -> dict[str, Any]:
     evidence = {name: value for name, value in row["evidence"].items() if name not in _APART}
-    gain, verified = row["expected_gain"], row.get("verified") or {}
+    gain, verified = row["expected_gain"] or {}, row.get("verified") or {}
     return {
         **{key: row[key] for key in _KEYS},
         "place": place_text(row),
         "module": row["where"]["module"],
-        "gain": gain_text(gain),
-        "low": gain["low"],
-        "high": gain["high"],
+        "kind": row.get("kind", "gain"),
+        "gain": effect_text(row),
+        "range": range_text(row),
+        "low": gain.get("low"),
+        "high": gain.get("high"),
         "how": gain.get("how"),
         "measured": measured_text(row),
         "measured_gain": verified.get("gain"),

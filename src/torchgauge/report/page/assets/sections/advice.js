@@ -1,4 +1,4 @@
-// What to do: the largest expected gain first, each with its evidence; what was verified, what was withdrawn, the plan.
+// What to do: likely bugs, then the largest expected gain; options; what was verified, what was withdrawn, the plan.
 (() => {
   tg.section({
     id: "advice", title: "Advice", part: "advice",
@@ -7,8 +7,12 @@
       const withdrawn = data.rows.filter((row) => row.is_withdrawn);
       if (data.plan) drawPlan(element, data.plan);
       if (standing.length) element.append(tg.el("ol", { class: "advice" }, standing.map((row) => tg.el("li", {}, piece(row)))));
+      if (data.options.length) {
+        element.append(tg.heading("Options: choices that every model has"),
+          tg.el("ul", { class: "advice" }, data.options.map((row) => tg.el("li", {}, piece(row)))));
+      }
       if (!withdrawn.length) return;
-      element.append(tg.heading("Withdrawn: it did not hold when tried"),
+      element.append(tg.heading("Withdrawn: refuted when tried"),
         tg.el("ul", { class: "advice withdrawn" }, withdrawn.map((row) => tg.el("li", {}, piece(row)))));
     },
   });
@@ -17,11 +21,11 @@
     return [
       tg.el("h3", {}, row.recommendation),
       tg.el("p", { class: "where" }, placeButton(row), " ", tg.el("small", {}, row.rule)),
-      gainBar(row),
+      tg.isKnown(row.low) ? gainBar(row) : tg.el("p", { class: "verdict refuted" }, row.gain),
       row.measured ? verdict(row) : null,
       row.evidence.length ? tg.el("p", { class: "faint" }, row.evidence.join(" · ")) : null,
       row.code ? codeBlock(row.code) : null,
-      tg.el("p", { class: "caveats" }, [["Confidence", row.confidence], ["Risk", row.risk], ["Gain", row.how]]
+      tg.el("p", { class: "caveats" }, [["Confidence", row.confidence], ["Risk", row.risk], ["Range", row.range], ["Gain", row.how]]
         .filter(([, text]) => text).map(([name, text]) => tg.el("span", {}, tg.el("b", {}, name), ` ${text}`))),
       row.places.length > 1 ? placeList(row) : null,
     ];

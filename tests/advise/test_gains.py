@@ -1,0 +1,97 @@
+"""A gain never exceeds the time of the ops that it touches, whatever a rule claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from torch import nn
+
+from tests.advise.planted import Planted, said, seen, timed
+from tests.advise.test_families import ZOO
+from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, list_options, rule
+from torchgauge.advise.registry import OPTIONS
+
+NET = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+
+
+@pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule} {case.name}")
+def test_no_rule_promises_more_than_the_ops_it_touches_take(case: Planted) -> None:
+    evidence = case.fault()
+    for advice in said(evidence):
+        gain = advice.expected_gain
+        if gain is None:
+            assert advice.kind == "bug"
+            continue
+        assert 0 <= gain.low <= gain.high <= 1
+        if gain.quantity == "time_s":
+            limit = 1.0 if gain.touched is None else evidence.times.share(gain.touched)
+            assert gain.high <= limit
+            assert gain.amount == pytest.approx(gain.middle * evidence.times.whole)
+
+
+@pytest.fixture
+def greedy() -> Iterator[str]:
+    """Claims all of the time for two ops, one after the other."""
+
+    @rule("greedy", family="mine")
+    def find(evidence: Evidence) -> Iterator[Advice]:
+        for op in evidence.forward[-2:]:
+            gain = Gain("time_s", 0.2, 1.0, "said so", frozenset((op.index,)))
+            yield Advice("greedy", Where(op.module, (op.index,)), {}, "do it", None, gain, "none", "high")
+
+    yield "greedy"
+    del RULES["greedy"]
+
+
+def test_a_claim_above_the_time_of_its_ops_is_lowered(greedy: str) -> None:
+    evidence = seen(NET, 8, 64)
+    [found] = [advice for advice in advise(evidence) if advice.rule == greedy]
+
+    assert found.expected_gain is not None
+    assert found.expected_gain.high == pytest.approx(evidence.share(evidence.forward[-2:]).value)
+    assert found.expected_gain.low < found.expected_gain.high
+
+
+def test_seconds_are_those_of_the_measured_run(greedy: str) -> None:
+    evidence = seen(NET, 8, 64)
+    times = {op.index: {"time_s": 1e-3} for op in evidence.forward}
+    whole = timed(evidence, {"latency": {"median_s": 0.5}}, times)
+    [found] = [advice for advice in advise(whole) if advice.rule == greedy]
+    gain = found.expected_gain
+
+    assert gain is not None
+    assert gain.basis == "measured"
+    assert gain.amount == pytest.approx(gain.middle * 0.5)
+    assert gain.high == pytest.approx(2 / len(evidence.forward))
+
+
+def test_options_are_apart_from_advice_and_one_for_each_choice() -> None:
+    evidence = seen(nn.Sequential(nn.Linear(16, 4096), nn.ReLU()), 4096, 16)
+
+    options = list_options(evidence)
+    assert [RULES[option.rule].option for option in options] == ["compile"]
+    assert set(OPTIONS) >= {entry.option for entry in RULES.values()} - {None}
+    assert not {option.rule for option in options} & {advice.rule for advice in advise(evidence, all_advice=True)}
+
+
+def test_the_line_of_the_models_code_is_told() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return self.norm(self.conv(x))
+
+    evidence = seen(Net(), 1, 3, 8, 8)
+    [found] = [advice for advice in said(evidence) if advice.rule == "conv-bn-fusion"]
+    line = Net.forward.__code__.co_firstlineno + 1
+
+    assert found.where.source == f"test_gains.py:{line}"
+    assert replace(found.where, source=None).member()["source"] is None
+
+
+def test_a_sequence_of_torchs_layers_has_no_line() -> None:
+    assert {op.source for op in seen(NET, 8, 64).forward} == {None}
