@@ -17,6 +17,7 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 import torchgauge.capture
+from torchgauge.source.modules import all_modules
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -131,11 +132,14 @@ def _process_state() -> tuple[Any, ...]:
 
 def _fingerprint(model: nn.Module) -> dict[str, Any]:
     with _outside():
-        return {
-            "keys": list(model.state_dict(keep_vars=True).keys()),
-            "modules": [(name, id(module), _attributes(module)) for name, module in model.named_modules()],
-            "tensors": [(name, _tensor(tensor)) for name, tensor in _tensors(model)],
-        }
+        try:
+            return {
+                "keys": list(model.state_dict(keep_vars=True).keys()),
+                "modules": [(name, id(module), _attributes(module)) for name, module in model.named_modules()],
+                "tensors": [(name, _tensor(tensor)) for name, tensor in _tensors(model)],
+            }
+        except RecursionError:  # nested deeper than torch itself can follow
+            return {"modules": [(id(module), _attributes(module)) for module in all_modules(model)]}
 
 
 def _tensors(model: nn.Module) -> list[tuple[str, torch.Tensor]]:

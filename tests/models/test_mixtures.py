@@ -11,7 +11,7 @@ from torch import nn
 
 import torchgauge as tg
 from tests.models.published_mixtures import MIXTURES
-from torchgauge.facts.experts import mixtures
+from torchgauge.facts.experts import find_mixtures
 
 IDS = torch.arange(48).reshape(1, 48)
 
@@ -85,5 +85,5 @@ def test_a_table_of_expert_numbers_routes_as_well() -> None:
     experts = sum(weight.numel() for path, weight in model.named_parameters() if ".mlp.experts." in path)
     found = tg.analyze(model, inputs={"input_ids": IDS}, advice=False)
     share = config.num_experts_per_tok / config.n_routed_experts
-    assert len(mixtures(found.capture)) == 4
+    assert len(find_mixtures(found.capture)) == 4
     assert found.totals.active_params == pytest.approx(found.totals.params - experts * (1 - share))

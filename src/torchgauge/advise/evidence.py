@@ -14,7 +14,7 @@ from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.op_time import OpTimes, predicted_times
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
-from torchgauge.facts.experts import Mixture, mixtures
+from torchgauge.facts.experts import Mixture
 from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.units import format_whole_percent
 
@@ -106,9 +106,9 @@ class Evidence:
     def flow(self) -> Flow:
         return Flow(self.forward, self.capture.run.results)
 
-    @cached_property
+    @property
     def mixtures(self) -> Sequence[Mixture]:
-        return mixtures(self.capture) if self.capture.has_code else ()
+        return self.view.mixtures
 
     @cached_property
     def chains(self) -> Sequence[Chain]:

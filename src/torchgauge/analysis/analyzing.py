@@ -23,6 +23,7 @@ from torchgauge.analysis.verifying import check_verify, verify_advice
 from torchgauge.analysis.weighing import read_statistics
 from torchgauge.errors import UsageError, errors_as_torchgauge
 from torchgauge.facts import EnergyFacts
+from torchgauge.facts.experts import dense_warnings
 from torchgauge.progress import stage
 from torchgauge.source.target_check import check_target
 
@@ -152,19 +153,21 @@ def analyze(
         if reads_weights(source, switch(weights, "weights")):
             statistics = read_statistics(source, capture.architecture, depth, progress)
             capture = replace(capture, statistics=statistics)
+    found = Analysis(capture)
+    found = found.with_remarks(warnings=dense_warnings(found.mixtures))
     if advice:
         from torchgauge.advise import Evidence, advise, list_options
 
         with stage("looking for advice", shown=progress):
-            evidence = Evidence(capture)
-            rows = tuple(piece.member() for piece in advise(evidence, silence, all_advice=all_advice))
-            choices = tuple(piece.member() for piece in list_options(evidence, silence, all_advice=all_advice))
-        capture = replace(capture, advice=rows, options=choices)
+            evidence = Evidence(found.capture, found)
+            rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
+            choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
+        found = found.with_remarks(advice=rows, options=choices)
     if verify:
-        verified, plan = verify_advice(capture, source, traced, request, settings, progress)
-        count = len(capture.advice)
-        capture = replace(capture, advice=tuple(verified[:count]), options=tuple(verified[count:]), plan=plan)
-    return Analysis(capture)
+        verified, plan = verify_advice(found.capture, source, traced, request, settings, progress)
+        count = len(found.capture.advice)
+        found = found.with_remarks(advice=verified[:count], options=verified[count:], plan=plan)
+    return found
 
 
 def read_file(options: Mapping[str, Any], *, is_measured: bool) -> Analysis:

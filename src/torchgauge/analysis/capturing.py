@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import AdapterRecord, ArchitectureRecord, Capture, RunRecord
-from torchgauge.facts.experts import dense_warnings
 
 if TYPE_CHECKING:
     from torchgauge.capture import Trace
@@ -51,9 +50,6 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
         input_bytes=traced.input_bytes,
         architecture=_architecture(source, traced),
     )
-    remarks = dense_warnings(capture)
-    if remarks:
-        capture = replace(capture, run=replace(capture.run, warnings=(*capture.run.warnings, *remarks)))
     return capture, traced
 
 

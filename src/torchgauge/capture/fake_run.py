@@ -31,7 +31,7 @@ _NUMBERS = frozenset((int, float, bool, complex))
 _ATOMS = frozenset((type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format))
 _LSTM_BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
 _SEQUENCES = frozenset((list, tuple, torch.Size))
-_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 # Ops with meta kernels; what others raise for a tensor without data says nothing about the model.
 _OWN = ("aten::", "prims::", "prim::", "torchvision::", "higher_order::", "quantized::", "_quantized::")
 _INDEXING = frozenset(
@@ -89,14 +89,16 @@ class FakeRun(TorchDispatchMode):
         found = self._adopted.get(id(tensor))
         if found is not None:
             return found[1]
-        if is_wrapper(tensor):
+        kind = type(tensor)
+        is_plain = kind in _PLAIN_TENSORS
+        if not is_plain and is_wrapper(tensor):
             return self._wrap(tensor, lambda inner: self.adopt(inner, name=name))
         spec = self._spec(tensor, dtype)
         fake = make_fake(spec, Storage(spec.nbytes, self._held, name))
         self._know(fake, values.constant(self.knowledge, tensor, floats=not name))
         if tensor.requires_grad:
             fake.requires_grad_()
-        if isinstance(tensor, torch.nn.Parameter):
+        if kind is torch.nn.Parameter or (not is_plain and isinstance(tensor, torch.nn.Parameter)):
             fake._is_param = True  # what isinstance(…, nn.Parameter) looks at
         self._adopted[id(tensor)] = (tensor, fake)
         carried = vars(tensor)
@@ -104,8 +106,8 @@ class FakeRun(TorchDispatchMode):
             own = vars(fake)
             copier = Copier(self.adopt)
             own.update({key: copier.copy(value) for key, value in carried.items() if key not in own})
-        if type(tensor) not in _PLAIN_TENSORS:
-            fake.stands_for = type(tensor)
+        if not is_plain:
+            fake.stands_for = kind
         return fake
 
     def admit(self, tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> FakeTensor:

@@ -7,18 +7,29 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.nn.parameter import (  # type: ignore[attr-defined]
+    UninitializedBuffer,
+    UninitializedParameter,
+    UninitializedTensorMixin,
+)
 
 from torchgauge.capture.process_state import process_state_kept
 from torchgauge.capture.twin import Copier, in_mode
 from torchgauge.errors import InputError
+from torchgauge.source.modules import all_modules
 
 _Uninitialized: tuple[Any, ...] = (UninitializedParameter, UninitializedBuffer)
 
 
 def is_lazy(model: nn.Module) -> bool:
     """Whether a parameter or buffer waits for its shape, in a lazy module or in one that makes it in its forward."""
-    return any(isinstance(tensor, _Uninitialized) for tensor in (*model.parameters(), *model.buffers()))
+    # Not `isinstance(…, UninitializedParameter)`: the metaclass of parameters makes that slow.
+    return any(
+        isinstance(tensor, UninitializedTensorMixin)
+        for module in all_modules(model)
+        for registry in (module._parameters, module._buffers)
+        for tensor in registry.values()
+    )
 
 
 def initialised_copy(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> nn.Module:

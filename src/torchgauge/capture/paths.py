@@ -37,11 +37,16 @@ class Member:
     aliases: list[str] = field(default_factory=list)
 
 
+_DATA_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
 def unwrap(module: nn.Module) -> nn.Module:
     """The model inside `torch.compile` and data-parallel wrappers."""
     while True:
-        inner = getattr(module, "_orig_mod", None)
-        if inner is None and isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        # Not by `getattr`, which takes a module long where there is no such attribute.
+        is_child = "_orig_mod" in module._modules
+        inner = module._modules["_orig_mod"] if is_child else module.__dict__.get("_orig_mod")
+        if inner is None and isinstance(module, _DATA_PARALLEL):
             inner = module.module
         if inner is None:
             return module
@@ -60,6 +65,7 @@ class ModulePaths:
         self._scripted: set[str] = set()
         self._first_path: dict[str, str] = {}
         self._callable: dict[str, nn.Module] = {}
+        self._above: dict[str, tuple[str, ...]] = {}
         for path, module in _walk(self.root):
             self._add(path, module)
 
@@ -146,15 +152,18 @@ class ModulePaths:
 
     def owners(self, owned: Owned) -> set[str]:
         """The paths of every module that has the tensor in its subtree."""
-        found = set()
-        for name in (owned.name, *owned.aliases):
-            path = name.rpartition(".")[0]
-            while True:
-                found.add(self._first_path.get(path, path))
-                if not path:
-                    break
-                path = path.rpartition(".")[0]
-        return found
+        return {path for name in (owned.name, *owned.aliases) for path in self._with_parents(name.rpartition(".")[0])}
+
+    def _with_parents(self, path: str) -> tuple[str, ...]:
+        """The module at a path and those it is in, each by its first path."""
+        known = self._above.get(path)
+        if known is None:
+            found, rest = [], path
+            while rest:
+                found.append(self._first_path.get(rest, rest))
+                rest = rest.rpartition(".")[0]
+            known = self._above[path] = (*found, "")
+        return known
 
 
 def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -190,7 +199,9 @@ def type_name(module: Any) -> str:
     if isinstance(module, torch._C.ScriptModule):
         kind: Any = module._type()
         return str(kind.name())
-    return str(getattr(module, "original_name", "") or type(module).__name__)
+    if isinstance(module, torch.jit.ScriptModule | Inlined):
+        return str(module.original_name or type(module).__name__)
+    return str(module.__dict__.get("original_name") or type(module).__name__)
 
 
 def _key(module: Any) -> Any:

@@ -39,6 +39,7 @@ from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
+from torchgauge.source.modules import all_modules
 
 # A registry model that looks at its data is built once more with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
@@ -156,7 +157,7 @@ def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: D
 
 
 def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
-    if any(map(is_foreign, model.modules())):
+    if any(map(is_foreign, all_modules(model))):
         return "a model from a file is not run for real by an analysis: add --inference (inference=True) to run it"
     if is_split(model):
         return "its parameters are split over several processes: analyze it before fully_shard"
@@ -173,7 +174,7 @@ def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
 def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | None:
     if is_split(model):
         return None
-    is_file = any(map(is_foreign, model.modules()))
+    is_file = any(map(is_foreign, all_modules(model)))
     if not is_file and not any(parameter.is_meta for parameter in model.parameters()):
         return model
     nbytes = sum(parameter.nbytes for parameter in model.parameters())
@@ -200,7 +201,7 @@ def _on_fakes(
     copier = Copier()
     with prepared(model, train=request.train, copier=copier) as twin:
         paths = ModulePaths(twin)
-        is_file = any(map(is_foreign, model.modules()))
+        is_file = any(map(is_foreign, all_modules(model)))
         recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
         for remark in copier.remarks:
             recorder.warn(remark)
@@ -224,7 +225,7 @@ def _on_fakes(
 
 
 def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
-    is_file = any(map(is_foreign, model.modules()))
+    is_file = any(map(is_foreign, all_modules(model)))
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
         if is_file:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from torchgauge.capture.twin import Copier
+from torchgauge.source.modules import all_modules
 
 _STATE = "torch.distributed.fsdp._fully_shard._fsdp_state"
 _REMARK = "fully_shard: analysed as one process with whole parameters; the communication is not counted"
@@ -29,7 +30,7 @@ def gather_parameters(model: nn.Module, copier: Copier) -> None:
     from torch.distributed.fsdp import FSDPModule
 
     sharded: dict[int, tuple[Any, list[nn.Module]]] = {}
-    for module in list(model.modules()):
+    for module in all_modules(model):
         for state in _states_of(module):
             sharded.setdefault(id(state), (state, []))[1].append(module)
     for state, modules in sharded.values():
@@ -53,7 +54,7 @@ def is_split(model: nn.Module) -> bool:
     if _STATE not in sys.modules:
         return False
     return any(
-        _is_split(shard) for module in model.modules() for state in _states_of(module) for shard in _shards_of(state)
+        _is_split(shard) for module in all_modules(model) for state in _states_of(module) for shard in _shards_of(state)
     )
 
 

@@ -24,6 +24,7 @@ from torch import nn
 from torchgauge.capture.structure import is_subclass, storage_key, storage_of
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 from torchgauge.source.exported.model import Engine
+from torchgauge.source.modules import all_modules
 
 # Some models hold a trainer, which holds a data set: beyond these limits the rest is shared, not copied.
 MOST_OBJECTS = 20_000
@@ -41,6 +42,8 @@ _ATOMS: frozenset[Any] = frozenset(
 _UNUSED = frozenset(
     ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 )
+# What every module has for itself alone, keyed by strings.
+_REGISTRIES = frozenset(("_parameters", "_buffers", "_modules"))
 # Of the standard library's classes only those that hold other people's data: copying a logger would copy all loggers.
 _RECORDS = (types.SimpleNamespace, Namespace, UserDict, UserList)
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque, frozenset)
@@ -75,6 +78,8 @@ class Copier:
         if isinstance(value, nn.Module):
             return self._modules(value)
         if isinstance(value, _CONTAINERS):
+            if kind is tuple and _ATOMS.issuperset(map(type, value)):  # the sizes of a convolution
+                return value
             return self._container(value)
         if kind is functools.partial:
             return self._partial(value)
@@ -109,11 +114,16 @@ class Copier:
         """A module and those below it: first all of them, then what they hold, because models may be nested deeper
         than Python may call itself."""
         waiting, made = [root], []
+        kinds: dict[type, tuple[Any, type]] = {}
         while waiting:
             module = waiting.pop()
             if id(module) not in self._copies:
-                self.code.add(type(module))
-                made.append((module, self._note(module, _blank(_finalizer_free(type(module))))))
+                kind = type(module)
+                if kind not in kinds:
+                    self.code.add(kind)
+                    kinds[kind] = _base_of(kind), _finalizer_free(kind)
+                base, copied = kinds[kind]
+                made.append((module, self._note(module, base.__new__(copied))))
                 if not isinstance(module, torch.jit.ScriptModule):
                     waiting += [child for child in module._modules.values() if child is not None]
         for module, twin in made:
@@ -127,12 +137,17 @@ class Copier:
         attributes = getattr(original, "__dict__", None)
         if attributes:
             target = duplicate.__dict__
+            target.update(attributes)
             for name, value in attributes.items():
                 kind = type(value)
                 if kind in _ATOMS or name in _UNUSED:
-                    target[name] = value
-                elif kind is OrderedDict and not value:
+                    continue
+                if kind is OrderedDict and not value:
                     target[name] = OrderedDict()
+                elif kind is dict and name in _REGISTRIES:
+                    target[name] = self._registry(value)
+                elif kind is set and name == "_non_persistent_buffers_set":  # names
+                    target[name] = set(value)
                 else:
                     target[name] = self.copy(value)
         for slot in slots(type(original)):
@@ -153,6 +168,14 @@ class Copier:
             set.update(duplicate, [self.copy(item) for item in set.__iter__(original)])
         elif isinstance(original, deque):
             deque.__init__(duplicate, [self.copy(item) for item in deque.__iter__(original)], original.maxlen)
+
+    def _registry(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The parameters, buffers or children of a module: most of what is copied, so the plain cases come first."""
+        if not value:
+            return {}
+        if self._tensor is None and all(map(_is_tensor, value.values())):
+            return dict(value)
+        return {name: self.copy(item) for name, item in value.items()}
 
     def _container(self, value: Any) -> Any:
         kind = type(value)
@@ -258,13 +281,21 @@ def _of_same_class(duplicate: torch.Tensor, tensor: torch.Tensor) -> torch.Tenso
 _EMPTY_CELL = types.CellType()
 
 
+def _is_tensor(value: Any) -> bool:
+    return value is None or isinstance(value, torch.Tensor)
+
+
 def _is(one: Any, other: Any) -> bool:
     return one is other
 
 
 def _blank(kind: type) -> Any:
     """An instance that was not initialised; TypeError where its state is not that of a Python class."""
-    return next(base for base in _BASES if issubclass(kind, base)).__new__(kind)
+    return _base_of(kind).__new__(kind)
+
+
+def _base_of(kind: type) -> Any:
+    return next(base for base in _BASES if issubclass(kind, base))
 
 
 def _rebuilt(kind: Any, items: list[Any]) -> Any:
@@ -325,7 +356,7 @@ def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
     """Put all modules in training or evaluation mode without their own `train`, which may do anything; gives what puts
     those that were not back."""
     undo: list[Callable[[], object]] = []
-    for module in model.modules():
+    for module in all_modules(model):
         if isinstance(module, torch.jit.ScriptModule):
             script = module._c
             if script.hasattr("training") and script.getattr("training") != train:

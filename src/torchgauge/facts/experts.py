@@ -114,16 +114,15 @@ class Mixture:
         return is_whole and self.share < 1 and self.computed > 0.99 * self.tokens * self.experts
 
 
-def active_params(capture: Capture) -> int:
+def active_params(params: Iterable[ParamRecord], mixtures: Iterable[Mixture]) -> int:
     """Parameters that one token reaches, routing balanced; all of them where nothing is routed."""
-    total = sum(param.spec.numel for param in capture.params if not param.is_buffer)
-    return total - sum(mixture.idle_params for mixture in mixtures(capture))
+    total = sum(param.spec.numel for param in params if not param.is_buffer)
+    return total - sum(mixture.idle_params for mixture in mixtures)
 
 
-def dense_warnings(capture: Capture) -> list[str]:
+def dense_warnings(mixtures: Iterable[Mixture]) -> list[str]:
     """Says it of mixtures that compute all experts: their MACs are more than those of the parameters in use."""
-    dense = [mixture for mixture in mixtures(capture) if mixture.is_dense]
-    counts = dict.fromkeys((mixture.chosen, mixture.experts) for mixture in dense)
+    counts = dict.fromkeys((mixture.chosen, mixture.experts) for mixture in mixtures if mixture.is_dense)
     return [
         f"all {experts} experts are computed for every token, which uses {chosen} of them: MACs count all, "
         "active_params those it uses"
@@ -131,7 +130,7 @@ def dense_warnings(capture: Capture) -> list[str]:
     ]
 
 
-def mixtures(capture: Capture) -> list[Mixture]:
+def find_mixtures(capture: Capture) -> list[Mixture]:
     """Every mixture of experts of a model, in the order of their choices."""
     ops = [op for op in capture.ops if op.phase == "forward"]
     choices = _find_choices(ops)
@@ -197,8 +196,11 @@ def _find_choices(ops: Iterable[OpRecord]) -> dict[int, Choice]:
             continue
         first, (size, rows) = op.signature.inputs[0], _alternatives(op)
         if op.op in _LOOKUPS:
-            if op.weights and not first.is_arithmetic and len(first.shape) == 2:
-                found[op.index] = Choice(op.index, op.module, size, None, op.signature.outputs[0].numel // max(size, 1))
+            # A table has a row of expert numbers for each token; a lookup of single numbers chooses nothing.
+            looked_up = op.signature.outputs[0]
+            is_table = op.weights and not first.is_arithmetic and len(first.shape) == 2
+            if is_table and size and looked_up.shape[-1:] == (size,):
+                found[op.index] = Choice(op.index, op.module, size, None, looked_up.numel // size)
         elif first.is_floating and not all(spec.is_arithmetic for spec in op.signature.outputs):
             counts = {"aten::topk": "k", "aten::multinomial": "num_samples"}
             chosen = int(op.signature.attributes.get(counts[op.op], size)) if op.op in counts else 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
 from torchgauge.facts.capture import Capture, StepMemory
 from torchgauge.facts.energy import total_energy
-from torchgauge.facts.experts import active_params
+from torchgauge.facts.experts import Mixture, active_params
 from torchgauge.facts.figures import (
     CODE,
     ENERGY,
@@ -62,7 +62,7 @@ def _row(level: str, values: dict[str, Any], *found: Mapping[str, Any], has_code
     return Row(zip(_KEYS[level], _GETTERS[level](values), strict=True))
 
 
-def totals_row(capture: Capture, total: Sums) -> Row:
+def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Row:
     root = next(record for record in capture.modules if record.path == "")
     peak, step = memory_at_peak(capture), capture.run.step
     kept = {
@@ -80,7 +80,7 @@ def totals_row(capture: Capture, total: Sums) -> Row:
         "params": root.params,
         # A file does not say which parameters are trained, nor how many of its experts a token uses.
         "trainable_params": root.trainable_params,
-        "active_params": active_params(capture) if capture.has_code else None,
+        "active_params": active_params(capture.params, mixtures) if capture.has_code else None,
         "param_bytes": root.param_bytes,
         "buffer_bytes": sum(param.spec.nbytes for param in capture.params if param.is_buffer),
         "peak_activation_bytes": max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0),

@@ -28,9 +28,9 @@ class Sums(dict[str, int]):
         except KeyError:
             raise AttributeError(f"'{key}' does not add up over ops; these do: {', '.join(self)}") from None
 
-    def count(self, call: Signature, times: int = 1) -> None:
+    def count(self, call: Signature) -> None:
         for key, of_call in _OF_CALL:
-            self[key] += times * of_call(call)
+            self[key] += of_call(call)
 
     def add(self, other: Sums) -> None:
         for key, value in other.items():
@@ -95,10 +95,13 @@ def build_tree(capture: Capture) -> Node:
     for path, node in nodes.items():
         if node.record.parent is not None:
             _nearest(nodes, node.record.parent).children.append(nodes[path])
-    # Equal calls share a signature: each is worked out once per module.
+    # Equal calls share a signature, whose figures are worked out once.
     signatures = {id(op.signature): op.signature for op in capture.ops}
+    figures = {key: [(name, of_call(call)) for name, of_call in _OF_CALL] for key, call in signatures.items()}
     for (module, signature), times in Counter((op.module, id(op.signature)) for op in capture.ops).items():
-        _nearest(nodes, module).own.count(signatures[signature], times)
+        own = _nearest(nodes, module).own
+        for name, figure in figures[signature]:
+            own[name] += times * figure
     return nodes[""]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture
+from torchgauge.facts.experts import Mixture, find_mixtures
 from torchgauge.facts.files import adapter_member, pickle_member, training_member
 from torchgauge.facts.measurements import trace_member
 from torchgauge.facts.module import ArchitectureRecord
@@ -33,6 +35,29 @@ class View:
         """Everything that was recorded; it never changes."""
         return self._capture
 
+    def with_remarks(
+        self,
+        *,
+        warnings: Sequence[str] = (),
+        advice: Sequence[Mapping[str, Any]] | None = None,
+        options: Sequence[Mapping[str, Any]] | None = None,
+        plan: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """This view with more warnings, other advice, a plan. No figure derives from these: those known are kept."""
+        old = self.capture
+        run = replace(old.run, warnings=(*old.run.warnings, *warnings))
+        changed = replace(
+            old,
+            run=run,
+            advice=old.advice if advice is None else tuple(advice),
+            options=old.options if options is None else tuple(options),
+            plan=old.plan if plan is None else plan,
+        )
+        view = type(self)(changed)
+        kept = self.__dict__.keys() - {"_capture", "advice", "options", "plan"}
+        view.__dict__.update({name: self.__dict__[name] for name in kept})
+        return view
+
     @cached_property
     def tree(self) -> Node:
         return build_tree(self.capture)
@@ -40,7 +65,12 @@ class View:
     @cached_property
     def totals(self) -> Row:
         # Without code no op adds anything up: the tree of a file's hundred thousand modules is not needed.
-        return totals_row(self.capture, self.tree.total if self.capture.has_code else Sums())
+        return totals_row(self.capture, self.tree.total if self.capture.has_code else Sums(), self.mixtures)
+
+    @cached_property
+    def mixtures(self) -> Sequence[Mixture]:
+        """The mixtures of experts, in the order of their choices."""
+        return find_mixtures(self.capture) if self.capture.has_code else ()
 
     @cached_property
     def modules(self) -> list[Row]:

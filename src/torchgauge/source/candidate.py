@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchgauge.errors import InputError
+from torchgauge.source.modules import all_modules
 from torchgauge.source.torchscript.scopes import frozen_tensors
 from torchgauge.units import format_shape
 
@@ -74,21 +77,23 @@ def make_tensor(shape: tuple[int, ...], dtype: torch.dtype, *, value: int = 1) -
 
 def model_dtype(model: nn.Module) -> torch.dtype:
     """The type of the model's first floating parameter, else of its first floating buffer, else torch's default."""
-    tensors = (*model.parameters(), *model.buffers()) or _frozen(model)
+    modules = all_modules(model)
+    held = (t for name in ("_parameters", "_buffers") for module in modules for t in getattr(module, name).values())
+    tensors = chain((t for t in held if t is not None), _frozen(model))
     # Packed weights of 8 bits and less are storage: no one calls a model with inputs of their type.
     return next((t.dtype for t in tensors if t.is_floating_point() and t.dtype.itemsize > 1), torch.get_default_dtype())
 
 
-def _frozen(model: nn.Module) -> tuple[Tensor, ...]:
+def _frozen(model: nn.Module) -> Iterator[Tensor]:
     """What was a parameter before the model was frozen."""
-    if not isinstance(model, torch.jit.ScriptModule) or not model._c._has_method("forward"):
-        return ()
-    return tuple(frozen.tensor for frozen in frozen_tensors(model._c._get_method("forward").graph))
+    if isinstance(model, torch.jit.ScriptModule) and model._c._has_method("forward"):
+        for frozen in frozen_tensors(model._c._get_method("forward").graph):
+            yield frozen.tensor
 
 
 def token_value(model: nn.Module) -> int:
     """An id that every vocabulary of the model has: 1, or 0 where one holds a single entry."""
-    sizes = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
+    sizes = [module.num_embeddings for module in all_modules(model) if isinstance(module, nn.Embedding)]
     return min(1, *(size - 1 for size in sizes)) if sizes else 1
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchgauge.errors import InputError
 from torchgauge.source.candidate import Candidate, Defaults, make_tensor, token_value
+from torchgauge.source.modules import all_modules, has_attribute
 from torchgauge.source.parameter_names import is_ids, is_mask
 from torchgauge.source.signature import ForwardSignature
 from torchgauge.source.specs import InputSpec
@@ -95,7 +96,7 @@ def _names(signature: ForwardSignature, specs: Sequence[InputSpec]) -> list[str]
 def _typed(
     model: nn.Module, specs: Sequence[InputSpec], names: Sequence[str], defaults: Defaults, kwargs: Mapping[str, Any]
 ) -> Iterator[Candidate]:
-    looks_up = any(hasattr(module, "num_embeddings") for module in model.modules())
+    looks_up = any(has_attribute(module, "num_embeddings") for module in all_modules(model))
     value = token_value(model)
     choices = [_dtypes(spec, name, looks_up, defaults) for spec, name in zip(specs, names, strict=True)]
     for dtypes in product(*choices):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord
+from torchgauge.facts import Signature
 from torchgauge.hardware import Peaks, Roof
 
 # Time per sample may be this much above what it falls to at last; less gain is not worth the latency.
@@ -18,7 +19,7 @@ LARGEST_FACTOR = 1024
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an op asks of the device: `fixed` bytes are its weights, the rest grows with the batch."""
+    """What ops ask of the device: `fixed` bytes are their weights, the rest grows with the batch."""
 
     roof: Roof
     flops: int
@@ -34,7 +35,7 @@ def batch_at_knee(evidence: Evidence) -> Iterator[Advice]:
     inputs, peaks = evidence.capture.inputs, evidence.peaks
     if evidence.is_train or peaks is None or not inputs or not inputs[0].spec.shape:
         return
-    loads = [load for op in evidence.forward if (load := _load(evidence, op, peaks))]
+    loads = _loads(evidence, peaks)
     factor = knee(loads)
     if factor > 1:
         gain = 1 - _per_sample(loads, factor) / _per_sample(loads, 1)
@@ -55,13 +56,24 @@ def _per_sample(loads: Sequence[Load], factor: int) -> float:
     return sum(load.seconds(factor) for load in loads) / factor
 
 
-def _load(evidence: Evidence, op: OpRecord, peaks: Peaks) -> Load | None:
-    rate = peaks.rate(op.signature.dtype)
-    if not rate or peaks.bytes_per_s is None or not moved(op):
-        return None
-    held = sum(evidence.params[name].spec.nbytes for name in op.weights if name in evidence.params)
-    fixed = 0 if op.category == "embedding" else min(held, op.cost.bytes_read)
-    return Load(Roof(rate, peaks.bytes_per_s), op.cost.flops, fixed, moved(op) - fixed)
+def _loads(evidence: Evidence, peaks: Peaks) -> list[Load]:
+    """What the ops ask of the device; equal calls, which share a signature, are one load of so many times as much."""
+    sizes = {name: param.spec.nbytes for name, param in evidence.params.items()}
+    calls: Counter[tuple[int, int]] = Counter()
+    signatures: dict[int, Signature] = {}
+    for op in evidence.forward:
+        signatures[id(op.signature)] = op.signature
+        calls[id(op.signature), sum([sizes.get(name, 0) for name in op.weights])] += 1
+    loads = []
+    for (key, held), times in calls.items():
+        signature = signatures[key]
+        cost, rate = signature.cost, peaks.rate(signature.dtype)
+        moved = cost.bytes_read + cost.bytes_written
+        if rate and peaks.bytes_per_s is not None and moved:
+            fixed = 0 if signature.category == "embedding" else min(held, cost.bytes_read)
+            roof = Roof(rate, peaks.bytes_per_s)
+            loads.append(Load(roof, times * cost.flops, times * fixed, times * (moved - fixed)))
+    return loads
 
 
 def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float) -> Advice:

@@ -26,7 +26,9 @@ def stated_hyperparameters(model: nn.Module) -> dict[str, Any]:
         if stated.get("kv_heads") == stated.get("heads"):
             stated.pop("kv_heads", None)
         return stated
-    heads = [value for module in model.modules() if (value := _heads(module))]
+    from torchgauge.source.modules import all_modules
+
+    heads = [value for module in all_modules(model) if (value := _heads(module))]
     return {"heads": heads[-1]} if heads else {}
 
 
@@ -37,6 +39,8 @@ def _first(config: Any, names: tuple[str, ...]) -> Any:
 
 
 def _heads(module: nn.Module) -> int | None:
+    from torchgauge.source.modules import has_attribute
+
     # TorchScript modules answer for attributes they lack with an error of their own.
-    values = vars(module) if not hasattr(module, "original_name") else {}
+    values = vars(module) if not has_attribute(module, "original_name") else {}
     return next((v for name in _HEADS if isinstance(v := values.get(name), int) and not isinstance(v, bool)), None)

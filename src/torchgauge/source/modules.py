@@ -1,0 +1,29 @@
+"""The modules of a model, quickly: torch's own iterator is a generator in a generator for every level of nesting."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def all_modules(model: nn.Module) -> list[nn.Module]:
+    """What `model.modules()` yields, in the same order."""
+    found: list[nn.Module] = []
+    known: set[int] = set()
+    waiting: list[nn.Module | None] = [model]
+    while waiting:
+        module = waiting.pop()
+        if module is not None and id(module) not in known:
+            known.add(id(module))
+            found.append(module)
+            children = module._modules
+            if children:
+                waiting += reversed(list(children.values()))
+    return found
+
+
+def has_attribute(module: nn.Module, name: str) -> bool:
+    """`hasattr` of a module that has no such parameter, buffer or child, without the error that torch raises inside."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return hasattr(module, name)
+    return name in module.__dict__ or hasattr(type(module), name)
