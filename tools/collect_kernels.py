@@ -39,12 +39,16 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=40_000, help="calls that are kept")
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
+    parser.add_argument("--skip", type=int, default=0, help="calls at the front that were measured before")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
     if args.phase == "calls":
         return collect_calls(args.output, args.most, args.match)
     if args.phase == "measure":
-        return int(import_module("kernel_device").measure(args.path, args.output, args.seconds, args.device))
+        device: Any = import_module("kernel_device")
+        parts = args.only or device.PARTS
+        return int(device.measure(args.path, args.output, args.seconds, args.device, parts, args.skip))
     return int(import_module("kernel_tables").build_tables(args.path))
 
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -35,27 +35,28 @@ GRAPH_S = 3e-4
 PARTS = ("whole", "host", "energy", "kernels")
 
 
-def measure(path: Path, output: Path, seconds: float, device: str) -> int:
+def measure(path: Path, output: Path, seconds: float, device: str, parts: Sequence[str] = PARTS, skip: int = 0) -> int:
     """All parts, one after the other; `whole`, `host` and `energy` take about two fifths of the time."""
     output.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + seconds
     share = {"whole": 0.22, "host": 0.05, "energy": 0.08, "kernels": 1.0}
-    for part in PARTS:
+    for part in parts:
         until = min(ends, time.monotonic() + seconds * share[part])
         while time.monotonic() < until - 3:
-            command = [sys.executable, __file__, part, str(path), str(output), str(until - time.monotonic()), device]
+            command = [sys.executable, __file__, part, str(path), str(output), str(until - time.monotonic()), device,
+                       str(skip)]  # fmt: skip
             if subprocess.run(command, check=False).returncode == 0:
                 break
             print(f"{part}: a worker ended early", flush=True)
     return 0
 
 
-def worker(part: str, path: Path, output: Path, seconds: float, device: str) -> int:
+def worker(part: str, path: Path, output: Path, seconds: float, device: str, skip: int) -> int:
     ends = time.monotonic() + seconds
     warnings.simplefilter("ignore")
     gc.disable()
     if part == "kernels":
-        return kernels(path, output, ends, device)
+        return kernels(path, output, ends, device, skip)
     return {"whole": whole, "host": host, "energy": energy}[part](path, output, ends, device)
 
 
@@ -241,19 +242,43 @@ def through_torch(call: Call, name: str) -> Callable[[int], Any]:
             return gradient(*kept[copy])
 
         return backward
+    if name.endswith("_attention_backward") or name == "_cudnn_rnn_backward":
+        for bound in call.bound:
+            bound.update(kept_by_forward(name.removesuffix("_backward"), bound))
     return call
 
 
-def kernels(path: Path, output: Path, ends: float, device: str) -> int:
+def kept_by_forward(name: str, bound: dict[str, Any]) -> dict[str, Any]:
+    """What the forward op leaves to its gradient: random values there would break the kernel."""
+    op = getattr(torch.ops.aten, name).default
+    given = {argument.name: bound[argument.name] for argument in op._schema.arguments if argument.name in bound}
+    if name == "_cudnn_rnn":
+        made = op(**given | {"train": True, "weight_buf": None})
+        return {"output": made[0], "reserve": made[3], "weight_buf": made[4]}
+    wants = {argument.name for argument in op._schema.arguments}
+    made = op(**given | ({"compute_log_sumexp": True} if "compute_log_sumexp" in wants else {}))
+    seed, offset = (made[2], made[3]) if "efficient" in name else (made[6], made[7])
+    return {"out": made[0], "logsumexp": made[1], "philox_seed": seed, "philox_offset": offset}
+
+
+def kernels(path: Path, output: Path, ends: float, device: str, skip: int = 0) -> int:
     results, marker = output / "kernels.jsonl", output / "started"
-    done = {json.loads(line)[0] for line in results.read_text().splitlines()} if results.exists() else set()
-    if marker.exists():
-        done.add(int(marker.read_text() or -1))
+    if marker.exists():  # the worker before this one ended there
+        with results.open("a") as file:
+            file.write(json.dumps([int(marker.read_text() or -1), None, "crashed"]) + "\n")
+        marker.unlink()
+    told_lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    done = {line[0] for line in told_lines}
+    crashed = {line[0] for line in told_lines if line[2] == "crashed"}
+    bad: list[tuple[str, str]] = []  # two crashes are enough of a kind
     timer = Timer(device)
     failures = 0
     with results.open("a") as file, torch.no_grad():
         for number, row in enumerate(read_calls(path)):
-            if number in done:
+            kind = (row["op"], row["tensors"][0][2] if row["tensors"] else "")
+            if number in crashed:
+                bad.append(kind)
+            if number in done or number < skip or bad.count(kind) > 1:
                 continue
             if time.monotonic() > ends:
                 break
@@ -266,14 +291,16 @@ def kernels(path: Path, output: Path, ends: float, device: str) -> int:
                 file.write(f"[{number},{took:.4g},{spread:.2f}]\n")
                 del call, run
             except Exception as error:
-                text = f"{type(error).__name__}: {error}"[:160].replace("\n", " ")
-                file.write(json.dumps([number, None, f"{row['op']}: {text}"]) + "\n")
+                text = f"{row['op']}: {type(error).__name__}: {error}"[:160].replace("\n", " ")
+                broken = is_broken(device)
+                file.write(json.dumps([number, None, "crashed" if broken else text]) + "\n")
                 failures += 1
-                if is_broken(device):
+                if broken:
                     file.flush()
+                    marker.unlink()
                     os._exit(3)
-            if number % 200 == 0:
-                file.flush()
+            file.flush()
+            if number % 500 == 0:
                 print(f"kernels: {number} done, {failures} failed, {ends - time.monotonic():.0f} s left", flush=True)
             if number % 1000 == 999:
                 gc.collect()
@@ -498,5 +525,5 @@ def whole(path: Path, output: Path, ends: float, device: str) -> int:
 
 
 if __name__ == "__main__":
-    kind, calls, folder, left, where = sys.argv[1:6]
-    raise SystemExit(worker(kind, Path(calls), Path(folder), float(left), where))
+    kind, calls, folder, left, where, first = sys.argv[1:7]
+    raise SystemExit(worker(kind, Path(calls), Path(folder), float(left), where, int(first)))
