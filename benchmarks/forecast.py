@@ -1,0 +1,36 @@
+"""Predicted time and energy against an H200's.
+
+    python benchmarks/forecast.py predict -o predictions.json     here: no GPU, a CPU build of torch
+    python benchmarks/forecast.py measure -o FOLDER               on the device
+    python benchmarks/forecast.py compare predictions.json FOLDER the tables
+
+The models are in forecast_models.py: no table was collected from them. The device's part needs torch, timm and
+transformers, not torchgauge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phase", choices=("predict", "measure", "compare"))
+    parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("--seconds", type=float, default=240)
+    parser.add_argument("-o", "--output", type=Path, default=Path("build/forecast"))
+    args = parser.parse_args()
+    if args.phase == "measure":
+        from forecast_device import device_phase
+
+        return device_phase(args.output, args.seconds)
+    from forecast_compare import compare, predict
+
+    return predict(args.output) if args.phase == "predict" else compare(*args.paths)
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tools")]
+    raise SystemExit(main())
