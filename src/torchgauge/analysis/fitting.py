@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from torchgauge.analysis.placing import chosen_dtype, stored_path, unwrapped
@@ -14,9 +16,11 @@ from torchgauge.analysis.reading import needs_isolation, read_data
 from torchgauge.errors import ForwardError, InputError, UsageError, errors_as_torchgauge
 from torchgauge.predict.devices import Verdict
 from torchgauge.progress import stage
+from torchgauge.report.dataframe import frame
 from torchgauge.schema import conform
 
 if TYPE_CHECKING:
+    import pandas
     import torch
 
     from torchgauge.predict.devices import Device
@@ -36,8 +40,8 @@ def fit(
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
     input_size: Any = None,
-    batch: int | None = None,
-    seq: int | None = None,
+    batch: int | Sequence[int] | None = None,
+    seq: int | Sequence[int] | None = None,
     specs: Sequence[InputSpec] = (),
     dtype: torch.dtype | str | None = None,
     optimizer: Any = "adamw",
@@ -58,8 +62,9 @@ def fit(
     progress: bool | None = None,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
-) -> Fit | list[Fit]:
-    """Predict the memory of a run on a device, without the device: one `Fit`, or a list for several devices.
+) -> Fit | Fits:
+    """Predict the memory of a run on a device, without the device: one `Fit`, or a list for several devices, batches or
+    lengths.
 
     `on` names devices (`h200`, `rtx4090`, `24GiB`, `this`), several with commas or as a list. `mode` is "inference" or
     "train": forward, backward, a step of `optimizer` (a name, a class or an instance; gradients are set to None after
@@ -78,13 +83,25 @@ def fit(
         raise UsageError(f"execution='{execution}' is not predicted yet; only 'eager' is")
     if accumulate < 1:
         raise UsageError("accumulate must be at least 1")
-    given = {"inputs": inputs, "kwargs": kwargs, "input_size": input_size, "batch": batch, "seq": seq, "specs": specs}
+    given = {"inputs": inputs, "kwargs": kwargs, "input_size": input_size, "specs": specs}
+    sizes = list(product(_sizes(batch, "batch"), _sizes(seq, "seq")))
     changes = {"checkpoint": None if checkpoint == "none" else checkpoint, "channels_last": channels_last, "loss": loss,
                "frozen": (frozen,) if isinstance(frozen, str) else tuple(frozen), "lora": _lora(lora),
                "accumulate": accumulate, "dtype": chosen_dtype(dtype), "amp": as_amp(amp)}  # fmt: skip
     step = (optimizer, fused, foreach) if mode == "train" else None
     job = partial(
-        _predict, target, on, given, changes, step, torch_version, expandable_segments, code, allow_pickle, progress
+        _predict,
+        target,
+        on,
+        given,
+        sizes,
+        changes,
+        step,
+        torch_version,
+        expandable_segments,
+        code,
+        allow_pickle,
+        progress,
     )
     if needs_isolation(target, allow_pickle):
         path = str(stored_path(target))
@@ -103,13 +120,21 @@ def fit(
         found = [Fit.of(row, suggestions_of(place)) for place, row in enumerate(rows)]
     else:
         found = [Fit.of(case.facts(), case.suggestions) for case in job()]
-    return found[0] if len(found) == 1 else found
+    return found[0] if len(found) == 1 else Fits(found)
+
+
+def _sizes(asked: int | Sequence[int] | None, name: str) -> list[int | None]:
+    sizes = [asked] if asked is None or isinstance(asked, int) else list(asked)
+    if not sizes or any(size is not None and size < 1 for size in sizes):
+        raise UsageError(f"{name} must be at least 1, not {asked}")
+    return sizes
 
 
 def _predict(
     target: Any,
     on: str | Sequence[str],
     given: dict[str, Any],
+    sizes: list[tuple[int | None, int | None]],
     changes: dict[str, Any],
     step: tuple[Any, bool | None, bool | None] | None,
     torch_version: str | None,
@@ -132,9 +157,12 @@ def _predict(
         if source.model is None:
             raise InputError("weights alone do not say what memory a run takes: add the code (--as file.py:Net)")
         name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(source.model).__name__
-        run = Run(source.model, given, setting, torch_version, name)
         allocator = AllocatorSettings(expandable_segments=expandable_segments)
-        return [Case(run, device, allocator, run.predict(device, allocator)) for device in devices]
+        runs = [
+            Run(source.model, {**given, "batch": batch, "seq": seq}, setting, torch_version, name)
+            for batch, seq in sizes
+        ]
+        return [Case(run, device, allocator, run.predict(device, allocator)) for device in devices for run in runs]
 
 
 def _facts(job: Callable[[], list[Case]]) -> list[FitFacts]:
@@ -201,8 +229,9 @@ class Run:
     setting: Setting
     torch_version: str | None
     name: str
+    attention: str | None = None  # of a transformers model, in place of its own choice
+    resized: tuple[int | None, int | None] = (None, None)  # batch and length, where other inputs than the given
     _traces: dict[Any, Trace] = field(default_factory=dict)
-    _batch: int | None = None
 
     def predict(self, device: Device, allocator: Any, *, detail: bool = True) -> Prediction:
         from torchgauge.predict.fit import Prediction
@@ -210,18 +239,17 @@ class Run:
         return Prediction.of(self._trace(device), device, allocator, detail=detail)
 
     def _trace(self, device: Device) -> Trace:
-        setting = replace(self.setting, library=library_of(device, self.torch_version))
-        if setting.library not in self._traces:
-            self._traces[setting.library] = self._first_that_runs(setting)
-        return self._traces[setting.library]
-
-    def _first_that_runs(self, setting: Setting) -> Trace:
         from torchgauge.predict.steps import trace
 
+        setting = replace(self.setting, library=library_of(device, self.torch_version))
         first: ForwardError | None = None
+        if setting.library in self._traces:
+            return self._traces[setting.library]
         for candidate in self.candidates():
             try:
-                return trace(self.model, candidate, setting)
+                with self._chosen_attention():
+                    self._traces[setting.library] = trace(self.model, candidate, setting)
+                return self._traces[setting.library]
             except ForwardError as error:
                 first = first or error
         raise first or InputError(
@@ -240,52 +268,78 @@ class Run:
         seen = trace(self.model, self.candidates(), Request(torch.device("cpu"), **request))
         return seen.ops, sum(module.calls for module in seen.modules)
 
+    @contextmanager
+    def _chosen_attention(self) -> Iterator[None]:
+        config = getattr(self.model, "config", None)
+        if self.attention is None or config is None:
+            yield
+            return
+        before = config._attn_implementation
+        config._attn_implementation = self.attention
+        try:
+            yield
+        finally:
+            config._attn_implementation = before
+
     def candidates(self) -> Iterator[Candidate]:
         from torchgauge.capture import undisturbed
         from torchgauge.source import candidate_inputs
 
         with undisturbed(self.model):
-            found = candidate_inputs(self.model, **self.given, dtype=self.setting.dtype)
-            yield from (found if self._batch is None else (resized(one, self._batch) for one in found))
+            for candidate in candidate_inputs(self.model, **self.given, dtype=self.setting.dtype):
+                yield resized(candidate, *self.resized)
 
     @cached_property
-    def batch(self) -> int | None:
-        """The common first dimension of the inputs."""
+    def sizes(self) -> tuple[int | None, int | None]:
+        """The common first dimension of the inputs, and the length of the first that holds token ids."""
         from torchgauge.capture.structure import tensors_within
 
         candidate = next(iter(self.candidates()), None)
-        sizes = (
-            {tensor.shape[0] for tensor in tensors_within((candidate.args, candidate.kwargs)) if tensor.dim()}
-            if candidate
-            else set()
-        )
-        return int(sizes.pop()) if len(sizes) == 1 else None
+        tensors = [] if candidate is None else list(tensors_within((candidate.args, candidate.kwargs)))
+        batches = {tensor.shape[0] for tensor in tensors if tensor.dim()}
+        lengths = [tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and _holds_ids(tensor)]
+        return int(batches.pop()) if len(batches) == 1 else None, int(lengths[0]) if lengths else None
 
     @property
     def samples(self) -> int:
         """Of a step; 1 where the inputs have no common batch."""
-        return (self.batch or 1) * self.setting.accumulate
+        return (self.sizes[0] or 1) * self.setting.accumulate
 
     def with_batch(self, batch: int) -> Run:
-        return replace(self, _traces={}, _batch=batch)
+        return replace(self, _traces={}, resized=(batch, self.resized[1]))
+
+    def with_seq(self, seq: int) -> Run:
+        return replace(self, _traces={}, resized=(self.resized[0], seq))
 
     def with_setting(self, **changes: Any) -> Run:
         return replace(self, setting=replace(self.setting, **changes), _traces={})
 
 
-def resized(candidate: Candidate, batch: int) -> Candidate:
-    """The same inputs with another batch; integers keep values that the model may look at."""
+def _holds_ids(tensor: torch.Tensor) -> bool:
+    return not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+
+
+def resized(candidate: Candidate, batch: int | None, seq: int | None) -> Candidate:
+    """The same inputs with another batch or length; integers keep values that the model may look at."""
     import torch
 
-    from torchgauge.capture.structure import map_tensors
+    from torchgauge.capture.structure import map_tensors, tensors_within
+
+    if batch is None and seq is None:
+        return candidate
+    tensors = tensors_within((candidate.args, candidate.kwargs))
+    length = next((tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and _holds_ids(tensor)), None)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() == 0:
             return tensor
-        shape = (batch, *tensor.shape[1:])
-        if tensor.dtype.is_floating_point or tensor.is_meta:
+        shape = [batch or tensor.shape[0], *tensor.shape[1:]]
+        if seq is not None and tensor.dim() > 1 and tensor.shape[1] == length:
+            shape[1] = seq
+        if tensor.is_meta or not _holds_ids(tensor):
             return torch.empty(shape, dtype=tensor.dtype, device="meta")
-        return tensor[:1].expand(shape).contiguous()
+        kept = tensor[:1] if shape[1:] == list(tensor.shape[1:]) else tensor[:1, :1]
+        return kept.expand(shape).contiguous()
 
     args, kwargs = map_tensors((candidate.args, candidate.kwargs), change)
     return replace(candidate, args=args, kwargs=kwargs)
@@ -304,6 +358,7 @@ class FitFacts(TypedDict):
     target: str
     mode: str
     batch: int | None
+    seq: int | None
     verdict: Verdict
     capacity_bytes: int
     capacity_source: str
@@ -324,10 +379,12 @@ class FitFacts(TypedDict):
 
 
 class Remedy(TypedDict):
-    """A change and its prediction; `extra_flops` is a share of the FLOPs of a sample."""
+    """A change and its prediction; `effect` is what it changes besides memory, `extra_flops` a share of the FLOPs of a
+    sample."""
 
     name: str
     code: str
+    effect: str | None
     extra_flops: float
     used_bytes: int
     saved_bytes: int
@@ -336,6 +393,7 @@ class Remedy(TypedDict):
 
 class Suggestions(TypedDict):
     max_batch: int | None
+    max_seq: int | None
     remedies: list[Remedy]
 
 
@@ -361,6 +419,7 @@ class Fit:
     target: str
     mode: str
     batch: int | None
+    seq: int | None
     verdict: str
     capacity_bytes: int
     capacity_source: str
@@ -396,9 +455,14 @@ class Fit:
         return self._suggested["max_batch"]
 
     @property
+    def max_seq(self) -> int | None:
+        """The longest sequence that fits, up to the model's own limit; None where the inputs hold no token ids."""
+        return self._suggested["max_seq"]
+
+    @property
     def remedies(self) -> list[Remedy]:
         """Changes, each predicted anew: those that fit first, the cheapest of them first. Where no single one is
-        enough, a combination that fits comes before them."""
+        enough, the cheapest combination that was found to fit comes before them."""
         return self._suggested["remedies"]
 
     def to_dict(self, *, remedies: bool = True) -> dict[str, Any]:
@@ -406,20 +470,44 @@ class Fit:
         facts["bounds"] = {name: {"low": span.low, "high": span.high} for name, span in self.bounds.items()}
         return facts | (dict(self._suggested) if remedies else {})
 
+    def to_dataframe(self) -> pandas.DataFrame:
+        """The ops of a step with the memory at each, as in `timeline`."""
+        return frame(self.timeline)
+
     def __str__(self) -> str:
         from torchgauge.report.fit import fit_lines
 
         return "\n".join(fit_lines(self.to_dict(remedies=False)))
 
 
+class Fits(list[Fit]):
+    """Of several devices, batches or lengths."""
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """A row for each: the figures, their bounds and the classes."""
+        rows = []
+        for one in self:
+            facts = one.to_dict(remedies=False)
+            row = {key: value for key, value in facts.items() if not isinstance(value, dict | list)}
+            row |= {f"{key}_{end}": span[end] for key, span in facts["bounds"].items() for end in ("low", "high")}
+            rows.append(row | {f"{name}_bytes": nbytes for name, nbytes in one.by_class.items()})
+        return frame(rows)
+
+
 @dataclass(frozen=True)
 class Change:
-    """What to write, and what it makes of a run and of the allocator's settings."""
+    """What to write, and what it makes of a run and of the allocator's settings. Of two changes of one `kind` only one
+    can be made; `effect` is what it changes besides memory and time."""
 
     name: str
     code: str
     apply: Callable[[Run, Any], tuple[Run, Any]]
-    kind: str = ""  # of two changes of one kind only one can be made
+    kind: str = ""
+    effect: str | None = None
+
+    @property
+    def is_last_resort(self) -> bool:
+        return self.kind == "trained"
 
 
 @dataclass
@@ -438,7 +526,8 @@ class Case:
             "title": self.device.title,
             "target": self.run.name,
             "mode": "train" if self.run.setting.train else "inference",
-            "batch": self.run.batch,
+            "batch": self.run.sizes[0],
+            "seq": self.run.sizes[1],
             "verdict": found.verdict,
             "capacity_bytes": self.device.capacity_bytes,
             "capacity_source": self.device.capacity_source,
@@ -459,39 +548,58 @@ class Case:
         }
 
     def suggestions(self) -> Suggestions:
-        return {"max_batch": self._max_batch(), "remedies": self._remedies()}
-
-    def _max_batch(self) -> int | None:
-        if self.run.batch is None:
-            return None
+        batch, seq = self.run.sizes
         replay = self.prediction.replay
-        # As if everything that is not there before the step went with the batch.
-        each = max((replay.reserved_bytes - replay.before_bytes) / self.run.batch, 1)
+        # As if everything that is not there before the step went with the size.
         room = self.device.capacity_bytes - self.prediction.context_bytes - replay.before_bytes
-        return largest(lambda size: self.fits(self.run.with_batch(size)), max(int(room / each), 1))
+        times = max(room / max(replay.reserved_bytes - replay.before_bytes, 1), 0)
+        most, longest = None, None
+        if batch is not None:
+            most = largest(lambda size: self.fits(self.run.with_batch(size)), int(batch * times))
+        if seq is not None:
+            limit = position_limit(self.run.model)
+            longest = largest(lambda size: self.fits(self.run.with_seq(size)), int(seq * times), limit)
+        return {"max_batch": most, "max_seq": longest, "remedies": self._remedies()}
 
     def fits(self, run: Run) -> bool:
-        return run.predict(self.device, self.allocator, detail=False).verdict == "fits"
+        try:
+            return run.predict(self.device, self.allocator, detail=False).verdict == "fits"
+        except ForwardError:  # longer than the model can take
+            return False
 
     def _remedies(self) -> list[Remedy]:
-        changes = list(self._changes())
-        tried = {change.name: self._remedy([change]) for change in changes}
-        found = [one for one in tried.values() if one is not None and one["saved_bytes"] > 0]
-        found.sort(key=lambda one: (one["verdict"] != "fits", round(one["extra_flops"], 2), one["used_bytes"]))
-        if found and self.prediction.verdict != "fits" and all(one["verdict"] != "fits" for one in found):
-            by_name = {change.name: change for change in changes}
-            # Those without extra work first, then those that save the most, until the run fits.
-            found_order = sorted(found, key=lambda one: (one["extra_flops"] > 0.01, -one["saved_bytes"]))
-            taken: list[Change] = []
-            for one in found_order:
-                change = by_name[one["name"]]
-                if change.kind and any(other.kind == change.kind for other in taken):
-                    continue
-                taken.append(change)
-                together = self._remedy(taken)
-                if together is not None and together["verdict"] == "fits":
-                    return [together, *found]
-        return found
+        """Each change alone; where none is enough, together: those without extra work first, then those that save the
+        most, until the run fits, less those that turn out not to be needed."""
+        tried = [(change, self._remedy([change])) for change in self._changes()]
+        found = [(change, one) for change, one in tried if one is not None and one["saved_bytes"] > 0]
+        found.sort(
+            key=lambda pair: (
+                pair[1]["verdict"] != "fits",
+                pair[0].is_last_resort,
+                round(pair[1]["extra_flops"], 2),
+                pair[1]["used_bytes"],
+            )
+        )
+        alone = [one for _, one in found]
+        if self.prediction.verdict == "fits" or any(one["verdict"] == "fits" for one in alone):
+            return alone
+        order = sorted(
+            found,
+            key=lambda pair: (pair[0].is_last_resort, pair[1]["extra_flops"] > 0.01, -pair[1]["saved_bytes"]),
+        )
+        taken: list[Change] = []
+        for change, _ in order:
+            if change.kind and any(other.kind == change.kind for other in taken):
+                continue
+            taken.append(change)
+            together = self._remedy(taken)
+            if together is not None and together["verdict"] == "fits":
+                for spare in taken[-2::-1]:
+                    fewer = self._remedy([other for other in taken if other is not spare])
+                    if fewer is not None and fewer["verdict"] == "fits":
+                        taken, together = [other for other in taken if other is not spare], fewer
+                return [together, *alone]
+        return alone
 
     def _remedy(self, changes: Sequence[Change]) -> Remedy | None:
         """The run with these changes; None where the model does not run so."""
@@ -507,6 +615,7 @@ class Case:
         return {
             "name": " + ".join(change.name for change in changes),
             "code": "; ".join(change.code for change in changes),
+            "effect": "; ".join(change.effect for change in changes if change.effect) or None,
             "extra_flops": max(flops / before - 1, 0.0) if before else 0.0,
             "used_bytes": found.used_bytes,
             "saved_bytes": self.prediction.used_bytes - found.used_bytes,
@@ -518,7 +627,7 @@ class Case:
 
         from torchgauge.predict.optimizers import make_optimizer
 
-        setting, batch = self.run.setting, self.run.batch or 1
+        run, setting, batch = self.run, self.run.setting, self.run.sizes[0] or 1
         half, twice = batch // 2, 2 * setting.accumulate
 
         def changed(**changes: Any) -> Callable[[Run, Any], tuple[Run, Any]]:
@@ -530,36 +639,72 @@ class Case:
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
                 lambda run, allocator: (run, replace(allocator, expandable_segments=True)),
             )
+        if getattr(getattr(run.model, "config", None), "_attn_implementation", None) == "eager":
+            code = 'model.set_attn_implementation("sdpa")'
+            apply = partial(_with_attention, "sdpa")
+            yield Change("fused attention", code, apply)
         if setting.amp is None and setting.dtype in (None, torch.float32):
             if setting.train:
-                code = 'with torch.autocast("cuda", torch.bfloat16): …'
-                yield Change("autocast to bfloat16", code, changed(amp=torch.bfloat16), "type")
-            yield Change("bfloat16 parameters", "model.to(torch.bfloat16)", changed(dtype=torch.bfloat16), "type")
-        if setting.train:
-            fused = make_optimizer("adamw", fused=True)
-            yield Change("fused AdamW", "torch.optim.AdamW(…, fused=True)", changed(optimizer=fused), "optimizer")
-            factored = make_optimizer("adafactor")
-            yield Change("Adafactor", "torch.optim.Adafactor(…)", changed(optimizer=factored), "optimizer")
-            if setting.checkpoint is None:
-                code = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
-                yield Change("checkpointing by block", code, changed(checkpoint="blocks"))
+                code, effect = 'with torch.autocast("cuda", torch.bfloat16): …', "matmuls in bfloat16"
+                yield Change("autocast to bfloat16", code, changed(amp=torch.bfloat16), "type", effect)
+            effect = "everything in bfloat16"
+            yield Change(
+                "bfloat16 parameters", "model.to(torch.bfloat16)", changed(dtype=torch.bfloat16), "type", effect
+            )
+        if not setting.train:
             if batch > 1:
                 yield Change(
-                    "half the batch, accumulated twice",
-                    f"batch {half}, accumulate {twice}",
-                    lambda run, allocator: (run.with_setting(accumulate=twice).with_batch(half), allocator),
+                    "half the batch", f"batch {half}", lambda run, allocator: (run.with_batch(half), allocator)
                 )
-        elif batch > 1:
-            yield Change("half the batch", f"batch {half}", lambda run, allocator: (run.with_batch(half), allocator))
+            return
+        for name, code, optimizer in (
+            ("fused AdamW", "torch.optim.AdamW(…, fused=True)", make_optimizer("adamw", fused=True)),
+            ("Adafactor", "torch.optim.Adafactor(…)", make_optimizer("adafactor")),
+            ("SGD without momentum", "torch.optim.SGD(…)", make_optimizer(torch.optim.SGD)),
+        ):
+            effect = None if name.startswith("fused") else "another optimizer: tune its learning rate"
+            yield Change(name, code, changed(optimizer=optimizer), "optimizer", effect)
+        if setting.checkpoint is None:
+            code = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+            yield Change("checkpointing by block", code, changed(checkpoint="blocks"))
+        if batch > 1:
+            yield Change(
+                "half the batch, accumulated twice",
+                f"batch {half}, accumulate {twice}",
+                lambda run, allocator: (run.with_setting(accumulate=twice).with_batch(half), allocator),
+            )
+        if setting.lora is None and not setting.frozen:
+            code = 'peft.LoraConfig(r=8, target_modules="all-linear")'
+            effect = "trains adapters only"
+            yield Change("LoRA of rank 8", code, changed(lora=(8, "*")), "trained", effect)
+            *others, last = [name for name, _ in run.model.named_parameters()] or [""]
+            head = last.rpartition(".")[0]
+            frozen = tuple(name for name in others if name.rpartition(".")[0] != head)
+            if head and frozen:
+                code = f"model.requires_grad_(False); model.{head}.requires_grad_(True)"
+                yield Change(f"train {head} alone", code, changed(frozen=frozen), "trained", f"trains {head} only")
 
 
-def largest(fits: Callable[[int], bool], guess: int) -> int:
-    """The largest number that fits, from a guess: in growing steps away from it, then between; 0 where 1 does not."""
-    low, high, step = 0, 0, 0.04
-    size = max(guess, 1)
-    while not (low and high) and size:
+def _with_attention(attention: str, run: Run, allocator: Any) -> tuple[Run, Any]:
+    return replace(run, attention=attention, _traces={}), allocator
+
+
+def position_limit(model: torch.nn.Module) -> int | None:
+    """The longest sequence that the config of a transformers model allows."""
+    config = getattr(model, "config", None)
+    limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
+    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+
+
+def largest(fits: Callable[[int], bool], guess: int, limit: int | None = None) -> int:
+    """The largest number that fits, up to `limit`, from a guess: in growing steps away from it, then between; 0 where 1
+    does not."""
+    low, high, step = 0, 0 if limit is None else limit + 1, 0.04
+    size = max(guess, 1) if limit is None else min(max(guess, 1), limit)
+    while size > low and not (high and size >= high):
         if fits(size):
             low, size = size, int(size * (1 + step)) + 1
+            size = size if limit is None else min(size, limit)
         else:
             high, size = size, min(int(size * (1 - step)), size - 1)
         step = min(2 * step, 0.9)

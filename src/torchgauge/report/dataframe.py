@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError, UsageError
-from torchgauge.facts import Row, View
+from torchgauge.facts import View
 from torchgauge.report.row_columns import op_columns, weight_columns
 from torchgauge.report.weight_columns import flat_rows
 
@@ -15,23 +16,20 @@ if TYPE_CHECKING:
 TABLES = ("modules", "ops", "weights")
 
 
-def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
-    if table not in TABLES:
-        raise UsageError(f"there is no table '{table}'; choose from: {', '.join(TABLES)}")
-    rows, columns = _rows(view, table)
-    return frame([dict(row) for row in rows], columns)
-
-
-def frame(rows: list[dict[str, Any]], columns: list[str] | None = None) -> pd.DataFrame:
+def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError as error:
         raise MissingDependencyError("pandas", "a DataFrame") from error
-    return pd.DataFrame.from_records(rows, columns=columns)
+    return pd.DataFrame.from_records([dict(row) for row in rows], columns=columns)
 
 
-def _rows(view: View, table: str) -> tuple[list[Row], list[str]]:
+def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
     if table == "weights":
         rows = flat_rows(view.weights)
-        return rows, weight_columns(rows)
-    return (view.ops, op_columns(view)) if table == "ops" else (view.modules, list(view.modules[0]))
+        return frame(rows, weight_columns(rows))
+    if table == "ops":
+        return frame(view.ops, op_columns(view))
+    if table == "modules":
+        return frame(view.modules, list(view.modules[0]))
+    raise UsageError(f"there is no table '{table}'; choose from: {', '.join(TABLES)}")
