@@ -1,7 +1,7 @@
 """What cuDNN takes for itself in a convolution.
 
 Its heuristics choose a kernel by shape, type and layout, and no rule for that is published. `convolutions.json` holds
-what 170 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
+what 575 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
 its kind took, in proportion to the tensors it works on, and a range that held nearly all shapes when each was left out
 of the table in turn.
 """
@@ -12,6 +12,8 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
+from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +48,8 @@ class Convolution:
     def kind(self) -> tuple[object, ...]:
         """What the choice of a kernel depends on before all sizes."""
         grouping = "dense" if self.groups == 1 else "depthwise" if self.groups == self.in_channels else "grouped"
-        return grouping, self.transposed, self.kernel_height * self.kernel_width == 1, self.stride > 1
+        is_matmul = self.kernel_height >= self.height and self.kernel_width >= self.width and not self.padding
+        return grouping, self.transposed, self.kernel_height * self.kernel_width == 1, self.stride > 1, is_matmul
 
     @property
     def elements(self) -> tuple[int, int, int]:
@@ -79,21 +82,38 @@ def workspace(shape: Convolution, which: str, *, itemsize: int, channels_last: b
     return estimate(shape, column, {other: row[column] for other, row in table.items() if other != shape})
 
 
+# Of the shapes in the table, each left out in turn, 96 % lie in a range made from so many neighbours, widened by that
+# share of their input, output and weights (`tests/predict/test_workspaces.py` works it out again).
+_NEIGHBOURS, _MARGIN = 6, 0.1
+_MIN_SHAPES_OF_A_KIND, _WIDE_MARGIN = 5, 2.0  # with fewer measured shapes of a kind nothing says how they vary
+
+
 def estimate(shape: Convolution, column: int, known: dict[Convolution, int]) -> Workspace:
-    """From the nearest shape of the same kind, else of any."""
+    """From the nearest shapes of the same kind, else of any: the median of the nearest three, the range of all."""
     alike = [other for other in known if other.kind == shape.kind]
-    nearest = min(alike or known, key=lambda other: _distance(shape, other))
+    nearest = sorted(alike or known, key=lambda other: _distance(shape, other))[:_NEIGHBOURS]
     itemsize = 4 if _FORMATS[column // 3].startswith("fp32") else 2
-    nbytes = int(known[nearest] * sum(shape.elements) / sum(nearest.elements))
-    share = _RANGE_SHARE if len(alike) >= _MIN_SHAPES_OF_A_KIND else 3 * _RANGE_SHARE
-    error = int(share * sum(shape.elements) * itemsize)
-    return Workspace(nbytes, max(0, nbytes - error), nbytes + error)
+    found = [_carried_over(shape, other, known[other], itemsize) for other in nearest]
+    error = _MARGIN if len(alike) >= _MIN_SHAPES_OF_A_KIND else _WIDE_MARGIN
+    error *= sum(shape.elements) * itemsize
+    return Workspace(sorted(found[:3])[len(found[:3]) // 2], max(0, int(min(found) - error)), int(max(found) + error))
 
 
-# The 95th percentile of what the estimate of a shape left out misses, as a part of its input, output and weights
-# (`tests/predict/test_workspaces.py` works it out again).
-_RANGE_SHARE = 1.0
-_MIN_SHAPES_OF_A_KIND = 5  # with fewer measured shapes of a kind the range is wider: nothing says how they vary
+def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize: int) -> int:
+    """What the workspace of another shape would be for this one. Most workspaces hold copies of the tensors in another
+    layout, so many of each; the rest go with all of them."""
+    if nbytes <= _SMALL_BYTES:
+        return nbytes
+    sizes = [itemsize * count for count in other.elements]
+    for copies in _COPIES:
+        if abs(nbytes - sum(map(mul, copies, sizes))) <= max(_SMALL_BYTES, nbytes // 100):
+            return itemsize * sum(map(mul, copies, shape.elements))
+    return int(nbytes * sum(shape.elements) / sum(other.elements))
+
+
+_SMALL_BYTES = 8192
+# Of the input, the output and the weights; few copies first.
+_COPIES = sorted(product(range(3), range(3), range(4)), key=sum)
 
 
 def _distance(shape: Convolution, other: Convolution) -> float:
