@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,7 @@ class Branching(nn.Module):
         ({"amp": "int8"}, "one of: bf16, fp16"),
         ({"batch": 4, "inputs": torch.empty(1, 1024)}, "batch changes inferred inputs"),
         ({"lora": "q_proj"}, "RANK:PATTERN"),
-        ({"execution": "graph"}, "not predicted yet"),
+        ({"execution": "lazy"}, "one of: eager, graph"),
         ({"torch_version": "1.13"}, "2.6 and later"),
     ],
 )
@@ -229,3 +230,63 @@ def test_a_file_gives_what_its_module_gives(saved: Path) -> None:
     live = fitted(Net(64), on="h200", inputs=torch.empty(8, 64, device="meta"))
     assert stored.allocated_bytes == live.allocated_bytes
     assert stored.remedies == []  # the batch of an exported program is fixed, and it is small already
+
+
+def test_a_cuda_graph_keeps_its_segments_reserved_and_its_result_allocated() -> None:
+    given = {"on": "h200", "inputs": torch.empty(1024, 1024, device="meta")}
+    eager, graph = fitted(Net(), **given), fitted(Net(), **given, execution="graph")
+    # Weights, the input, the result, and cuBLAS's workspaces for the stream of the warm-up and that of the capture.
+    assert graph.allocated_bytes == 2 * (4 * MIB + 4096) + 4 * MIB + 4 * MIB + 2 * 33 * MIB
+    assert graph.reserved_bytes > eager.reserved_bytes + 32 * MIB
+    assert sum(graph.by_class.values()) == graph.reserved_bytes
+    assert graph.required_bytes <= graph.reserved_bytes
+
+
+class Tokens(nn.Module):
+    def __init__(self, limit: int | None = None) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(1000, 512)
+        self.out = nn.Linear(512, 512)
+        if limit is not None:
+            self.config = types.SimpleNamespace(max_position_embeddings=limit)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.out(self.embedding(ids))
+        return out
+
+
+def test_the_longest_sequence_fits_and_one_more_does_not() -> None:
+    ids = torch.zeros(4, 128, dtype=torch.long)
+    longest = fitted(Tokens(), on="1GiB", inputs=ids).max_seq
+    assert longest
+    verdicts = [
+        fitted(Tokens(), on="1GiB", inputs=torch.zeros(4, length, dtype=torch.long)).verdict
+        for length in (longest, longest + 1)
+    ]
+    assert verdicts[0] == "fits"
+    assert verdicts[1] != "fits"
+    assert fitted(Tokens(limit=256), on="1GiB", inputs=ids).max_seq == 256
+    assert fitted(Net(), on="1GiB", inputs=torch.empty(4, 1024)).max_seq is None
+
+
+def test_several_batches_and_lengths_give_a_row_each() -> None:
+    model = Net()
+    model.example_input_array = torch.empty(2, 1024)
+    found = tg.fit(model, on="h200,l4", batch=[1, 8])
+    assert isinstance(found, list)
+    frame = found.to_dataframe()
+    assert [tuple(row) for row in frame[["device", "batch"]].values] == [
+        ("h200", 1), ("h200", 8), ("l4", 1), ("l4", 8)
+    ]  # fmt: skip
+    assert (frame["used_bytes_low"] <= frame["used_bytes"]).all()
+    assert (frame["parameters_bytes"] == 2 * (4 * MIB + 4096)).all()
+
+
+def test_remedies_that_train_less_come_last_and_say_so() -> None:
+    found = fitted(Net(4096), on="1200MiB", mode="train", inputs=torch.empty(16, 4096, device="meta"))
+    assert found.verdict == "does not fit"
+    effects = [one["effect"] or "" for one in found.remedies if one["verdict"] == "fits"]
+    trains_less = ["trains" in effect for effect in effects]
+    assert trains_less == sorted(trains_less)
+    assert "trains adapters only" in effects
+    assert "trains outer only" in effects

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torchgauge.source import Candidate, InputSpec
 
 MODES = ("inference", "train")
+EXECUTIONS = ("eager", "graph")
 _AMP = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16"}
 
 
@@ -79,8 +80,8 @@ def fit(
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     if batch is not None and inputs is not None:
         raise UsageError("batch changes inferred inputs: where inputs are given, give them with that batch")
-    if execution != "eager":
-        raise UsageError(f"execution='{execution}' is not predicted yet; only 'eager' is")
+    if execution not in EXECUTIONS:
+        raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
     if accumulate < 1:
         raise UsageError("accumulate must be at least 1")
     given = {"inputs": inputs, "kwargs": kwargs, "input_size": input_size, "specs": specs}
@@ -99,6 +100,7 @@ def fit(
         step,
         torch_version,
         expandable_segments,
+        execution == "graph",
         code,
         allow_pickle,
         progress,
@@ -124,7 +126,7 @@ def fit(
 
 
 def _sizes(asked: int | Sequence[int] | None, name: str) -> list[int | None]:
-    sizes = [asked] if asked is None or isinstance(asked, int) else list(asked)
+    sizes: list[int | None] = [asked] if asked is None or isinstance(asked, int) else [*asked]
     if not sizes or any(size is not None and size < 1 for size in sizes):
         raise UsageError(f"{name} must be at least 1, not {asked}")
     return sizes
@@ -139,6 +141,7 @@ def _predict(
     step: tuple[Any, bool | None, bool | None] | None,
     torch_version: str | None,
     expandable_segments: bool,
+    is_graph: bool,
     code: Any,
     allow_pickle: bool,
     progress: bool | None,
@@ -159,7 +162,7 @@ def _predict(
         name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(source.model).__name__
         allocator = AllocatorSettings(expandable_segments=expandable_segments)
         runs = [
-            Run(source.model, {**given, "batch": batch, "seq": seq}, setting, torch_version, name)
+            Run(source.model, {**given, "batch": batch, "seq": seq}, setting, torch_version, name, is_graph)
             for batch, seq in sizes
         ]
         return [Case(run, device, allocator, run.predict(device, allocator)) for device in devices for run in runs]
@@ -229,6 +232,7 @@ class Run:
     setting: Setting
     torch_version: str | None
     name: str
+    is_graph: bool = False
     attention: str | None = None  # of a transformers model, in place of its own choice
     resized: tuple[int | None, int | None] = (None, None)  # batch and length, where other inputs than the given
     _traces: dict[Any, Trace] = field(default_factory=dict)
@@ -236,7 +240,7 @@ class Run:
     def predict(self, device: Device, allocator: Any, *, detail: bool = True) -> Prediction:
         from torchgauge.predict.fit import Prediction
 
-        return Prediction.of(self._trace(device), device, allocator, detail=detail)
+        return Prediction.of(self._trace(device), device, allocator, is_graph=self.is_graph, detail=detail)
 
     def _trace(self, device: Device) -> Trace:
         from torchgauge.predict.steps import trace
@@ -357,6 +361,7 @@ class FitFacts(TypedDict):
     title: str
     target: str
     mode: str
+    execution: str
     batch: int | None
     seq: int | None
     verdict: Verdict
@@ -411,13 +416,15 @@ class Fit:
     `max_memory_reserved()` would report them after `empty_cache()`; `used_bytes` is what the process adds on the
     device, its context included; `required_bytes` the smallest limit on reserved memory under which the run succeeds;
     `before_bytes` what is allocated when the step begins. `by_class` is taken when the most is allocated and sums to
-    `reserved_bytes`; slack is what is reserved and not in use.
+    `reserved_bytes`; slack is what is reserved and not in use. A CUDA graph is replayed: its tensors are reserved, and
+    of them only what stays counts as allocated.
     """
 
     device: str
     title: str
     target: str
     mode: str
+    execution: str
     batch: int | None
     seq: int | None
     verdict: str
@@ -503,7 +510,7 @@ class Change:
     code: str
     apply: Callable[[Run, Any], tuple[Run, Any]]
     kind: str = ""
-    effect: str | None = None
+    effect: str = ""
 
     @property
     def is_last_resort(self) -> bool:
@@ -526,6 +533,7 @@ class Case:
             "title": self.device.title,
             "target": self.run.name,
             "mode": "train" if self.run.setting.train else "inference",
+            "execution": "graph" if self.run.is_graph else "eager",
             "batch": self.run.sizes[0],
             "seq": self.run.sizes[1],
             "verdict": found.verdict,
@@ -657,12 +665,12 @@ class Case:
                     "half the batch", f"batch {half}", lambda run, allocator: (run.with_batch(half), allocator)
                 )
             return
-        for name, code, optimizer in (
-            ("fused AdamW", "torch.optim.AdamW(…, fused=True)", make_optimizer("adamw", fused=True)),
-            ("Adafactor", "torch.optim.Adafactor(…)", make_optimizer("adafactor")),
-            ("SGD without momentum", "torch.optim.SGD(…)", make_optimizer(torch.optim.SGD)),
+        tune = "another optimizer: tune its learning rate"
+        for name, code, optimizer, effect in (
+            ("fused AdamW", "torch.optim.AdamW(…, fused=True)", make_optimizer("adamw", fused=True), ""),
+            ("Adafactor", "torch.optim.Adafactor(…)", make_optimizer("adafactor"), tune),
+            ("SGD without momentum", "torch.optim.SGD(…)", make_optimizer(torch.optim.SGD), tune),
         ):
-            effect = None if name.startswith("fused") else "another optimizer: tune its learning rate"
             yield Change(name, code, changed(optimizer=optimizer), "optimizer", effect)
         if setting.checkpoint is None:
             code = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lora", metavar="RANK:PATTERN", help="adapters on linear layers: 8:*q_proj.weight")
     group.add_argument("--channels-last", action="store_true", help="images and their weights channels last")
     group.add_argument("--expandable-segments", action="store_true", help="as in PYTORCH_CUDA_ALLOC_CONF")
-    group.add_argument("--execution", choices=("eager", "graph"), default="eager", help="only eager is predicted yet")
+    group.add_argument("--execution", choices=("eager", "graph"), default="eager", help="graph: as a CUDA graph")
     group.add_argument("--torch-version", metavar="V", help="kernels of this release (default: the installed one)")
     group.add_argument(
         "--no-remedies", dest="remedies", action="store_false", help="skip the largest batch and what to change: faster"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from torchgauge.predict.allocator import (
     AllocatorSettings,
@@ -82,6 +83,63 @@ def replay_steps(
     )
 
 
+def replay_graph(
+    trace: Trace, settings: AllocatorSettings, *, sizes: Mapping[int, int] | None = None, detail: bool = False
+) -> Replay:
+    """A step as a CUDA graph, made as torch's documentation has it: three steps on a side stream, then the capture,
+    into a pool of its own. Its segments stay reserved, and of its tensors the results and the gradients stay."""
+    warmed = _warm_up(trace, CachingAllocator(settings), sizes or {})
+    pool, held = CachingAllocator(settings), dict[int, Block | None]()
+    watch = _Watch(trace, _Sum((warmed, pool))) if detail else None
+    for kind, name, nbytes in trace.placed:
+        if watch:
+            watch.place(kind, name, nbytes)
+    _run(captured_events(trace), pool, held, sizes or {}, watch, is_last=True)
+    reserved = warmed.reserved_bytes + pool.peak_reserved_bytes
+    return Replay(
+        warmed.allocated_bytes,
+        warmed.allocated_bytes + pool.allocated_bytes,
+        reserved,
+        *(() if watch is None else watch.found(reserved)),
+    )
+
+
+def _warm_up(trace: Trace, allocator: CachingAllocator, sizes: Mapping[int, int]) -> CachingAllocator:
+    held: dict[int, Block | None] = {}
+    for _, _, nbytes in trace.placed:
+        allocator.allocate(nbytes)
+    for step in (0, 1, 1):
+        _run(trace.steps[step], allocator, held, sizes, None, is_last=False, stream=1)
+    allocator.empty_cache()
+    return allocator
+
+
+def captured_events(trace: Trace) -> list[tuple[int, int]]:
+    """A steady step; cuBLAS takes workspaces for the stream of the capture, and results and gradients stay."""
+    freed = {number for number, nbytes in trace.steps[0] if nbytes < 0}
+    workspaces = [
+        (number, nbytes)
+        for number, nbytes in trace.steps[0]
+        if nbytes > 0 and number != OP and trace.classes.get(number) == "workspaces" and number not in freed
+    ]
+    stays = {number for number, kind in trace.classes.items() if kind in ("results", "gradients")}
+    return [*workspaces, *(event for event in trace.steps[1] if event[1] >= 0 or event[0] not in stays)]
+
+
+class _Sum(NamedTuple):
+    """Several allocators as one."""
+
+    parts: tuple[CachingAllocator, ...]
+
+    @property
+    def allocated_bytes(self) -> int:
+        return sum(part.allocated_bytes for part in self.parts)
+
+    @property
+    def reserved_bytes(self) -> int:
+        return sum(part.reserved_bytes for part in self.parts)
+
+
 def _run(
     events: list[tuple[int, int]],
     allocator: CachingAllocator,
@@ -89,13 +147,14 @@ def _run(
     sizes: Mapping[int, int],
     watch: _Watch | None,
     is_last: bool,
+    stream: int = 0,
 ) -> None:
     for number, nbytes in events:
         if number == OP:
             if watch is not None:
                 watch.start(nbytes, is_last)
         elif nbytes > 0:
-            held[number] = allocator.allocate(sizes.get(number, nbytes))
+            held[number] = allocator.allocate(sizes.get(number, nbytes), stream)
             if watch is not None:
                 watch.take(number, sizes.get(number, nbytes), is_last)
         elif nbytes < 0 and number in held:
@@ -108,7 +167,7 @@ class _Watch:
     """Who holds what when the most is allocated, and the course of the last step. What is reserved stays reserved, so
     the rest of its peak is slack."""
 
-    def __init__(self, trace: Trace, allocator: CachingAllocator) -> None:
+    def __init__(self, trace: Trace, allocator: CachingAllocator | _Sum) -> None:
         self._trace, self._allocator = trace, allocator
         self._live: dict[int, tuple[str, str, int]] = {}
         self._placed: list[tuple[str, str, int]] = []
@@ -137,7 +196,7 @@ class _Watch:
 
     def take(self, number: int, nbytes: int, is_last: bool) -> None:
         kind = self._trace.classes.get(number)
-        if kind is None:
+        if kind is None or kind == "results":
             kind = "activations" if self._op is not None and self._op.phase == "forward" else "temporaries"
         self._live[number] = (kind, self._op.module if self._op is not None else "", nbytes)
         if not is_last:
@@ -169,11 +228,15 @@ class _Watch:
         return totals, tuple(holders.most_common(10)), tuple(self._rows), self._peak_row
 
 
-def succeeds_under(trace: Trace, settings: AllocatorSettings, limit: int) -> bool:
+def succeeds_under(trace: Trace, settings: AllocatorSettings, limit: int, *, is_graph: bool = False) -> bool:
     """Whether three steps run where no more than `limit` can be reserved, cached segments given back when needed."""
     allocator = CachingAllocator(settings, limit)
     held: dict[int, Block | None] = {}
     try:
+        if is_graph:
+            rest = limit - _warm_up(trace, allocator, {}).reserved_bytes
+            _run(captured_events(trace), CachingAllocator(settings, rest), held, {}, None, False)
+            return True
         for _, _, nbytes in trace.placed:
             allocator.allocate(nbytes)
         for step in (0, 1, 1):
@@ -190,21 +253,29 @@ class Prediction:
     device: Device
     trace: Trace
     settings: AllocatorSettings
+    is_graph: bool
     replay: Replay
     low: Replay
     high: Replay
     _required: int | None = None
 
     @classmethod
-    def of(cls, trace: Trace, device: Device, settings: AllocatorSettings, *, detail: bool = True) -> Prediction:
-        likely = replay_steps(trace, settings, detail=detail)
-        if not trace.workspace_range:
-            return cls(device, trace, settings, likely, likely, likely)
-        low, high = (
-            replay_steps(trace, settings, sizes={number: span[end] for number, span in trace.workspace_range.items()})
-            for end in (0, 1)
-        )
-        return cls(device, trace, settings, likely, low, high)
+    def of(
+        cls,
+        trace: Trace,
+        device: Device,
+        settings: AllocatorSettings,
+        *,
+        is_graph: bool = False,
+        detail: bool = True,
+    ) -> Prediction:
+        replay = partial(replay_graph if is_graph else replay_steps, trace, settings)
+        likely = low = high = replay(detail=detail)
+        if trace.workspace_range:
+            low, high = (
+                replay(sizes={number: span[end] for number, span in trace.workspace_range.items()}) for end in (0, 1)
+            )
+        return cls(device, trace, settings, is_graph, likely, low, high)
 
     @property
     def allocated_bytes(self) -> int:
@@ -255,12 +326,13 @@ class Prediction:
     def required_bytes(self) -> int:
         """The smallest limit on reserved memory under which the run succeeds, to 2 MiB."""
         if self._required is None:
+            succeeds = partial(succeeds_under, self.trace, self.settings, is_graph=self.is_graph)
             placed = sum(self.settings.round(nbytes) for _, _, nbytes in self.trace.placed)
             low = max(placed, int(self.allocated_bytes * 0.98))
             high = max(self.reserved_bytes, low)
-            while not succeeds_under(self.trace, self.settings, high):  # the first step may take more than the third
+            while not succeeds(high):  # the first step may take more than the third
                 high = int(high * 1.05) + (2 << 20)
-            self._required = smallest_limit(lambda limit: succeeds_under(self.trace, self.settings, limit), low, high)
+            self._required = smallest_limit(succeeds, low, high)
         return self._required
 
     @property

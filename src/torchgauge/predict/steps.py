@@ -473,7 +473,9 @@ class Loop:
         make = self.setting.optimizer
         if make is None:
             with self.run, mode, self._autocast():
-                call_model(self.model, self.args, self.kwargs, self.recorder)
+                output = call_model(self.model, self.args, self.kwargs, self.recorder)
+                self._mark("results", tensors_within(output))
+                del output
             return
         output = loss = None
         # Without threads: those of the engine would not be seen.
