@@ -305,9 +305,13 @@ class Run:
         return int(batches.pop()) if len(batches) == 1 else None, int(lengths[0]) if lengths else None
 
     @property
+    def batch(self) -> int | None:
+        return self.sizes[0]
+
+    @property
     def samples(self) -> int:
         """Of a step; 1 where the inputs have no common batch."""
-        return (self.sizes[0] or 1) * self.setting.accumulate
+        return (self.batch or 1) * self.setting.accumulate
 
     def with_batch(self, batch: int) -> Run:
         return replace(self, _traces={}, resized=(batch, self.resized[1]))
@@ -534,7 +538,7 @@ class Case:
             "target": self.run.name,
             "mode": "train" if self.run.setting.train else "inference",
             "execution": "graph" if self.run.is_graph else "eager",
-            "batch": self.run.sizes[0],
+            "batch": self.run.batch,
             "seq": self.run.sizes[1],
             "verdict": found.verdict,
             "capacity_bytes": self.device.capacity_bytes,
@@ -635,7 +639,7 @@ class Case:
 
         from torchgauge.predict.optimizers import make_optimizer
 
-        run, setting, batch = self.run, self.run.setting, self.run.sizes[0] or 1
+        run, setting, batch = self.run, self.run.setting, self.run.batch or 1
         half, twice = batch // 2, 2 * setting.accumulate
 
         def changed(**changes: Any) -> Callable[[Run, Any], tuple[Run, Any]]:
