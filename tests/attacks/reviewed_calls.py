@@ -27,8 +27,12 @@ REVIEWED: dict[str, dict[str, str]] = {
         "import_module(TEXT)": OWN,
     },
     "analysis/fitting.py": {
+        "getattr(config, name, None)": OWN,
         "getattr(self, item.name)": OWN,
         "getattr(torch, _AMP[asked])": OWN,
+    },
+    "analysis/forecasting.py": {
+        "getattr(self, item.name)": OWN,
     },
     "analysis/reading.py": {
         "importlib.import_module(TEXT)": OWN,
@@ -278,6 +282,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/archive_records.py": {
         "torch._C.PyTorchFileReader": ARCHIVE,
     },
+    "source/candidate.py": {
+        "getattr(module, name)": OWN,
+    },
     "source/exported/archive.py": {
         "Path(name)": USER,
     },
@@ -338,6 +345,10 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/inputs.py": {
         "getattr(model, name, None)": LIVE,
+    },
+    "source/modules.py": {
+        "hasattr(module, name)": OWN,
+        "hasattr(type(module), name)": OWN,
     },
     "source/layer_assignments.py": {
         "getattr(model, attributes[name])": OWN,

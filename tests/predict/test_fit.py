@@ -283,7 +283,7 @@ def test_several_batches_and_lengths_give_a_row_each() -> None:
 
 
 def test_remedies_that_train_less_come_last_and_say_so() -> None:
-    found = fitted(Net(8192), on="3GiB", mode="train", inputs=torch.empty(16, 8192, device="meta"))
+    found = fitted(Net(8192), on="2900MiB", mode="train", inputs=torch.empty(16, 8192, device="meta"))
     assert found.verdict == "does not fit"
     effects = [one["effect"] or "" for one in found.remedies if one["verdict"] == "fits"]
     trains_less = ["trains" in effect for effect in effects]
