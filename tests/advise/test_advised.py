@@ -18,8 +18,11 @@ from torchgauge.cli import main
 from torchgauge.errors import UsageError
 from torchgauge.facts import Row
 from torchgauge.hardware import allows_tf32
-from torchgauge.report import Options, advice_text
-from torchgauge.report.layout import plain
+from torchgauge.report import Options
+from torchgauge.report.advice_text import figure_text
+from torchgauge.report.content import advice as advice_content
+from torchgauge.report.content.advice import MOST_LINES, SHOWN
+from torchgauge.report.formats.text import write_sections
 
 SHAPE = (1, 3, 8, 8)
 
@@ -120,21 +123,22 @@ def test_the_text_report_shows_evidence_code_and_the_expected_range() -> None:
 @pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule} {case.name}")
 def test_a_piece_of_advice_takes_three_lines_before_its_code(case: Planted, width: int) -> None:
     for advice in case.in_fault():
-        lines = advice_text.advice_lines([replace(advice, code="the code").member()], Options(width=width), 1)
-        text = plain(lines).splitlines()
+        row = Row(replace(advice, code="the code").member())
+        view: Any = SimpleNamespace(advice=[row], options=[], plan=None)
+        text = write_sections(advice_content.sections(view, Options()), width).splitlines()
 
-        assert text.index("   the code") <= 1 + advice_text.MOST_LINES, text
+        assert text.index("   the code") <= 1 + MOST_LINES, text
         assert advice.rule in " ".join(text)
 
 
 def test_more_advice_than_a_page_takes_is_counted() -> None:
     found = analyze()
     row = fusion(found.advice)
-    found.advice = [row] * (advice_text.SHOWN + 3)
+    found.advice = [row] * (SHOWN + 3)
 
     section = str(found).split("\nAdvice\n")[1].split("\n\n")[0]
 
-    assert section.count("fold the batch norm") == advice_text.SHOWN
+    assert section.count("fold the batch norm") == SHOWN
     assert "3 more" in section
 
 
@@ -169,7 +173,7 @@ def test_names_from_a_model_are_made_visible_in_the_report() -> None:
     ],
 )
 def test_a_figure_is_shown_in_its_unit(name: str, value: object, text: str | None) -> None:
-    assert advice_text.figure_text(name, value) == text
+    assert figure_text(name, value) == text
 
 
 MODEL = "from torch import nn\nNet = lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()\n"

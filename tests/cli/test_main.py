@@ -116,7 +116,7 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
 
 def test_the_table_follows_depth_columns_and_sort(fake_analysis: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["a.py:Net", "--depth", "1", "--columns", "ops, params", "--sort", "ops"]) == 0
-    table = capsys.readouterr().out.split("\n\n")[2].splitlines()
+    table = capsys.readouterr().out.split("\nModules\n")[1].splitlines()
     assert table[0].split() == ["Module", "Ops", "Params"]
     assert [line.split()[1] for line in table[2:5]] == ["blocks", "stem", "shared"]
 

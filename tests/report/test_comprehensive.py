@@ -11,11 +11,11 @@ from tests.report.sample import sample_capture
 from tests.report.saved_runs import load_run
 from torchgauge.facts import View
 from torchgauge.report import Options, render
-from torchgauge.report.formats.comprehensive import PARTS
+from torchgauge.report.content.summary import summary_facts
+from torchgauge.report.formats.comprehensive import CHAPTERS
 from torchgauge.report.registry import SCAN, find_format
-from torchgauge.report.summary import summary_facts
 
-TITLES = [part.title for part in PARTS]
+TITLES = [title for title, _, _ in CHAPTERS]
 
 
 @pytest.mark.parametrize("name", ["comprehensive_model_analysis.txt", "a/resnet50_Comprehensive_Model_Analysis.TXT"])
@@ -57,14 +57,14 @@ def test_every_parameter_and_every_node_is_told() -> None:
 def test_a_parameter_whose_values_were_read_has_its_statistics() -> None:
     part = part_of(render(load_run("weights"), "comprehensive"), "PARAMETERS, ONE BY ONE")
     for label in ("mean, std", "sparsity", "norms", "entropy", "prunable", "quantized", "alignment"):
-        assert part.count(f"\n  {label.ljust(16)}") >= 3
-    assert "  not finite      1 NaN, 0 infinite\n" in part
+        assert part.count(f"\n  {label} ") >= 3
+    assert re.search(r"^  not finite +1 NaN, 0 infinite$", part, re.MULTILINE)
 
 
 def test_an_estimate_never_looks_measured() -> None:
     text = render(estimated_energy(), "comprehensive")
     nodes = part_of(text, "NODES, ONE BY ONE")
-    energies = re.findall(r"^  energy   (.*)$", nodes, re.MULTILINE)
+    energies = re.findall(r"^  energy +(.*)$", nodes, re.MULTILINE)
     assert energies
     assert all(energy.startswith("≈ ") and "ESTIMATED" in energy for energy in energies)
     assert "Energy, ESTIMATED" in part_of(text, "EXECUTIVE SUMMARY")
@@ -73,7 +73,7 @@ def test_an_estimate_never_looks_measured() -> None:
 def test_the_work_of_an_op_without_a_formula_is_unknown() -> None:
     nodes = part_of(render(View(sample_capture()), "comprehensive"), "NODES, ONE BY ONE")
     mystery = nodes.split("Node 4: my::mix.default")[1].split("Node 5")[0]
-    assert "  work     unknown: the op has no formula\n" in mystery
+    assert re.search(r"^  work +unknown: the op has no formula$", mystery, re.MULTILINE)
     assert "FLOPs per byte" not in mystery
 
 
@@ -93,7 +93,7 @@ def test_a_node_has_all_its_shapes_and_a_parameter_its_histogram() -> None:
     run = load_run("cnn")
     nodes = part_of(render(run, "comprehensive", Options(width=300)), "NODES, ONE BY ONE")
     norm = next(op for op in run.ops if len(op.input_shapes) > 3)
-    told = nodes.split(f"Node {norm.index}: ")[1].split("  shapes   ")[1].splitlines()[0]
+    told = nodes.split(f"Node {norm.index}: ")[1].split("  shapes ")[1].splitlines()[0].strip()
     shapes = [
         ", ".join("×".join(map(str, shape)) for shape in side) for side in (norm.input_shapes, norm.output_shapes)
     ]
@@ -107,7 +107,7 @@ def test_an_op_without_inputs_takes_none() -> None:
     capture = sample_capture()
     signature = replace(capture.ops[0].signature, inputs=())
     view = View(replace(capture, ops=(replace(capture.ops[0], signature=signature),)))
-    assert "  shapes   none → " in part_of(render(view, "comprehensive"), "NODES, ONE BY ONE")
+    assert re.search(r"^  shapes +none → ", part_of(render(view, "comprehensive"), "NODES, ONE BY ONE"), re.MULTILINE)
 
 
 def test_the_module_tree_is_whole_unless_a_depth_is_asked_for() -> None:

@@ -20,8 +20,15 @@ from tests.report.sample import (
     sample_view,
 )
 from torchgauge.facts import View
-from torchgauge.report.coverage import UncountedOp, coverage, unused_modules
-from torchgauge.report.distribution import LayerKind, by_category, by_phase, layer_kinds
+from torchgauge.report.content.ops import (
+    LayerKind,
+    UncountedOp,
+    by_category,
+    by_phase,
+    coverage,
+    layer_kinds,
+    unused_modules,
+)
 from torchgauge.report.peak import find_peak
 from torchgauge.report.ranking import BY_FLOPS, join_paths, path_pattern, top_modules, top_ops
 

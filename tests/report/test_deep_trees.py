@@ -13,13 +13,13 @@ from tests.report.deep_sample import LEVELS, deep_capture
 from torchgauge.analysis import Analysis
 from torchgauge.facts import View
 from torchgauge.report import FORMATS, Options, render_bytes
-from torchgauge.report.coverage import unused_modules
+from torchgauge.report.content.modules import outline, sort_blocks
+from torchgauge.report.content.ops import unused_modules
 from torchgauge.report.folding import fold
 from torchgauge.report.graph.opening import READABLE_LEVELS, opening
 from torchgauge.report.graph.places import build_graph
 from torchgauge.report.graph.runs import Runs
 from torchgauge.report.graph.scene import build_scene, walk
-from torchgauge.report.outline import outline, sort_blocks
 from torchgauge.source.architecture.blocks import find_blocks
 from torchgauge.source.layers import entries
 

@@ -13,10 +13,9 @@ from tests.report.sample import BLOCKS, sample_view
 from torchgauge.facts import View
 from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render
-from torchgauge.report.energy_text import hungry_modules, hungry_ops
-from torchgauge.report.formats.text import report_lines
-from torchgauge.report.layout import line_width, plain
-from torchgauge.report.pareto_text import pareto, plot
+from torchgauge.report.content import energy, sweep
+from torchgauge.report.formats.text import report_lines, write_sections
+from torchgauge.report.layout import line_width
 from torchgauge.report.ranking import BY_ENERGY, top_modules, top_ops
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,6 +29,12 @@ def point(value: int, time: float, energy: float | None, efficient: bool | None)
 
 
 POINTS = [point(1, 0.004, 2.0, False), point(4, 0.002, 0.5, True), point(8, 0.0025, 0.25, True)]
+
+
+def pareto(rows: list[dict[str, Any]]) -> str:
+    """The section on time against energy, as text."""
+    found = sweep.sections(swept(rows), Options(width=80))
+    return write_sections([one for one in found if one.title.startswith("Time against energy")], 80)
 
 
 @pytest.mark.parametrize(("name", "view"), [("energy", measured_energy), ("energy_estimated", estimated_energy)])
@@ -72,9 +77,10 @@ def test_every_estimated_figure_is_marked_and_has_its_range() -> None:
     assert text.count("FLOP/J") == 2, "of parts it would only repeat what was assumed"
 
 
-@pytest.mark.parametrize("section", [hungry_modules, hungry_ops])
-def test_every_row_of_an_estimated_ranking_is_marked(section: Any) -> None:
-    text = plain(section(estimated_energy(), Options(width=100)))
+@pytest.mark.parametrize("ranked", ["modules", "ops"])
+def test_every_row_of_an_estimated_ranking_is_marked(ranked: str) -> None:
+    found = energy.sections(estimated_energy(), Options(width=100))
+    text = write_sections([one for one in found if one.title.startswith(f"Most energy-hungry {ranked}")], 100)
     rows = [line for line in text.splitlines() if "%" in line]
     assert rows
     assert all("≈" in row for row in rows)
@@ -99,7 +105,8 @@ def test_power_over_time_is_drawn_from_zero() -> None:
 
 def test_heat_and_what_it_did_are_told() -> None:
     text = render(measured_energy())
-    assert "Temperature  30 °C to 60 °C, 30 °C to 60 °C over all ▄█" in text
+    assert "Temperature  30 °C to 60 °C, 30 °C to 60 °C over all\n" in text
+    assert "Temperature  ▄█ 60 °C at most" in text
     assert "Held back    power cap 25.0 % of the time" in text
     assert "Drift        +2.0 %  of energy, from the first trial to the last; 10.0 mJ per °C" in text
 
@@ -153,14 +160,14 @@ def test_an_estimate_never_stands_under_a_measured_key() -> None:
 
 
 def test_efficient_points_are_marked_in_the_table_and_the_plot() -> None:
-    text = plain(pareto(swept(POINTS), Options(width=80)))
+    text = pareto(POINTS)
     assert "batch 1  4.00 ms  2.00 J      700 W\n" in text
     assert "batch 4  2.00 ms  500 mJ      700 W  ●\n" in text
     assert text.count("●") == 2 + 1 + 2
 
 
 def test_the_plot_puts_the_slowest_to_the_right_and_the_hungriest_on_top() -> None:
-    lines = plain(plot(POINTS, 80)).splitlines()
+    lines = pareto(POINTS).split("more efficient.\n")[1].splitlines()
     assert lines[0].startswith("2.00 J │")
     assert lines[0].endswith("·")
     assert lines[-1].endswith("4.00 ms")
@@ -169,7 +176,7 @@ def test_the_plot_puts_the_slowest_to_the_right_and_the_hungriest_on_top() -> No
 def test_an_estimate_has_no_front() -> None:
     guess = {"value": 0.2, "low": 0.1, "high": 0.4}
     rows = [point(1, 0.004, None, None) | {"estimated_energy_per_sample_j": guess}]
-    text = plain(pareto(swept(rows), Options(width=80)))
+    text = pareto(rows)
     assert "energy ESTIMATED" in text
     assert "≈ 200 mJ (100 mJ to 400 mJ)" in text
     assert "no Pareto front" in text.replace("\n", " ")
@@ -177,4 +184,4 @@ def test_an_estimate_has_no_front() -> None:
 
 
 def test_a_sweep_without_energy_has_no_such_section() -> None:
-    assert pareto(swept([point(1, 0.004, None, None)]), Options()) == []
+    assert pareto([point(1, 0.004, None, None)]) == "\n"

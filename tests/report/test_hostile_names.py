@@ -104,7 +104,7 @@ def _texts(value: object) -> list[str]:
 
 def test_the_notebook_display_holds_the_names_as_text() -> None:
     page = page_text(rendered("fragment"))
-    assert set(page.tags) == {"div", "b", "span", "table", "tr", "th", "td"}
+    assert set(page.tags) == {"div", "b", "table", "tr", "th", "td", "ol", "ul", "li", "pre"}
     text = "".join(page.text)
     assert [name for name in NAMES if visible(name) not in text] == []
 
@@ -133,7 +133,7 @@ def test_latex_is_ascii_in_which_no_name_is_a_command() -> None:
     commands = set(re.findall(r"\\[a-zA-Z]+", text))
     assert commands.isdisjoint({r"\N", r"\slash", r"\x", r"\u"})
     assert [line for line in text.splitlines() if r"\input" in line and not line.startswith("%")] == []
-    assert text.count(r"\end{tabular}") == text.count(r"\begin{tabular}") == 3
+    assert text.count(r"\end{tabular}") == text.count(r"\begin{tabular}") > 3
 
 
 @pytest.mark.parametrize("run", ["hostile", *RUNS])

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from html import escape
 
 import pytest
 
-from tests.extended import copy_package, run_with
+from tests.extended import SOURCE, copy_package, run_with
 from tests.report.sample import HOSTILE, sample_view
+from tests.report.saved_runs import RUNS, load_run
 from torchgauge.facts import View
 from torchgauge.report import Options, render
 from torchgauge.report.content import sections_of
+from torchgauge.report.formats.latex import LEFT_OUT
+from torchgauge.report.formats.latex import prose as latex_prose
+from torchgauge.report.formats.markdown import prose as markdown_prose
+from torchgauge.report.model import Topic
 
 FILE = """
 from torchgauge.report.layout import Heading
-from torchgauge.report.model import Cell, Chart, Code, Facts, Section, Table, Text
+from torchgauge.report.model import (
+    Cell, Chart, Code, Course, Facts, Item, Listing, Point, Scatter, Section, Table, Text
+)
 
 
 def sections(view, options):
@@ -27,6 +36,9 @@ def sections(view, options):
         Text("Do not panic"),
         Code("towel = True"),
         Chart((("heads", 2.0, "2 of them"), ("arms", 3.0, "3 of them"))),
+        Listing((Item("First say goodbye", (("whale", "surprised"),), "so_long()"),), mark="1."),
+        Course((("improbability", (1.0, 2.0), "rising"),)),
+        Scatter((Point(1.0, 2.0),), "6 x", "9 y"),
     ))
 """
 SCRIPT = """
@@ -35,6 +47,7 @@ from torchgauge import report
 view = torchgauge.load(sys.argv[1])
 print(json.dumps({name: report.render(view, name) for name in sys.argv[2:]}))
 """
+PROSE = ("text", "markdown", "latex", "fragment")
 FORMATS = ("text", "comprehensive", "markdown", "latex", "fragment", "html")
 
 
@@ -50,7 +63,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_new_file_is_a_new_section_of_every_format(rendered: dict[str, str], name: str) -> None:
     said = ("Zaphod", "Where", "Answer", "42", "a note of the table", "Ships", "two", "one of gold", "panic", "towel",
-            "heads", "2 of them", "3 of them")  # fmt: skip
+            "heads", "2 of them", "3 of them", "First say goodbye", "surprised")  # fmt: skip
     assert [text for text in said if text not in rendered[name]] == []
     assert HOSTILE not in rendered[name]
 
@@ -59,14 +72,40 @@ def test_the_page_has_the_blocks_of_a_section(rendered: dict[str, str]) -> None:
     payload = re.search(r'id="payload"[^>]*>(.*?)</script>', rendered["html"], re.DOTALL)
     assert payload is not None
     (section,) = json.loads(payload[1])["more"]
-    assert [block["kind"] for block in section["blocks"]] == ["table", "facts", "text", "code", "chart"]
+    assert [block["kind"] for block in section["blocks"]] == [
+        "table",
+        "facts",
+        "text",
+        "code",
+        "chart",
+        "listing",
+        "facts",
+        "code",
+    ]
 
 
-@pytest.mark.parametrize("name", ["text", "markdown", "latex", "fragment"])
-def test_what_ops_adds_is_in_every_format(name: str) -> None:
-    view: View = sample_view()
-    titles = [section.title for section in sections_of(view, Options(ops=True))]
-    assert "Coverage of ops" in titles
+@pytest.mark.parametrize("name", PROSE)
+@pytest.mark.parametrize("run", RUNS)
+def test_every_format_renders_every_section(run: str, name: str) -> None:
+    view = load_run(run)
+    sections = [one for one in sections_of(view, Options(ops=True)) if name != "latex" or one.topic not in LEFT_OUT]
+    titles = [one.title for one in sections if one.topic is not Topic.SUMMARY]
+    assert {"Modules", "Coverage of ops" if view.capture.has_code else "Values of the parameters"} <= set(titles)
+    escapes: dict[str, Callable[[str], str]] = {"markdown": markdown_prose, "latex": latex_prose, "fragment": escape}
     text = render(view, name, Options(ops=True))
-    assert [title for title in titles if title not in text] == []
+    assert [title for title in titles if escapes.get(name, str)(title) not in text] == []
+
+
+@pytest.mark.parametrize("name", ["text", "fragment"])
+def test_a_screen_has_the_ops_only_on_request(name: str) -> None:
+    view: View = sample_view()
+    assert "Coverage of ops" in render(view, name, Options(ops=True))
     assert "Coverage of ops" not in render(view, name)
+
+
+def test_no_format_makes_tables_of_its_own() -> None:
+    """Tables and facts are built in `content`; what renders them takes them from a section, and from nowhere else."""
+    makers = re.compile(r"\b(lay_out|Facts|Section)\((?!\))")
+    drawn = {"text.py": {"lay_out"}}
+    for path in (SOURCE / "report" / "formats").glob("*.py"):
+        assert set(makers.findall(path.read_text(encoding="utf-8"))) <= drawn.get(path.name, set()), path.name

@@ -5,9 +5,9 @@ import pytest
 from tests.report.sample import sample_view
 from torchgauge.errors import UsageError
 from torchgauge.report.columns import COLUMNS
+from torchgauge.report.content.modules import fitting_depth, outline
 from torchgauge.report.folding import fold
 from torchgauge.report.options import Options
-from torchgauge.report.outline import fitting_depth, outline
 
 
 def names(options: Options) -> list[str]:

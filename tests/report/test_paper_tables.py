@@ -133,7 +133,7 @@ def test_equal_blocks_are_one_row_and_that_is_said(form: str) -> None:
 
 
 def test_an_op_without_a_formula_is_unknown_in_markdown() -> None:
-    (line,) = [line for line in render(sample_view(), "markdown").splitlines() if line.startswith("| `my::mix`")]
+    line = next(line for line in render(sample_view(), "markdown").splitlines() if line.startswith("| `my::mix`"))
     assert line.endswith("| 12 | ? | ? | ? |")
 
 

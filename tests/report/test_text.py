@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ LAYOUTS = {
 
 
 OPS_HEADINGS = (
-    "Most expensive modules", "Most expensive ops", "Distribution by kind of op", "Layers and parameters by type",
-    "Coverage of ops",
+    "Most expensive modules", "Most expensive ops", "Distribution by kind of op", "Coverage of ops",
+    "Layers and parameters by type",
 )  # fmt: skip
 
 
@@ -111,7 +112,7 @@ def test_active_parameters_and_given_inputs_are_told() -> None:
     view.totals["active_params"] = 50_000
     text = render(view)
     assert "50,000 active per token" in text
-    assert "Input  ids 1×8 int64\n" in text
+    assert re.search(r"^Input +ids 1×8 int64$", text, re.MULTILINE)
     assert "Assumed" not in text
 
 
@@ -119,7 +120,7 @@ def test_a_reason_that_covers_several_inputs_is_told_once() -> None:
     names = ("input_ids", "mask")
     inputs = tuple(InputRecord(name, TensorSpec((1, 8), "int64"), "an ordinary prompt") for name in names)
     text = render(View(dataclasses.replace(sample_capture(), inputs=inputs)))
-    assert "Input    mask 1×8 int64\nAssumed  an ordinary prompt\n" in text
+    assert re.search(r"^Input +mask 1×8 int64\nAssumed +an ordinary prompt$", text, re.MULTILINE)
 
 
 def test_a_model_without_modules_ops_or_parameters_has_a_report() -> None:

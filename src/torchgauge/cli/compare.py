@@ -64,7 +64,7 @@ def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from torchgauge.report.comparison.module_table import check_columns
+    from torchgauge.report.comparison.sections import check_columns
 
     if len(args.targets) < 2:
         raise UsageError("a comparison needs two targets or more: torchgauge compare A B")
@@ -94,7 +94,8 @@ def compare_targets(args: argparse.Namespace) -> Comparison:
 def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> None:
     from dataclasses import replace
 
-    from torchgauge.report.comparison.text import comparison_lines
+    from torchgauge.report.comparison.sections import comparison_sections
+    from torchgauge.report.formats.text import sections_lines
     from torchgauge.report.options import PLAIN_WIDTH
     from torchgauge.report.terminal import write_lines
 
@@ -108,5 +109,5 @@ def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> No
         sys.stdout.write(found.render("json"))
     elif not args.quiet:
         with stage("writing the report", shown=shown):
-            lines = comparison_lines(found.data, options)
+            lines = sections_lines(comparison_sections(found.data, options), options.width)
         write_lines(lines, sys.stdout)

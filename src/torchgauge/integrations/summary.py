@@ -45,14 +45,14 @@ class Summary:
 
     def _print(self, found: Analysis) -> None:
         from torchgauge.report import DEFAULT_COLUMNS, Options
-        from torchgauge.report.headline import title, totals
-        from torchgauge.report.module_table import module_table
+        from torchgauge.report.content import modules, summary
+        from torchgauge.report.formats.text import sections_lines, title_line
         from torchgauge.report.terminal import terminal_width, write_lines
 
         columns = DEFAULT_COLUMNS if self.columns is None else tuple(self.columns)
         options = Options(depth=self.depth, columns=columns, width=terminal_width())
-        for section in (title, totals, module_table):
-            write_lines([*section(found, options), ()], sys.stdout)
+        sections = [*summary.sections(found, options), *modules.sections(found, options)]
+        write_lines([title_line(found), *sections_lines(sections, options.width), ()], sys.stdout)
         sys.stdout.flush()
 
 

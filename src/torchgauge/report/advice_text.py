@@ -1,18 +1,10 @@
-"""What to do about the model: likely bugs, then the largest gains, each in three lines and its code."""
+"""Advice in words: its place, its expected gain, the figures of its evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from torchgauge.facts import View
-from torchgauge.report.escape import visible
-from torchgauge.report.layout import Line, Span, wrap
-from torchgauge.report.options import Options
-from torchgauge.report.sections import heading
-from torchgauge.report.verified_text import is_withdrawn, measured_text, plan_lines, withdrawn_lines
-from torchgauge.report.weight_sections import more_lines
 from torchgauge.units import (
     format_bytes,
     format_count,
@@ -25,75 +17,10 @@ from torchgauge.units import (
     format_whole_percent,
 )
 
-SHOWN = 5
-CODE_BESIDE = 2
-# Before its code, a piece of advice takes no more lines of the terminal.
-MOST_LINES = 3
 _LESS = {
     "peak_activation_bytes": "less memory for activations", "param_bytes": "less memory for parameters",
     "stored_bytes": "less to store", "bytes_moved": "fewer bytes moved", "flops": "fewer FLOPs",
 }  # fmt: skip
-
-
-def advice(view: View, options: Options) -> list[Line]:
-    limit = len(view.advice) if options.all_advice else SHOWN
-    return [*advice_lines(view.advice, options, limit), *option_lines(view, options), *plan_lines(view.plan, options)]
-
-
-def every_advice(view: View, options: Options) -> list[Line]:
-    return advice(view, replace(options, all_advice=True))
-
-
-def advice_lines(found: Sequence[Mapping[str, Any]], options: Options, limit: int) -> list[Line]:
-    """The advice as a list to read through; code of more than a line or two stands below it."""
-    standing = [row for row in found if not is_withdrawn(row)]
-    lines: list[Line] = []
-    below: list[Line] = []
-    for number, row in enumerate(standing[:limit], start=1):
-        lead = f"{number}. "
-        lines += _piece(row, lead, options.width)
-        # Neither cut nor wrapped: it is for pasting.
-        code = [text for text in (row["code"] or "").splitlines() if text.strip()]
-        if len(code) <= CODE_BESIDE:
-            lines += [(Span(" " * len(lead)), Span(visible(text))) for text in code]
-        else:
-            below += [(), heading(f"Code for advice {number}: {visible(row['rule'])}")]
-            below += [(Span(visible(text)),) for text in code]
-        if measured := measured_text(row):
-            lines += wrap(visible(measured), options.width, lead=(Span(" " * len(lead)),), style="dim")
-    lines += [*more_lines(len(standing) - limit), *withdrawn_lines(found, options)]
-    return [heading("Advice"), *lines, *below] if lines else []
-
-
-def option_lines(view: View, options: Options) -> list[Line]:
-    """Choices that every model has, a line each."""
-    standing = [row for row in view.options if not is_withdrawn(row)]
-    lines: list[Line] = []
-    for row in standing:
-        measured = f"; {measured_text(row)}" if row.get("verified") else ""
-        text = f"{effect_text(row)}: {row['recommendation']} ({row['rule']}){measured}"
-        lines += _cut(wrap(visible(text), options.width, lead=(Span("- "),)), MOST_LINES)
-    lines += withdrawn_lines(view.options, options)
-    return [(), heading("Options"), *lines] if lines else []
-
-
-def _piece(row: Mapping[str, Any], lead: str, width: int) -> list[Line]:
-    """What to do and what it brings; where, how sure that is, and the risk."""
-    head = wrap(visible(f"{effect_text(row)}: {row['recommendation']}"), width, lead=(Span(lead),))
-    head = _cut(head, MOST_LINES - 1)
-    said = (f"{row['rule']} at {place_text(row)}", range_text(row), f"risk: {row['risk']}")
-    text, indent = "; ".join(part for part in said if part), (Span(" " * len(lead)),)
-    return [*head, *_cut(wrap(visible(text), width, lead=indent, style="dim"), MOST_LINES - len(head))]
-
-
-def _cut(lines: list[Line], most: int) -> list[Line]:
-    if len(lines) <= most:
-        return lines
-    *kept, last = lines[: max(most, 0)] or [()]
-    if not last:
-        return []
-    *before, span = last
-    return [*kept, (*before, Span(f"{span.text[:-1].rstrip()}…", span.style))]
 
 
 def effect_text(row: Mapping[str, Any]) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from torchgauge.report.model import Course, Scatter
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = " ▁▂▃▄▅▆▇█"
+_ROWS, _MOST_COLUMNS, _LEAST_COLUMNS = 10, 60, 20
+MARKED, _UNMARKED = "●", "·"
 
 
 def bar(value: float, top: float, width: int) -> str:
@@ -22,6 +26,11 @@ def spark(values: Sequence[float], top: float, width: int) -> str:
     return "".join(_LEVELS[_level(value, top)] for value in narrowed(values, width))
 
 
+def course_rows(course: Course, width: int) -> list[tuple[str, str, str]]:
+    """Label, line of columns and remark of each line of a course."""
+    return [(label, spark(values, course.top or max(values), width), text) for label, values, text in course.lines]
+
+
 def narrowed(values: Sequence[float], width: int) -> list[float]:
     """At most `width` values, each the largest of its neighbours: a peak must not hide."""
     if len(values) <= width:
@@ -34,3 +43,19 @@ def _level(value: float, top: float) -> int:
     if value <= 0 or top <= 0:
         return 0
     return min(max(round(value / top * 8), 1), 8)
+
+
+def scatter(plot: Scatter, width: int) -> list[str]:
+    """Points from zero, the first axis to the right, the second upwards; a marked point hides one that is not."""
+    columns = max(_LEAST_COLUMNS, min(_MOST_COLUMNS, width - 12))
+    right, upper = max(point.x for point in plot.points), max(point.y for point in plot.points)
+    canvas = [[" "] * columns for _ in range(_ROWS)]
+    for point in sorted(plot.points, key=lambda point: point.is_marked):
+        column = min(int(point.x / right * columns), columns - 1) if right else 0
+        height = min(int(point.y / upper * _ROWS), _ROWS - 1) if upper else 0
+        canvas[_ROWS - 1 - height][column] = MARKED if point.is_marked else _UNMARKED
+    labels = [plot.y_end, *[""] * (_ROWS - 1)]
+    margin = max(map(len, labels))
+    lines = [f"{label:>{margin}} │{''.join(cells).rstrip()}" for label, cells in zip(labels, canvas, strict=True)]
+    end = plot.x_end
+    return [*lines, f"{'0':>{margin}} └{'─' * columns}", " " * (margin + 2 + columns - len(end)) + end]

@@ -15,7 +15,7 @@ GAP = "  "
 MIN_TEXT_WIDTH = 12
 # A blank that no line is broken at, and that no text to be shown contains.
 _GLUE = "\0"
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGTPmµn]?(?:i?B|s|W|J|Hz|FLOPs?|MACs?)\b))")
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kKMGTPmµn]?(?:i?B|s|W|J|Hz|FLOPs?|MACs?)\b))")
 
 
 class Span(NamedTuple):
@@ -28,10 +28,12 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column of a table. A figure is flush right and never cut."""
+    """A column of a table. A figure is flush right and never cut. A page narrower than `min_width` leaves the column
+    out."""
 
     title: str
     is_figure: bool = True
+    min_width: int = 0
 
 
 def cell_width(text: str) -> int:

@@ -59,6 +59,11 @@ class Format:
     renderer: Render | None = None
     home: str = ""
 
+    @property
+    def is_prose(self) -> bool:
+        """Whether it renders sections (`report/model.py`), whatever they are about."""
+        return self.home.endswith(":write_sections")
+
     def render(self, view: View, options: Options) -> str | bytes | Iterator[str]:
         if self.renderer is not None:
             return self.renderer(view, options)
@@ -86,15 +91,15 @@ def _declared_formats() -> Iterator[Format]:
 
 FORMATS: dict[str, Format] = {format.name: format for format in _declared_formats()}
 
-# What is written of other results; a name there may be any, and `home` is what a comparison is rendered by.
+# What is written of other results; a name there may be any, and `home` is what renders them.
 OTHERS: dict[str, tuple[Format, ...]] = {
     COMPARISON: (
         Format("html", ".html", "one page, offline", home="comparison.page:render_page"),
         Format("json", ".json", "all of it", home="comparison.document:render_json"),
-        Format("md", ".md", "tables for a pull request", home="comparison.markdown:render_markdown"),
+        Format("md", ".md", "tables for a pull request", home="formats.markdown:write_sections"),
         Format("csv", ".csv", "one row per module", "a line per module", home="comparison.document:render_csv"),
-        Format("text", ".txt", "the report of the terminal", home="comparison.text:render_text"),
-        Format("fragment", None, "what a notebook shows", home="comparison.fragment:render_fragment"),
+        Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
+        Format("fragment", None, "what a notebook shows", home="formats.notebook:write_sections"),
     ),
     CHECK: (
         Format("junit", ".junit.xml", "JUnit, as CI reads it", "JUnit"),

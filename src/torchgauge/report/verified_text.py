@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchgauge.report.escape import visible
-from torchgauge.report.layout import Line, Span, wrap
-from torchgauge.report.options import Options
-from torchgauge.report.sections import heading
 from torchgauge.units import format_percent, format_value
 
 # What is saved, and what more of it is taken.
@@ -98,29 +94,6 @@ def withdrawn_reason(verified: Mapping[str, Any]) -> str:
     return f"{reason}{_interval_text([-end for end in interval] if interval[1] < 0 else interval)}"
 
 
-def withdrawn_lines(found: Sequence[Mapping[str, Any]], options: Options) -> list[Line]:
-    rows = [row for row in found if is_withdrawn(row)]
-    texts = [withdrawn_text(row) for row in rows]
-    lines = [line for text in texts for line in wrap(visible(text), options.width, lead=(Span("- "),), style="dim")]
-    return [(Span("Withdrawn: refuted when tried"),), *lines] if lines else []
-
-
 def plan_text(found: Mapping[str, Any]) -> str:
     together = "measured together" if len(found["rules"]) > 1 else "measured"
     return f"{', '.join(found['rules'])}, {together}: {gained_text(found)}; {error_text(found['output_error'])}"
-
-
-def plan_lines(found: Mapping[str, Any] | None, options: Options) -> list[Line]:
-    if found is None:
-        return []
-    if not found["rules"]:
-        why = visible(f"none: {found['reason']}")
-        return [(Span(""),), heading("Plan"), *wrap(why, options.width)]
-    code = [(Span(visible(line)),) for line in found["code"].splitlines()]
-    return [
-        (Span(""),),
-        heading("Plan"),
-        *wrap(visible(plan_text(found)), options.width),
-        (Span(""),),
-        *code,
-    ]

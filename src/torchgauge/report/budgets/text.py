@@ -6,76 +6,61 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torchgauge.report.budgets.contributors import PEAKS, Contributor
+from torchgauge.report.budgets.contributors import PEAKS
 from torchgauge.report.budgets.limits import KEYS
-from torchgauge.report.budgets.verdicts import BROKEN, UNKNOWN, BudgetReport, Verdict
+from torchgauge.report.budgets.verdicts import WITHIN, BudgetReport, Verdict
 from torchgauge.report.budgets.words import unknown_words
-from torchgauge.report.escape import visible
+from torchgauge.report.formats.text import sections_lines
 from torchgauge.report.json_text import json_line
-from torchgauge.report.layout import Heading, Line, Span, lay_out, plain, wrap
+from torchgauge.report.layout import Line, plain
+from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, notes, texts
 from torchgauge.report.ranking import THE_MODEL
-from torchgauge.report.sections import figure, heading, text_cell
 from torchgauge.units import format_percent
 
 SCHEMA_VERSION = 1
 
 
 def budget_lines(reports: Sequence[BudgetReport], width: int) -> list[Line]:
-    lines: list[Line] = []
-    for report in reports:
-        lines += [(), *_lines(report, width)] if lines else _lines(report, width)
-    return lines
+    return sections_lines(map(budget_section, reports), width)
 
 
 def render_text(reports: Sequence[BudgetReport], width: int) -> str:
     return plain(budget_lines(reports, width))
 
 
-def _lines(report: BudgetReport, width: int) -> list[Line]:
-    headings = [Heading("Figure", is_figure=False), Heading("Value"), Heading("Limit"), Heading("used")]
-    headings.append(Heading("", is_figure=False))
-    rows = [_cells(verdict) for verdict in report.verdicts]
-    named = report.target or report.kind
-    lines = [heading(f"Budget of {visible(named)}"), *lay_out(headings, rows, width)]
+def budget_section(report: BudgetReport) -> Section:
+    rows = tuple(
+        (
+            Cell(verdict.limit.key),
+            Cell(verdict.value_text),
+            Cell(verdict.limit.text),
+            Cell(verdict.used_text),
+            Cell(verdict.state, is_warning=verdict.state != WITHIN),
+        )
+        for verdict in report.verdicts
+    )
+    blocks: list[Block] = [Table("", (*texts("Figure"), *figures("Value", "Limit", "used"), *texts("")), rows)]
     for verdict in report.broken:
-        lines += [(), *_blame(verdict, width)]
-    for text in unknown_words(report):
-        lines += wrap(text, width, lead=(Span("- "),), style="warning")
-    return lines
+        blocks += _blame(verdict)
+    blocks += notes(unknown_words(report), is_warning=True)
+    return Section(f"Budget of {report.target or report.kind}", tuple(blocks))
 
 
-def _cells(verdict: Verdict) -> list[Line]:
-    style = "warning" if verdict.state in (BROKEN, UNKNOWN) else "dim"
-    used = figure(verdict.used_text)
-    return [
-        text_cell(verdict.limit.key),
-        figure(verdict.value_text),
-        figure(verdict.limit.text),
-        used,
-        (Span(verdict.state, style),),
-    ]
-
-
-def _blame(verdict: Verdict, width: int) -> list[Line]:
-    title = f"{verdict.limit.key} is {verdict.over_text} over its limit; {blame_title(verdict)}"
-    headings = [Heading("Module", is_figure=False), Heading("Type", is_figure=False), Heading("×"), Heading("")]
-    rows = [[*_blamed(entry, verdict), figure(format_percent(entry.share))] for entry in verdict.blamed]
-    return wrap(title, width) + (lay_out([*headings, Heading("share")], rows, width) if rows else [])
-
-
-def blame_title(verdict: Verdict) -> str:
-    if verdict.limit.key in PEAKS:
-        return "the modules in which more than that is alive:"
-    return "the largest contributors:"
-
-
-def _blamed(entry: Contributor, verdict: Verdict) -> list[Line]:
-    return [
-        text_cell(entry.paths or THE_MODEL),
-        text_cell(entry.kind, "dim"),
-        figure(str(entry.count)),
-        figure(KEYS[verdict.limit.key].form(entry.value)),
-    ]
+def _blame(verdict: Verdict) -> list[Block]:
+    is_peak = verdict.limit.key in PEAKS
+    who = "the modules in which more than that is alive:" if is_peak else "the largest contributors:"
+    rows = tuple(
+        (
+            Cell(name=entry.paths or THE_MODEL),
+            Cell(name=entry.kind),
+            Cell(str(entry.count)),
+            Cell(KEYS[verdict.limit.key].form(entry.value)),
+            Cell(format_percent(entry.share)),
+        )
+        for entry in verdict.blamed
+    )
+    title = Text(f"{verdict.limit.key} is {verdict.over_text} over its limit; {who}")
+    return [title, Table("", (*texts("Module", "Type"), *figures("×", "", "share")), rows)] if rows else [title]
 
 
 def budget_document(reports: Sequence[BudgetReport]) -> dict[str, Any]:

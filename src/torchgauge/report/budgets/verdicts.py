@@ -9,7 +9,7 @@ from typing import Any
 from torchgauge.facts import View
 from torchgauge.report.budgets.contributors import Contributor, contributors
 from torchgauge.report.budgets.limits import KEYS, Limit
-from torchgauge.report.headline import model_kind
+from torchgauge.report.content.summary import model_kind
 from torchgauge.units import format_count, format_percent
 
 WITHIN, BROKEN, UNKNOWN = "within", "broken", "unknown"

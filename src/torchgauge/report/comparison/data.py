@@ -16,7 +16,7 @@ from torchgauge.report.comparison.readings import OPTIONAL, QUANTITIES, UNKNOWN,
 from torchgauge.report.comparison.rows import ModuleRow, module_rows
 from torchgauge.report.comparison.structure import Structure, compare_structure
 from torchgauge.report.comparison.weights import WeightsCompared, compare_weights
-from torchgauge.report.headline import model_kind
+from torchgauge.report.content.summary import model_kind
 from torchgauge.report.measurements import measured_member
 from torchgauge.units import format_shape
 

@@ -8,13 +8,13 @@ from typing import Any
 from torchgauge.facts.figures import MODULES, Use, numbers_in
 from torchgauge.report.comparison.data import Compared, Figure
 from torchgauge.report.comparison.rows import ModuleRow
-from torchgauge.report.comparison.tables import (
-    Table,
-    circumstance_table,
-    figure_table,
-    structure_tables,
-    weight_tables,
+from torchgauge.report.comparison.sections import (
+    circumstance_section,
+    figure_section,
+    structure_sections,
+    weight_sections,
 )
+from torchgauge.report.model import Section, Table
 from torchgauge.report.options import Options
 from torchgauge.report.page.assemble import assemble
 from torchgauge.report.page.payload import plain
@@ -28,18 +28,18 @@ def render_page(compared: Compared, options: Options) -> str:
 
 
 def page_payload(compared: Compared) -> dict[str, Any]:
-    differing = circumstance_table(compared)
-    weights = weight_tables(compared)
+    differing = circumstance_section(compared)
+    figures = _table(figure_section(compared))
     payload = {
         "comparison": {
             "sides": [asdict(side) for side in compared.sides],
             "differing": None if differing is None else _table(differing),
             "figures": [_figure(figure) for figure in compared.figures],
-            "notes": list(figure_table(compared).notes),
+            "notes": figures["notes"],
         },
-        "compared_structure": [_table(table) for table in structure_tables(compared)],
+        "compared_structure": [_table(section) for section in structure_sections(compared)],
         "compared_modules": _modules(compared),
-        "compared_weights": [_table(table) for table in weights] or None,
+        "compared_weights": [_table(section) for section in weight_sections(compared)] or None,
     }
     shown: dict[str, Any] = plain(payload)
     return shown
@@ -58,9 +58,11 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(section: Section) -> dict[str, Any]:
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
     headings = [{"title": heading.title, "isFigure": heading.is_figure} for heading in table.headings]
-    return {"title": table.title, "headings": headings, "rows": table.rows, "notes": table.notes}
+    rows = [[cell.plain for cell in row] for row in table.rows]
+    return {"title": section.title, "headings": headings, "rows": rows, "notes": list(table.notes)}
 
 
 def _modules(compared: Compared) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.report.comparison.data import Compared
+from torchgauge.report.comparison.sections import comparison_sections
 from torchgauge.report.options import Options
 from torchgauge.report.registry import COMPARISON, OTHERS, find_format, imported
 from torchgauge.report.saving import write_whole
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
 
 def render(compared: Compared, format: str = "text", options: Options | None = None) -> str:
-    homes = {entry.name: entry.home for entry in OTHERS[COMPARISON]}
-    if format not in homes:
-        raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(homes))}")
-    found: str = imported(homes[format])(compared, options or Options())
-    return found
+    formats = {entry.name: entry for entry in OTHERS[COMPARISON]}
+    if format not in formats:
+        raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(formats))}")
+    options, write = options or Options(), imported(formats[format].home)
+    if formats[format].is_prose:
+        return str(write(comparison_sections(compared, options), options.width))
+    return str(write(compared, options))
 
 
 def save(compared: Compared, path: str | Path, options: Options | None = None) -> None:

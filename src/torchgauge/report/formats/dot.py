@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.facts import View
+from torchgauge.report.content.summary import model_kind
 from torchgauge.report.escape import visible
 from torchgauge.report.graph.opening import opening
 from torchgauge.report.graph.palette import LIGHT, color_of
@@ -13,7 +14,6 @@ from torchgauge.report.graph.runs import Runs
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Edge, Item, Scene, build_scene, walk
 from torchgauge.report.graph.width import wire_width
 from torchgauge.report.graph.words import Words
-from torchgauge.report.headline import model_kind
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 

@@ -8,20 +8,37 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import ceil
 
 from torchgauge.facts import View
 from torchgauge.report.content import sections_of
+from torchgauge.report.content.summary import model_kind
 from torchgauge.report.escape import visible
-from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import Heading, shorten
-from torchgauge.report.model import Cell, Chart, Code, Facts, Section, Table, Text
-from torchgauge.report.options import Options
+from torchgauge.report.model import (
+    Block,
+    Cell,
+    Chart,
+    Code,
+    Course,
+    Facts,
+    Listing,
+    Scatter,
+    Section,
+    Table,
+    Text,
+    Topic,
+    figures,
+    texts,
+)
+from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
-from torchgauge.report.tables import FACTS, module_table, summary_table, weight_table
 from torchgauge.units import format_exact
 
+# For the reader of the run, not of the paper.
+LEFT_OUT = (Topic.ADVICE, Topic.NOTES)
 # Of a name, of what follows it (the type of a module), of a remark; of a figure's name, of its value.
 LONGEST_NAME, LONGEST_KIND, LONGEST_TEXT = 36, 20, 120
 LONGEST_FIGURE, LONGEST_VALUE = 22, 30
@@ -29,10 +46,15 @@ LONGEST_FIGURE, LONGEST_VALUE = 22, 30
 LONGEST_PAGE = 50
 # Characters of \footnotesize on a line of an article, of the gap between columns, of an indent.
 _LINE, _GAP, _INDENT = 78, 2, 1.5
+# Characters of \normalsize on a line of a list.
+_PROSE_LINE = 52
+# What these are wider than a letter, in letters.
+_WIDE = {"×": 0.8, "→": 1.3, "≈": 0.8, "−": 0.8, "…": 1.6, "<": 0.6, ">": 0.6}
 # Shorter than this a name says nothing, though the table be too wide.
 _LEAST = 8
 # Where a long word may go to the next line; a number may not.
 _JOINTS = r"(?<=[^\W\d][_.:/])(?=\w)|(?<=[_.:/])(?=[^\W\d])"
+_FACTS = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark", is_figure=False))
 _PREAMBLE = """\
 % Made by torchgauge {version}. In the preamble: \\usepackage{{booktabs}}
 % In the text: \\input{{this file}}"""
@@ -53,16 +75,61 @@ _ACCENTS = {
 
 @renderer("latex", suffix=".tex", contents="tables with booktabs, ready for a paper", scans=(".tex",))
 def render_latex(view: View, options: Options) -> str:
+    sections = [s for s in sections_of(view, replace(options, detail=Detail.LONG)) if s.topic not in LEFT_OUT]
+    if options.depth is None:
+        # What is asked for by its depth is given whole; else a table that floats has to fit a page.
+        sections = [_on_a_page(s) if s.topic is Topic.MODULES else s for s in sections]
     model = name_text(view.capture.target.name or model_kind(view))
-    tables = [
-        _summary(summary_table(view), f"Figures of {model}."),
-        _listing(_page_of(module_table(view, options), options), f"Modules of {model}.", "modules"),
-        _listing(weight_table(view), f"Values of the largest weights of {model}, siblings together.", "weights"),
-    ]
-    for number, section in enumerate(sections_of(view, options), start=1):
-        tables += _section(section, f"section-{number}")
     preamble = _PREAMBLE.format(version=prose(view.capture.version))
-    return "\n\n".join([preamble, *filter(None, tables)]) + "\n"
+    return f"{preamble}\n\n{write_sections(sections, options.width, model)}"
+
+
+def write_sections(sections: Iterable[Section], width: int, model: str = "") -> str:
+    """A table for each table, list of facts or chart, labelled with the name of its section; `model` goes before each
+    caption."""
+    pieces = []
+    for section in sections:
+        title = f"{model}: {prose(section.title)}" if model else prose(section.title)
+        for number, block in enumerate(section.blocks, start=1):
+            label = section.label if number == 1 else f"{section.label}-{number}"
+            pieces.append(block_text(block, title, label))
+    return "\n\n".join(filter(None, pieces)) + "\n"
+
+
+def _on_a_page(section: Section) -> Section:
+    blocks: list[Block] = []
+    for block in section.blocks:
+        if isinstance(block, Table) and len(block.rows) > LONGEST_PAGE:
+            note = f"The first {format_exact(LONGEST_PAGE)} of {format_exact(len(block.rows))} rows; --depth gives all"
+            block = replace(block, rows=block.rows[:LONGEST_PAGE], notes=(*block.notes, note))
+        blocks.append(block)
+    return replace(section, blocks=tuple(blocks))
+
+
+def block_text(block: Block, title: str, label: str) -> str:
+    match block:
+        case Table():
+            return _listing(block, f"{title}.", label)
+        case Facts():
+            rows = tuple((Cell(name), Cell(value), Cell(note)) for name, value, note in block.rows)
+            return _summary(Table("", _FACTS, rows), f"{title}.", label)
+        case Text():
+            return f"{title}: {prose(block.text)}"
+        case Listing():
+            body = "\n".join(
+                rf"  \item {name_text(item.name) if item.name else ''}{paragraph(item.text, _PROSE_LINE)} "
+                + " ".join(paragraph(text, _PROSE_LINE) for _, text in (*item.facts, *item.after))
+                for item in block.items
+            )
+            return f"\\begin{{itemize}}\n{body}\n\\end{{itemize}}"
+        case Code():
+            return "\n".join(rf"\noindent\texttt{{{prose(line)}}}\par" for line in block.text.split("\n"))
+        case Chart():
+            bars = tuple((Cell(name=name), Cell(text)) for name, _, text in block.bars)
+            return _listing(Table("", (*texts(""), *figures("")), bars), f"{title}.", label)
+        case Course() | Scatter():
+            # Drawn in characters that TeX has no letters for; a table beside them has the figures.
+            return ""
 
 
 def prose(text: str) -> str:
@@ -94,33 +161,13 @@ def _typeset(char: str) -> str | None:
     return None
 
 
-def _summary(table: Table, caption: str) -> str:
+def _summary(table: Table, caption: str, label: str) -> str:
     """Name, value, and a remark of several lines that takes what they leave of the line."""
     rows = [[_cut(row[0], LONGEST_FIGURE), _cut(row[1], LONGEST_VALUE), row[2].text] for row in table.rows]
     taken = sum(max(len(row[place]) for row in rows) + _GAP for place in (0, 1))
     columns = f"lrp{{{1 - taken / _LINE:.2f}\\linewidth}}"
     body = [[prose(name), prose(value), paragraph(remark, _LINE - taken)] for name, value, remark in rows]
-    return _environment(table, body, caption, "summary", columns)
-
-
-def _section(section: Section, label: str) -> list[str]:
-    title, pieces = prose(section.title), []
-    for block in section.blocks:
-        match block:
-            case Table():
-                pieces.append(_listing(block, f"{title}.", label))
-            case Facts():
-                rows = tuple((Cell(name), Cell(value), Cell(note)) for name, value, note in block.rows)
-                pieces.append(_summary(Table("", FACTS, rows), f"{title}."))
-            case Text():
-                pieces.append(f"{title}: {prose(block.text)}")
-            case Code():
-                pieces.append("\n".join(rf"\noindent\texttt{{{prose(line)}}}\par" for line in block.text.split("\n")))
-            case Chart():
-                bars = tuple((Cell(name=name), Cell(text)) for name, _, text in block.bars)
-                listed = Table("", (Heading("", is_figure=False), Heading("")), bars)
-                pieces.append(_listing(listed, f"{title}.", label))
-    return pieces
+    return _environment(table, body, caption, label, columns)
 
 
 def _cut(cell: Cell, length: int) -> str:
@@ -137,33 +184,48 @@ def paragraph(text: str, room: int) -> str:
     return r"{\raggedright " + r"\allowbreak{}".join(map(prose, pieces)) + r"\par}"
 
 
-def _page_of(table: Table, options: Options) -> Table:
-    """What is asked for by its depth is given whole; else a table that floats has to fit a page."""
-    if options.depth is not None or len(table.rows) <= LONGEST_PAGE:
-        return table
-    note = f"The first {format_exact(LONGEST_PAGE)} of {format_exact(len(table.rows))} rows; --depth gives all"
-    return replace(table, rows=table.rows[:LONGEST_PAGE], notes=(*table.notes, note))
-
-
 def _listing(table: Table, caption: str, label: str) -> str:
-    """Names, and figures whose columns take what they need of the line."""
+    """Figures take what they need of the line; names and texts share what is left."""
     if not table.rows:
-        return ""
+        return "\n\n".join(prose(note) for note in table.notes)
+    widths = []
+    for place, heading in enumerate(table.headings):
+        longest = max(_width(spelled(row[place].plain)) + _INDENT * row[place].level for row in table.rows)
+        cut = longest if heading.is_figure else min(longest, LONGEST_NAME + LONGEST_KIND)
+        widths.append(max(len(heading.title), ceil(cut)))
+    flexible = [place for place, heading in enumerate(table.headings) if not heading.is_figure]
+    while flexible and sum(widths) + _GAP * (len(widths) - 1) > _LINE:
+        widest = max(flexible, key=lambda place: widths[place])
+        if widths[widest] <= 2 * _LEAST:
+            break
+        widths[widest] -= 1
+    body = [
+        [
+            prose(cell.plain) if heading.is_figure else _named(cell, width)
+            for cell, heading, width in zip(row, table.headings, widths, strict=True)
+        ]
+        for row in table.rows
+    ]
     columns = "".join("r" if heading.is_figure else "l" for heading in table.headings)
-    cells = zip(*([cell.text for cell in row[1:]] for row in table.rows), strict=True)
-    titles = [heading.title for heading in table.headings[1:]]
-    widths = [max(map(len, (title, *texts))) for title, texts in zip(titles, cells, strict=True)]
-    room = _LINE - sum(widths) - _GAP * len(widths)
-    body = [[_named(row[0], room), *(prose(cell.text) for cell in row[1:])] for row in table.rows]
     return _environment(table, body, caption, label, columns)
+
+
+def _width(text: str) -> float:
+    return len(text) + sum(text.count(char) * more for char, more in _WIDE.items())
+
+
+def _fitted(text: str, room: int) -> str:
+    return next((cut for size in range(room, 0, -1) if _width(cut := shorten(text, size)) <= room), "")
 
 
 def _named(cell: Cell, room: int) -> str:
     """A name that fits the room with what follows it, of which a part will do."""
     room = max(int(room - _INDENT * cell.level), 2 * _LEAST)
-    name, kind = spelled(cell.name), spelled(cell.text)
-    name = shorten(name, min(LONGEST_NAME, room - min(len(kind), _LEAST)))
-    kind = shorten(kind, min(LONGEST_KIND, max(room - len(name), 0)))
+    name, kind = spelled(cell.name), spelled(cell.plain.removeprefix(cell.name))
+    if not name:
+        return prose(_fitted(kind, room))
+    name = _fitted(name, min(LONGEST_NAME, room - min(len(kind), _LEAST)))
+    kind = _fitted(kind, min(LONGEST_KIND, max(room - len(name), 0)))
     return f"{'~~' * cell.level}{name_text(name)}{prose(kind)}"
 
 
@@ -177,15 +239,11 @@ def _environment(table: Table, body: Sequence[Sequence[str]], caption: str, labe
             f"  \\label{{tab:torchgauge-{label}}}",
             f"  \\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
             r"    \toprule",
-            f"    {_row([prose(heading.title) for heading in table.headings])}",
+            "    " + " & ".join(prose(heading.title) for heading in table.headings) + r" \\",
             r"    \midrule",
-            *(f"    {_row(cells)}" for cells in body),
+            *("    " + " & ".join(cells) + r" \\" for cells in body),
             r"    \bottomrule",
             r"  \end{tabular}",
             r"\end{table}",
         ]
     )
-
-
-def _row(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"

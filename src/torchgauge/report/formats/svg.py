@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from torchgauge.facts import View
+from torchgauge.report.content.summary import model_kind
 from torchgauge.report.escape import visible
 from torchgauge.report.graph.opening import opening
 from torchgauge.report.graph.palette import DARK, LIGHT, color_of
@@ -16,7 +17,6 @@ from torchgauge.report.graph.runs import Runs
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item, build_scene
 from torchgauge.report.graph.width import wire_width
 from torchgauge.report.graph.words import Words
-from torchgauge.report.headline import model_kind
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer

@@ -2,66 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 
 from torchgauge.facts import View
-from torchgauge.report import (
-    advice_text,
-    carbon_text,
-    energy_text,
-    headline,
-    measured_text,
-    memory_text,
-    pareto_text,
-    sections,
-    sweep_text,
-    system_text,
-    thermal_text,
-    weight_findings,
-    weight_sections,
-)
+from torchgauge.report.bars import bar, course_rows, scatter
 from torchgauge.report.content import sections_of
-from torchgauge.report.layout import Line, plain, wrap
-from torchgauge.report.module_table import module_table
-from torchgauge.report.options import Options
-from torchgauge.report.pickled import pickled
-from torchgauge.report.registry import renderer
-from torchgauge.report.sections import section_lines
-
-Section = Callable[[View, Options], list[Line]]
-
-# What fits a screen, then what was asked for besides: measured runs, the values of weights.
-SECTIONS: tuple[Section, ...] = (
-    headline.title,
-    headline.totals,
-    measured_text.latency,
-    module_table,
-    advice_text.advice,
-    sections.notes,
-    pickled,
-    measured_text.slow_modules,
-    measured_text.slow_phases,
-    measured_text.slow_ops,
-    measured_text.residue,
-    memory_text.memory,
-    energy_text.energy,
-    energy_text.hungry_modules,
-    energy_text.hungry_ops,
-    thermal_text.thermal,
-    carbon_text.carbon,
-    sweep_text.sweeps,
-    pareto_text.pareto,
-    sweep_text.thread_scaling,
-    system_text.system,
-    system_text.counters,
-    weight_sections.weight_totals,
-    weight_sections.weight_kinds,
-    weight_findings.weight_outliers,
-    weight_findings.weight_heat_maps,
-    weight_findings.weight_operations,
-    weight_findings.weight_advice,
-    weight_findings.weight_failures,
+from torchgauge.report.content.summary import model_names
+from torchgauge.report.escape import visible
+from torchgauge.report.layout import (
+    GAP,
+    MIN_TEXT_WIDTH,
+    Heading,
+    Line,
+    Span,
+    cell_width,
+    lay_out,
+    line_width,
+    plain,
+    wrap,
 )
+from torchgauge.report.model import (
+    Block,
+    Cell,
+    Chart,
+    Code,
+    Course,
+    Fact,
+    Facts,
+    Listing,
+    Scatter,
+    Section,
+    Table,
+    Text,
+    Topic,
+)
+from torchgauge.report.options import Options
+from torchgauge.report.registry import renderer
+
+MIN_NOTE_WIDTH = 48  # of a remark beside its value
+# What a name needs to say which it is, where a table is cut into parts.
+MIN_NAME_WIDTH = 32
+LONGEST_BAR = 40
+# So dim that the eye finds what costs.
+_NOTHING = ("0", "0 B", "0.0 %", "-")
 
 
 @renderer("text", suffix=".txt", contents="the report of the terminal, 100 columns wide")
@@ -70,16 +53,200 @@ def render_text(view: View, options: Options) -> str:
 
 
 def report_lines(view: View, options: Options) -> list[Line]:
-    pieces = [section(view, options) for section in SECTIONS]
-    pieces += [section_lines(section, options.width) for section in sections_of(view, options)]
-    lines: list[Line] = []
-    for piece in filter(None, (*pieces, more(view, options))):
-        lines += [(), *piece] if lines else piece
+    lines = [title_line(view), *sections_lines(sections_of(view, options), options.width)]
+    if view.capture.has_code and not options.ops:
+        where = "More: --ops (ops, distributions, coverage); -o report.html (everything)"
+        lines += [(), *wrap(where, options.width, style="dim")]
     return lines
 
 
-def more(view: View, options: Options) -> list[Line]:
-    """Where the rest is."""
-    if options.ops or not view.capture.has_code:
-        return []
-    return wrap("More: --ops (ops, distributions, coverage); -o report.html (everything)", options.width, style="dim")
+def title_line(view: View) -> Line:
+    first, *others = map(visible, model_names(view))
+    return (Span(first, "heading"), *(Span(f" · {name}") for name in others))
+
+
+def write_sections(sections: Iterable[Section], width: int) -> str:
+    return plain(sections_lines(sections, width))
+
+
+def sections_lines(sections: Iterable[Section], width: int) -> list[Line]:
+    """Sections one after the other, a blank line between. The title of the report stands over its summary."""
+    lines: list[Line] = []
+    for section in sections:
+        lines += [()] if lines else []
+        if section.title and section.topic is not Topic.SUMMARY:
+            lines += wrap(visible(section.title), width, style="heading")
+        lines += [line for block in section.blocks for line in block_lines(block, width)]
+    return lines
+
+
+def block_lines(block: Block, width: int) -> list[Line]:
+    match block:
+        case Table():
+            notes = [line for note in block.notes for line in wrap(visible(note), width, style="dim")]
+            return [*table_lines(block, width), *notes]
+        case Facts():
+            return fact_lines(block.rows, width)
+        case Text():
+            return wrap(visible(block.text), width, style=_style(block))
+        case Listing():
+            return list(_list_lines(block, width))
+        case Code():
+            # Neither cut nor wrapped: it is for pasting.
+            return [(Span(visible(line)),) for line in block.text.split("\n")]
+        case Chart():
+            top, room = max((value for _, value, _ in block.bars), default=0.0), max(width // 3, 10)
+            rows = [[_text(label), (Span(bar(value, top, room)),), _figure(text)] for label, value, text in block.bars]
+            headings = [Heading("", is_figure=False), Heading("", is_figure=False), Heading("")]
+            return lay_out(headings, rows, width)[1:]
+        case Course():
+            return _course_lines(block, width)
+        case Scatter():
+            return [(Span(line, "dim"),) for line in scatter(block, width)]
+
+
+def _style(block: Text | Listing) -> str:
+    return "warning" if block.is_warning else "dim" if block.is_remark else ""
+
+
+def _text(text: str, style: str = "") -> Line:
+    return (Span(visible(text), style),)
+
+
+def _figure(text: str, *, is_warning: bool = False) -> Line:
+    return (Span(visible(text), "warning" if is_warning else "dim" if text in _NOTHING else "figure"),)
+
+
+def fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
+    """Name, value and remark, the names and values aligned; a remark that does not fit is wrapped: beside its value
+    where there is room for it, else below."""
+    rows = [(visible(name), visible(value), visible(note)) for name, value, note in facts]
+    names = max(cell_width(name) for name, _, _ in rows) + 2
+    values = max((cell_width(value) for _, value, note in rows if note), default=0)
+    values += 2 if values else 0
+    lines: list[Line] = []
+    for name, value, note in rows:
+        lead = Span(_padded(name, names), "dim")
+        if not value:
+            lines += wrap(note, width, lead=(lead,))
+        elif not note:
+            lines.append((lead, Span(value, "figure")))
+        elif names + values + cell_width(note) <= width or width - names - values >= MIN_NOTE_WIDTH:
+            lines += wrap(note, width, lead=(lead, Span(_padded(value, values), "figure")), style="dim")
+        else:
+            lines.append((lead, Span(value, "figure")))
+            lines += wrap(note, width, lead=(Span(_padded("", names)),), style="dim")
+    return lines
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cell_width(text))
+
+
+def _list_lines(block: Listing, width: int) -> Iterator[Line]:
+    labels = max((len(label) for item in block.items for label, _ in item.facts), default=0) + 2
+    for number, item in enumerate(block.items, start=1):
+        lead = {"": "", "-": "- ", "1.": f"{number}. "}[block.mark]
+        indent: Line = (Span(" " * len(lead)),)
+        if not block.mark and number > 1:
+            yield ()
+        head = wrap(visible(item.name + item.text), width, lead=(Span(lead),) if lead else (), style=_style(block))
+        if not block.mark:
+            yield from head
+            for label, text in item.facts:
+                yield from wrap(visible(text), width, lead=(Span(f"  {label.ljust(labels)}", "dim"),))
+            continue
+        facts = [line for fact in item.facts for line in _fact_of_item(fact, indent, width)]
+        if block.max_lines:
+            head = _cut(head, block.max_lines - bool(facts))
+            facts = _cut(facts, block.max_lines - len(head))
+        yield from (*head, *facts)
+        for line in item.code.split("\n") if item.code else ():
+            yield (*indent, Span(visible(line)))
+        for fact in item.after:
+            yield from _fact_of_item(fact, indent, width)
+
+
+def _fact_of_item(fact: tuple[str, str], indent: Line, width: int) -> list[Line]:
+    label, text = fact
+    return wrap(visible(f"{label}: {text}" if label else text), width, lead=indent, style="dim")
+
+
+def _cut(lines: list[Line], most: int) -> list[Line]:
+    if len(lines) <= most:
+        return lines
+    *kept, last = lines[:most]
+    *before, span = last
+    return [*kept, (*before, Span(f"{span.text[:-1].rstrip()}…", span.style))]
+
+
+def _course_lines(block: Course, width: int) -> list[Line]:
+    lead = max(cell_width(label) for label, _, _ in block.lines) + 2
+    room = max(width - lead - max(cell_width(text) for _, _, text in block.lines) - 1, 8)
+    drawn = course_rows(block, room)
+    longest = max(len(line) for _, line, _ in drawn)
+    return [
+        (
+            Span(_padded(visible(name), lead), "dim"),
+            Span(_padded(line, longest), "figure"),
+            Span(f" {visible(text)}", "dim"),
+        )
+        for name, line, text in drawn
+    ]
+
+
+def table_lines(table: Table, width: int) -> list[Line]:
+    """The table without the columns that the width has no room for, in parts where it may be cut."""
+    shown = [place for place, heading in enumerate(table.headings) if width >= heading.min_width]
+    headings = [Heading(visible(heading.title), heading.is_figure) for heading in table.headings]
+    rows = [[_cell_line(cell, headings[place], place) for place, cell in enumerate(row)] for row in table.rows]
+    lines: list[Line] = []
+    for part in _parts(table, headings, rows, shown, width):
+        lines += [()] if lines else []
+        lines += lay_out([headings[place] for place in part], [[row[place] for place in part] for row in rows], width)
+    room = width - line_width(lines[0]) - len(GAP) if table.bars and lines else 0
+    if table.bars is None or room < MIN_TEXT_WIDTH:
+        return lines
+    top = max((value for value in table.bars.values if value), default=0.0)
+    bars = [Span(bar(value or 0.0, top, min(room, LONGEST_BAR)), "figure") for value in table.bars.values]
+    drawn = [Span(visible(table.bars.title), "head"), *bars]
+    return [(*line, Span(GAP), span) for line, span in zip(lines, drawn, strict=True)]
+
+
+def _cell_line(cell: Cell, heading: Heading, place: int) -> Line:
+    if heading.is_figure:
+        return _figure(cell.plain, is_warning=cell.is_warning)
+    style = "warning" if cell.is_warning else "dim" if place else ""
+    if not cell.name:
+        return _text(cell.text, style)
+    # The count and the space before the text are never cut.
+    space, text = (" ", cell.text[1:]) if cell.text.startswith(" ") else ("", cell.text)
+    count = f" ×{cell.times}{space}" if cell.times > 1 else space
+    guide, name = Span(cell.guide, "guide"), Span(visible(cell.name), style or "name")
+    spans = (guide, name, Span(count, "count"), Span(visible(text), "dim"))
+    return tuple(span for span in spans if span.text)
+
+
+def _parts(
+    table: Table, headings: Sequence[Heading], rows: Sequence[Sequence[Line]], shown: list[int], width: int
+) -> Iterator[list[int]]:
+    """The columns of each part of the table, one below the other."""
+    if not table.headings:
+        return
+    if not table.group:
+        yield shown
+        return
+    needed = []
+    for place, heading in enumerate(headings):
+        natural = max(cell_width(heading.title), *(line_width(row[place]) for row in rows))
+        needed.append(natural if heading.is_figure else min(natural, MIN_NAME_WIDTH))
+    lead, rest = shown[: table.lead], shown[table.lead :]
+    part = list(lead)
+    for start in range(0, len(rest), table.group):
+        group = rest[start : start + table.group]
+        total = sum(needed[place] + len(GAP) for place in (*part, *group)) - len(GAP)
+        if part != lead and total > width:
+            yield part
+            part = list(lead)
+        part += group
+    yield part

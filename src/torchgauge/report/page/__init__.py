@@ -6,7 +6,7 @@ from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.facts import View
 
 # Importing a part registers it.
-from torchgauge.report.headline import model_kind
+from torchgauge.report.content.summary import model_kind
 from torchgauge.report.options import Options
 from torchgauge.report.page import figures
 from torchgauge.report.page.assemble import assemble

@@ -9,12 +9,11 @@ from typing import Any
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
 from torchgauge.facts.weight_values import quantization_of, removable
+from torchgauge.report.content.energy import range_text
+from torchgauge.report.content.summary import memory_facts, parameter_note, stored_facts
+from torchgauge.report.content.time import interval_share
 from torchgauge.report.energy_figures import is_estimated
-from torchgauge.report.energy_text import range_text
-from torchgauge.report.headline import memory_facts, parameter_note
-from torchgauge.report.origin import stored_facts
 from torchgauge.report.peak import find_peak
-from torchgauge.report.sweep_points import interval_share
 from torchgauge.report.weight_statistics import summary_part
 from torchgauge.units import (
     format_bytes,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torchgauge.facts import Node, OpRecord, View
-from torchgauge.report.distribution import Slice, by_category, by_phase, layer_kinds
+from torchgauge.report.content.ops import Slice, by_category, by_phase, layer_kinds
 from torchgauge.report.energy_figures import energy_key, is_estimated, own_energy
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part

@@ -9,8 +9,8 @@ from typing import Any
 from torchgauge.facts import OpRecord, View
 from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
 from torchgauge.report.columns import format_shapes
+from torchgauge.report.content.memory import Categories, at_peak, find_memory_peak, moments
 from torchgauge.report.measurements import measured_member
-from torchgauge.report.memory_use import Categories, at_peak, find_memory_peak, moments
 from torchgauge.report.options import Options
 from torchgauge.report.page.parts.live_at_peak import Alive, PeakContents, live_at_peak
 from torchgauge.report.page.payload import part

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import View
-from torchgauge.report.coverage import coverage, unused_modules
-from torchgauge.report.headline import run_text
+from torchgauge.report.content.ops import coverage, unused_modules
+from torchgauge.report.content.summary import run_text
+from torchgauge.report.content.system import plain_name
 from torchgauge.report.measurements import measured_member
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
-from torchgauge.report.system_text import plain_name
 from torchgauge.report.weight_statistics import summary_part
 from torchgauge.units import format_seconds, format_shape
 

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import View
-from torchgauge.report.coverage import coverage
-from torchgauge.report.headline import input_facts, model_kind, run_text
+from torchgauge.report.content.notes import note_texts
+from torchgauge.report.content.ops import coverage
+from torchgauge.report.content.summary import input_facts, model_kind, origin_facts, run_text
 from torchgauge.report.options import Options
-from torchgauge.report.origin import origin_facts
 from torchgauge.report.page.parts.cards import cards
 from torchgauge.report.page.payload import part
-from torchgauge.report.sections import note_texts
 from torchgauge.units import format_exact, format_percent
 
 

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.report.content.sweep import sweep_points
 from torchgauge.report.measurements import measured_member, measured_rows
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
-from torchgauge.report.sweep_points import sweep_points
 
 
 @part("sweeps")

@@ -8,14 +8,13 @@ from statistics import fmean
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.report.content.ops import shapes_text
+from torchgauge.report.content.system import counter_facts, plain_name
+from torchgauge.report.content.time import find_residue, interval_share
 from torchgauge.report.measurements import measured_member
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import BY_TIME, rate, top_modules, top_ops, top_phases
-from torchgauge.report.residue import find_residue
-from torchgauge.report.sections import shapes_text
-from torchgauge.report.sweep_points import interval_share
-from torchgauge.report.system_text import counter_facts, plain_name
 
 _RANKED = 20
 _LABELS = 8

@@ -9,11 +9,11 @@ from typing import Any
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.weight_values import quantization_of, value_figures
+from torchgauge.report.content.tensors import by_dtype, by_role
 from torchgauge.report.options import Options
 from torchgauge.report.page.column_store import columns
 from torchgauge.report.page.parts.weight_map import weight_map
 from torchgauge.report.page.payload import part
-from torchgauge.report.weight_groups import by_dtype, by_role
 from torchgauge.report.weight_statistics import advice, places, summary_part
 from torchgauge.units import format_shape
 

@@ -11,6 +11,8 @@ tg.section({
       ],
       facts: ({ rows }) => [tg.facts(rows)],
       text: ({ text, is_warning: isWarning }) => [isWarning ? tg.warn(text) : tg.el("p", {}, text)],
+      listing: ({ items, is_numbered: isNumbered }) => [tg.el(isNumbered ? "ol" : "ul", {}, items.map(({ text, facts, code }) =>
+        tg.el("li", {}, text, facts.map(([name, value]) => tg.note(name ? `${name}: ${value}` : value)), code ? tg.el("pre", {}, code) : null)))],
       code: ({ text }) => [tg.el("pre", {}, text)],
       chart: ({ bars }) => {
         const top = Math.max(...bars.map(([, value]) => value), 0);

@@ -1,0 +1,203 @@
+"""What a comparison says, in sections that every format renders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torchgauge.errors import UsageError
+from torchgauge.facts.figures import ESTIMATED
+from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
+from torchgauge.report.comparison.changes import INCOMPARABLE, INDISTINCT, UNCERTAIN, change
+from torchgauge.report.comparison.data import Compared
+from torchgauge.report.comparison.groups import RowGroup, grouped_changes, grouped_rows
+from torchgauge.report.comparison.readings import ABOUT, Reading
+from torchgauge.report.comparison.rows import FIGURES, MEASURED
+from torchgauge.report.comparison.structure import STATES
+from torchgauge.report.comparison.weights import WeightsCompared
+from torchgauge.report.content.modules import PAGE_LINES
+from torchgauge.report.model import Cell, Section, Table, figures, more, texts
+from torchgauge.report.options import Options
+from torchgauge.report.ranking import THE_MODEL
+from torchgauge.units import format_count, format_exact, format_percent, format_shape, format_value
+
+WEIGHTS, CHANGES = 20, 40
+COMPARED = ("params", "macs")
+EQUAL = "×n: n modules with the same figures, shown once with those of one"
+NO_INTERVAL = "Times and energies of modules have no interval: read their differences with that of the whole run"
+_NOTES = {
+    INDISTINCT: "no difference: the 95 % intervals of the two overlap (of estimates: their ranges)",
+    UNCERTAIN: "?: measured once; how much it varies is not known",
+    INCOMPARABLE: "not comparable: one is measured, the other estimated",
+}
+
+
+def comparison_sections(compared: Compared, options: Options) -> list[Section]:
+    sides = tuple((Cell(side.label), Cell(side.name), Cell(side.kind), Cell(side.created)) for side in compared.sides)
+    found = [
+        Section("Comparison", (Table("", texts("", "Target", "Model", "Analysed"), sides),)),
+        circumstance_section(compared),
+        figure_section(compared),
+        *structure_sections(compared),
+        module_section(compared, options),
+        *weight_sections(compared),
+    ]
+    return [section for section in found if section is not None]
+
+
+def circumstance_section(compared: Compared) -> Section | None:
+    """Only what is not the same: it may explain the rest."""
+    rows = tuple((Cell(key), *(Cell(side.circumstances[key]) for side in compared.sides)) for key in compared.differing)
+    headings = texts("Not the same", *(side.label for side in compared.sides))
+    return Section("Circumstances", (Table("", headings, rows, group=1),)) if rows else None
+
+
+def figure_section(compared: Compared) -> Section:
+    labels = [side.label for side in compared.sides]
+    changed = [title for label in labels[1:] for title in (label, "change")]
+    rows = []
+    for figure in compared.figures:
+        readings = [figure.quantity.text(reading) for reading in figure.readings]
+        cells = [Cell(figure.quantity.title), Cell(readings[0])]
+        for reading, found in zip(readings[1:], figure.changes[1:], strict=True):
+            cells += [Cell(reading), Cell("" if found is None else found.text)]
+        rows.append(tuple(cells))
+    verdicts = {found.verdict for figure in compared.figures for found in figure.changes if found is not None}
+    notes = [note for verdict, note in _NOTES.items() if verdict in verdicts]
+    if any(reading.origin == ESTIMATED for figure in compared.figures for reading in figure.readings):
+        notes.append(f"{ABOUT.strip()}: estimated, not measured")
+    headings = (*texts("Figure"), *figures(labels[0], *changed))
+    return Section("Figures", (Table("", headings, tuple(rows), tuple(notes), lead=2, group=2),))
+
+
+def structure_sections(compared: Compared) -> Iterator[Section]:
+    base = compared.sides[0].label
+    for side, structure in zip(compared.sides[1:], compared.structures, strict=True):
+        groups = grouped_changes(structure.changes)
+        counts = {state: sum(change.state == state for change in structure.changes) for state in STATES}
+        told = [f"{format_exact(count)} {state}" for state, count in counts.items() if count]
+        summary = ", ".join([*told, f"{format_exact(structure.unchanged)} modules unchanged"])
+        rows = tuple(
+            (
+                Cell(group.state),
+                Cell(name=group.paths, times=group.count),
+                Cell(group.what),
+                Cell(format_count(group.params)),
+            )
+            for group in groups[:CHANGES]
+        )
+        headings = (*texts("", "Module", "What"), *figures("Params")) if rows else ()
+        notes = (*more(len(groups) - CHANGES, "kinds of change"), summary)
+        yield Section(f"Structure: {side.label} against {base}", (Table("", headings, rows, notes),))
+
+
+def check_columns(options: Options) -> None:
+    """Before the work: a column that is no figure of a module cannot be compared."""
+    chosen = () if options.columns == DEFAULT_COLUMNS else options.columns
+    for key in (*chosen, *([options.sort] if options.sort else [])):
+        if key not in FIGURES:
+            raise UsageError(f"'{key}' cannot be compared; choose from: {', '.join(FIGURES)}")
+
+
+def module_section(compared: Compared, options: Options) -> Section | None:
+    """The modules whose figures differ, side by side."""
+    check_columns(options)
+    columns = options.columns
+    if columns == DEFAULT_COLUMNS:
+        timed = sum(value is not None for value in compared.modules[0].values("time_s")) > 1
+        known = [key for key in COMPARED if any(v is not None for v in compared.modules[0].values(key))]
+        columns = (*known, *(("time_s",) if timed else ()))
+    places = grouped_rows(row for row in compared.modules if row.differs_in(columns) and not row.is_below_absent)
+    shown = _fitting(places) if options.depth is None else [g for g in places if g.depth <= options.depth]
+    if not shown:
+        return None
+    if options.sort is not None:
+        shown.sort(key=lambda group: _difference(group, options.sort or ""), reverse=True)
+    labels = [side.label for side in compared.sides]
+    is_pair = len(labels) == 2
+    headings = list(texts("Module"))
+    for key in columns:
+        headings += figures(f"{COLUMNS[key].title} {labels[0]}", *labels[1:], *(("change",) if is_pair else ()))
+    notes = []
+    if len(shown) < len(places):
+        notes.append(f"shown: {format_exact(len(shown))} of {format_exact(len(places))} places; --depth shows more")
+    notes += [EQUAL] if any(group.count > 1 for group in shown) else []
+    notes += [NO_INTERVAL] if set(columns) & set(MEASURED) else []
+    rows = tuple(_module_cells(group, columns) for group in shown)
+    table = Table("", tuple(headings), rows, tuple(notes), group=len(labels) + is_pair)
+    return Section("Modules that differ", (table,))
+
+
+def _fitting(groups: list[RowGroup]) -> list[RowGroup]:
+    """As deep as fits a page, and at least one level."""
+    depths = sorted({group.depth for group in groups})
+    fitting = [depth for depth in depths if sum(group.depth <= depth for group in groups) <= PAGE_LINES]
+    deepest = fitting[-1] if fitting else min(depths, default=0)
+    return [group for group in groups if group.depth <= deepest]
+
+
+def _difference(group: RowGroup, key: str) -> float:
+    """How much the figure differs; what a side lacks is all of it."""
+    known = [value or 0 for value in group.figures[key]]
+    return max(known) - min(known)
+
+
+def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[Cell, ...]:
+    # The root has no name but its type, as in the module tree.
+    is_root = group.paths == THE_MODEL
+    cells = [Cell(name=group.kind) if is_root else Cell(f" {group.kind}", group.paths, times=group.count)]
+    for key in columns:
+        values = group.figures[key]
+        cells += [Cell(COLUMNS[key].form(value)) for value in values]
+        if len(values) == 2:
+            base, other = values
+            text = change(Reading(base), Reading(other)).text
+            if (base is None) != (other is None):
+                # Of a module that a side lacks, all is new or gone.
+                text = "new" if base is None else "gone"
+            cells.append(Cell(text))
+    return tuple(cells)
+
+
+def weight_sections(compared: Compared) -> Iterator[Section]:
+    base = compared.sides[0].label
+    for side, found in zip(compared.sides[1:], compared.weights, strict=True):
+        if found is not None:
+            yield _weight_section(base, side.label, found)
+            if found.drift:
+                yield _drift_section(found.drift)
+
+
+def _weight_section(base: str, other: str, found: WeightsCompared) -> Section:
+    rows = []
+    for pair in found.moved[:WEIGHTS]:
+        there = "" if pair.name == pair.other_name else f" → {pair.other_name}"
+        if pair.shape != pair.other_shape:
+            there += f" {format_shape(pair.shape)} → {format_shape(pair.other_shape)}"
+        elif pair.dtype != pair.other_dtype:
+            there += f" {pair.dtype} → {pair.other_dtype}"
+        norm = change(*(Reading(value) for value in pair.figures["l2"]))
+        cells = [norm.text, *map(format_value, pair.figures["std"]), *map(format_percent, pair.figures["sparsity"])]
+        rows.append((Cell(there, pair.name), *map(Cell, cells)))
+    headings = (*texts("Tensor"), *figures("norm", f"std {base}", other, f"sparsity {base}", other)) if rows else ()
+    moved = len(found.moved)
+    notes = [f"{format_exact(len(found.pairs) - moved)} tensors unchanged, {format_exact(moved)} changed"]
+    notes += [f"{format_exact(len(found.removed))} removed, {format_exact(len(found.added))} added"]
+    notes += [f"shown: the {WEIGHTS} whose norm changed most"] if moved > WEIGHTS else []
+    table = Table("", headings, tuple(rows), (", ".join(notes),))
+    return Section(f"Weights: {other} against {base}", (table,))
+
+
+def _drift_section(drift: Mapping[str, Any]) -> Section:
+    rows = tuple(
+        (
+            Cell(name=str(row["name"])),
+            Cell(format_value(row["relative_l2"])),
+            Cell("-" if row["cosine"] is None else f"{row['cosine']:.6f}"),
+            Cell(format_percent(row["changed_share"])),
+        )
+        for row in drift["changed"][:WEIGHTS]
+    )
+    note = f"{format_exact(drift['identical'])} tensors identical, {format_exact(len(drift['changed']))} changed"
+    headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed")) if rows else ()
+    return Section("Values, tensor by tensor", (Table("", headings, rows, (note,)),))

@@ -1,0 +1,159 @@
+"""In the comprehensive report: every parameter and every op with all that is known of it, and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torchgauge.facts import UNCOUNTED, ParamRecord, Row, View
+from torchgauge.facts.weight_ops import weight_ops
+from torchgauge.facts.weight_values import quantization_of, removable, value_figures
+from torchgauge.report.bars import spark
+from torchgauge.report.content.energy import ABOUT
+from torchgauge.report.content.weights import FORMATS
+from torchgauge.report.model import Fact, Facts, Item, Listing, Section, Topic
+from torchgauge.report.options import Detail, Options
+from torchgauge.report.weight_statistics import sqnr_db, structured
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_decibels,
+    format_exact,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_shape,
+    format_value,
+)
+
+_HISTOGRAM_WIDTH = 32
+Labelled = tuple[str, str]
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    if options.detail is not Detail.FULL:
+        return
+    # The stored tensors, or those whose values were read; else the parameters of the model by shape alone.
+    tensors = [Item(f"Parameter: {row.name}", list(_weight_facts(row))) for row in view.weights]
+    tensors = tensors or [Item(f"Parameter: {p.name}", list(_param_facts(p))) for p in view.capture.params]
+    if tensors:
+        yield Section("", (Listing(tensors, mark=""),), Topic.PARAMETERS)
+    weights = {row["index"]: row for row in weight_ops(view.capture.ops, view.weights, view.capture.params)}
+    nodes = []
+    for op in view.ops:
+        name = f"{op.op}.{op.overload}" if op.overload else op.op
+        title = f"Node {op.index}: {name} in {op.module or 'the model itself'}"
+        nodes.append(Item(title, list(_op_facts(op, weights.get(op.index)))))
+    if nodes:
+        yield Section("", (Listing(nodes, mark=""),), Topic.NODES)
+    found = view.capture.environment
+    memory = f", {format_bytes(found.memory_bytes)} of memory" if found.memory_bytes else ""
+    facts: list[Fact] = [
+        ("Made", view.capture.created, f"by torchgauge {view.capture.version}"),
+        ("Machine", "", f"{found.platform}, {found.cpu}, {format_exact(found.cpu_cores)} cores{memory}"),
+        ("Software", "", f"Python {found.python}, torch {found.torch}, {found.threads} threads"),
+    ]
+    if found.packages:
+        facts.append(("Packages", "", ", ".join(f"{name} {version}" for name, version in found.packages.items())))
+    yield Section("", (Facts(facts),), Topic.ENVIRONMENT)
+
+
+def _param_facts(param: ParamRecord) -> Iterator[Labelled]:
+    kind = "buffer" if param.is_buffer else "trainable" if param.trainable else "frozen"
+    yield "shape", f"{format_shape(param.spec.shape)} {param.spec.dtype}, {kind}"
+    yield "elements", f"{format_exact(param.spec.numel)} in {format_bytes(param.spec.nbytes)}"
+    if param.aliases:
+        yield "also", ", ".join(param.aliases)
+
+
+def _weight_facts(row: Row) -> Iterator[Labelled]:
+    yield "shape", f"{format_shape(row['shape'])} {row['dtype']}, {row['role']}"
+    yield "elements", f"{format_exact(row['elements'])} in {format_bytes(row['bytes'])}"
+    if row["shared_with"]:
+        yield "shares bytes with", row["shared_with"]
+    figures = value_figures(row)
+    if figures.get("std") is not None:
+        yield from _value_facts(figures)
+        yield from _saving_facts(figures)
+    for text in row.get("recommendations") or ():
+        yield "recommended", text
+
+
+def _value_facts(row: Mapping[str, Any]) -> Iterator[Labelled]:
+    yield "mean, std", f"{format_value(row.get('mean'))}, {format_value(row.get('std'))}"
+    yield "range", f"{format_value(row.get('min'))} … {format_value(row.get('max'))}"
+    quantiles = row.get("quantiles") or {}
+    yield "quantiles", ", ".join(f"{share}: {format_value(value)}" for share, value in quantiles.items())
+    histogram = row.get("histogram") or {}
+    if counts := histogram.get("counts"):
+        low, high = format_value(histogram["edges"][0]), format_value(histogram["edges"][-1])
+        drawn = spark(counts, max(counts), _HISTOGRAM_WIDTH)
+        yield "histogram", f"{low} |{drawn}| {high}, at most {format_exact(max(counts))} in a bin"
+    yield "form", f"skewness {format_value(row.get('skewness'))}, excess kurtosis {format_value(row.get('kurtosis'))}"
+    yield "sparsity", f"{format_percent(row.get('sparsity'))} zeros, {format_percent(row.get('near_zero'))} near zero"
+    if row.get("nan") or row.get("inf"):
+        yield "not finite", f"{format_exact(row.get('nan'))} NaN, {format_exact(row.get('inf'))} infinite"
+    norms = f"L1 {format_value(row.get('l1'))}, L2 (Frobenius) {format_value(row.get('l2'))}"
+    if row.get("spectral_norm") is not None:
+        norms += f", spectral {format_value(row['spectral_norm'])}"
+        rank = row.get("stable_rank")
+        norms += f", stable rank {format_value(rank)}" if rank is not None else ""
+    yield "norms", norms
+
+
+def _saving_facts(row: Mapping[str, Any]) -> Iterator[Labelled]:
+    if row.get("entropy_bits") is not None:
+        bits = f"{format_value(row['entropy_bits'])} of {format_value(row.get('entropy_symbol_bits'))} bits"
+        yield "entropy", f"{bits}, {format_percent(row.get('compressibility'))} compressible without loss"
+    if row.get("pruning"):
+        yield "prunable", f"{format_percent(removable(row))} by magnitude at 1 % relative error"
+    parts = [f"{name} {format_percent(share)}" for name, share in structured(row).items()]
+    if parts:
+        kept_share = row["pruning"].get("two_four_energy")
+        two_four = f"; 2:4 keeps {format_percent(kept_share)} of the energy" if kept_share is not None else ""
+        yield "by structure", f"{', '.join(parts)} at 1 % relative error{two_four}"
+    known = {name: decibels for name in FORMATS if (decibels := sqnr_db(row, name)) is not None}
+    if known:
+        kept = ", ".join(f"{name} {format_decibels(decibels)}" for name, decibels in known.items())
+        yield "quantized", f"{kept}; at 30 dB: {quantization_of(row).get('smallest_30db') or 'none'}"
+    alignment = row.get("alignment") or {}
+    if alignment.get("offset_alignment") is not None:
+        yield "alignment", f"starts at a multiple of {format_exact(alignment['offset_alignment'])} bytes in its file"
+
+
+def _op_facts(op: Row, weights: Mapping[str, Any] | None) -> Iterator[Labelled]:
+    counted = op.status != UNCOUNTED
+    phase = "" if op.phase == "forward" else f", {op.phase}"
+    yield "kind", f"{op.category}, {op.status}, {op.dtype or 'no tensors'}{phase}"
+    yield "shapes", f"{_every_shape(op.input_shapes)} → {_every_shape(op.output_shapes)}"
+    work = f"{format_exact(op.macs)} MACs, {format_exact(op.flops)} FLOPs"
+    yield "work", work if counted else "unknown: the op has no formula"
+    moved = f"{format_bytes(op.bytes_read)} read, {format_bytes(op.bytes_written)} written"
+    if op.arithmetic_intensity is not None and counted:
+        moved += f", {format_value(op.arithmetic_intensity)} FLOPs per byte"
+    yield "memory", f"{moved}; {format_bytes(op.live_bytes)} of activations alive"
+    if op.time_s is not None:
+        bound = f"; bound by {op.bound}" if op.bound else ""
+        roof = f", {format_percent(op.roof_share)} of the roof" if op.roof_share is not None else ""
+        yield "time", f"{format_seconds(op.time_s)}, measured in profiled runs{bound}{roof}"
+    rates = [] if op.flops_per_s is None else [f"{format_count(op.flops_per_s)} FLOPs per second"]
+    rates += [] if op.bytes_per_s is None else [f"{format_bytes(op.bytes_per_s)} moved per second"]
+    if rates:
+        yield "rate", ", ".join(rates)
+    if op.kernels:
+        yield "kernels", ", ".join(op.kernels)
+    if op.energy_j is not None:
+        yield "energy", f"{format_joules(op.energy_j)}, measured"
+    elif op.estimated_energy_j is not None:
+        low, high = format_joules(op.estimated_energy_low_j), format_joules(op.estimated_energy_high_j)
+        yield "energy", f"{ABOUT}{format_joules(op.estimated_energy_j)}, ESTIMATED: between {low} and {high}"
+    if op.weights:
+        yield "weights", ", ".join(op.weights)
+    if weights:
+        pruned, smallest = format_percent(weights["removable"]["0.01"]), weights["smallest_30db"] or "none"
+        sizes = f"{format_bytes(weights['bytes'])} to {format_bytes(weights['bytes_after']['30db'])}"
+        yield "to save", f"{pruned} of the weights prunable at 1 % error; smallest type at 30 dB: {smallest} ({sizes})"
+
+
+def _every_shape(shapes: Sequence[Sequence[int]]) -> str:
+    return ", ".join(format_shape(list(shape)) for shape in shapes) or "none"

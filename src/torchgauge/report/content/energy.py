@@ -1,0 +1,213 @@
+"""Energy, temperature and carbon. An estimate has another heading, a sign before each figure, and its range."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torchgauge.facts import View
+from torchgauge.report.content.ops import RANKED, shapes_text
+from torchgauge.report.energy_figures import is_estimated
+from torchgauge.report.model import (
+    Block,
+    Cell,
+    Course,
+    Fact,
+    Facts,
+    Section,
+    Table,
+    Topic,
+    figures,
+    notes,
+    texts,
+)
+from torchgauge.report.options import Options
+from torchgauge.report.ranking import BY_ENERGY, THE_MODEL, TopModules, TopOps, rate, top_modules, top_ops
+from torchgauge.units import (
+    format_count,
+    format_exact,
+    format_grams,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_value,
+    format_watts,
+)
+
+ABOUT = "≈ "
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    found = view.energy
+    if found is None:
+        return
+    estimated = is_estimated(view)
+    title = "Energy of one run, ESTIMATED: no meter measured it" if estimated else "Energy of one run"
+    facts = list(_estimated_facts(found) if estimated else _measured_facts(found))
+    blocks: list[Block] = [Facts(facts)] if facts else []
+    series = ((found.get("thermal") or {}).get("series") or {}).get("power_w") or {}
+    watts = tuple(value for value in series.get("values") or () if value is not None)
+    if len(watts) > 1 and not estimated:
+        blocks.append(Course((("Over time", watts, f"up to {format_watts(max(watts))}"),)))
+    blocks += notes([f"Not measured: {found['reason']}"] if found.get("reason") else [], is_warning=True)
+    remarks = [*(found.get("notes") or ()), *((found.get("estimated_from") or {}).get("notes") or ())]
+    yield Section(
+        title, (*blocks, *notes([str(note) for note in remarks], is_remark=True)), Topic.ENERGY, page_part="energy"
+    )
+    yield from _rankings(view, options.rows(*RANKED))
+    yield from _thermal(found.get("thermal") or {})
+    yield from _carbon(found.get("carbon") or {})
+
+
+def _measured_facts(found: Mapping[str, Any]) -> Iterator[Fact]:
+    if found.get("joules") is None:
+        return
+    trials, window = found.get("trials"), found.get("window_s")
+    over = f"{format_exact(trials)} trials, {format_seconds(window)}" if trials and window else "measured"
+    if found.get("ci95_j"):
+        low, high = map(format_joules, found["ci95_j"])
+        over = f"mean of {over} (95 %: {low} to {high})"
+    yield "Energy", format_joules(found["joules"]), over
+    if found.get("net_joules") is not None:
+        idle = f"above the {format_watts(found.get('idle_watts'))} it takes at rest"
+        yield "Net", format_joules(found["net_joules"]), idle
+    for name, key in (("Per sample", "joules_per_sample"), ("Per token", "joules_per_token")):
+        if found.get(key) is not None and found[key] != found["joules"]:
+            yield name, format_joules(found[key]), ""
+    if found.get("watts_mean") is not None:
+        limit = found.get("power_limit_watts")
+        note = f"mean; {format_watts(found.get('watts_peak'))} at most"
+        yield "Power", format_watts(found["watts_mean"]), note + (f", limit {format_watts(limit)}" if limit else "")
+    if found.get("flops_per_joule") is not None:
+        best, note = found.get("device_best"), "the device's best is not known"
+        if best:
+            share = format_percent(found["flops_per_joule"] / best["flops_per_joule"])
+            note = f"{share} of the device's best in {best['dtype']}: {best['source']}"
+        yield "Efficiency", f"{format_count(found['flops_per_joule'])}FLOP/J", note
+    if meters := [meter for meter in found.get("meters") or () if meter.get("available", True)]:
+        names = ", ".join(str(meter["name"]) for meter in meters)
+        yield "Meter", "", f"{names}; {found.get('boundary')}"
+
+
+def _estimated_facts(found: Mapping[str, Any]) -> Iterator[Fact]:
+    joules, basis = found["estimated_joules"], found["estimated_from"]
+    yield "Energy", ABOUT + format_joules(joules["value"]), range_text(joules)
+    each = found["estimated_joules_per_sample"]
+    if each != joules:
+        yield "Per sample", ABOUT + format_joules(each["value"]), range_text(each)
+    if watts := found.get("estimated_watts_mean"):
+        within = f"between {format_watts(watts['low'])} and {format_watts(watts['high'])}"
+        yield "Power", ABOUT + format_watts(watts["value"]), within
+    if efficiency := found.get("estimated_flops_per_joule"):
+        within = f"between {format_count(efficiency['low'])} and {format_count(efficiency['high'])}FLOP/J"
+        yield "Efficiency", f"{ABOUT}{format_count(efficiency['value'])}FLOP/J", within
+    work = f"operations and bytes alone {range_text(basis['work_joules'])}"
+    if basis["watts"]:
+        low, high = format_watts(basis["watts"]["low"]), format_watts(basis["watts"]["high"])
+        work += f"; the device takes {low} to {high}"
+    yield "From", "", f"{basis['technology']}: {work}"
+    # The names of the publications alone; what was taken from each is in the data.
+    publications = dict.fromkeys(re.split("[:,;]", source)[0] for source in basis["sources"])
+    yield "Sources", "", ", ".join(publications)
+
+
+def range_text(joules: Mapping[str, float]) -> str:
+    return f"between {format_joules(joules['low'])} and {format_joules(joules['high'])}"
+
+
+def _rankings(view: View, limit: int) -> Iterator[Section]:
+    estimated = is_estimated(view)
+    # Operations over an estimate of what they take would only repeat what was assumed.
+    columns = figures("×", "Estimated" if estimated else "Energy", "share", *(() if estimated else ("FLOP/J",)))
+
+    def cells(count: int, entry: TopModules | TopOps) -> list[Cell]:
+        joules = Cell((ABOUT if estimated else "") + format_joules(entry.value))
+        shown = [Cell(format_exact(count)), joules, Cell(format_percent(entry.share))]
+        return shown if estimated else [*shown, Cell(format_count(rate(entry, entry.flops)))]
+
+    suffix = ", ESTIMATED" if estimated else ""
+    modules = tuple(
+        (Cell(name=entry.paths or THE_MODEL), Cell(name=entry.kind), *cells(entry.count, entry))
+        for entry in top_modules(view, BY_ENERGY, limit)
+    )
+    if modules:
+        title = f"Most energy-hungry modules, by their own energy{suffix}"
+        table = Table("", (*texts("Module", "Type"), *columns), modules)
+        yield Section(title, (table,), Topic.ENERGY, page_part="energy")
+    ops = tuple(
+        (Cell(f" {shapes_text(entry.input_shapes, entry.output_shapes)}", entry.op), *cells(entry.calls, entry))
+        for entry in top_ops(view, BY_ENERGY, limit)
+    )
+    if ops:
+        title = f"Most energy-hungry ops, equal calls together{suffix}"
+        table = Table("", (*texts("Op"), *columns), ops, _parts_notes(view))
+        yield Section(title, (table,), Topic.ENERGY, page_part="energy")
+
+
+def _parts_notes(view: View) -> tuple[str, ...]:
+    found: Mapping[str, Any] = view.energy or {}
+    if is_estimated(view):
+        spread = found["estimated_joules"]
+        times = format_count(spread["high"] / spread["low"]) if spread["low"] else "?"
+        return (f"Estimated: shares of the middle of a range whose ends are {times} times apart.",)
+    parts = found.get("attribution") or {}
+    if parts.get("explained_share") is None:
+        return ()
+    whole = f"The parts add up to {format_percent(parts['explained_share'])} of the whole"
+    return (f"{whole}; the difference is {format_joules(parts.get('residue_j'))} ({parts.get('method')}).",)
+
+
+def _thermal(found: Mapping[str, Any]) -> Iterator[Section]:
+    """How warm the device got while its energy was measured, and what that did to it."""
+    forms: dict[str, tuple[str, Callable[[float], str]]] = {
+        "temperature_c": ("Temperature", lambda value: f"{format_value(value)} °C"),
+        "clock_hz": ("Clock", lambda value: f"{format_count(value)}Hz"),
+    }
+    facts: list[Fact] = []
+    courses: list[tuple[str, tuple[float, ...], str]] = []
+    for key, (name, form) in forms.items():
+        if extent := found.get(key):
+            first, last, least, most = (form(extent[end]) for end in ("first", "last", "min", "max"))
+            facts.append((name, "", f"{first} to {last}, {least} to {most} over all"))
+            values = tuple(v or 0.0 for v in ((found.get("series") or {}).get(key) or {}).get("values") or ())
+            courses += [(name, values, f"{most} at most")] if len(values) > 1 else []
+    if (reasons := found.get("throttled")) is not None:
+        held = ", ".join(
+            f"{why.replace('_', ' ')} {format_percent(share)} of the time" for why, share in reasons.items()
+        )
+        facts.append(("Held back", "", held or "never"))
+    drift = found.get("drift") or {}
+    if (change := drift.get("first_to_last")) is not None:
+        slope = drift.get("joules_per_degree")
+        note = "of energy, from the first trial to the last"
+        note += "" if slope is None else f"; {format_joules(slope)} per °C"
+        facts.append(("Drift", f"{'+' if change > 0 else ''}{format_percent(change)}", note))
+    if facts:
+        blocks: list[Block] = [Facts(facts), *([Course(tuple(courses))] if courses else [])]
+        title = "Temperature and clocks, while energy was measured"
+        yield Section(title, tuple(blocks), Topic.ENERGY, page_part="energy")
+
+
+def _carbon(found: Mapping[str, Any]) -> Iterator[Section]:
+    """Grams, and all they rest on."""
+    if not found:
+        return
+    facts: list[Fact] = []
+    for name, key in (("Per 1,000 samples", "grams_per_1000"), ("Per year", "grams_per_year")):
+        at = f"at {format_value(found['rate_per_s'])} per second without a stop" if key == "grams_per_year" else ""
+        if found.get(key) is not None:
+            facts.append((name, format_grams(found[key]), at))
+        elif spread := found.get(f"estimated_{key}"):
+            within = f"between {format_grams(spread['low'])} and {format_grams(spread['high'])}"
+            facts.append((name, ABOUT + format_grams(spread["value"]), f"{within}{', ' if at else ''}{at}"))
+    year = f", {found['year']}" if found.get("year") else ""
+    grid = f"{format_value(found['g_per_kwh'])} g per kWh: {found['place']}{year} ({found['source']})"
+    facts += [
+        ("Grid", "", grid + (f"; {found['assumed']}" if found.get("assumed") else "")),
+        ("PUE", format_value(found["pue"]), "the data centre's overhead"),
+        ("Boundary", "", found["boundary"]),
+    ]
+    estimated = any(key.startswith("estimated_") for key in found)
+    title = "Carbon dioxide equivalents" + (", ESTIMATED" if estimated else "")
+    yield Section(title, (Facts(facts),), Topic.ENERGY, page_part="energy")

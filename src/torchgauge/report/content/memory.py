@@ -1,0 +1,164 @@
+"""Measured memory beside the prediction of the static analysis, and what it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.facts import OpRecord, View
+from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
+from torchgauge.report.measurements import measured_member, measured_rows
+from torchgauge.report.model import Block, Course, Fact, Facts, Section, Text, Topic
+from torchgauge.report.options import Options
+from torchgauge.report.ranking import share_of
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    figures = measured_member(view, "memory")
+    if not figures:
+        return
+    facts = [*_peak_facts(view), *_process_facts(figures)]
+    blocks: list[Block] = [Facts(facts)] if facts else []
+    run = moments(view)
+    # On one scale: what was held after each op, and what it held besides while it worked.
+    lines = {"activations": [m.activations_bytes for m in run], "workspace": [m.workspace_bytes for m in run]}
+    lines["gradients"] = [moment.gradients_bytes for moment in run]
+    top = max((max(values, default=0) for values in lines.values()), default=0)
+    if top:
+        drawn = tuple(
+            (name, tuple(values), f"{format_bytes(top)} at most" if max(values) == top else "")
+            for name, values in lines.items()
+            if name != "gradients" or any(values)
+        )
+        blocks += [Text(f"Over the run, op by op ({format_exact(len(run))} ops)", is_remark=True), Course(drawn, top)]
+    yield Section("Measured memory", tuple(blocks), Topic.MEMORY, page_part="memory")
+
+
+def _peak_facts(view: View) -> Iterator[Fact]:
+    peak, held = find_memory_peak(view), at_peak(view)
+    if peak is not None:
+        share = peak.difference_share
+        sign = "+" if share is not None and share >= 0 else ""
+        difference = "" if share is None else f", a difference of {sign}{format_percent(share)}"
+        note = f"by one run; predicted {format_bytes(peak.predicted_bytes)}{difference}"
+        yield "Allocated at most", format_bytes(peak.measured_bytes), note
+    if held is not None:
+        parts = {
+            "parameters": held.parameters_bytes,
+            "buffers": held.buffers_bytes,
+            "inputs": held.inputs_bytes,
+            "activations": held.activations_bytes,
+            **({"gradients": held.gradients_bytes} if held.gradients_bytes else {}),
+            "workspace": held.workspace_bytes,
+        }
+        place = f"{held.op.op} (op {held.op.index}) in {held.op.module or 'the model itself'}"
+        sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+        yield "Held then", "", f"{sizes}; at {place}"
+    state = measured_member(view, "memory").get("optimizer_state_bytes")
+    if state:
+        yield "Optimizer state", format_bytes(state), "kept from step to step, not allocated by a run"
+
+
+def _process_facts(figures: Mapping[str, Any]) -> Iterator[Fact]:
+    if figures.get("rss_peak_bytes") is not None:
+        note = f"it grew by {format_bytes(figures['rss_growth_bytes'])} over a run; {figures['rss_method']}"
+        yield "Process", format_bytes(figures["rss_peak_bytes"]), note
+    if figures.get("cuda_allocated_peak_bytes") is not None:
+        before = f"in tensors at most; {format_bytes(figures['cuda_before_bytes'])} before the run"
+        yield "CUDA allocated", format_bytes(figures["cuda_allocated_peak_bytes"]), before
+        yield "CUDA reserved", format_bytes(figures["cuda_reserved_peak_bytes"]), "taken from the driver"
+    pattern = figures.get("pattern")
+    if not pattern or not pattern.get("allocations"):
+        return
+    total, median, largest = (format_bytes(pattern[key]) for key in ("total_bytes", "median_bytes", "largest_bytes"))
+    note = f"{total} in all, median {median}, largest {largest}"
+    if pattern.get("reuse"):
+        note += f"; each byte of the peak used {format_count(pattern['reuse'])} times"
+    if pattern.get("fragmentation") is not None:
+        note += f"; {format_percent(pattern['fragmentation'])} of the reserved memory lay in free pieces"
+    yield "Allocations", format_exact(pattern["allocations"]), note
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPeak:
+    """What a run allocates at most beyond what is there before it (parameters, buffers, inputs, optimizer state):
+    measured, and predicted from the shapes alone."""
+
+    measured_bytes: int
+    predicted_bytes: int
+
+    @property
+    def difference_share(self) -> float | None:
+        """Of the prediction."""
+        difference = self.measured_bytes - self.predicted_bytes
+        return share_of(difference, self.predicted_bytes) if self.predicted_bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """What was held at the measured peak, by what it was for; `op` is where the peak was."""
+
+    op: OpRecord
+    parameters_bytes: int
+    buffers_bytes: int
+    inputs_bytes: int
+    activations_bytes: int
+    gradients_bytes: int
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One op: bytes of activations before or after it, whichever are more, bytes of the parameters' gradients (known
+    from the shapes: an allocator does not tell them apart), and bytes it held besides as it worked."""
+
+    op: int
+    activations_bytes: int
+    gradients_bytes: int
+    workspace_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.activations_bytes + self.gradients_bytes + self.workspace_bytes
+
+
+def find_memory_peak(view: View) -> MemoryPeak | None:
+    figures = measured_member(view, "memory")
+    if figures.get("allocated_peak_bytes") is None:
+        return None
+    # The inputs and the optimizer's state are there before the run.
+    use = memory_at_peak(view.capture)
+    live = use.activations + use.gradients if use else view.totals.peak_activation_bytes
+    return MemoryPeak(figures["allocated_peak_bytes"], max(live - view.capture.input_bytes, 0))
+
+
+def moments(view: View) -> list[Moment]:
+    """Over the run, by op."""
+    rows = measured_rows(view, "timeline", within="memory")
+    gradients = {use.op.index: use.gradients for use in memory_over_run(view.capture) if use.op} if rows else {}
+    before = [0, *(row["held_bytes"] for row in rows)]
+    found = []
+    for last, row in zip(before, rows, strict=False):
+        held, kept = max(last, row["held_bytes"]), gradients.get(row["op"], 0)
+        found.append(Moment(row["op"], max(held - kept, 0), min(kept, held), row["workspace_bytes"]))
+    return found
+
+
+def at_peak(view: View) -> Categories | None:
+    """The op whose own work held the most."""
+    ops = {op.index: op for op in view.capture.ops}
+    known = [moment for moment in moments(view) if moment.op in ops]
+    if not known:
+        return None
+    top = max(known, key=lambda moment: moment.total_bytes)
+    return Categories(
+        op=ops[top.op],
+        parameters_bytes=view.totals.param_bytes,
+        buffers_bytes=view.totals.buffer_bytes,
+        inputs_bytes=view.capture.input_bytes,
+        activations_bytes=top.activations_bytes,
+        gradients_bytes=top.gradients_bytes,
+        workspace_bytes=top.workspace_bytes,
+    )

@@ -1,0 +1,276 @@
+"""With `--ops`: the most expensive modules and ops, distributions, coverage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, TensorSpec, View
+from torchgauge.report.columns import format_shapes
+from torchgauge.report.model import Block, Cell, Section, Table, Text, Topic, figures, more, texts
+from torchgauge.report.options import Options
+from torchgauge.report.ranking import BY_FLOPS, THE_MODEL, share_of, top_modules, top_ops
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent
+
+# Rows of a ranking on a screen, and in a document.
+RANKED = 8, 20
+LAYER_KINDS = 12
+# What has no formula is unknown, not zero.
+UNKNOWN = "?"
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    if options.ops or options.detail:
+        yield from _rankings(view, options.rows(*RANKED))
+        slices = by_category(view)
+        if slices:
+            yield _distribution("Distribution by kind of op", "Kind", slices)
+        if len(slices := by_phase(view)) > 1:
+            yield _distribution("Distribution by phase", "Phase", slices)
+        yield from _layers(view)
+        yield from _coverage(view)
+
+
+def _rankings(view: View, limit: int) -> Iterator[Section]:
+    modules = tuple(
+        (
+            Cell(name=entry.paths or THE_MODEL),
+            Cell(name=entry.kind),
+            Cell(format_exact(entry.count)),
+            Cell(format_count(entry.macs)),
+            Cell(format_count(entry.flops)),
+            Cell(format_percent(entry.share)),
+        )
+        for entry in top_modules(view, BY_FLOPS, limit)
+    )
+    headings = (*texts("Module", "Type"), *figures("×", "MACs", "FLOPs", "share"))
+    if modules:
+        yield Section("Most expensive modules, by their own FLOPs", (Table("", headings, modules),), Topic.OPS)
+    ops = tuple(
+        (
+            Cell(name=entry.op),
+            Cell(shapes_text(entry.input_shapes, entry.output_shapes)),
+            Cell(format_exact(entry.calls)),
+            *_work(entry.is_counted, format_count(entry.macs), format_count(entry.flops), format_percent(entry.share)),
+        )
+        for entry in top_ops(view, BY_FLOPS, limit)
+    )
+    headings = (*texts("Op", "Shapes"), *figures("×", "MACs", "FLOPs", "share"))
+    if ops:
+        yield Section("Most expensive ops, equal calls together", (Table("", headings, ops),), Topic.OPS)
+
+
+def _work(is_known: bool, *values: str) -> list[Cell]:
+    return [Cell(value if is_known else UNKNOWN, is_warning=not is_known) for value in values]
+
+
+def _distribution(title: str, first: str, slices: Sequence[Slice]) -> Section:
+    headings = (*texts(first), *figures("Ops", "MACs", "share", "FLOPs", "share", "Bytes moved", "share"))
+    rows = tuple(
+        (
+            Cell(entry.name),
+            Cell(format_exact(entry.ops)),
+            *_work(
+                entry.uncounted < entry.ops,
+                format_count(entry.macs),
+                format_percent(entry.macs_share),
+                format_count(entry.flops),
+                format_percent(entry.flops_share),
+            ),
+            Cell(format_bytes(entry.bytes_moved)),
+            Cell(format_percent(entry.bytes_share)),
+        )
+        for entry in slices
+    )
+    return Section(title, (Table("", headings, rows),), Topic.OPS)
+
+
+def _layers(view: View) -> Iterator[Section]:
+    if view.capture.has_code:
+        kinds = layer_kinds(view)
+        rows = tuple(
+            (
+                Cell(name=entry.kind),
+                Cell(format_exact(entry.count)),
+                Cell(format_count(entry.params)),
+                Cell(format_percent(entry.share)),
+                Cell(format_bytes(entry.param_bytes)),
+            )
+            for entry in kinds[:LAYER_KINDS]
+        )
+        headings = (*texts("Type"), *figures("Count", "Params", "share", "Param bytes"))
+        table = Table("", headings, rows, more(len(kinds) - LAYER_KINDS, "types"))
+        yield Section("Layers and parameters by type", (table,), Topic.LAYERS)
+    elif counts := list(view.architecture.layer_counts.items())[:LAYER_KINDS]:
+        # Kinds that names and shapes resemble: their parameters are known by module only.
+        resembled = tuple((Cell(name=kind), Cell(format_exact(count))) for kind, count in counts)
+        table = Table("", (*texts("Resembles"), *figures("Count")), resembled)
+        yield Section("Layers by kind, from names and shapes", (table,), Topic.LAYERS)
+
+
+def _coverage(view: View) -> Iterator[Section]:
+    if not view.capture.has_code:
+        return
+    facts = coverage(view)
+    counts = (
+        f"{format_exact(view.totals.ops)} in all: {format_exact(facts.counted)} counted, {format_exact(facts.free)} "
+        f"free, {format_exact(facts.uncounted)} uncounted"
+    )
+    blocks: list[Block] = [Text(counts)]
+    if facts.uncounted:
+        remark = (
+            f"Without a formula: {format_percent(facts.ops_share)} of the ops, which move "
+            f"{format_percent(facts.bytes_share)} of the bytes; their MACs and FLOPs are missing above."
+        )
+        rows = tuple(
+            (Cell(name=entry.op), Cell(format_exact(entry.calls)), Cell(format_bytes(entry.bytes_moved)))
+            for entry in facts.uncounted_ops
+        )
+        headings = (*texts("Uncounted op"), *figures("Calls", "Bytes moved"))
+        blocks += [Text(remark, is_warning=True), Table("", headings, rows)]
+    yield Section("Coverage of ops", tuple(blocks), Topic.OPS)
+
+
+def shapes_text(inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]) -> str:
+    taken = ", ".join(format_shapes([list(shape)]) for shape in inputs[:3]) + (", …" if len(inputs) > 3 else "")
+    return f"{taken} → {format_shapes([list(shape) for shape in outputs])}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The ops of one category or phase, with their shares of the whole; `uncounted` of them have no known work."""
+
+    name: str
+    ops: int
+    uncounted: int
+    macs: int
+    flops: int
+    bytes_moved: int
+    macs_share: float
+    flops_share: float
+    bytes_share: float
+
+
+def by_category(view: View) -> list[Slice]:
+    return sorted(_slices(view, lambda op: op.category), key=lambda s: (s.flops, s.bytes_moved, s.ops), reverse=True)
+
+
+def by_phase(view: View) -> list[Slice]:
+    """In the order the phases ran."""
+    return _slices(view, lambda op: op.phase)
+
+
+def _slices(view: View, key: Callable[[OpRecord], str]) -> list[Slice]:
+    groups: dict[str, Sums] = {}
+    for op in view.capture.ops:
+        groups.setdefault(key(op), Sums()).count(op.signature)
+    totals, slices = view.totals, []
+    for name, sums in groups.items():
+        moved = sums.bytes_read + sums.bytes_written
+        slices.append(
+            Slice(
+                name=name,
+                ops=sums.ops,
+                uncounted=sums.uncounted_ops,
+                macs=sums.macs,
+                flops=sums.flops,
+                bytes_moved=moved,
+                macs_share=share_of(sums.macs, totals.macs),
+                flops_share=share_of(sums.flops, totals.flops),
+                bytes_share=share_of(moved, totals.bytes_read + totals.bytes_written),
+            )
+        )
+    return slices
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """Modules of one type that are layers: without children, or with parameters of their own."""
+
+    kind: str
+    count: int
+    params: int
+    param_bytes: int
+    share: float
+
+
+def layer_kinds(view: View) -> list[LayerKind]:
+    """By parameters, then by count. Tied parameters count once, in the module that has their first name."""
+    owned: dict[str, list[TensorSpec]] = {}
+    for param in view.capture.params:
+        if not param.is_buffer:
+            owned.setdefault(param.module, []).append(param.spec)
+    counts: Counter[str] = Counter()
+    specs: dict[str, list[TensorSpec]] = {}
+    for node in view.tree.walk():
+        if not node.children or node.path in owned:
+            counts[node.record.type] += 1
+            specs.setdefault(node.record.type, []).extend(owned.get(node.path, []))
+    layers = []
+    for kind, count in counts.items():
+        params, nbytes = sum(spec.numel for spec in specs[kind]), sum(spec.nbytes for spec in specs[kind])
+        layers.append(LayerKind(kind, count, params, nbytes, share_of(params, view.totals.params)))
+    return sorted(layers, key=lambda layer: (layer.params, layer.count), reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class UncountedOp:
+    op: str
+    calls: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Ops by status; the shares are those of the uncounted ones."""
+
+    counted: int
+    free: int
+    uncounted: int
+    uncounted_ops: tuple[UncountedOp, ...]
+    ops_share: float
+    bytes_share: float
+
+
+def coverage(view: View) -> Coverage:
+    """How far the figures can be trusted: what was counted, and what was not."""
+    statuses = Counter(op.status for op in view.capture.ops)
+    calls: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
+    for op in view.capture.ops:
+        if op.status == UNCOUNTED:
+            calls[op.op] += 1
+            moved[op.op] += op.cost.bytes_read + op.cost.bytes_written
+    totals = view.totals
+    return Coverage(
+        counted=statuses["counted"],
+        free=statuses["free"],
+        uncounted=statuses[UNCOUNTED],
+        uncounted_ops=tuple(UncountedOp(op, count, moved[op]) for op, count in calls.most_common()),
+        ops_share=share_of(statuses[UNCOUNTED], totals.ops),
+        bytes_share=share_of(sum(moved.values()), totals.bytes_read + totals.bytes_written),
+    )
+
+
+def unused_modules(view: View) -> list[Node]:
+    """The topmost modules with parameters that took no part: never called, and no op used what is in them."""
+    if not view.capture.ops:
+        return []
+    names = {name for op in view.capture.ops for name in op.weights}
+    # A tied parameter is used under any of its names.
+    names |= {alias for param in view.capture.params if param.name in names for alias in param.aliases}
+    used = {name.rpartition(".")[0] for name in names}
+    idle: set[str] = set()
+    for node in reversed(list(view.tree.walk())):
+        took_part = node.record.calls or node.own.ops or node.path in used
+        if not took_part and all(child.path in idle for child in node.children):
+            idle.add(node.path)
+    found, waiting = [], [view.tree]
+    while waiting:
+        node = waiting.pop()
+        if node.record.params and node.path in idle:
+            found.append(node)
+        elif node.record.params:
+            waiting.extend(reversed(node.children))
+    return found

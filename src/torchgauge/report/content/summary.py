@@ -1,0 +1,300 @@
+"""What was analysed and its totals: the part of the report that is read first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from torchgauge.facts import AdapterRecord, TrainingRecord, View
+from torchgauge.facts.figures import ESTIMATED
+from torchgauge.facts.peak_memory import memory_at_peak
+from torchgauge.report.content.ops import coverage
+from torchgauge.report.layout import shorten
+from torchgauge.report.model import Fact, Facts, Section, Topic
+from torchgauge.report.options import Options
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_exact,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_shape,
+    format_value,
+)
+
+_LONGEST_INPUT_NAME = 32
+_LONGEST_METADATA = 80
+_LONGEST_ARGUMENT = 60
+_SHOWN_ARGUMENTS = 16  # JSON has all
+_NAMED_UNCOUNTED_OPS = 3
+# What a reader looks for first among a hundred arguments.
+_FIRST_ARGUMENTS = (
+    "model", "arch", "model_name", "dataset", "data", "lr", "learning_rate", "batch_size",
+    "per_device_train_batch_size", "gradient_accumulation_steps", "epochs", "num_train_epochs", "max_steps", "opt",
+    "optim", "optimizer", "weight_decay", "momentum", "sched", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
+    "imgsz", "img_size", "seed", "bf16", "fp16", "amp",
+)  # fmt: skip
+# Settings of torch's optimizers that choose an implementation, not a method.
+_IMPLEMENTATION = ("maximize", "foreach", "differentiable", "fused", "capturable", "decoupled_weight_decay")
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    yield Section("Summary", (Facts(summary_facts(view)),), Topic.SUMMARY, page_part="overview", name="summary")
+
+
+def summary_facts(view: View) -> list[Fact]:
+    facts = [*origin_facts(view), *input_facts(view), ("Run", "", run_text(view)), *total_facts(view)]
+    latency = view.measurements.get("latency") if view.measurements else None
+    if latency:
+        runs = latency["runs"]
+        of = "one undisturbed run" if runs == 1 else f"the median of {format_exact(runs)} undisturbed runs"
+        facts.append(("Latency", format_seconds(latency["median_s"]), f"measured: {of}"))
+    if view.totals.energy_j is not None:
+        facts.append(("Energy", format_joules(view.totals.energy_j), "measured, of one run"))
+    elif view.energy is not None and view.energy["origin"] == ESTIMATED:
+        joules = view.energy["estimated_joules"]
+        within = f"between {format_joules(joules['low'])} and {format_joules(joules['high'])}"
+        facts.append(("Energy, ESTIMATED", f"≈ {format_joules(joules['value'])}", f"{within}: no meter measured it"))
+    return facts
+
+
+def model_kind(view: View) -> str:
+    """The class of the model; of a file without code its format."""
+    return view.tree.record.type or view.capture.target.format or "Weights"
+
+
+def model_names(view: View) -> list[str]:
+    """The class of the model and the target, where they differ."""
+    return list(dict.fromkeys(filter(None, (model_kind(view), view.capture.target.name))))
+
+
+def run_text(view: View) -> str:
+    """`inference on cpu, float32, static (nothing computed)`."""
+    elements: Counter[str] = Counter()
+    for param in view.capture.params:
+        if not param.is_buffer:
+            elements[param.spec.dtype] += param.spec.numel
+    dtypes = ", ".join(dtype for dtype, _ in elements.most_common()) or "no parameters"
+    run = view.capture.run
+    if run.mode is None:
+        return f"{run.reason}; {dtypes}"
+    static = "static (nothing computed)" if view.measurements is None else "static figures, then measured"
+    how = "run for real" if run.mode == "real" else static
+    return f"{'training' if run.train else 'inference'} on {run.device}, {dtypes}, {how}"
+
+
+def input_facts(view: View) -> list[Fact]:
+    """The inputs, then what was assumed: one reason often covers several of them."""
+    inputs = view.capture.inputs
+    described = [
+        f"{shorten(entry.name, _LONGEST_INPUT_NAME)} {format_shape(entry.spec.shape)} {entry.spec.dtype}"
+        for entry in inputs
+    ]
+    reasons = dict.fromkeys(entry.inferred for entry in inputs if entry.inferred)
+    if len(inputs) == 1 and reasons:
+        # It begins with the name and the shape, which stand here already.
+        why = next(iter(reasons)).removeprefix(f"{inputs[0].name} {format_shape(inputs[0].spec.shape)}: ")
+        return [("Input", "", f"{described[0]}, assumed: {why}")]
+    return [("Input", "", text) for text in described] + [("Assumed", "", reason) for reason in reasons]
+
+
+def total_facts(view: View) -> list[Fact]:
+    figures = view.totals
+    facts = [("Parameters", format_exact(figures.params), parameter_note(view)), *stored_facts(view)]
+    if view.capture.has_code:
+        missing, not_counted = coverage(view), ""
+        if missing.uncounted:
+            # Ops without a formula are named, never counted as zero.
+            shown, more = missing.uncounted_ops[:_NAMED_UNCOUNTED_OPS], len(missing.uncounted_ops)
+            names = ", ".join(f"{entry.op} ×{format_exact(entry.calls)}" for entry in shown)
+            names += f" and {more - len(shown)} more" if more > len(shown) else ""
+            not_counted = f"; not counted: {names} (no formula, {format_percent(missing.bytes_share)} of the bytes)"
+        moved = figures.bytes_read + figures.bytes_written
+        read_written = f"{format_bytes(figures.bytes_read)} read, {format_bytes(figures.bytes_written)} written"
+        intensity = f", {format_count(figures.flops / moved)} FLOPs per byte" if moved else ""
+        facts += [
+            ("MACs", format_count(figures.macs), format_exact(figures.macs)),
+            ("FLOPs", format_count(figures.flops), format_exact(figures.flops) + not_counted),
+            ("Bytes moved", format_bytes(moved), read_written + intensity),
+        ]
+    return [*facts, *memory_facts(view)]
+
+
+def parameter_note(view: View) -> str:
+    figures = view.totals
+    if not view.capture.has_code:
+        return "floating-point tensors, known buffers excluded"
+    notes = []
+    if figures.trainable_params != figures.params:
+        notes.append(f"{format_exact(figures.trainable_params)} trainable")
+    if figures.active_params != figures.params:
+        notes.append(f"{format_exact(figures.active_params)} active per token")
+    return ", ".join(notes)
+
+
+def memory_facts(view: View) -> list[Fact]:
+    """What is in memory at the peak and what it is made of; of a file without code the tensors of its model."""
+    figures, use = view.totals, memory_at_peak(view.capture)
+    if use is None:
+        kept = {"parameters": figures.param_bytes, "buffers": figures.buffer_bytes}
+        facts = [("Memory", format_bytes(figures.param_bytes + figures.buffer_bytes), _sum_text(kept))]
+        if figures.peak_activation_bytes is not None:  # of a training step saved by a version that did not say more
+            note = "at the peak, gradients and optimizer state included"
+            facts.append(("Besides", format_bytes(figures.peak_activation_bytes), note))
+        return facts
+    parts = {"parameters": use.parameters, "buffers": use.buffers, "activations": use.activations}
+    step = view.capture.run.step
+    place = (use.op.module or "the model itself") if use.op else ""
+    if step is None:
+        where = f" (peak in {place})" if place else ""
+        return [("Memory", format_bytes(use.total), _sum_text(parts) + where)]
+    parts |= {"gradients": use.gradients, f"optimizer state ({step.optimizer})": use.optimizer_state}
+    saved = f"the forward pass saves {format_bytes(figures.saved_activation_bytes)} for the backward pass"
+    phase = f"{use.op.phase} {'step' if use.op.phase == 'optimizer' else 'pass'}" if use.op else ""
+    remarks = [f"{phase} in {place}" if place else "before the first op", saved]
+    if use.gradients < figures.gradient_bytes:
+        remarks.append(f"gradients grow to {format_bytes(figures.gradient_bytes)}")
+    return [("Memory", format_bytes(use.total), _sum_text(parts)), ("At the peak", "", "; ".join(remarks))]
+
+
+def _sum_text(sizes: Mapping[str, int]) -> str:
+    """`97.5 MiB parameters + 208 KiB buffers`."""
+    return " + ".join(f"{format_bytes(size)} {name}" for name, size in sizes.items() if size)
+
+
+def origin_facts(view: View) -> list[Fact]:
+    """Where the figures come from beside a run: the family of the model, and the files that hold it."""
+    facts: list[Fact] = []
+    family, complexity = view.architecture.family, view.architecture.complexity
+    if family:
+        kind = f"{family}, {complexity} complexity" if complexity else family
+        known = hyperparameter_text(view.architecture.hyperparameters)
+        facts.append(("Family", "", f"{kind}: {known}" if known else kind))
+    target = view.capture.target
+    if view.capture.stored is not None and target.format:
+        files = PurePath(target.files[0]).name if target.files else ""
+        files += f" and {len(target.files) - 1:,} more files" if len(target.files) > 1 else ""
+        facts.append(("Format", "", f"{target.format}: {files}"))
+    if target.metadata:
+        # `file version 3, byteorder little, extra files notes.txt`: what a reader may want, without the identity.
+        shown = {name: value for name, value in target.metadata.items() if name != "serialization_id"}
+        cut = {n: v if len(v) <= _LONGEST_METADATA else f"{v[:_LONGEST_METADATA]}…" for n, v in shown.items()}
+        facts.append(("Archive", "", ", ".join(f"{n.replace('_', ' ')} {value}" for n, value in cut.items())))
+    return [*facts, *adapter_facts(view.capture.adapter), *training_facts(view.capture.training)]
+
+
+def hyperparameter_text(values: dict[str, Any]) -> str:
+    """`depth 12, width 768, heads 12?`: a question mark for what is assumed."""
+    assumed, parts = values.get("assumed", []), []
+    for name, value in values.items():
+        if name != "assumed":
+            text = "+".join(map(str, value)) if isinstance(value, list) else str(value)
+            text = ("yes" if value else "no") if isinstance(value, bool) else text
+            parts.append(f"{name.replace('_', ' ')} {text}{'?' if name in assumed else ''}")
+    return ", ".join(parts)
+
+
+def stored_facts(view: View) -> list[Fact]:
+    """What the files hold; nothing for a live module."""
+    figures = view.totals
+    if figures.stored_bytes is None:
+        return []
+    tensors = view.capture.stored.tensors if view.capture.stored else ()
+    tied = sum(tensor.shared_with is not None for tensor in tensors)
+    note = f"{format_exact(figures.stored_elements)} elements in {format_exact(len(tensors))} tensors"
+    note += f", {format_exact(tied)} of them under a second name" if tied else ""
+    facts: list[Fact] = [("Stored", format_bytes(figures.stored_bytes), note)]
+    if figures.logical_params != figures.params:
+        facts.append(("Logical parameters", format_exact(figures.logical_params), "packed values unpacked"))
+    if figures.optimizer_elements:
+        facts.append(("Optimizer state", format_exact(figures.optimizer_elements), "elements"))
+    return facts
+
+
+def training_facts(found: TrainingRecord | None) -> list[Fact]:
+    """The training that wrote a checkpoint."""
+    if found is None:
+        return []
+    facts: list[Fact] = []
+    progress = [
+        f"{name} {format_exact(int(value)) if float(value).is_integer() else format_value(value)}"
+        for name, value in (("epoch", found.epoch), ("step", found.step))
+        if value is not None
+    ]
+    by = ", ".join(filter(None, (found.model, found.made_by and f"saved by {found.made_by}")))
+    facts.append(("Training", ", ".join(progress) or "state of a run", by))
+    if found.best_metric is not None:
+        facts.append(("Best metric", _value_text(found.best_metric["value"]), str(found.best_metric["name"])))
+    if found.metrics:
+        facts.append(("Metrics", "", _settings(found.metrics)))
+    for one in found.optimizers:
+        groups = f"{one['groups']} parameter groups" if one["groups"] != 1 else ""
+        state = f"state {format_bytes(one['state_bytes'])} in {format_exact(one['state_tensors'])} tensors"
+        shown = {key: value for key, value in one["settings"].items() if key not in _IMPLEMENTATION}
+        facts.append(("Optimizer", _type(one), "; ".join(filter(None, (state, groups, _settings(shown))))))
+    facts += [("LR scheduler", _type(one), _settings(one["settings"])) for one in found.schedulers]
+    if found.ema is not None:
+        size = f"{format_count(found.ema['elements'])} elements, {format_bytes(found.ema['bytes'])}"
+        more = {key: found.ema[key] for key in ("decay", "updates") if found.ema[key] is not None}
+        facts.append(("EMA copy", str(found.ema["name"]), ", ".join(filter(None, (size, _settings(more))))))
+    if found.rng is not None:
+        facts.append(("Random state", ", ".join(found.rng["generators"]), format_bytes(found.rng["bytes"])))
+    if found.scaler is not None:
+        facts.append(("Grad scaler", "", _settings(found.scaler)))
+    if found.arguments:
+        first = [key for key in _FIRST_ARGUMENTS if key in found.arguments]
+        known = {key: found.arguments[key] for key in (*first, *found.arguments) if found.arguments[key] is not None}
+        shown = dict(list(known.items())[:_SHOWN_ARGUMENTS])
+        others = f", and {len(known) - len(shown):,} more" if len(known) > len(shown) else ""
+        facts.append(("Arguments", "", _settings(shown) + others))
+    return facts
+
+
+def adapter_facts(found: AdapterRecord | None) -> list[Fact]:
+    """The adapter, and the model that it changes."""
+    if found is None:
+        return []
+    of = f"of {found.base_model}" if found.base_model else "of a base model that its files do not name"
+    facts: list[Fact] = [("Adapter", found.method, of)]
+    scale = {"rank": found.rank, "alpha": found.alpha}
+    known = ", ".join(f"{name} {_value_text(value)}" for name, value in scale.items() if value is not None)
+    targets = f"targets {', '.join(found.targets)}; " if found.targets else ""
+    facts.append(("Adapts", known, f"{targets}{format_exact(found.modules)} modules have tensors of it"))
+    shares = []
+    if found.trainable_share is not None:
+        whole = format_exact((found.base_params or 0) + found.trainable_params)
+        shares.append(f"{format_percent(found.trainable_share)} of {whole} with the base")
+    if found.share_of_adapted is not None:
+        shares.append(f"{format_percent(found.share_of_adapted)} of the matrices that it adapts")
+    facts.append(("Trainable", format_exact(found.trainable_params), ", ".join(shares)))
+    if found.settings:
+        facts.append(("Adapter config", "", _settings(found.settings)))
+    return facts
+
+
+def _type(one: Mapping[str, Any]) -> str:
+    return one["type"] or f"{one['name'] or 'of'} unknown type"
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    """`lr 0.001, betas 0.9 0.999`: what is set; nested ones by their keys."""
+    known = {name.replace("_", " ").strip(): value for name, value in values.items() if value is not None}
+    return ", ".join(f"{name} {_value_text(value)}" for name, value in known.items())
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        value = "{" + ", ".join(f"{key} {_value_text(item)}" for key, item in value.items()) + "}"
+    elif isinstance(value, list | tuple):
+        value = " ".join(map(_value_text, value)) or "none"
+    text = str(value)
+    return text if len(text) <= _LONGEST_ARGUMENT else f"{text[:_LONGEST_ARGUMENT]}…"

@@ -1,0 +1,156 @@
+"""The same measurement over several batch sizes, lengths, types or numbers of threads, and time against energy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.facts import View
+from torchgauge.report.bars import MARKED
+from torchgauge.report.content.time import interval_share
+from torchgauge.report.measurements import measured_member, measured_rows
+from torchgauge.report.model import (
+    Bars,
+    Block,
+    Cell,
+    Fact,
+    Facts,
+    Point,
+    Scatter,
+    Section,
+    Table,
+    Text,
+    Topic,
+    figures,
+    notes,
+    texts,
+)
+from torchgauge.report.options import Options
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_exact,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_value,
+    format_watts,
+)
+
+TIME, ENERGY, GUESS = "time_per_sample_s", "energy_per_sample_j", "estimated_energy_per_sample_j"
+# A larger batch is to raise the throughput; whatever else is varied is to be fast.
+_BY_THROUGHPUT = ("batch", "threads")
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One value of what is varied; the figures are None where the run failed, and `failure` says why."""
+
+    key: str
+    value: Any
+    median_s: float | None
+    precision: float | None
+    throughput_per_s: float | None
+    peak_bytes: int | None
+    failure: str | None
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    for key, points in sweep_points(view).items():
+        rows = tuple(
+            (
+                Cell(str(point.value)),
+                Cell(format_seconds(point.median_s)),
+                Cell(format_percent(point.precision)),
+                Cell(format_count(point.throughput_per_s)),
+                Cell(format_bytes(point.peak_bytes)),
+            )
+            for point in points
+        )
+        is_rate = key in _BY_THROUGHPUT
+        drawn = tuple(point.throughput_per_s if is_rate else point.median_s for point in points)
+        bars = Bars("throughput" if is_rate else "time", drawn)
+        table = Table("", figures(key, "Median", "±", "Samples/s", "Peak"), rows, bars=bars)
+        failures = [f"{key} {point.value}: {point.failure}" for point in points if point.failure]
+        blocks = (table, *notes(failures, is_warning=True))
+        yield Section(f"Sweep over {key}", blocks, Topic.SWEEP, page_part="sweeps")
+    yield from _pareto(view)
+    yield from _thread_scaling(view)
+
+
+def sweep_points(view: View) -> dict[str, list[SweepPoint]]:
+    """By what is varied, in the order they were measured."""
+    points: dict[str, list[SweepPoint]] = {}
+    for row in measured_rows(view, "sweep"):
+        latency, memory = row.get("latency") or {}, row.get("memory") or {}
+        point = SweepPoint(
+            key=row["key"],
+            value=row["value"],
+            median_s=latency.get("median_s"),
+            precision=interval_share(latency),
+            throughput_per_s=latency.get("throughput_per_s"),
+            peak_bytes=memory.get("allocated_peak_bytes"),
+            failure=row.get("failure"),
+        )
+        points.setdefault(row["key"], []).append(point)
+    return points
+
+
+def points_with_energy(view: View) -> list[Mapping[str, Any]]:
+    return [row for row in measured_rows(view, "sweep") if row.get(ENERGY) is not None or row.get(GUESS)]
+
+
+def _pareto(view: View) -> Iterator[Section]:
+    rows = points_with_energy(view)
+    if not rows:
+        return
+    cells = []
+    for row in rows:
+        if row.get(ENERGY) is not None:
+            energy = format_joules(row[ENERGY])
+        else:
+            value, low, high = (format_joules(row[GUESS][end]) for end in ("value", "low", "high"))
+            energy = f"≈ {value} ({low} to {high})"
+        mark = MARKED if row.get("efficient") else ""
+        point, cap = f"{row['key']} {row['value']}", format_watts(row.get("power_limit_watts"))
+        cells.append((Cell(point), Cell(format_seconds(row.get(TIME))), Cell(energy), Cell(cap), Cell(mark)))
+    table = Table("", (*texts("Point"), *figures("Time", "Energy", "Power cap", "")), tuple(cells))
+    blocks: list[Block] = [table]
+    measured = [row for row in rows if row.get(ENERGY) is not None]
+    if not measured:
+        title = "Time against energy, per sample, energy ESTIMATED"
+        blocks.append(Text("Energy is estimated from time, so no Pareto front can be drawn.", is_remark=True))
+    else:
+        title = "Time against energy, per sample"
+        blocks.append(Text(f"{MARKED}: no other point is both faster and more efficient.", is_remark=True))
+    if shown := [row for row in measured if row.get(TIME)]:
+        points = tuple(Point(row[TIME], row[ENERGY], bool(row.get("efficient"))) for row in shown)
+        ends = max(point.x for point in points), max(point.y for point in points)
+        blocks.append(Scatter(points, format_seconds(ends[0]), format_joules(ends[1])))
+    yield Section(title, tuple(blocks), Topic.SWEEP, page_part="energy")
+
+
+def _thread_scaling(view: View) -> Iterator[Section]:
+    threads, scaling = measured_member(view, "threads"), measured_rows(view, "scaling", within="threads")
+    if not scaling:
+        return
+    rows = tuple(
+        (
+            Cell(format_exact(row["threads"])),
+            Cell(format_seconds(row["median_s"])),
+            Cell(format_value(row["speedup"])),
+            Cell(format_percent(row["efficiency"])),
+        )
+        for row in scaling
+    )
+    bars = Bars("speed-up", tuple(row["speedup"] for row in scaling))
+    facts: list[Fact] = []
+    if threads.get("utilisation") is not None:
+        facts.append(("Busy", format_percent(threads["utilisation"]), "of the threads' time in the undisturbed runs"))
+    if serial := {kind: share for kind, share in (threads.get("serial_share") or {}).items() if share is not None}:
+        text = ", ".join(f"{kind} {format_percent(share)}" for kind, share in serial.items())
+        facts.append(("Serial", "", f"{text}: the share that does not run in parallel, by Amdahl's law"))
+    table = Table("", figures("Threads", "Median", "Speed-up", "Efficiency"), rows, bars=bars)
+    blocks: list[Block] = [table, *([Facts(facts)] if facts else [])]
+    yield Section("Thread scaling", tuple(blocks), Topic.SWEEP, page_part="sweeps")

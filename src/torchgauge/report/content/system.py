@@ -1,0 +1,118 @@
+"""What the machine did during the runs, and what the processor counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.facts import View
+from torchgauge.report.measurements import measured_member
+from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, Topic, figures, notes, texts
+from torchgauge.report.options import Options
+from torchgauge.units import format_bytes, format_count, format_percent, format_value
+
+_FORMS: Mapping[str, Callable[[float], str]] = {
+    "share": format_percent,
+    "B": format_bytes,
+    "B/s": lambda value: f"{format_bytes(value)}/s",
+    "1/s": lambda value: f"{format_count(value)}/s",
+    "Hz": lambda value: f"{format_count(value)}Hz",
+}
+_UNITS = ("_per_s", "_bytes", "_share", "_hz", "_c", "_w")
+_SHOWN_LABELS = 8
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    found = measured_member(view, "system")
+    quantities, absent = list(sampled(view)), found.get("absent") or {}
+    if quantities or absent:
+        rows = tuple(
+            (Cell(entry.title), *(Cell(entry.text(value)) for value in (entry.mean, entry.low, entry.high)))
+            for entry in quantities
+            if entry.high
+        )
+        blocks: list[Block] = []
+        blocks += [Table("", (*texts("Quantity"), *figures("Mean", "Least", "Most")), rows)] if rows else []
+        if nothing := ", ".join(entry.title for entry in quantities if entry.high == 0):
+            blocks.append(Text(f"No data for {nothing}.", is_remark=True))
+        if (cost := (found.get("cost") or {}).get("share")) is not None:
+            blocks.append(Text(f"Sampling took {format_percent(cost)} of a core.", is_remark=True))
+        blocks += _absent(absent)
+        yield Section("System during the runs", tuple(blocks), Topic.SYSTEM, page_part="surroundings")
+    counted = measured_member(view, "counters")
+    if counted:
+        facts = counter_facts(counted)
+        blocks = [Facts(facts)] if facts else []
+        blocks += notes([str(note) for note in counted.get("notes") or ()], is_remark=True)
+        blocks += _absent(counted.get("absent") or {})
+        yield Section("Processor counters, per run", tuple(blocks), Topic.SYSTEM, page_part="system")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A quantity over the runs; `label` is the one of several that it is of."""
+
+    name: str
+    label: str
+    unit: str
+    low: float | None
+    mean: float | None
+    high: float | None
+
+    @property
+    def title(self) -> str:
+        return f"{plain_name(self.name)} {self.label}".strip()
+
+    def text(self, value: float | None) -> str:
+        if value is None:
+            return "-"
+        return _FORMS[self.unit](value) if self.unit in _FORMS else f"{format_value(value)} {self.unit}"
+
+
+def sampled(view: View) -> Iterator[Sampled]:
+    """What was sampled; of a quantity with a sensible mean over its labels (cores) that alone."""
+    quantities = measured_member(view, "system").get("quantities") or {}
+    for name, found in quantities.items():
+        labelled = list((found.get("by_label") or {}).items())[:_SHOWN_LABELS]
+        for label, extent in [("", found)] if "mean" in found else labelled:
+            yield Sampled(name, label, found["unit"], extent["min"], extent["mean"], extent["max"])
+
+
+def plain_name(name: str) -> str:
+    """`rss_bytes` is `rss`, in bytes."""
+    for unit in _UNITS:
+        name = name.removesuffix(unit)
+    return name.replace("_", " ")
+
+
+def counter_facts(found: Mapping[str, Any]) -> list[Fact]:
+    facts: list[Fact] = []
+    if found.get("measured_flops") is not None:
+        theory = f"the static count has {format_count(found['theoretical_flops'])}"
+        facts.append(("FLOPs executed", format_count(found["measured_flops"]), theory))
+    if widths := found.get("vector_width_shares"):
+        named = {f"{label} bits" if label.isdigit() else label: share for label, share in widths.items()}
+        facts.append(
+            ("Vector width", "", ", ".join(f"{name} {format_percent(share)}" for name, share in named.items()))
+        )
+    if found.get("cache_hit_ratio") is not None:
+        facts.append(("Cache hits", format_percent(found["cache_hit_ratio"]), "of the references to the outer cache"))
+    if found.get("instructions_per_cycle") is not None:
+        cycles = f"{format_count(found['cycles'])} cycles"
+        facts.append(("Instructions", format_value(found["instructions_per_cycle"]), f"per cycle, {cycles}"))
+    if found.get("memory_bytes_per_s") is not None:
+        share = found.get("memory_bandwidth_share")
+        note = "" if share is None else f"{format_percent(share)} of what the memory can do"
+        facts.append(("Memory traffic", f"{format_bytes(found['memory_bytes_per_s'])}/s", note))
+    if found.get("page_faults") is not None:
+        facts.append(("Page faults", format_count(found["page_faults"]), ""))
+    return facts
+
+
+def _absent(absent: Mapping[str, str]) -> Iterator[Block]:
+    """One sentence for each reason, with all that it is the reason for."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in absent.items():
+        reasons.setdefault(reason, []).append(plain_name(name))
+    yield from (Text(f"no {', '.join(names)}: {reason}", is_remark=True) for reason, names in reasons.items())

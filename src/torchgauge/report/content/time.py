@@ -1,0 +1,222 @@
+"""Measured time: the undisturbed runs, the slowest parts, and what no part explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchgauge.facts import TraceRecord, View
+from torchgauge.report.content.ops import RANKED, shapes_text
+from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Text, Topic, figures, notes, texts
+from torchgauge.report.options import Options
+from torchgauge.report.ranking import BY_TIME, THE_MODEL, rate, share_of, top_modules, top_ops, top_phases
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
+
+_NO_ROOF = "No roofline: peak unknown; run torchgauge system --calibrate."
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    measured = view.measurements
+    if measured is None:
+        return
+    facts = [*_latency_facts(measured.get("latency") or {}), *_circumstances(measured)]
+    warnings = [str(note) for note in measured.get("notes") or ()]
+    if measured.get("failure"):
+        warnings.append(f"The measurement ended early: {measured['failure']}")
+    device = measured.get("device")  # none where it did not come to a run
+    title = "Not measured" if device is None else f"Measured on {device}"
+    blocks = (*([Facts(facts)] if facts else []), *notes(warnings, is_warning=True))
+    yield Section(title, blocks, Topic.TIME, page_part="time", name="time")
+    yield from _slow_modules(view, options.rows(*RANKED))
+    yield from _slow_ops(view, options.rows(*RANKED))
+    if (left := find_residue(view)) is not None:
+        yield _residue(left)
+
+
+def _latency_facts(found: Mapping[str, Any]) -> Iterator[Fact]:
+    if not found:
+        return
+    precision = interval_share(found)
+    # One run has no interval: its own time would pass for certainty.
+    note = "one undisturbed run: its variation is unknown"
+    if precision is not None:
+        low, high = map(format_seconds, found["ci95_s"])
+        interval = f"±{format_percent(precision)} (95 %: {low} to {high})"
+        note = f"median of {format_exact(found['runs'])} undisturbed runs, {interval}"
+    yield "Latency", format_seconds(found["median_s"]), note
+    if found["runs"] > 1:
+        least, most, p90, p99, mean, std = (
+            format_seconds(found[key]) for key in ("min_s", "max_s", "p90_s", "p99_s", "mean_s", "std_s")
+        )
+        yield "Spread", "", f"{least} to {most}, p90 {p90}, p99 {p99}, mean {mean}, std {std}"
+    if found.get("host_s") is not None:
+        share = format_percent(share_of(found["host_s"], found["median_s"]))
+        yield "Host", format_seconds(found["host_s"]), f"until the call returns, {share} of the median"
+    if found.get("throughput_per_s") is not None:
+        yield "Throughput", f"{format_count(found['throughput_per_s'])}/s", "samples, at the median"
+    if found.get("cold_s") is not None:
+        runs = found.get("warmup_runs") or 0
+        warm_up = "1 run" if runs == 1 else f"{format_exact(runs)} runs"
+        yield "First run", format_seconds(found["cold_s"]), f"cold; then {warm_up} to warm up"
+
+
+def interval_share(latency: Mapping[str, Any]) -> float | None:
+    """Half of the median's interval, of the median; None for a single run."""
+    median, interval = latency.get("median_s"), latency.get("ci95_s")
+    return (interval[1] - interval[0]) / 2 / median if median and interval and latency.get("runs", 0) > 1 else None
+
+
+def _circumstances(measured: Mapping[str, Any]) -> Iterator[Fact]:
+    if phases := measured.get("phases"):
+        text = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in phases.items())
+        yield "Phases", "", f"{text}, one step, synchronised between phases"
+    if threads := measured.get("threads"):
+        note = f"intra-op, {format_exact(threads.get('inter_op'))} inter-op"
+        yield "Threads", format_exact(threads.get("intra_op")), note
+    if around := measured.get("surroundings"):
+        own, others = (format_percent(around.get(key)) for key in ("own_share", "other_processes_share"))
+        governor = f"governor {around['governor']}" if around.get("governor") else "governor unknown"
+        yield "Machine", "", f"this process used {own} of it, others {others}, {governor}"
+    if settings := {name: value for name, value in (measured.get("settings") or {}).items() if value is not None}:
+        yield "Settings", "", ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+
+
+def _slow_modules(view: View, limit: int) -> Iterator[Section]:
+    if ranked := top_modules(view, BY_TIME, limit):
+        headings = (*texts("Module", "Type"), *figures("×", "FLOPs", "Self", "share"))
+        rows = tuple(
+            (
+                Cell(name=entry.paths or THE_MODEL),
+                Cell(name=entry.kind),
+                Cell(format_exact(entry.count)),
+                Cell(format_count(entry.flops)),
+                Cell(format_seconds(entry.value)),
+                Cell(format_percent(entry.share)),
+            )
+            for entry in ranked
+        )
+        title = "Slowest modules, by their own measured time"
+        yield Section(title, (Table("", headings, rows),), Topic.TIME, page_part="time")
+    by_phase = top_phases(view, limit)
+    phases = list(dict.fromkeys(phase for entry in by_phase for phase in entry.seconds))
+    if len(phases) > 1:
+        phased = tuple(
+            (
+                Cell(name=entry.paths or THE_MODEL),
+                Cell(format_exact(entry.count)),
+                *(Cell(format_seconds(entry.seconds.get(phase))) for phase in phases),
+            )
+            for entry in by_phase
+        )
+        title = "Slowest modules by phase, their own measured time"
+        table = Table("", (*texts("Module"), *figures("×", *phases)), phased)
+        yield Section(title, (table,), Topic.TIME, page_part="time")
+
+
+def _slow_ops(view: View, limit: int) -> Iterator[Section]:
+    ranked = top_ops(view, BY_TIME, limit)
+    if not ranked:
+        return
+    has_roof = any(entry.roof_share is not None for entry in ranked)
+    roof = ("of roof",) if has_roof else ()
+    headings = (*texts("Op"), *figures("×", "Time", "share", "FLOP/s", "Bytes/s", *roof, "Bound"))
+    rows = tuple(
+        (
+            Cell(f" {shapes_text(entry.input_shapes, entry.output_shapes)}", entry.op),
+            Cell(format_exact(entry.calls)),
+            Cell(format_seconds(entry.value)),
+            Cell(format_percent(entry.share)),
+            Cell(format_count(rate(entry, entry.flops))),
+            Cell(format_bytes(rate(entry, entry.bytes_moved))),
+            *([Cell(format_percent(entry.roof_share))] if has_roof else []),
+            Cell(entry.bound or "-"),
+        )
+        for entry in ranked
+    )
+    note = "Times of profiled runs." if has_roof else f"Times of profiled runs. {_NO_ROOF}"
+    table = Table("", headings, rows, (note,))
+    yield Section("Slowest ops, equal calls together", (table,), Topic.TIME, page_part="time")
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """What the parts leave of the undisturbed run. `total_s` is its median; `in_ops_s` is from profiled runs, which
+    take `overhead_share` longer, and is not scaled: where the profiler slows small ops much, `unexplained_s` is
+    negative. `between_ops_s` is the host's time in no op, in the profiled run that took `profiled_s`."""
+
+    total_s: float
+    in_ops_s: float
+    unexplained_s: float
+    joined_ops: int
+    static_ops: int
+    overhead_share: float | None
+    device_s: float | None
+    device_idle_s: float | None
+    profiled_s: float | None
+    between_ops_s: float | None
+
+    @property
+    def unexplained_share(self) -> float:
+        return share_of(self.unexplained_s, self.total_s)
+
+
+def find_residue(view: View) -> Residue | None:
+    """None where no run was profiled."""
+    measured = view.measurements
+    if measured is None or not measured.get("profile") or not measured.get("latency"):
+        return None
+    profile, total = measured["profile"], measured["latency"]["median_s"]
+    trace = view.capture.measured.trace if view.capture.measured else None
+    return Residue(
+        total_s=total,
+        in_ops_s=total - measured["unexplained_s"],
+        unexplained_s=measured["unexplained_s"],
+        joined_ops=profile["joined_ops"],
+        static_ops=profile["static_ops"],
+        overhead_share=profile["overhead_share"],
+        device_s=profile.get("device_s"),
+        device_idle_s=profile.get("device_idle_s"),
+        profiled_s=trace.duration_ns * 1e-9 if trace else None,
+        between_ops_s=between_calls_s(trace) if trace else None,
+    )
+
+
+def between_calls_s(trace: TraceRecord) -> float:
+    """The time of the calling thread in no call. Where there is a device, only until the last call: then the host waits
+    for it."""
+    if not trace.calls:
+        return trace.duration_ns * 1e-9
+    caller = trace.modules[0][3] if trace.modules else trace.calls[0][3]
+    covered = until = 0
+    for start, duration, _, thread, _ in trace.calls:
+        if thread == caller and start >= until:
+            covered += duration
+            until = start + duration
+    return ((until if trace.kernels else trace.duration_ns) - covered) * 1e-9
+
+
+def _residue(found: Residue) -> Section:
+    where = "on the device " if found.device_s is not None else ""
+    joined = f"{format_exact(found.joined_ops)} of {format_exact(found.static_ops)} ops"
+    unexplained = f"{format_percent(found.unexplained_share)} of the run"
+    if found.unexplained_s < 0:
+        unexplained = "ops take longer under the profiler than the whole run without it"
+    facts: list[Fact] = [
+        ("Whole run", format_seconds(found.total_s), "the median above"),
+        ("In ops", format_seconds(found.in_ops_s), f"{where}({joined})"),
+        ("Unattributed", format_seconds(found.unexplained_s), unexplained),
+    ]
+    if found.device_idle_s is not None:
+        share = format_percent(found.device_idle_s / found.total_s if found.total_s else None)
+        facts.append(("Device idle", format_seconds(found.device_idle_s), f"{share}: no kernel ran"))
+    if found.between_ops_s is not None and found.profiled_s:
+        share = format_percent(found.between_ops_s / found.profiled_s)
+        note = f"{share} of one profiled run of {format_seconds(found.profiled_s)}: Python, and the profiler's own work"
+        facts.append(("Between ops", format_seconds(found.between_ops_s), note))
+    took = "take longer"
+    if (share_over := found.overhead_share) is not None:
+        took = f"took {format_percent(abs(share_over))} {'longer' if share_over >= 0 else 'less'}"
+    note = f"Parts are from profiled runs, which {took}; they are not scaled."
+    blocks = (Facts(facts), Text(note, is_remark=True))
+    return Section("The undisturbed run and its parts", blocks, Topic.TIME, page_part="time")

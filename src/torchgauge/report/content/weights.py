@@ -1,0 +1,321 @@
+"""The values of the weights: totals, kinds, places, what stands out, what to do about it, what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from torchgauge.facts import View
+from torchgauge.facts.weight_values import quantization_of, removable
+from torchgauge.report.layout import Heading
+from torchgauge.report.model import (
+    Cell,
+    Fact,
+    Facts,
+    Item,
+    Listing,
+    Section,
+    Table,
+    Text,
+    Topic,
+    figures,
+    more,
+    texts,
+)
+from torchgauge.report.options import Detail, Options
+from torchgauge.report.ranking import THE_MODEL
+from torchgauge.report.weight_heatmap import LEGEND, HeatMap, heat_maps, narrowed, shade
+from torchgauge.report.weight_statistics import (
+    STRUCTURES,
+    advice,
+    by_operation,
+    easiest_to_prune,
+    formats_text,
+    hardest,
+    places,
+    sqnr_db,
+    structured,
+    structured_in_all,
+    summary_part,
+)
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_decibels,
+    format_exact,
+    format_percent,
+    format_seconds,
+    format_shape,
+    format_value,
+)
+
+PLACES, LISTED, HARDEST = 40, 10, 5
+MAPS, MAP_ROWS, MAP_LABEL = 2, 10, 28
+# On a narrower page some columns are left out: names that are cut to nothing say nothing.
+WIDE = 96
+# A column: its title, the text of a row's cell, whether it can be left out.
+Shown = tuple[str, Callable[[Any], str], bool]
+SIBLINGS = "×: siblings, with their median std, largest |max| and worst int8; 30 dB: the smallest format that keeps it"
+FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
+
+
+def sections(view: View, options: Options) -> Iterator[Section]:
+    if options.detail is Detail.FULL:
+        yield _parameters(view)
+    total = summary_part(view, "total")
+    if total and total.get("mean") is not None:
+        facts = [*_value_facts(total), *_saving_facts(total), *_structure_facts(view), *_scan_facts(view)]
+        yield _section("Values of the parameters", Facts(facts))
+    yield from _kinds(view)
+    if options.detail:
+        yield from _places(view)
+        yield from _hardest(view)
+        yield from _structures(view)
+        yield from _packings(view)
+    yield from _outliers(view)
+    yield from _heat_maps(view, options.width)
+    yield from _operations(view)
+    found = advice(view)
+    if found:
+        same = [f" (and {format_exact(entry.siblings)} like it)" if entry.siblings else "" for entry in found]
+        told = [Item(f": {entry.text}{again}", name=entry.name) for entry, again in zip(found, same, strict=True)]
+        yield _listed("Recommendations for weights", Listing(told[:LISTED]), len(found), Topic.ADVICE)
+    failures = summary_part(view, "failures") or []
+    if failures:
+        items = tuple(Item(f": {failure['reason']}", name=failure["name"]) for failure in failures[:LISTED])
+        shown = Listing(items, is_warning=True)
+        yield _listed("Weights that could not be read", shown, len(failures), Topic.WEIGHTS)
+
+
+def _listed(title: str, shown: Listing, count: int, topic: Topic) -> Section:
+    left_out = [Text(text, is_remark=True) for text in more(count - LISTED)]
+    return Section(title, (shown, *left_out), topic, page_part="weights")
+
+
+def _section(title: str, *blocks: Table | Facts | Text) -> Section:
+    return Section(title, blocks, Topic.WEIGHTS, page_part="weights")
+
+
+def _parameters(view: View) -> Section:
+    totals = view.totals
+    facts: list[Fact] = [
+        ("Total parameters", format_exact(totals.params), ""),
+        ("Parameter memory", format_bytes(totals.param_bytes), f"{format_exact(totals.param_bytes)} bytes"),
+    ]
+    unread = "The values were not read: --weights (weights=True) gives their statistics."
+    missing = [Text(unread, is_remark=True)] if view.weight_summary is None else []
+    return _section("Parameters", Facts(facts), *missing)
+
+
+def _value_facts(total: dict[str, Any]) -> Iterator[Fact]:
+    median, low, high = (format_value(total["quantiles"][key]) for key in ("0.5", "0.001", "0.999"))
+    yield "Mean", format_value(total["mean"]), f"std {format_value(total['std'])}, median {median}"
+    yield "Range", f"{format_value(total['min'])} … {format_value(total['max'])}", f"99.8 % within {low} … {high}"
+    skewness = f"skewness {format_value(total['skewness'])} (normal distribution: 0, 0)"
+    yield "Shape", f"kurtosis {format_value(total['kurtosis'])}", skewness
+    yield "Zeros", format_percent(total["sparsity"]), f"{format_percent(total['near_zero'])} below 1 % of the std"
+    yield "Norms", f"L2 {format_value(total['l2'])}", f"L1 {format_value(total['l1'])}"
+    broken = [f"{format_exact(total[key])} {what}" for key, what in (("nan", "NaN"), ("inf", "infinite")) if total[key]]
+    if broken:
+        yield "Not finite", " and ".join(broken), "left out of all figures"
+    if total.get("not_unpacked"):
+        yield "Left out", format_exact(total["not_unpacked"]), "tensors, packed in a way that is not known"
+
+
+def _saving_facts(total: dict[str, Any]) -> Iterator[Fact]:
+    if total["entropy_bits"] is not None:
+        bits = f"{format_value(total['entropy_bits'])} of {format_value(total['entropy_symbol_bits'])} bits"
+        yield "Entropy", bits, f"{format_percent(total['compressibility'])} compressible without loss"
+    at_five = f"{format_percent(removable(total, '0.05'))} at 5 %"
+    yield "Prunable", format_percent(removable(total)), f"by magnitude at 1 % relative error, {at_five}"
+    known = {name: sqnr_db(total, name) for name in FORMATS}
+    kept = ", ".join(f"{name} {format_decibels(decibels)}" for name, decibels in known.items() if decibels is not None)
+    yield "Quantized", "", f"SQNR with one scale per tensor: {kept or 'nothing to quantize'}"
+
+
+def _structure_facts(view: View) -> Iterator[Fact]:
+    found = structured_in_all(view)
+    kept = found.pop("two_four", None)
+    if found:
+        (first, share), *others = found.items()
+        text = ", ".join(f"{name} {format_percent(share)}" for name, share in others) + " at 1 % relative error"
+        two_four = f"; 2:4 keeps {format_percent(kept)} of the energy" if kept is not None else ""
+        yield "Structured", f"{first} {format_percent(share)}", text + two_four
+
+
+def _scan_facts(view: View) -> Iterator[Fact]:
+    scan = summary_part(view, "scan") or {}
+    seconds, nbytes = scan.get("seconds"), scan.get("bytes")
+    if seconds and nbytes is not None:
+        depth = "with matrices and groups (deep)" if scan.get("deep") else "without the deep passes"
+        rate = f"{format_bytes(nbytes / seconds)}/s"
+        yield "Read", format_bytes(nbytes), f"in {format_seconds(seconds)}, {rate}, {depth}"
+
+
+def _table(
+    title: str, names: Sequence[str], rows: Sequence[Any], columns: Sequence[Shown], notes: tuple[str, ...] = ()
+) -> Table:
+    headings = [Heading(title, is_figure=False)]
+    headings += [Heading(name, min_width=WIDE if is_spare else 0) for name, _, is_spare in columns]
+    cells = zip(names, rows, strict=True)
+    body = tuple((Cell(name=name), *(Cell(form(row)) for _, form, _ in columns)) for name, row in cells)
+    return Table("", tuple(headings), body, notes)
+
+
+def _kinds(view: View) -> Iterator[Section]:
+    kinds = summary_part(view, "by_kind") or []
+    columns: list[Shown] = [
+        ("Tensors", lambda kind: format_exact(kind["tensors"]), False),
+        ("Bytes", lambda kind: format_bytes(kind["bytes"]), False),
+        ("Mean", lambda kind: format_value(kind.get("mean")), True),
+        ("Std", lambda kind: format_value(kind.get("std")), False),
+        ("|Max|", lambda kind: format_value(kind.get("abs_max")), False),
+        ("Zeros", lambda kind: format_percent(kind.get("sparsity")), False),
+        ("Prunable", lambda kind: format_percent(removable(kind)), False),
+        ("int8", lambda kind: format_decibels(sqnr_db(kind, "int8")), False),
+    ]
+    if kinds:
+        yield _section("Values by kind of layer", _table("Kind", [kind["kind"] for kind in kinds], kinds, columns))
+
+
+def _places(view: View) -> Iterator[Section]:
+    found = places(view)
+    columns: list[Shown] = [
+        ("×", lambda place: format_exact(place.count), False),
+        ("Bytes", lambda place: format_bytes(place.nbytes), False),
+        ("Std", lambda place: format_value(place.std), False),
+        ("|Max|", lambda place: format_value(place.abs_max), False),
+        ("Zeros", lambda place: format_percent(place.sparsity), True),
+        ("Prunable", lambda place: format_percent(place.removable), True),
+        ("int8", lambda place: format_decibels(place.int8_db), False),
+        ("30 dB", lambda place: place.smallest_30db, False),
+    ]
+    shown = found[:PLACES]
+    if shown:
+        names = [place.pattern.removesuffix(".weight") for place in shown]
+        table = _table("Tensor", names, shown, columns, (*more(len(found) - PLACES, "places"), SIBLINGS))
+        yield Section("Largest weights", (table,), Topic.WEIGHTS, page_part="weights", name="weights")
+
+
+def _hardest(view: View) -> Iterator[Section]:
+    rows = hardest(view, HARDEST)
+    columns: list[Shown] = [
+        ("Shape", lambda row: format_shape(row["shape"]), True),
+        ("int8", lambda row: format_decibels(sqnr_db(row, "int8")), False),
+        ("by channel", lambda row: format_decibels(sqnr_db(row, "int8", "per_channel")), False),
+        ("by 128", lambda row: format_decibels(sqnr_db(row, "int8", "group128")), False),
+        ("Outliers", lambda row: format_percent(quantization_of(row).get("outlier_share")), True),
+        ("Kurtosis", lambda row: format_value(row["kurtosis"]), True),
+        ("30 dB", lambda row: formats_text([quantization_of(row).get("smallest_30db")]), False),
+    ]
+    if not any(sqnr_db(row, "int8", "per_channel") is not None for row in rows):  # no deep pass
+        columns = [column for column in columns if not column[0].startswith("by ")]
+    if rows:
+        names = [row["name"].removesuffix(".weight") for row in rows]
+        yield _section("Hardest to quantize, with one scale", _table("Tensor", names, rows, columns))
+
+
+def _structures(view: View) -> Iterator[Section]:
+    """What pruning by structure could take, where a deep pass has looked."""
+    rows = easiest_to_prune(view, HARDEST)
+    columns: list[Shown] = [
+        ("Shape", lambda row: format_shape(row["shape"]), True),
+        *(
+            (name.capitalize(), lambda row, name=name: format_percent(structured(row).get(name)), False)
+            for name in STRUCTURES
+        ),
+        ("2:4 keeps", lambda row: format_percent((row["pruning"] or {}).get("two_four_energy")), False),
+    ]
+    if rows:
+        names = [row["name"].removesuffix(".weight") for row in rows]
+        title = "Structured pruning: what can go at 1 % relative error"
+        yield _section(title, _table("Tensor", names, rows, columns))
+
+
+def _packings(view: View) -> Iterator[Section]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in view.weights:
+        if row.get("packing"):
+            groups.setdefault(row["packing"]["layout"], []).append(row)
+    rows = []
+    for layout, members in groups.items():
+        used = [row["code_entropy_bits"] for row in members if row["code_entropy_bits"] is not None]
+        ends = dict.fromkeys(format_value(end) for end in (min(used), max(used))) if used else {"-": None}
+        rows.append(
+            (
+                Cell(name=layout),
+                Cell(format_exact(len(members))),
+                Cell(format_count(sum(row["logical_elements"] or 0 for row in members))),
+                Cell(format_bytes(sum(row["bytes"] for row in members))),
+                Cell(f"{'–'.join(ends)} of {members[0]['packing']['bits']}"),
+            )
+        )
+    if rows:
+        headings = (*texts("Packed as"), *figures("Tensors", "Values", "Bytes", "Code bits used"))
+        yield _section("Packed weights", Table("", headings, tuple(rows)))
+
+
+def _outliers(view: View) -> Iterator[Section]:
+    found = summary_part(view, "outliers") or []
+    rows = tuple(
+        (
+            Cell(name=row["name"]),
+            Cell(row["figure"].replace("_", " ")),
+            Cell(format_value(row["value"])),
+            Cell(format_value(row["median"])),
+            Cell(format_value(row["score"])),
+        )
+        for row in found[:LISTED]
+    )
+    if rows:
+        headings = (*texts("Tensor", "Figure"), *figures("Value", "Siblings' median", "Score"))
+        yield _section("Outliers among repeated layers", Table("", headings, rows, more(len(found) - LISTED)))
+
+
+def _heat_maps(view: View, page_width: int) -> Iterator[Section]:
+    for found in heat_maps(view)[:MAPS]:
+        yield _heat_map(found, page_width)
+
+
+def _heat_map(found: HeatMap, page_width: int) -> Section:
+    rows = found.rows[:MAP_ROWS]
+    labels = min(max(len(row.label) for row in rows), MAP_LABEL)
+    longest = max(len(format_value(value)) for row in rows for value in (row.median, row.largest))
+    room = max(page_width - labels - 2 * max(longest, len("Largest")) - 6, 8)
+    width = min(len(found.columns), room)
+    times = 2 if 2 * width <= room else 1
+    cells = []
+    for row in rows:
+        shades = "".join(shade(cell, row.median) * times for cell in narrowed(row.cells, row.median, width))
+        cells.append(
+            (Cell(name=row.label), Cell(shades), Cell(format_value(row.median)), Cell(format_value(row.largest)))
+        )
+    # The first and the last layer stand over the ends of the columns.
+    first, last = (".".join(map(str, column)) for column in (found.columns[0], found.columns[-1]))
+    gap = width * times - len(first) - len(last)
+    axis = f"{first}{' ' * gap}{last}" if gap > 0 else first.ljust(width * times)
+    headings = (*texts("Weight"), *figures(axis, "Median", "Largest"))
+    together = -(-len(found.columns) // width)
+    merged = f", up to {together} layers a column, of which the one that differs most shows" if together > 1 else ""
+    title = f"{found.figure.capitalize()} by layer, {found.stem}{merged}"
+    return _section(title, Table("", headings, tuple(cells), (*more(len(found.rows) - len(rows), "weights"), LEGEND)))
+
+
+def _operations(view: View) -> Iterator[Section]:
+    found = by_operation(view)
+    rows = tuple(
+        (
+            Cell(name=share.op),
+            Cell(name=share.module or THE_MODEL),
+            Cell(format_exact(share.calls)),
+            Cell(format_bytes(share.nbytes)),
+            Cell(format_percent(share.removable)),
+            Cell(share.smallest_30db),
+            Cell(format_bytes(share.bytes_after)),
+        )
+        for share in found[:LISTED]
+    )
+    if rows:
+        headings = (*texts("Op", "Module"), *figures("×", "Weights", "Prunable", "30 dB", "Bytes then"))
+        table = Table("", headings, rows, more(len(found) - LISTED))
+        yield _section("Pruning and quantization by operation", table)
