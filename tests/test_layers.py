@@ -27,6 +27,7 @@ LAYERS = (
     "energy",
     "weights",
     "predict",
+    "language",
     "advise",
     "verify",
     "report",

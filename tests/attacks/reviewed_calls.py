@@ -22,6 +22,7 @@ PARENT = "from the parent process, which made it"
 ASKED = "only with --allow-pickle, after what it runs was printed"
 
 REVIEWED: dict[str, dict[str, str]] = {
+    "advise/merging.py": {},
     "advise/registry.py": {
         "import_module(TEXT)": OWN,
     },
@@ -32,6 +33,10 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "analysis/forecasting.py": {
         "getattr(self, item.name)": OWN,
+    },
+    "analysis/language.py": {
+        "getattr(self, item.name)": DATACLASS,
+        "getattr(self, name)": OWN,
     },
     "analysis/reading.py": {
         "importlib.import_module(TEXT)": OWN,
@@ -55,9 +60,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "capture/memory_access.py": {
         "getattr(place, name)": OWN,
-        "getattr(torch.Tensor, name)": OWN,
         "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
-        "setattr(torch.Tensor, name, noted(name, original))": OWN,
     },
     "capture/misfit.py": {
         "getattr(module, attribute, None)": OWN,
@@ -83,10 +86,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/script/scalar_types.py": {
         "getattr(torch, name)": OWN,
         "hasattr(torch, name)": OWN,
-    },
-    "capture/source_lines.py": {
-        "Path(file)": OWN,
-        "Path(str(package.__file__))": OWN,
     },
     "capture/structure.py": {
         "getattr(value, field.name)": DATACLASS,
@@ -227,6 +226,16 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(importlib.import_module(home), name)": OWN,
         "importlib.import_module(home)": OWN,
         "setattr(sys.modules[package], name, value)": OWN,
+    },
+    "language/answers.py": {
+        "getattr(cost, name)": OWN,
+        "getattr(found, name)": OWN,
+    },
+    "language/costs.py": {
+        "getattr(cost, name)": OWN,
+    },
+    "language/folding.py": {
+        "twin.get_submodule(layer.path)": PATHS,
     },
     "measure/calibrate.py": {
         "subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)": OWN,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torchgauge.analysis.comparing import Comparison, compare
     from torchgauge.analysis.fitting import Fit, fit
     from torchgauge.analysis.forecasting import Forecast, forecast
+    from torchgauge.analysis.language import Llm, llm
     from torchgauge.analysis.result import Analysis, WeightScan, load
     from torchgauge.analysis.weighing import scan_weights
 
@@ -22,11 +23,13 @@ __all__ = [
     "Comparison",
     "Fit",
     "Forecast",
+    "Llm",
     "WeightScan",
     "analyze",
     "compare",
     "fit",
     "forecast",
+    "llm",
     "load",
     "scan_weights",
 ]
@@ -36,6 +39,7 @@ _HOMES = {
     "comparing": ("Comparison", "compare"),
     "fitting": ("Fit", "fit"),
     "forecasting": ("Forecast", "forecast"),
+    "language": ("Llm", "llm"),
     "result": ("Analysis", "WeightScan", "load"),
     "weighing": ("scan_weights",),
 }

@@ -22,16 +22,11 @@ _WAYS: tuple[tuple[Any, str], ...] = (
     *((torch._C, "_to_dlpack"), (torch.utils.dlpack, "to_dlpack")),
 )
 _DLPACK = ("_to_dlpack", "to_dlpack")
-# Calls that bring values to the host; a model that makes them makes a device wait.
-_TO_HOST = ("cpu", "numpy", "tolist")
 
 
 @contextmanager
-def memory_lent(
-    lend: Callable[[torch.Tensor], torch.Tensor], note: Callable[[str], None] = lambda _: None
-) -> Iterator[None]:
-    """`lend` gives the tensor whose memory is handed out for that of a tensor with data; `note` is told the names of
-    calls that bring values to the host."""
+def memory_lent(lend: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """`lend` gives the tensor whose memory is handed out for that of a tensor with data."""
     thread = threading.get_ident()
     is_lending = False
 
@@ -50,14 +45,6 @@ def memory_lent(
 
         return access
 
-    def noted(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() == thread:
-                note(name)
-            return original(tensor, *args, **kwargs)
-
-        return call
-
     with ExitStack() as stack:
         for place, name in _WAYS:
             if name in vars(place):
@@ -65,11 +52,4 @@ def memory_lent(
             else:  # inherited
                 stack.callback(delattr, place, name)
             setattr(place, name, guarded(name, getattr(place, name)))
-        for name in _TO_HOST:
-            original = getattr(torch.Tensor, name)
-            if name in vars(torch.Tensor):
-                stack.callback(setattr, torch.Tensor, name, original)
-            else:
-                stack.callback(delattr, torch.Tensor, name)
-            setattr(torch.Tensor, name, noted(name, original))
         yield

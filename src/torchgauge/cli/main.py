@@ -16,7 +16,7 @@ from itertools import takewhile
 from types import ModuleType
 
 from torchgauge import __version__
-from torchgauge.cli import analyze, check, compare, completion, demo, fit, forecast, system, weights
+from torchgauge.cli import analyze, check, compare, completion, demo, fit, forecast, llm, system, weights
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
 from torchgauge.report.registry import suffix_help
 
@@ -27,6 +27,7 @@ COMMANDS: dict[str, ModuleType] = {
     "check": check,
     "fit": fit,
     "forecast": forecast,
+    "llm": llm,
     "system": system,
     "demo": demo,
     "completion": completion,
@@ -38,7 +39,7 @@ torchgauge analyze --help for the targets and options.
 exit status: 0 done; 1 the request could not be met; 2 wrong usage;
 3 a budget is broken; 130 interrupted
 """
-OPENING_FILES = ("analyze", "weights", "compare", "check", "fit", "forecast")
+OPENING_FILES = ("analyze", "weights", "compare", "check", "fit", "forecast", "llm")
 # Options without a value that every command takes: they may stand before the command too.
 COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import prod
 
-from torchgauge.cost.registry import Call, Work, formula
+from torchgauge.cost.registry import Call, Work, formula, read_bytes
 from torchgauge.cost.work import argument, products
 from torchgauge.facts import TensorSpec
 
@@ -102,12 +102,23 @@ def grouped_mm(call: Call) -> Work:
         macs = prod(left.shape[1:]) * right.shape[-1]
     else:
         macs = left.numel * right.shape[-1]
-    return products(call, macs * _packed(left), _scaling(call))
+    return products(call, macs * _packed(left), _scaling(call))._replace(bytes_read=_grouped_bytes(call, left, right))
 
 
 @formula("transformers::grouped_mm_fallback", category="matmul")
 def grouped_mm_fallback(call: Call) -> Work:
-    return products(call, call["input"].numel * call["weight"].shape[-1])
+    left, right = call["input"], call["weight"]
+    return products(call, left.numel * right.shape[-1])._replace(bytes_read=_grouped_bytes(call, left, right))
+
+
+def _grouped_bytes(call: Call, left: TensorSpec, right: TensorSpec) -> int:
+    """Rows of fewer groups than there are read the matrices of these alone; routing is assumed balanced, so that rows
+    share a group only where there are more rows than groups."""
+    unread = 0
+    if len(left.shape) == 2 and len(right.shape) == 3 and right.shape[0]:
+        groups = right.shape[0]
+        unread = right.distinct_bytes // groups * max(groups - left.shape[0], 0)
+    return read_bytes(call) - unread
 
 
 @formula("aten::_scaled_mm", "aten::_scaled_mm_v2", category="matmul")

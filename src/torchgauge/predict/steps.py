@@ -404,7 +404,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
     copier = Copier()
     with prepared(model, train=setting.train, copier=copier) as twin:
         if setting.lora is not None:
-            _add_adapters(twin, *setting.lora)
+            add_adapters(twin, *setting.lora)
         paths = ModulePaths(twin)
         recorder = Recorder(paths, train=setting.train, original_of=copier.original_of)
         mode = CudaKernels(setting.library, setting.amp)
@@ -635,7 +635,7 @@ class _Adapted(nn.Module):
         return result + self.lora_B(self.lora_A(x)) * 2.0
 
 
-def _add_adapters(model: nn.Module, rank: int, pattern: str) -> None:
+def add_adapters(model: nn.Module, rank: int, pattern: str) -> None:
     chosen = [
         (path, module)
         for path, module in model.named_modules()

@@ -38,8 +38,7 @@ def gain_text(gain: Mapping[str, Any] | None) -> str:
     if gain["quantity"] == "time_s":
         seconds = gain.get("seconds")
         part = f" ({format_seconds(seconds)} of {format_seconds(seconds / middle)})" if seconds and middle else ""
-        place = " on a GPU" if gain.get("device") == "cuda" else ""
-        return f"{lead} {percent} faster{place}{part}"
+        return f"{lead} {percent} faster{part}"
     less = _LESS.get(gain["quantity"], f"of {gain['quantity']}")
     nbytes = gain.get("bytes")
     return f"{lead} {percent} {less}" if nbytes is None else f"{lead} {format_bytes(nbytes)} {less} ({percent})"

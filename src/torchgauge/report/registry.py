@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Callable[..., Any])
 
 ENTRY_POINTS = "torchgauge.renderers"
-# What a command writes: an analysis, a scan of weights, a comparison, verdicts on budgets, predicted memory, the
-# machine.
+# What a command writes: an analysis, a scan of weights, a comparison, verdicts on budgets, predicted memory, a
+# language model, the machine.
 ANALYSIS, SCAN, COMPARISON, CHECK, FIT, SYSTEM = "analysis", "scan", "comparison", "check", "fit", "system"
-FORECAST = "forecast"
+FORECAST, LLM = "forecast", "llm"
 _DECLARED = re.compile(r"^@renderer\((.*?)\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
 
@@ -111,6 +111,13 @@ OTHERS: dict[str, tuple[Format, ...]] = {
     FORECAST: (
         Format("json", ".json", "all of it"),
         Format("svg", ".svg", "throughput against batch, time against energy"),
+        Format("text", ".txt", "the report of the terminal"),
+    ),
+    LLM: (
+        Format("json", ".json", "all of it"),
+        Format("csv", ".csv", "one row per pass", "a line per pass"),
+        Format("md", ".md", "tables for a pull request"),
+        Format("tex", ".tex", "tables for a paper"),
         Format("text", ".txt", "the report of the terminal"),
     ),
     SYSTEM: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),

@@ -1,0 +1,103 @@
+"""`torchgauge llm TARGET`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from torchgauge.cli.output import check_folders, show_progress, write_file
+from torchgauge.cli.target_options import files_to_isolate, positive
+from torchgauge.errors import UsageError
+from torchgauge.report.registry import LLM, find_format
+
+SUMMARY = "language models: prefill, decode, cache, and what fits"
+DESCRIPTION = """\
+Tell what a language model is, what a prompt and a token cost, what its cache
+holds and what fits on a GPU one need not have. The model is run on tensors
+without data, with the cache that it returns itself, at every length shown.
+TARGET: a config.json or its folder, hf:NAME, a GGUF file, file.py:Name.
+"""
+RESULT = LLM
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a target as in analyze, or a GGUF file")
+    group = parser.add_argument_group("llm")
+    group.add_argument("--context", type=positive, metavar="N", help="tokens in the cache (default: 8192 or the limit)")
+    group.add_argument("--concurrent", default="1,8,64", metavar="A,B", help="sequences at a time (default: 1,8,64)")
+    group.add_argument("--on", action="append", metavar="DEVICE", help="repeatable, commas too: adds times")
+    group.add_argument("--weights-dtype", metavar="T", help="matrices of layers stored as bf16, fp8, int8, int4, …")
+    group.add_argument("--cache-dtype", metavar="T", help="cache kept as bf16, fp8, int8, int4")
+    group.add_argument("--adapter", metavar="lora[:RANK[:PATTERN]]", help="with low-rank adapters, not merged")
+    group.add_argument("--page-size", type=positive, default=16, metavar="N", help="tokens of a page (default: 16)")
+    group.add_argument("--dtype", metavar="T", help="type of the parameters: bfloat16, …")
+    group.add_argument("--as", dest="code", metavar="TARGET", help="the code of a bare state dict")
+
+
+def isolated_paths(args: argparse.Namespace) -> list[str]:
+    return files_to_isolate([args.target], args)
+
+
+def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
+    return {"torch": True, "weights": False}
+
+
+def run(args: argparse.Namespace) -> int:
+    for path in args.outputs:
+        find_format(path, LLM)
+    check_folders(args.outputs)
+    from torchgauge.predict.devices import find_devices
+    from torchgauge.source.target_check import check_target
+
+    devices = [name for part in args.on or () for name in part.split(",") if name.strip()]
+    if devices and "this" not in devices:
+        find_devices(devices)  # refused before torch is there
+    try:
+        counts = [int(part) for part in args.concurrent.split(",")]
+    except ValueError:
+        raise UsageError(f"--concurrent takes numbers, such as 1,8,64, not '{args.concurrent}'") from None
+    check_target(args.target)
+    with redirect_stdout(sys.stderr):
+        document = found(args, devices, counts)
+    tell(document, args)
+    return 0
+
+
+def found(args: argparse.Namespace, devices: list[str], counts: list[int]) -> dict[str, Any]:
+    from torchgauge.progress import import_torch
+
+    import_torch(shown=show_progress(args, sys.stderr))
+    from torchgauge.analysis.language import llm, llm_document
+
+    result = llm(
+        args.target,
+        context=args.context,
+        concurrent=counts,
+        on=devices or None,
+        weights_dtype=args.weights_dtype,
+        cache_dtype=args.cache_dtype,
+        adapter=args.adapter,
+        page_size=args.page_size,
+        dtype=args.dtype,
+        code=args.code,
+        allow_pickle=args.allow_pickle,
+        progress=show_progress(args, sys.stderr),
+        memory_limit=args.memory_limit,
+        time_limit=args.time_limit,
+    )
+    return llm_document(result)
+
+
+def tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+    from torchgauge.report.llm import llm_report, render_llm
+    from torchgauge.report.terminal import terminal_width, write_lines
+
+    for path in args.outputs:
+        write_file(Path(path), render_llm(document, path), quiet=args.quiet)
+    if args.json:
+        sys.stdout.write(render_llm(document, "llm.json"))
+    elif not args.quiet:
+        write_lines(llm_report(document, terminal_width()), sys.stdout)

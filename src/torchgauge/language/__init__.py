@@ -1,0 +1,1 @@
+"""Language models: what a prompt and a token cost, what the cache holds, what fits."""

@@ -1,0 +1,378 @@
+"""What is asked about a language model, answered in plain data: what it is, what passes cost, what the cache holds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
+
+import torch
+from torch import nn
+
+from torchgauge.capture import unwrap
+from torchgauge.errors import InputError
+from torchgauge.facts import Capture, Environment, OpRecord, ParamRecord, RunRecord, TargetRecord
+from torchgauge.facts.experts import find_mixtures
+from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, sample_lengths
+from torchgauge.language.layers import layer_rows
+from torchgauge.language.passes import Held, Interface, Observed, Pass, Point, Seen, observe
+from torchgauge.predict.kernels import Library
+from torchgauge.source.huggingface_config import ModelConfig
+
+# Lengths at which a model shows what its layers are: a window is longer than the first, and experts share the tokens
+# of the second.
+_FEW, _SOME = 3, 34
+# Between the lengths that a longer one is extended from: any rounding up divides the first.
+STEPS = (512, 1024)
+
+
+class PassFacts(TypedDict):
+    macs: int
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    weight_bytes: int
+    matrix_bytes: int
+    ops: int
+    peak_bytes: int
+    before_bytes: int
+    after_bytes: int
+    modules: list[dict[str, Any]]
+    uncounted: dict[str, int]
+    times: dict[str, dict[str, Any]]
+
+
+class PointFacts(TypedDict):
+    tokens: int
+    batch: int
+    encoder_tokens: int
+    last_logits: bool
+    prefill: PassFacts
+    decode: PassFacts
+    cache: list[dict[str, Any]]
+    cache_after: list[dict[str, Any]]
+    extended_from: list[int] | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """Points, and the devices whose times are asked for; `describes` asks what the model is as well."""
+
+    points: Sequence[Point] = ()
+    devices: Sequence[str] = ()
+    execution: str = "eager"
+    describes: bool = False
+    dtype: torch.dtype | None = None
+    fold: bool = True
+    adapter: tuple[int, str] | None = None
+    ops_per_token: int | None = None
+
+
+def answer(model: nn.Module, question: Question, library: Library, progress: Any = None) -> dict[str, Any]:
+    """What is known of a live model. Lengths beyond its limit are refused."""
+    model = unwrap(model)
+    interface = Interface(model)
+    limit = context_limit(interface.config)
+    for point in question.points:
+        _require_possible(point, limit, interface)
+
+    def run(points: Sequence[Point], reduce: Any = None) -> tuple[Seen, dict[Point, Any]]:
+        kept = {} if reduce is None else {"reduce": reduce}
+        return observe(
+            model,
+            points,
+            library,
+            dtype=question.dtype,
+            adapter=question.adapter,
+            fold=question.fold,
+            progress=progress,
+            **kept,
+        )
+
+    facts = _Facts(question)
+    result: dict[str, Any] = {}
+    per_token = question.ops_per_token
+    if question.describes or per_token is None:
+        probes = [Point(tokens, 1, _probe_encoder(interface, tokens)) for tokens in (_FEW, _SOME)]
+        seen, probed = run(probes)
+        # A model that goes over tokens one by one in Python has more ops for more tokens.
+        traced = [sum(len(part.ops) for part in probed[probe].prefill.segments) for probe in probes]
+        per_token = max(traced[1] - traced[0], 0) // (_SOME - _FEW)
+    if question.describes:
+        tokens = min(limit or 32_768, 131_072)
+        if per_token * tokens > MOST_OPS:
+            tokens = max(MOST_OPS // per_token // 512 * 512, 2 * _SOME)
+        long = Point(min(tokens, limit or tokens), 1, _probe_encoder(interface, tokens))
+        _, wide = run([long])
+        result["model"] = _description(model, interface, seen, probed, probes, long, wide[long], limit)
+        result["model"]["ops_per_token"] = per_token
+        result["warnings"] = seen.warnings
+    too_long = [point for point in question.points if per_token * point.tokens > MOST_OPS]
+    direct = [point for point in question.points if point not in too_long]
+    found: dict[Point, PointFacts] = run(direct, facts.of_point)[1] if direct else {}
+    for point in too_long:
+        found[point] = _extend(point, run, facts)
+    result["points"] = [found[point] for point in question.points]
+    return result
+
+
+def _require_possible(point: Point, limit: int | None, interface: Interface) -> None:
+    if point.tokens < 1 or point.batch < 1 or point.encoder_tokens < 0:
+        raise InputError("tokens and sequences are numbers from 1 on")
+    if limit is not None and point.tokens > limit:
+        raise InputError(f"{point.tokens:,} tokens are beyond the model's context limit of {limit:,} positions")
+    if point.encoder_tokens and not interface.is_encoder_decoder:
+        raise InputError("encoder_tokens is for models with an encoder and a decoder; this one has a decoder alone")
+
+
+def _probe_encoder(interface: Interface, tokens: int) -> int:
+    return tokens if interface.is_encoder_decoder and interface.main == "input_ids" else 0
+
+
+def context_limit(config: ModelConfig) -> int | None:
+    """Positions that the config gives; relative positions (T5) and states (Mamba) have none."""
+    if config.text("relative_attention_num_buckets"):
+        return None
+    return config.text("max_position_embeddings", "max_target_positions", "n_positions", "n_ctx", "max_seq_len")
+
+
+@dataclass
+class _Facts:
+    question: Question
+
+    def of_point(self, point: Point, one: Observed, params: Sequence[ParamRecord]) -> PointFacts:
+        return {
+            **asdict(point),  # type: ignore[typeddict-item]
+            "prefill": self.of_pass(one.prefill, params),
+            "decode": self.of_pass(one.decode, params),
+            "cache": held_rows(one.cache),
+            "cache_after": held_rows(one.cache_after),
+            "extended_from": None,
+        }
+
+    def of_pass(self, run: Pass, params: Sequence[ParamRecord]) -> PassFacts:
+        cost = cost_of(run, params)
+        return {
+            **{name: getattr(cost, name) for name in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")},  # type: ignore[typeddict-item]
+            "peak_bytes": run.peak_bytes,
+            "before_bytes": run.before_bytes,
+            "after_bytes": run.after_bytes,
+            "modules": [{"path": path, **dict(zip(FIGURES, row, strict=True))} for path, row in cost.modules.items()],
+            "uncounted": dict(cost.uncounted),
+            "times": {device: self.time(run, device) for device in self.question.devices},
+        }
+
+    def time(self, run: Pass, device: str) -> dict[str, Any]:
+        from torchgauge.predict.time import predict_ops
+
+        ops = [op for part in run.segments for _ in range(part.times) for op in part.ops]
+        calls = sum(len({op.module for op in part.ops}) * part.times for part in run.segments)
+        found = predict_ops(ops, device, execution=self.question.execution, module_calls=calls)
+        return {
+            name: getattr(found, name)
+            for name in ("time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "device_s",
+                         "host_s")
+        }  # fmt: skip
+
+
+def _extend(point: Point, run: Any, facts: _Facts) -> PointFacts:
+    """A point that has too many ops to be run, from five shorter ones; run where these do not agree."""
+    for step in STEPS:
+        lengths = sample_lengths(point.tokens, step)
+        shorter = [Point(length, point.batch, point.encoder_tokens, point.last_logits) for length in lengths]
+        rows: list[PointFacts] = list(run(shorter, facts.of_point)[1].values())
+        found = extended(lengths, [_costs(row) for row in rows], point.tokens)
+        if found is not None:
+            last = rows[-1]
+            result: PointFacts = {**last, "tokens": point.tokens, "extended_from": lengths}
+            for name in ("prefill", "decode"):
+                row: Any = {**last[name], **found[name]}
+                row["modules"] = [
+                    {"path": path, **dict(zip(FIGURES, values, strict=True))}
+                    for path, values in found[name]["modules"].items()
+                ]
+                for key in ("peak_bytes", "before_bytes", "after_bytes"):
+                    early, late = rows[-2][name][key], last[name][key]
+                    row[key] = late + (late - early) * (point.tokens - lengths[-1]) // (lengths[-1] - lengths[-2])
+                row["times"] = {
+                    device: _extended_time([one[name]["times"][device] for one in rows], lengths, point.tokens)
+                    for device in last[name]["times"]
+                }
+                result[name] = row
+            for name in ("cache", "cache_after"):
+                result[name] = [  # type: ignore[literal-required]
+                    {**held, "bytes": nbytes}
+                    for held, nbytes in zip(last[name], found[name], strict=True)  # type: ignore[literal-required]
+                ]
+            return result
+    whole: PointFacts = run([point], facts.of_point)[1][point]
+    return whole
+
+
+def _costs(row: PointFacts) -> dict[str, Any]:
+    """What has to follow a polynomial."""
+    found: dict[str, Any] = {}
+    for name in ("prefill", "decode"):
+        part: Any = row[name]
+        found[name] = {key: part[key] for key in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")}
+        found[name]["modules"] = {one["path"]: [one[key] for key in FIGURES] for one in part["modules"]}
+    for name in ("cache", "cache_after"):
+        found[name] = [held["bytes"] for held in row[name]]  # type: ignore[literal-required]
+    return found
+
+
+def _extended_time(rows: list[dict[str, Any]], lengths: list[int], tokens: int) -> dict[str, Any]:
+    """The work of a token more costs what the last ones did."""
+    result = dict(rows[-1])
+    for key, value in rows[-1].items():
+        if isinstance(value, float):
+            slope = (value - rows[-2][key]) / (lengths[-1] - lengths[-2])
+            result[key] = max(value + slope * (tokens - lengths[-1]), 0.0)
+    return result
+
+
+def held_rows(cache: list[Held]) -> list[dict[str, Any]]:
+    return [
+        {
+            "layer": held.layer,
+            "name": held.name,
+            "of": "encoder" if held.group else "text",
+            "shape": list(held.spec.shape),
+            "dtype": str(held.spec.dtype).removeprefix("torch."),
+            "bytes": held.nbytes,
+        }
+        for held in cache
+    ]
+
+
+def _description(
+    model: nn.Module,
+    interface: Interface,
+    seen: Seen,
+    probed: dict[Point, Observed],
+    probes: list[Point],
+    long: Point,
+    wide: Observed,
+    limit: int | None,
+) -> dict[str, Any]:
+    own = [param for param in seen.params if not param.is_buffer]
+    run = probed[probes[1]].prefill
+    idle = idle_params(run, seen.params)
+    rows = layer_rows(seen.layers, probed[probes[0]].cache, wide.cache, (_FEW, long.tokens), run, seen.params, idle)
+    loose = [held for held in wide.cache if not held.layer and held.spec.shape]
+    if loose and all(row["cache_fixed_bytes"] == 0 and not row["cache_bytes_per_token"] for row in rows):
+        rows = [{**row, "kind": "linear"} for row in rows]  # states of all layers in one tensor
+    ops = [op for part in run.segments for op in part.ops]
+    embedding, head, tied, vocabulary = _ends(ops, own)
+    params = sum(param.spec.numel for param in own)
+    stored: Counter[str] = Counter()
+    for param in own:
+        stored[param.spec.dtype] += param.spec.nbytes
+    weight_bytes = sum(stored.values())
+    return {
+        "type": type(model).__name__,
+        "params": params,
+        "active_params": params - sum(idle.values()),
+        "embedding_params": embedding,
+        "head_params": head,
+        "tied": tied,
+        "vocabulary": vocabulary,
+        "context_limit": limit,
+        "positions": _positions(model, seen.params, ops, limit),
+        "dtype": stored.most_common(1)[0][0] if stored else None,
+        "weight_bytes": weight_bytes,
+        "buffer_bytes": sum(param.spec.nbytes for param in seen.params if param.is_buffer),
+        "bits_per_weight": 8 * weight_bytes / max(params, 1),
+        "encoder": interface.is_encoder_decoder,
+        "encoder_fixed": interface.is_encoder_decoder and interface.main != "input_ids",
+        "cache_class": seen.fed,
+        "layers": rows,
+        "not_run": _not_run(model, seen.params, seen.called, {row["path"] for row in rows}),
+        "layer_matrix_params": sum(row["matrix_params"] for row in rows),
+        "loose_cache_bytes": sum(held.nbytes for held in loose),
+    }
+
+
+def idle_params(run: Pass, params: Sequence[ParamRecord]) -> dict[str, int]:
+    """By layer, parameters of experts that one token does not reach; "" for those outside of layers."""
+    ops = tuple(op for part in run.segments for op in part.ops)
+    capture = Capture(
+        TargetRecord("", "module"),
+        Environment("", "", "", "", None, None, 1),
+        "",
+        "",
+        RunRecord("fake", None, "cpu", False),
+        (),
+        (),
+        tuple(params),
+        ops,
+    )
+    found: dict[str, int] = defaultdict(int)
+    alike = {path: part.paths for part in run.segments for path in part.paths[:1]}
+    for mixture in find_mixtures(capture):
+        owners: Counter[str] = Counter()
+        for param in mixture.params:
+            owner = next((path for path in alike if param.name.startswith(f"{path}.")), "")
+            owners[owner] += param.spec.numel
+        total = sum(owners.values())
+        for owner, count in owners.items():
+            for path in alike.get(owner, [""]):
+                found[path] += round(mixture.idle_params * count / max(total, 1))
+    return dict(found)
+
+
+def _ends(ops: list[OpRecord], params: list[ParamRecord]) -> tuple[int, int, bool, int | None]:
+    """Parameters of the embedding and of the head, whether these are one tensor, and the size of the vocabulary."""
+    shapes = {param.name: param.spec for param in params}
+    tables = [name for op in ops if op.op == "aten::embedding" for name in op.weights if name in shapes]
+    embedding = max(tables, key=lambda name: shapes[name].numel, default=None)
+    if embedding is None:
+        return 0, 0, False, None
+    rows = shapes[embedding].shape[0]
+    heads = [
+        name for op in ops if op.cost.macs for name in op.weights if name in shapes and rows in shapes[name].shape[:1]
+    ]
+    head = heads[-1] if heads else None
+    tied = head == embedding
+    extra = 0 if head is None or tied else shapes[head].numel
+    return shapes[embedding].numel, extra, tied, rows
+
+
+def _positions(model: nn.Module, params: Sequence[ParamRecord], ops: list[OpRecord], limit: int | None) -> str:
+    names = [param.name for param in params]
+    if any("relative_attention_bias" in name for name in names):
+        return "relative bias"
+    if any(name.endswith("inv_freq") for name in names):
+        return "rotary"
+    tables = {name for op in ops if op.op in ("aten::embedding", "aten::index") for name in op.weights}
+    sizes = {param.name: param.spec.shape for param in params}
+    if limit and any(sizes[name][:1] and limit <= sizes[name][0] <= limit + 2 for name in tables if name in sizes):
+        return "learned"
+    if any("embed_positions" in name or "wpe" in name for name in names):
+        return "learned"
+    if getattr(getattr(model, "config", None), "alibi", False):
+        return "linear bias (ALiBi)"
+    return "none"
+
+
+def _not_run(
+    model: nn.Module, params: Sequence[ParamRecord], called: set[str], layers: set[str]
+) -> list[dict[str, Any]]:
+    """The largest modules that text alone does not reach: towers for images and sound, further heads."""
+    reached = {""}
+    for path in (*called, *layers):
+        while path not in reached:
+            reached.add(path)
+            path = path.rpartition(".")[0]
+    found: list[dict[str, Any]] = []
+    waiting = [("", model)]
+    while waiting:
+        path, module = waiting.pop()
+        if path not in reached:
+            count = sum(p.spec.numel for p in params if not p.is_buffer and p.name.startswith(f"{path}."))
+            if count:
+                found.append({"path": path, "type": type(module).__name__, "params": count})
+        elif path not in layers:
+            waiting += [(f"{path}.{name}".strip("."), child) for name, child in module.named_children()]
+    return sorted(found, key=lambda row: -row["params"])

@@ -1,0 +1,79 @@
+"""What fits on a device: weights, the caches of all sequences, activations, and what the process takes besides.
+
+A server prefills one sequence at a time while the others wait with their caches, and decodes all of them together; the
+larger of the two decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from torchgauge.predict import fit
+from torchgauge.predict.devices import Device
+
+FITS, TOO_CLOSE, DOES_NOT_FIT = "fits", "too close", "does not fit"
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes by class for some sequences of a length."""
+
+    weights_bytes: int
+    cache_bytes: int
+    activation_bytes: int
+
+    def row(self, device: Device, context: int, concurrent: int) -> dict[str, Any]:
+        overhead = fit._CONTEXT_BYTES + fit._CUBLAS_CONTEXT_BYTES["forward"] + device.chip.cublas_bytes
+        tensors = self.weights_bytes + self.cache_bytes + self.activation_bytes
+        times = 1 if device.is_measured else 2
+        narrow, wide = (1.0, 1.0) if device.is_measured else fit._CONTEXT_RANGE
+        low = int(tensors * (1 - fit._ALLOCATED_MARGIN * times) + overhead * narrow)
+        high = int(tensors * (1 + fit._RESERVED_MARGIN * times) + overhead * wide)
+        capacity = device.capacity_bytes
+        return {
+            "device": device.name,
+            "context": context,
+            "concurrent": concurrent,
+            "verdict": FITS if high <= capacity else DOES_NOT_FIT if low > capacity else TOO_CLOSE,
+            "used_bytes": tensors + overhead,
+            "low_bytes": low,
+            "high_bytes": high,
+            "capacity_bytes": capacity,
+            "weights_bytes": self.weights_bytes,
+            "cache_bytes": self.cache_bytes,
+            "activation_bytes": self.activation_bytes,
+            "overhead_bytes": overhead,
+        }
+
+
+def need(alone: Mapping[str, Any], together: Mapping[str, Any], cache_bytes: int, weights_bytes: int) -> Need:
+    """`alone` is the pass of one prompt, `together` the step of all sequences, as `answers` has them; `cache_bytes` is
+    what all of them hold, of whatever type it is kept in."""
+    one, all_ = alone["prefill"], together["decode"]
+    # Beyond the cache that is held when the pass ends, which `cache_bytes` has.
+    prompt = one["peak_bytes"] - sum(held["bytes"] for held in alone["cache"])
+    step = all_["peak_bytes"] - sum(held["bytes"] for held in together["cache_after"])
+    return Need(weights_bytes, cache_bytes, max(prompt, step, 0))
+
+
+def fewest_devices(row: Mapping[str, Any]) -> int | None:
+    """With weights, cache and activations split evenly by tensor parallelism, a lower bound: some is repeated on every
+    device, and links need buffers of their own."""
+    room = row["capacity_bytes"] - row["overhead_bytes"]
+    split = row["weights_bytes"] + row["cache_bytes"] + row["activation_bytes"]
+    return ceil(split / room) if room > 0 else None
+
+
+def paged_bytes(held: Iterable[Mapping[str, Any]], tokens: int, page: int) -> int:
+    """As servers allocate it: what grows with the length comes in pages of `page` tokens."""
+    total = 0
+    for one in held:
+        shape = one["shape"]
+        lengths = [size for size in shape[2:] if size == tokens] if len(shape) >= 3 else []
+        if not lengths and one["name"] in ("keys", "values") and len(shape) >= 3:
+            lengths = [shape[2]]  # a window
+        total += one["bytes"] if not lengths else one["bytes"] // lengths[0] * (ceil(lengths[0] / page) * page)
+    return total

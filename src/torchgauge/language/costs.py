@@ -1,0 +1,124 @@
+"""What a pass costs, by module, and the same at lengths that are too long to be run.
+
+A model may go over its tokens one by one in Python (the reference code of Mamba and RWKV does): a prompt of 100,000
+tokens is then millions of ops. Their number is a polynomial of the length between the lengths where windows fill, and
+so is every cost. So such a model is run at five shorter lengths that leave the same remainder by 512; three of them
+give the polynomial, the others have to agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from torchgauge.facts import FREE, ParamRecord
+from torchgauge.language.passes import Pass
+
+FIGURES = ("macs", "flops", "bytes_read", "bytes_written")
+# Ops of one pass that are traced; beyond, lengths are extended.
+MOST_OPS = 60_000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One call of the model for the whole batch. `weight_bytes` is the part of `bytes_read` that is parameters,
+    `matrix_bytes` the part of these that is matrices of layers: what quantised formats quantise."""
+
+    macs: int = 0
+    flops: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    weight_bytes: int = 0
+    matrix_bytes: int = 0
+    ops: int = 0
+    modules: Mapping[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    uncounted: Mapping[str, int] = field(default_factory=dict)
+
+
+def cost_of(run: Pass, params: Iterable[ParamRecord]) -> Cost:
+    sizes = {param.name: param.spec for param in params if not param.is_buffer}
+    totals = dict.fromkeys((*FIGURES, "weight_bytes", "matrix_bytes", "ops"), 0)
+    modules: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    uncounted: dict[str, int] = defaultdict(int)
+    for segment in run.segments:
+        times = segment.times
+        for op in segment.ops:
+            totals["ops"] += times
+            if op.status == FREE:
+                continue
+            if op.status == "uncounted":
+                uncounted[op.op] += times
+            cost = op.cost
+            row = modules[starred(op.module, segment.paths)]
+            for place, name in enumerate(FIGURES):
+                value = getattr(cost, name) * times
+                totals[name] += value
+                row[place] += value
+            specs = [sizes[name] for name in dict.fromkeys(op.weights) if name in sizes]
+            if not specs:
+                continue
+            # What is not the other inputs: of a table, or of experts, only a part is read.
+            counts, others = [spec.numel for spec in specs], 0
+            for spec in op.signature.inputs:
+                if spec.numel in counts:
+                    counts.remove(spec.numel)
+                else:
+                    others += spec.distinct_bytes
+            held = max(cost.bytes_read - others, 0) * times
+            totals["weight_bytes"] += held
+            if segment.paths and op.cost.macs and any(len(spec.shape) > 1 for spec in specs):
+                totals["matrix_bytes"] += held
+    return Cost(
+        **totals, modules={path: (a, b, c, d) for path, (a, b, c, d) in modules.items()}, uncounted=dict(uncounted)
+    )
+
+
+def starred(path: str, layers: list[str]) -> str:
+    """`model.layers.*.mlp` for the module of a layer: equal layers are told together."""
+    for layer in layers:
+        if path == layer or path.startswith(f"{layer}."):
+            return f"{layer.rpartition('.')[0]}.*{path[len(layer) :]}"
+    return path
+
+
+def sample_lengths(tokens: int, step: int) -> list[int]:
+    return [tokens % step + step * count for count in range(1, 6)]
+
+
+def extended(lengths: list[int], values: list[Any], tokens: int) -> Any:
+    """The value at `tokens` of numbers, or of structures of numbers, that are known at five lengths; None where they
+    are not of one polynomial of the second degree."""
+    first = values[0]
+    if isinstance(first, dict):
+        if any(set(value) != set(first) for value in values):
+            return None
+        found = {key: extended(lengths, [value[key] for value in values], tokens) for key in first}
+        return None if any(value is None and first[key] is not None for key, value in found.items()) else found
+    if isinstance(first, list | tuple):
+        if any(len(value) != len(first) for value in values):
+            return None
+        items = [extended(lengths, [value[place] for value in values], tokens) for place in range(len(first))]
+        return (
+            None if any(item is None and first[n] is not None for n, item in enumerate(items)) else type(first)(items)
+        )
+    if type(first) is not int:
+        return first if all(value == first for value in values) else None
+    points = list(zip(lengths, values, strict=True))
+    if any(_lagrange(points[2:], length) != value for length, value in points[:2]):
+        return None
+    result = _lagrange(points[2:], tokens)
+    return int(result) if result.denominator == 1 else None
+
+
+def _lagrange(points: list[tuple[int, int]], at: int) -> Fraction:
+    total = Fraction(0)
+    for x, y in points:
+        term = Fraction(y)
+        for other, _ in points:
+            if other != x:
+                term *= Fraction(at - other, x - other)
+        total += term
+    return total

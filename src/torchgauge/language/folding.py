@@ -1,0 +1,311 @@
+"""Equal layers are traced once: a later one is given results, and a cache entry, like those of the first.
+
+Layers are equal where their modules, the shapes of their parameters and their plain attributes are, apart from numbers
+that are the layer's position, and where they are called with tensors of the same shapes and a cache entry in the same
+state. The last layer of each kind is traced as well; if its ops differ from those of the first, nothing is folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.capture.fake_tensor import FakeTensor, Spec, Storage, make_fake
+from torchgauge.capture.paths import ModulePaths
+from torchgauge.facts import OpRecord
+from torchgauge.predict.steps import CudaRun
+
+_PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+
+
+class Unequal(Exception):  # noqa: N818 - a signal
+    """Layers that looked equal ran different ops."""
+
+
+@dataclass(slots=True)
+class Span:
+    """The ops of one call of a layer, `times` as often as it was called; `paths` are the layers that it stands for."""
+
+    start: int
+    end: int
+    paths: list[str]
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor of a reference call; equal numbers share memory."""
+
+    spec: Spec
+    storage: int
+    nbytes: int
+
+
+@dataclass
+class _Reference:
+    span: Span
+    storages: dict[int, int]  # of what the call was given: by id, a number
+    output: Any
+    entries: list[Any] | None  # what the cache holds for the layer after the call; None where others changed too
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    path: str
+    position: int
+    kind: int
+    is_last: bool
+
+
+class Folding:
+    """`watch` puts itself between the model and its repeated layers; `begin` starts a pass."""
+
+    def __init__(self, twin: nn.Module, paths: ModulePaths, run: CudaRun, *, enabled: bool) -> None:
+        self._run, self._enabled = run, enabled
+        self.layers = list(_repeated(twin, paths))
+        self.spans: list[Span] = []
+        self.cache_of: dict[str, list[tuple[int, int]]] = {}
+        self._known: dict[Any, _Reference] = {}
+
+    def begin(self) -> None:
+        self.spans, self._known = [], {}
+
+    def watch(self, twin: nn.Module) -> Callable[[], None]:
+        """To be called inside `watch_modules`, whose way of being called it takes over."""
+        watched = []
+        for layer in self.layers:
+            attributes = twin.get_submodule(layer.path).__dict__
+            attributes["_compiled_call_impl"] = partial(self._call, layer, attributes["_compiled_call_impl"])
+            watched.append(attributes)
+
+        def undo() -> None:
+            for attributes in watched:
+                attributes.pop("_compiled_call_impl", None)
+
+        return undo
+
+    def _call(self, layer: _Layer, call: Any, *args: Any, **kwargs: Any) -> Any:
+        entries = _entries((args, kwargs))
+        own = [_entry(group, layer.position) for group in entries]
+        numbers: dict[int, int] = {}
+        shared = tuple(numbers.setdefault(id(t.storage_), len(numbers)) for t in _tensors((args, kwargs, own)))
+        key = layer.kind, _description((args, kwargs)), tuple(map(_description, own)), shared
+        known = self._known.get(key) if self._enabled else None
+        if known is not None and known.entries is not None and not layer.is_last:
+            known.span.paths.append(layer.path)
+            self.cache_of[layer.path] = [(group, layer.position) for group, _ in self.cache_of[known.span.first]]
+            return self._replay(known, layer, entries, args, kwargs)
+        return self._trace(key, known, layer, entries, call, args, kwargs)
+
+    def _trace(
+        self, key: Any, known: _Reference | None, layer: _Layer, entries: Any, call: Any, args: Any, kwargs: Any
+    ) -> Any:
+        ops = self._run.recorder.ops
+        given = list(_tensors((args, kwargs, [_entry(group, layer.position) for group in entries])))
+        storages: dict[int, int] = {}
+        for tensor in given:
+            storages.setdefault(id(tensor.storage_), len(storages))
+        before = [[_identities(entry) for entry in group] for group in entries]
+        start = len(ops)
+        output = call(*args, **kwargs)
+        entries = _entries((args, kwargs))
+        after = [[_identities(entry) for entry in group] for group in entries]
+        changed = {
+            (number, place)
+            for number, (old, new) in enumerate(zip(before, after, strict=True))
+            for place in range(len(new))
+            if place >= len(old) or old[place] != new[place]
+        }
+        self.cache_of[layer.path] = sorted(changed)
+        span = Span(start, len(ops), [layer.path], layer.path)
+        self.spans.append(span)
+        if known is not None and not _are_equal(ops[known.span.start : known.span.end], ops[start:]):
+            raise Unequal
+        if known is None:
+            numbers = dict(storages)
+            described = _describe(output, numbers)
+            own = {place for _, place in changed} <= {layer.position}
+            states = [_describe(vars(_entry(group, layer.position)), numbers) for group in entries] if own else None
+            self._known[key] = _Reference(span, storages, described, states)
+        del given
+        return output
+
+    def _replay(self, known: _Reference, layer: _Layer, entries: Any, args: Any, kwargs: Any) -> Any:
+        recorder = self._run.recorder
+        now = len(recorder.ops)
+        made: dict[int, Storage] = {}
+        given = list(_tensors((args, kwargs, [_entry(group, layer.position) for group in entries])))
+        seen: set[int] = set()
+        for tensor in given:
+            if id(tensor.storage_) not in seen:
+                made[len(seen)] = tensor.storage_
+                seen.add(id(tensor.storage_))
+
+        def build(described: _Tensor) -> FakeTensor:
+            storage = made.get(described.storage)
+            if storage is None:
+                storage = made[described.storage] = Storage(
+                    described.nbytes, recorder.ledger, writer=max(now - 1, 0), born=now
+                )
+            return make_fake(described.spec, storage)
+
+        output = _rebuilt(known.output, build)
+        for group, state in zip(entries, known.entries or (), strict=True):
+            while len(group) <= layer.position:
+                group.append(object.__new__(type(group[0])))
+            vars(group[layer.position]).update(_rebuilt(state, build))
+        for cache in _caches((args, kwargs)):
+            flags = vars(cache).get("is_updated")
+            if isinstance(flags, dict):
+                flags[layer.position] = True
+        return output
+
+
+def _repeated(twin: nn.Module, paths: ModulePaths) -> Iterator[_Layer]:
+    """Members of module lists, the outermost only."""
+    lists: list[str] = []
+    for path, module in twin.named_modules():
+        if isinstance(module, nn.ModuleList) and not any(path.startswith(f"{outer}.") for outer in lists):
+            lists.append(path)
+            members = list(module)
+            kinds = _kinds(members)
+            last = {kind: position for position, kind in enumerate(kinds)}
+            for position, (member, kind) in enumerate(zip(members, kinds, strict=True)):
+                own = paths.path_of(member)
+                if own == f"{path}.{position}" or (own == str(position) and not path):
+                    yield _Layer(own, position, hash((path, kind)), last[kind] == position)
+
+
+def _kinds(members: Sequence[nn.Module]) -> list[int]:
+    """For each member a number, equal for equal ones. Integers that are the position in every member do not count."""
+    facts = [_facts(member) for member in members]
+    differing: set[Any] = set()
+    for position, own in enumerate(facts):
+        for key, value in own.items():
+            if type(value) is not int or value != position:
+                differing.add(key)
+    known: dict[Any, int] = {}
+    return [
+        known.setdefault(
+            tuple((key, value if key in differing else "position") for key, value in own.items()), len(known)
+        )
+        for own in facts
+    ]
+
+
+def _facts(member: nn.Module) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for path, module in member.named_modules():
+        found[path, ""] = type(module)
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            found[path, "tensor", name] = tensor.spec if isinstance(tensor, FakeTensor) else None
+        for name, value in module.__dict__.items():
+            if name not in ("_parameters", "_buffers", "_modules", "_compiled_call_impl") and "hooks" not in name:
+                found[path, name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    return type(value)
+
+
+def _caches(value: Any) -> Iterator[Any]:
+    """Objects in the arguments that hold an entry for each layer."""
+    args, kwargs = value
+    for item in (*args, *kwargs.values()):
+        if type(item) is FakeTensor or isinstance(item, _PLAIN):
+            continue  # asking one for an attribute that it lacks takes long
+        if hasattr(item, "self_attention_cache") or isinstance(getattr(item, "layers", None), list):
+            yield item
+
+
+def _entries(value: Any) -> list[list[Any]]:
+    """The lists of entries by layer: those for attention to the text, and to what an encoder gave."""
+    found = []
+    for cache in _caches(value):
+        parts = [cache.self_attention_cache, cache.cross_attention_cache] if hasattr(cache, "is_updated") else [cache]
+        found += [part.layers for part in parts]
+    return found
+
+
+def _entry(group: list[Any], position: int) -> Any:
+    return group[position] if position < len(group) else None
+
+
+def _tensors(value: Any) -> Iterator[FakeTensor]:
+    if type(value) is FakeTensor:
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif type(value).__module__.startswith("transformers.cache_utils") and not hasattr(value, "layers"):
+        yield from _tensors(vars(value))
+
+
+def _identities(entry: Any) -> tuple[int, ...]:
+    return (id(entry), *(id(tensor) for tensor in _tensors(vars(entry))))
+
+
+def _description(value: Any) -> Any:
+    """What a call depends on: structure, shapes, plain values."""
+    if type(value) is FakeTensor:
+        return value.spec
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(_description(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((key, _description(item)) for key, item in value.items())
+    if hasattr(value, "layers") or hasattr(value, "self_attention_cache"):
+        return type(value)  # its entry for the layer is described beside it
+    if hasattr(value, "__dict__") and not isinstance(value, nn.Module) and not callable(value):
+        return type(value), _description(vars(value)) if _tensors_only(value) else id(value)
+    return id(value)
+
+
+def _tensors_only(value: Any) -> bool:
+    return any(True for _ in _tensors(vars(value))) or type(value).__name__.endswith("Layer")
+
+
+def _describe(value: Any, numbers: dict[int, int]) -> Any:
+    if type(value) is FakeTensor:
+        storage = value.storage_
+        return _Tensor(value.spec, numbers.setdefault(id(storage), len(numbers)), storage.nbytes)
+    if type(value) is dict:
+        return {key: _describe(item, numbers) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_describe(item, numbers) for item in value)
+    return value
+
+
+def _rebuilt(value: Any, build: Callable[[_Tensor], FakeTensor]) -> Any:
+    if isinstance(value, _Tensor):
+        return build(value)
+    if isinstance(value, dict):
+        return {key: _rebuilt(item, build) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_rebuilt(item, build) for item in value)
+    return value
+
+
+def _are_equal(first: Sequence[OpRecord], second: Sequence[OpRecord]) -> bool:
+    if len(first) != len(second):
+        return False
+    return all(
+        a.signature is b.signature
+        or (a.op, a.signature.inputs, a.signature.outputs, a.cost)
+        == (b.op, b.signature.inputs, b.signature.outputs, b.cost)
+        for a, b in zip(first, second, strict=True)
+    )

@@ -1,0 +1,379 @@
+"""A language model run on fake tensors: a prompt, then one token more with the cache that the model returned.
+
+The cache is the model's own object, whatever its class: it is what the forward returns under the name of one of its
+parameters (`past_key_values`, `cache_params`, `state`), and it is given back under that name.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.capture import undisturbed, unwrap
+from torchgauge.capture.assemble import param_records
+from torchgauge.capture.calls import watch_modules
+from torchgauge.capture.constants import elements_given
+from torchgauge.capture.failures import call_model, let_go
+from torchgauge.capture.fake_tensor import FakeTensor, Spec
+from torchgauge.capture.known import LIMIT, Knowledge
+from torchgauge.capture.leftovers import Leftovers
+from torchgauge.capture.memory_access import memory_lent
+from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.recorder import Recorder, describe_value
+from torchgauge.capture.run import one_at_a_time
+from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.surroundings import no_collections, prepared
+from torchgauge.capture.swap import swap_tensors
+from torchgauge.capture.twin import Copier
+from torchgauge.errors import InputError
+from torchgauge.facts import OpRecord, ParamRecord
+from torchgauge.language.folding import Folding, Unequal
+from torchgauge.predict.kernels import CudaKernels, Library
+from torchgauge.predict.steps import OP, CudaRun, add_adapters
+from torchgauge.source.allowed_ops import is_foreign
+from torchgauge.source.candidate import Defaults
+from torchgauge.source.huggingface_config import ModelConfig
+from torchgauge.source.huggingface_tensors import MAKERS
+
+# Ids with values, which models may look at; those of more are known by their shape alone.
+_MOST_IDS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A prompt of `tokens` for each of `batch` sequences; the step after it decodes one token more for each. Of the
+    prompt, the output is made for every token, or for the last alone, as generation does where the model lets it."""
+
+    tokens: int
+    batch: int = 1
+    encoder_tokens: int = 0
+    last_logits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Ops that ran once for each of `paths`, which are equal layers; `paths` is empty outside of layers."""
+
+    ops: list[OpRecord]
+    paths: list[str]
+
+    @property
+    def times(self) -> int:
+        return max(len(self.paths), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor of the cache. `layer` is the path of the layer that wrote it, "" where none did."""
+
+    spec: Spec
+    name: str
+    group: int
+    layer: str
+
+    @property
+    def nbytes(self) -> int:
+        return self.spec.record.numel * self.spec.dtype.itemsize
+
+
+@dataclass
+class Pass:
+    """One call of the model: its ops, and its memory beside parameters."""
+
+    segments: list[Segment]
+    peak_bytes: int  # live at most, what was there before the call included
+    before_bytes: int
+    after_bytes: int
+
+    @property
+    def ops(self) -> Iterator[tuple[OpRecord, int]]:
+        for segment in self.segments:
+            for op in segment.ops:
+                yield op, segment.times
+
+
+@dataclass
+class Observed:
+    prefill: Pass
+    decode: Pass
+    cache: list[Held]  # after the prompt
+    cache_after: list[Held]  # after the step that follows it
+
+
+@dataclass
+class Seen:
+    """What a session saw of a model besides the passes."""
+
+    params: tuple[ParamRecord, ...]
+    layers: list[tuple[str, int, int]]  # path, position, kind
+    called: set[str]
+    warnings: list[str]
+    fed: str
+
+
+class Interface:
+    """How a model is called: the names of what it takes, from its signature and config."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names = list(inspect.signature(model.forward).parameters)
+        self.config = ModelConfig(getattr(model, "config", None))
+        self.is_encoder_decoder = self.config.is_encoder_decoder and "decoder_input_ids" in self.names
+        self.main = str(getattr(model, "main_input_name", "input_ids"))
+        name = type(model).__name__
+        self.tokens = "decoder_input_ids" if self.is_encoder_decoder else "input_ids"
+        if self.tokens not in self.names:
+            raise InputError(f"{name} is not a language model: its forward takes no {self.tokens}")
+
+    def ids(self, batch: int, tokens: int) -> torch.Tensor:
+        if batch * tokens > _MOST_IDS:
+            return torch.empty(batch, tokens, dtype=torch.int64, device="meta")
+        return torch.full((batch, tokens), self.config.ordinary_token())
+
+    def prompt(self, point: Point, dtype: torch.dtype) -> dict[str, Any]:
+        given: dict[str, Any] = {self.tokens: self.ids(point.batch, point.tokens)}
+        if "use_cache" in self.names or "kwargs" in self.names:
+            given["use_cache"] = True
+        if point.last_logits and "logits_to_keep" in self.names:
+            given["logits_to_keep"] = 1
+        if self.is_encoder_decoder and self.main == "input_ids":
+            given["input_ids"] = self.ids(point.batch, point.encoder_tokens)
+        elif self.is_encoder_decoder and self.main in MAKERS:
+            guess = next(iter(MAKERS[self.main](self.config, Defaults(dtype, point.batch))), None)
+            if guess is not None:
+                given[self.main] = guess.value
+        return given
+
+    def fed_back(self, output: Any) -> dict[str, Any]:
+        """What the next call is given of this one's results."""
+        named = output if isinstance(output, dict) else vars(output) if hasattr(output, "__dict__") else {}
+        return {
+            name: value
+            for name, value in named.items()
+            if name in self.names and value is not None and not isinstance(value, torch.Tensor)
+        }
+
+    def step(self, point: Point, fed: dict[str, Any], output: Any) -> dict[str, Any]:
+        given = {self.tokens: self.ids(point.batch, 1), **fed}
+        if "use_cache" in self.names or "kwargs" in self.names:
+            given["use_cache"] = True
+        encoded = getattr(output, "encoder_last_hidden_state", None)
+        if encoded is not None and "encoder_outputs" in self.names:
+            given["encoder_outputs"] = (encoded,)
+        return given
+
+
+def observe(
+    model: nn.Module,
+    points: Iterable[Point],
+    library: Library,
+    *,
+    dtype: torch.dtype | None = None,
+    adapter: tuple[int, str] | None = None,
+    fold: bool = True,
+    progress: Any = None,
+    reduce: Callable[[Point, Observed, tuple[ParamRecord, ...]], Any] = lambda point, observed, params: observed,
+) -> tuple[Seen, dict[Point, Any]]:
+    """Run the model at every point; it is left as it was. `adapter` adds low-rank adapters: rank, pattern of names.
+    `reduce` makes of what was observed what is to be kept: the ops of a pass are many."""
+    points = list(points)
+    signal: DataDependent | None = None
+    with one_at_a_time, no_collections(), undisturbed(model):
+        for way in _WAYS:
+            if (way.assume and signal is None) or (way.fold and not fold):
+                continue
+            try:
+                job = partial(_observe, unwrap(model), points, library, dtype, adapter, way, progress, reduce)
+                return contextvars.copy_context().run(job)
+            except Unequal:
+                continue
+            except DataDependent as error:
+                signal = error
+    where = f" in '{signal.module}'" if signal and signal.module else ""
+    why = f"{signal.why} ({signal.op}{where})" if signal else "runs different ops in equal layers"
+    raise InputError(f"the model {why}, so what it costs depends on the values of its tensors")
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a model is run: whether equal layers are folded, how many elements of a tensor are known where they can be
+    (positions, masks; a choice of experts takes long), whether values that a model looks at may be assumed."""
+
+    fold: bool
+    known: int
+    assume: bool
+
+
+_FEW_KNOWN = 1 << 14
+_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_FEW_KNOWN, LIMIT)
+              for fold in (True, False))  # fmt: skip
+
+
+class _LimitedKnowledge(Knowledge):
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def has_room(self, elements: int, dtype: torch.dtype) -> bool:
+        return elements <= self._limit and super().has_room(elements, dtype)
+
+
+def _observe(
+    model: nn.Module,
+    points: list[Point],
+    library: Library,
+    dtype: torch.dtype | None,
+    adapter: tuple[int, str] | None,
+    way: _Way,
+    progress: Any,
+    reduce: Callable[[Point, Observed, tuple[ParamRecord, ...]], Any],
+) -> tuple[Seen, dict[Point, Any]]:
+    leftovers = Leftovers()
+    try:
+        return _Session(model, library, dtype, adapter, leftovers, way).run(points, progress, reduce)
+    except BaseException as error:
+        let_go(error)
+        raise
+    finally:
+        leftovers.release()
+
+
+class _Session:
+    def __init__(
+        self,
+        model: nn.Module,
+        library: Library,
+        dtype: torch.dtype | None,
+        adapter: tuple[int, str] | None,
+        leftovers: Leftovers,
+        way: _Way,
+    ) -> None:
+        self.model, self.library, self.dtype, self.leftovers = model, library, dtype, leftovers
+        self.adapter, self.way = adapter, way
+        self.interface = Interface(model)
+        self.name = type(model).__name__
+
+    def run(self, points: list[Point], progress: Any, reduce: Any) -> tuple[Seen, dict[Point, Any]]:
+        copier = Copier()
+        with prepared(self.model, train=False, copier=copier) as twin:
+            if self.adapter is not None:
+                add_adapters(twin, *self.adapter)
+            paths = ModulePaths(twin)
+            is_file = any(map(is_foreign, self.model.modules()))
+            self.recorder = Recorder(paths, is_foreign=is_file, original_of=copier.original_of)
+            self.kernels = CudaKernels(self.library)
+            run = CudaRun(self.recorder, self.kernels, assume=self.way.assume, strict=False, channels_last=False)
+            run.knowledge = _LimitedKnowledge(self.way.known)
+            self.fakes = run
+            self.leftovers.watch(run, copier.code)
+            swap_tensors(paths, run, self.dtype)
+            params = param_records(paths, lambda tensor: describe_value(run.adopt(tensor)))
+            self.folding = Folding(twin, paths, run, enabled=self.way.fold)
+            self.twin, self.fed = twin, ""
+            found = {}
+            with memory_lent(run.lend), elements_given(), watch_modules(paths, self.recorder, run.adopt):
+                undo = self.folding.watch(twin)
+                try:
+                    for place, point in enumerate(points):
+                        if progress is not None:
+                            progress(place, len(points), f"{point.tokens:,} tokens")
+                        found[point] = reduce(point, self.observe(point), params)
+                finally:
+                    undo()
+            called = set(self.recorder.calls)
+        layers = [(layer.path, layer.position, layer.kind) for layer in self.folding.layers]
+        seen = Seen(params, layers, called, list(self.recorder.warnings), self.fed)
+        del self.twin, self.folding, self.fakes, self.kernels, self.recorder  # nothing may hold fake tensors
+        return seen, found
+
+    def observe(self, point: Point) -> Observed:
+        self.fakes.knowledge.work = 0
+        dtype = self.dtype or next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+        admit = Copier(lambda tensor: self.fakes.admit(tensor, dtype=self.dtype))
+        output, prefill = self.call(admit.copy(self.interface.prompt(point, dtype)))
+        fed = self.interface.fed_back(output)
+        if not fed or not any(_held(fed)):
+            raise InputError(
+                f"{self.name} is not autoregressive: with use_cache=True its forward returned no cache to go on from"
+            )
+        self.fed = next(iter(fed))
+        cache = self.holdings(fed)
+        given = admit.copy(self.interface.step(point, {}, None)) | self.interface.step(point, fed, output)
+        given[self.interface.tokens] = admit.copy(self.interface.ids(point.batch, 1))
+        del output
+        output, decode = self.call(given)
+        after = self.holdings(self.interface.fed_back(output))
+        del output, given, fed
+        self.recorder.ops.clear()
+        self.fakes.tape.clear()
+        return Observed(prefill, decode, cache, after)
+
+    def call(self, given: dict[str, Any]) -> tuple[Any, Pass]:
+        recorder, tape = self.recorder, self.fakes.tape
+        self.folding.begin()
+        start, begin, before = len(recorder.ops), len(tape), recorder.ledger.live
+        with self.fakes, self.kernels:
+            output = call_model(self.twin, (), given, recorder)
+        segments, place = [], start
+        for span in self.folding.spans:
+            if span.start > place:
+                segments.append(Segment(recorder.ops[place : span.start], []))
+            segments.append(Segment(recorder.ops[span.start : span.end], span.paths))
+            place = span.end
+        segments.append(Segment(recorder.ops[place:], []))
+        peak = _peak(tape[begin:], before, frozenset(self.fakes.workspaces.values()))
+        return output, Pass(segments, peak, before, recorder.ledger.live)
+
+    def holdings(self, fed: dict[str, Any]) -> list[Held]:
+        writers = {place: path for path, places in self.folding.cache_of.items() for place in places}
+        return [
+            Held(tensor.spec, name, group, writers.get((group, entry), "")) for tensor, name, group, entry in _held(fed)
+        ]
+
+
+def _peak(tape: list[tuple[int, int]], live: int, lasting: frozenset[int]) -> int:
+    """The most that is live at a time, temporaries of kernels included; the workspaces of libraries last, and are no
+    part of any one pass."""
+    sizes: dict[int, int] = {}
+    most = live
+    for number, nbytes in tape:
+        if number == OP or number in lasting:
+            continue
+        if nbytes >= 0:
+            sizes[number] = nbytes
+            live += nbytes
+            most = max(most, live)
+        else:
+            live -= sizes.pop(number, 0)
+    return most
+
+
+def _held(
+    value: Any, name: str = "", group: int = 0, entry: int = -1, seen: set[int] | None = None
+) -> Iterator[tuple[FakeTensor, str, int, int]]:
+    """Every tensor of a cache, each once, with its name and the place of the entry that it belongs to."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if type(value) is FakeTensor:
+        yield value, name, group, entry
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _held(item, str(key) if isinstance(key, str) else name, group, entry, seen)
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from _held(item, name, group, place if entry < 0 else entry, seen)
+    elif hasattr(value, "__dict__") and not isinstance(value, type | nn.Module | torch.Tensor):
+        parts = vars(value)
+        if "cross_attention_cache" in parts:
+            yield from _held(parts["self_attention_cache"], name, 0, entry, seen)
+            yield from _held(parts["cross_attention_cache"], name, 1, entry, seen)
+        elif not hasattr(value, "to_dict"):  # a config holds no tensors, and has references to itself
+            yield from _held(parts, name, group, entry, seen)

@@ -1,0 +1,85 @@
+"""The cache of each architecture, against the model's own after a real run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import torchgauge as tg
+from tests.llm.zoo import MODELS, real_cache_bytes
+from torchgauge.language.costs import cost_of
+from torchgauge.language.passes import Observed, Pass, Point, observe
+from torchgauge.predict.devices import find_device
+from torchgauge.predict.kernels import Library
+
+LIBRARY = Library(find_device("h200").chip)
+# Of the decoders with an encoder that takes text.
+ENCODER_TOKENS = {"t5": 9}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Reference code says that it is slower than kernels that are not installed."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    yield
+    logging.set_verbosity(before)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_cache_bytes_are_those_of_the_models_own_cache(name: str) -> None:
+    model, encoder = MODELS[name](), ENCODER_TOKENS.get(name, 0)
+    found = tg.llm(model)
+    for tokens, sequences, steps in ((5, 1, 0), (25, 1, 0), (25, 1, 3), (14, 3, 1)):
+        real = real_cache_bytes(model, tokens, sequences=sequences, encoder_tokens=encoder, steps=steps)
+        assert found.cache_bytes(tokens, sequences, encoder) == real, (tokens, sequences, steps)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_folded_layers_cost_what_a_full_trace_costs(name: str) -> None:
+    model, points = (
+        MODELS[name](),
+        [Point(25, 1, ENCODER_TOKENS.get(name, 0)), Point(7, 2, ENCODER_TOKENS.get(name, 0))],
+    )
+
+    def passes(fold: bool) -> list[tuple[object, ...]]:
+        seen, found = observe(model, points, LIBRARY, fold=fold)
+        assert all(isinstance(one, Observed) for one in found.values())
+
+        def costs(run: Pass) -> tuple[object, ...]:
+            cost = cost_of(run, seen.params)
+            return (cost.macs, cost.flops, cost.bytes_read, cost.bytes_written, cost.ops, run.peak_bytes, cost.modules)
+
+        return [(*costs(one.prefill), *costs(one.decode), [held.nbytes for held in one.cache_after])
+                for one in found.values()]  # fmt: skip
+
+    assert passes(fold=True) == passes(fold=False)
+
+
+def test_equal_layers_are_traced_twice_and_the_others_folded() -> None:
+    _, found = observe(MODELS["llama"](), [Point(8)], LIBRARY)
+    segments = found[Point(8)].prefill.segments
+    assert [len(segment.paths) for segment in segments if segment.paths] == [3, 1]
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = MODELS["llama"]()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    tg.llm(model).decode(16)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert "_compiled_call_impl" not in vars(model.get_submodule("model.layers.0"))
+
+
+def test_a_cache_in_another_type_takes_its_share() -> None:
+    model = MODELS["llama"]()
+    assert 2 * tg.llm(model, cache_dtype="fp8").cache_bytes(64) == tg.llm(model).cache_bytes(64)
+
+
+def test_pages_are_allocated_whole() -> None:
+    found = tg.llm(MODELS["llama"](), page_size=16)
+    assert found.paged_cache_bytes(17) == found.cache_bytes(32)
+    assert found.paged_cache_bytes(32, sequences=3) == 3 * found.cache_bytes(32)
