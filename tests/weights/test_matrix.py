@@ -67,7 +67,11 @@ MATRICES: dict[str, NDArray[Any]] = {
 
 
 @pytest.mark.parametrize("name", MATRICES)
-def test_norm_stable_rank_and_condition_agree_with_the_singular_values(name: str) -> None:
+@pytest.mark.parametrize("small_elements", [0, norms.SMALL_ELEMENTS])
+def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
+    name: str, small_elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(norms, "SMALL_ELEMENTS", small_elements)
     exponent, norm, stable_rank, condition = true_norms(MATRICES[name])
     found = matrix_figures(ArrayRows(name, MATRICES[name]))
     assert np.ldexp(found["spectral_norm"], -exponent) == pytest.approx(norm, rel=1e-4)
@@ -84,6 +88,7 @@ def test_products_alone_find_the_norm_and_bound_the_condition_from_below(
     name: str, held_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(norms, "GRAM_MAX_SIDE", 0)
+    monkeypatch.setattr(norms, "SMALL_ELEMENTS", 0)
     monkeypatch.setattr(operand, "HELD_BYTES", held_bytes)
     array = MATRICES[name]
     exponent, norm, stable_rank, condition = true_norms(array)
@@ -110,6 +115,7 @@ def test_the_tolerance_reported_covers_the_true_error(monkeypatch: pytest.Monkey
 
 def test_a_restarted_basis_still_converges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(norms, "GRAM_MAX_SIDE", 0)
+    monkeypatch.setattr(norms, "SMALL_ELEMENTS", 0)
     monkeypatch.setattr("torchgauge.weights.matrix.lanczos._MAX_BASIS", 16)
     array = RNG.standard_normal((200, 150))
     found = matrix_figures(ArrayRows("w", array))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pkgutil
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +31,8 @@ Found = TypeVar("Found", bound=Analysis)
 _OBJECTS_PER_BYTE = 8
 # Packages that take seconds to import.
 _PACKAGES = ("timm", "torchvision", "transformers")
+# Most files of this size have no tensor that needs the compiled kernels, which take half a second to load.
+_SMALL_FILE_BYTES = 1 << 20
 _imported_by_readers: set[str] = set()
 _kernels_of_readers: list[tuple[str, list[Any]]] = []
 
@@ -39,7 +42,7 @@ def needs_isolation(target: Any, allow_pickle: bool) -> bool:
     return not (is_isolated() or allow_pickle) and stored_path(target) is not None
 
 
-def prepare_reader(*, torch: bool, weights: bool) -> bool:
+def prepare_reader(paths: Sequence[str], *, torch: bool, weights: bool) -> bool:
     """Import what reading needs: a process without rights cannot keep what an import compiles. Whether torch is new
     here, so that a fork may use its threads."""
     is_new = sys.modules.get("torch") is None
@@ -50,12 +53,24 @@ def prepare_reader(*, torch: bool, weights: bool) -> bool:
         for name in sorted(_imported_by_readers - sys.modules.keys()):
             import_optional(name, "reading files")
     if weights:
-        from torchgauge.weights.kernels.jit import compile_entry
-
-        _import_package("weights", "advise")
-        while _kernels_of_readers:
-            compile_entry(*_kernels_of_readers.pop())
+        importlib.import_module("torchgauge.weights.scanner")
+        _import_package("advise")
+        if "numba" in sys.modules or _kernels_of_readers or any(map(_may_need_kernels, paths)):
+            _load_kernels()
     return is_new
+
+
+def _may_need_kernels(path: str) -> bool:
+    """Whether a tensor in a file may be too large for numpy alone; a reader says so if it is, and starts again."""
+    return os.path.isdir(path) or os.path.getsize(path) > _SMALL_FILE_BYTES
+
+
+def _load_kernels() -> None:
+    from torchgauge.weights.kernels.jit import compile_entry
+
+    _import_package("weights")
+    while _kernels_of_readers:
+        compile_entry(*_kernels_of_readers.pop())
 
 
 @cache
@@ -83,7 +98,7 @@ def read_analysis(
     from torchgauge.isolation import run_isolated
 
     limits = limits_for(paths, memory_limit, time_limit)
-    is_new = prepare_reader(torch=needs_torch, weights=options.get("weights") is not False)
+    is_new = prepare_reader(paths, torch=needs_torch, weights=options.get("weights") is not False)
     services = reader_services()
     if on_row is not None:
         services["row"] = lambda message: on_row(json.loads(message.payload))
@@ -133,7 +148,7 @@ def read_data(
     from torchgauge.isolation import run_isolated
 
     limits = limits_for(paths, memory_limit, time_limit)
-    is_new = prepare_reader(torch=needs_torch, weights=not needs_torch)
+    is_new = prepare_reader(paths, torch=needs_torch, weights=not needs_torch)
     text = run_isolated(
         partial(_plain, job),
         limits=limits,
@@ -162,7 +177,7 @@ def reader_services() -> dict[str, Service]:
 
 def package_importers() -> dict[str, Callable[[], object]]:
     """How this process imports what a reader may need and cannot import, by name."""
-    return {name: partial(_import_quietly, name) for name in _PACKAGES}
+    return {"numba": _load_kernels, **{name: partial(_import_quietly, name) for name in _PACKAGES}}
 
 
 def _import_quietly(package: str) -> None:

@@ -90,7 +90,7 @@ def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
     limits = limits_for(paths, args.memory_limit, args.time_limit)
     for path in paths:
         check_target(path)  # an empty file or a picture is refused before torch is imported
-    is_new = prepare_reader(**COMMANDS[args.command].reader_needs(args))
+    is_new = prepare_reader(paths, **COMMANDS[args.command].reader_needs(args))
     status = run_isolated(
         partial(isolated_command, args),
         limits=limits,

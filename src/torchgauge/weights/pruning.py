@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.weights.distribution import ranges_of
-from torchgauge.weights.kernels.pruning import add_energies
+from torchgauge.weights.passes import add_energies
 from torchgauge.weights.rows import Rows, common_exponent, scaled_blocks
 from torchgauge.weights.tally import Tally
 
@@ -54,7 +54,7 @@ def structured_pruning(rows: Rows, *, heads: int | None = None) -> dict[str, Any
     by_row, by_column = np.zeros(rows.shape[0]), np.zeros(rows.shape[1])
     kept, start = 0.0, 0
     for block in scaled_blocks(rows, common_exponent(rows)):
-        kept += add_energies(block, by_row[start : start + len(block)], by_column)
+        kept += add_energies(block, by_row[start : start + len(block)], by_column, by_row.size * by_column.size)
         start += len(block)
     by_channel = by_column.reshape(shape[1], -1).sum(axis=1) if len(shape) > 2 else None
     by_head = head_energies(rows.name, by_row, by_column, heads) if heads and len(shape) == 2 else None

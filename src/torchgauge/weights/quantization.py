@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.weights.distribution import ranges_of
-from torchgauge.weights.kernels.quantization import QuantizationErrors, no_errors, weighted_errors
 from torchgauge.weights.number_formats import FORMATS, GROUP_SIZE, Format
+from torchgauge.weights.passes import no_errors, quantization_errors, weighted_errors
 from torchgauge.weights.rows import Rows, common_exponent, scaled_blocks
 from torchgauge.weights.symbols import SYMBOLS
 from torchgauge.weights.tally import Tally
@@ -38,7 +38,7 @@ def tensor_quantization(tally: Tally, *, exact_values: Floats | None = None) -> 
     if ranges:
         points, exponent = ranges.points(), ranges.exponent
         signal = float(ranges.counts @ ranges.mean_squares())
-        errors = weighted_errors(*points, ranges.peak) if signal else no_errors()
+        errors = weighted_errors(*points, ranges.peak, tally.count) if signal else no_errors()
         outliers = _outliers(points, tally, exponent)
     figures: Figures = {
         format.name: {"per_tensor": _error_figures(signal, errors, number, exponent, (tally.count, 1))}
@@ -53,7 +53,7 @@ def row_quantization(rows: Rows, per_tensor: Mapping[str, Any]) -> Figures:
     values; the smallest formats are then chosen at the best granularity."""
     count, columns = rows.shape
     elements, groups = count * columns, count * -(-columns // GROUP_SIZE) if columns > 1 else -(-count // GROUP_SIZE)
-    exponent, errors = common_exponent(rows), QuantizationErrors(columns)
+    exponent, errors = common_exponent(rows), quantization_errors(count, columns)
     blocks = scaled_blocks(rows, exponent)
     for block in _as_groups(blocks) if columns == 1 else blocks:
         errors.add(block)

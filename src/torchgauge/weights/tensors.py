@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torchgauge.checkpoint import Entry, Role
 from torchgauge.errors import FormatError
 from torchgauge.weights.decoding import decode
-from torchgauge.weights.kernels import tally_bytes
 from torchgauge.weights.matrix import matrix_figures
 from torchgauge.weights.memory_layout import alignment, zstd_ratios
 from torchgauge.weights.packings import dequantized_figures, unpack
+from torchgauge.weights.passes import tally_bytes
 from torchgauge.weights.plan import Batch, Piece, TensorPlan
 from torchgauge.weights.pruning import structured_pruning, unstructured_pruning
 from torchgauge.weights.quantization import row_quantization, tensor_quantization

@@ -8,8 +8,15 @@ moments        sums over a block, and how blocks combine
 vectors        short SIMD vectors for loops that also count
 quantization   errors of all number formats
 pruning        row and column energies, 2:4 sparsity
+screening      hashes of rows and columns
 jit            how kernels are compiled and cached
 """
+
+from torchgauge.isolation import NeedsPackageError, is_isolated
+
+if is_isolated():
+    # Kernels are kept on disk only by a process that may write there: the parent loads them and starts another reader.
+    raise NeedsPackageError("numba")
 
 from torchgauge.weights.kernels.tally import tally_bytes
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.weights.matrix.lanczos import (
-    Vector,
-    add_rows,
-    add_squared,
-    dot_rows,
-    factorize,
-    largest_eigenvalue,
-    solve,
-)
 from torchgauge.weights.matrix.operand import Operand, gram_floor, gram_matrix
+from torchgauge.weights.passes import SMALL_ELEMENTS
+
+Vector = NDArray[np.float64]
 
 # Relative error of σ₁. The residual belongs to σ₁², so it may be twice as large.
 TOLERANCE = 1e-4
@@ -40,13 +34,25 @@ class Norms:
 
 
 def compute_norms(operand: Operand) -> Norms:
+    if prod(operand.shape) <= SMALL_ELEMENTS:
+        return norms_of_eigenvalues(np.linalg.eigvalsh(gram_matrix(operand)))
     if min(operand.shape) <= GRAM_MAX_SIDE:
         return norms_of_gram(gram_matrix(operand))
     return norms_by_products(operand)
 
 
+def norms_of_eigenvalues(values: NDArray[np.float64]) -> Norms:
+    """From all eigenvalues of a Gram matrix, ascending."""
+    largest, smallest, floor = float(values[-1]), float(values[0]), gram_floor(len(values))
+    tolerance = len(values) * float(np.finfo(np.float64).eps)
+    if smallest <= floor**2 * largest:
+        return Norms(sqrt(largest), tolerance, None, False, _beyond_precision(floor))
+    return Norms(sqrt(largest), tolerance, sqrt(largest / smallest), False)
+
+
 def norms_of_gram(matrix: NDArray[np.float64]) -> Norms:
     """From a Gram matrix, which is overwritten."""
+    from torchgauge.weights.matrix.lanczos import dot_rows, factorize, largest_eigenvalue, solve
 
     def multiply(vector: Vector) -> Vector:
         image = np.empty_like(vector)
@@ -68,6 +74,8 @@ def norms_of_gram(matrix: NDArray[np.float64]) -> Norms:
 def norms_by_products(operand: Operand) -> Norms:
     """Streamed, one pass over the rows per step. The smallest Ritz value is an upper bound of the smallest eigenvalue,
     so the condition is underestimated, the more so the closer the matrix is to square."""
+    from torchgauge.weights.matrix.lanczos import add_rows, add_squared, dot_rows, largest_eigenvalue
+
     rows, columns = operand.shape
     held = operand.held if rows < columns else None
 

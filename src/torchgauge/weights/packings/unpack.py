@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry
-from torchgauge.weights.kernels import tally_bytes
 from torchgauge.weights.packings.packing import LAYOUTS, Packing, ReadBytes
+from torchgauge.weights.passes import tally_bytes
 from torchgauge.weights.pruning import unstructured_pruning
 from torchgauge.weights.statistics import STORAGE_FIGURES, value_statistics
 from torchgauge.weights.tally import Tally, empty_tally, merge_tallies
