@@ -117,7 +117,6 @@ def analyze(
         if not (is_measured or verify):
             return found
     from torchgauge.source import resolve
-    from torchgauge.source.real_model import runs_allowed
 
     given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq, "specs": specs}
     given["dtype"] = chosen = chosen_dtype(dtype)
@@ -142,6 +141,8 @@ def analyze(
                 remarks = (*remarks, MEASURED_OUTSIDE)
             source = replace(source, warnings=(*source.warnings, *remarks))
             if is_measured or verify:
+                from torchgauge.source.real_model import runs_allowed
+
                 source = runs_allowed(source)
             capture, traced = static_run(source, given, {**request, "device": pretended})
         metered: EnergyFacts | None = None

@@ -6,22 +6,28 @@ class is seen by every thread. There is the way of `nn.Module.compile()`: a modu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from torchgauge.capture.higher_order import branches_followed
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder
-from torchgauge.capture.script.interpreter import Adopt, ScriptInterpreter, can_interpret
-from torchgauge.source.exported import ExportedModel
+
+if TYPE_CHECKING:
+    from torchgauge.capture.script.interpreter import Adopt
 
 
 @contextmanager
 def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Iterator[None]:
     """`adopt` gives what stands for a tensor of the model in this run: script modules are asked for theirs."""
-    interpreter = ScriptInterpreter(recorder, adopt)
+    interpreter: Any = None
+    # Where its module is not loaded, nothing is one.
+    exported_model = getattr(sys.modules.get("torchgauge.source.exported.model"), "ExportedModel", ())
 
     def exported(module: Any, *args: Any, **kwargs: Any) -> Any:
         before, module.engine.tell_line = recorder.source, recorder.note_line
@@ -42,10 +48,13 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
 
     watched: list[dict[str, Any]] = []
     for module, path in paths.modules():
-        if can_interpret(module):
-            run: Any = partial(interpreter.run, module)
-        else:
-            run = partial(exported, module) if isinstance(module, ExportedModel) else module._call_impl
+        run: Any = partial(exported, module) if isinstance(module, exported_model) else module._call_impl
+        if isinstance(module, torch.jit.ScriptModule):
+            from torchgauge.capture.script.interpreter import ScriptInterpreter, can_interpret
+
+            if can_interpret(module):
+                interpreter = interpreter or ScriptInterpreter(recorder, adopt)
+                run = partial(interpreter.run, module)
         module.__dict__["_compiled_call_impl"] = partial(call, path, run)
         watched.append(module.__dict__)
     try:

@@ -157,10 +157,10 @@ def _random_states() -> list[Callable[[], Any]]:
     """How each is set back."""
     python, cpu = random.getstate(), torch.get_rng_state()
     restores: list[Callable[[], Any]] = [lambda: random.setstate(python), lambda: torch.set_rng_state(cpu)]
-    numpy = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy.random")  # not loaded, it has drawn nothing: it will begin with a seed of its own
     if numpy is not None:
-        legacy = numpy.random.get_state()
-        restores.append(lambda: numpy.random.set_state(legacy))
+        legacy = numpy.get_state()
+        restores.append(lambda: numpy.set_state(legacy))
     if torch.cuda.is_initialized():
         cuda = torch.cuda.get_rng_state_all()
         restores.append(lambda: torch.cuda.set_rng_state_all(cuda))

@@ -1,7 +1,15 @@
 """Exported programs as models: from `torch.export` itself, or from a `.pt2` archive without torch's own reader."""
 
-from torchgauge.source.exported.archive import load_exported
-from torchgauge.source.exported.live import from_program
-from torchgauge.source.exported.model import ExportedModel
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from torchgauge.source.exported.archive import load_exported
+    from torchgauge.source.exported.live import from_program
+    from torchgauge.source.exported.model import ExportedModel
 
 __all__ = ["ExportedModel", "from_program", "load_exported"]
+
+_HOMES = {"archive": ("load_exported",), "live": ("from_program",), "model": ("ExportedModel",)}
+__getattr__ = lazy_names(__name__, _HOMES)
