@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torchgauge.weights import ArrayRows, matrix
 from torchgauge.weights.matrix import matrix_figures, norms, operand
 from torchgauge.weights.matrix.operand import read_operand
+from torchgauge.weights.passes import SMALL_ELEMENTS
 
 RNG = np.random.default_rng(7)
 
@@ -67,7 +68,7 @@ MATRICES: dict[str, NDArray[Any]] = {
 
 
 @pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("small_elements", [0, norms.SMALL_ELEMENTS])
+@pytest.mark.parametrize("small_elements", [0, SMALL_ELEMENTS])
 def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
     name: str, small_elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

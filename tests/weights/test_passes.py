@@ -86,7 +86,7 @@ def test_errors_of_formats_and_energies_are_those_of_the_kernels(shape: tuple[in
     found = []
     for add, rest in ((passes.add_energies, (block.size,)), (pruning.add_energies, ())):
         rows, columns = np.zeros(shape[0]), np.zeros(shape[1])
-        found.append((add(block, rows, columns, *rest), rows, columns))  # type: ignore[operator]
+        found.append((add(block, rows, columns, *rest), rows, columns))
     for one, other in zip(*found, strict=True):
         assert np.allclose(one, other, rtol=1e-12, atol=0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ def compute_norms(operand: Operand) -> Norms:
     return norms_by_products(operand)
 
 
-def norms_of_eigenvalues(values: NDArray[np.float64]) -> Norms:
+def norms_of_eigenvalues(values: NDArray[Any]) -> Norms:
     """From all eigenvalues of a Gram matrix, ascending."""
     largest, smallest, floor = float(values[-1]), float(values[0]), gram_floor(len(values))
     tolerance = len(values) * float(np.finfo(np.float64).eps)
