@@ -18,9 +18,9 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import View
 from torchgauge.report.budgets import (
     BudgetReport,
+    analysis_needs,
     check_view,
     limits,
-    measuring_needs,
     parse_limit,
     render_annotations,
     render_json,
@@ -119,9 +119,12 @@ def test_a_value_that_is_no_limit_is_a_usage_error(value: object) -> None:
 
 
 def test_limits_say_what_must_be_measured() -> None:
-    assert measuring_needs(limits({"params": 1})) == {"inference": False, "profile": False}
-    assert measuring_needs(limits({"time_s": 1})) == {"inference": True, "profile": False}
-    assert measuring_needs(limits({"energy_j": 1})) == {"inference": True, "profile": True}
+    assert analysis_needs(limits({"params": 1})) == {}
+    assert analysis_needs(limits({"time_s": 1})) == {"inference": True}
+    assert analysis_needs(limits({"energy_j": 1})) == {"inference": True, "profile": True}
+    assert analysis_needs(limits({"fit.h200.used_bytes": "1GB", "fit.1.5GiB.required_bytes": 1})) == {
+        "on": ["h200", "1.5GiB"]
+    }
 
 
 def hostile() -> View:

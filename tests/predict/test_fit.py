@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import torchgauge as tg
+from torchgauge.analysis.budgets import check
 from torchgauge.analysis.fitting import Case
 from torchgauge.errors import InputError, UsageError
 from torchgauge.isolation import is_isolated
@@ -290,3 +291,34 @@ def test_remedies_that_train_less_come_last_and_say_so() -> None:
     assert trains_less == sorted(trains_less)
     assert "trains adapters only" in effects
     assert "trains outer only" in effects
+
+
+def test_an_analysis_has_the_fit_of_the_devices_it_was_asked_for(tmp_path: Path) -> None:
+    inputs = torch.empty(64, 1024, device="meta")
+    found = tg.analyze(Net(), inputs=inputs, mode="train", on=["h200", "l4"], advice=False)
+    assert [row["device"] for row in found.to_dict()["fit"]] == ["h200", "l4"]
+    alone = fitted(Net(), on="h200", mode="train", inputs=inputs)
+    assert found.capture.fit[0]["used_bytes"] == alone.used_bytes
+    found.save(tmp_path / "run.json")
+    saved = tg.load(tmp_path / "run.json")
+    assert saved.capture.fit == found.capture.fit
+    assert "On NVIDIA H200" in str(saved)
+    assert "fit" not in tg.analyze(Net(), inputs=inputs, advice=False).to_dict()
+
+
+def test_a_budget_may_limit_what_is_used_on_a_device() -> None:
+    given = {"inputs": torch.empty(64, 1024, device="meta")}
+    used = fitted(Net(), on="l4", **given).used_bytes
+    within = check(Net(), {"fit.l4.used_bytes": used}, **given)
+    broken = check(Net(), {"fit.l4.used_bytes": used - 1}, **given)
+    assert (within.exit_status, broken.exit_status) == (0, 3)
+    assert broken.broken[0].blamed[0].paths in ("inner", "outer")
+    with pytest.raises(UsageError, match=r"no figure 'fit\.l4\.colour'"):
+        check(Net(), {"fit.l4.colour": 1}, **given)
+
+
+def test_a_comparison_shows_the_memory_on_a_device() -> None:
+    sides = [
+        tg.analyze(Net(), inputs=torch.empty(rows, 1024, device="meta"), on="h200", advice=False) for rows in (1, 65536)
+    ]
+    assert "Memory on NVIDIA H200" in str(tg.compare(*sides))

@@ -66,6 +66,7 @@ def analyze(
     silence: Sequence[str] = (),
     all_advice: bool = False,
     verify: bool = False,
+    on: str | Sequence[str] = (),
     code: str | torch.nn.Module | None = None,
     allow_pickle: bool = False,
     memory_limit: int | str | None = None,
@@ -95,6 +96,8 @@ def analyze(
     gains below 1 % of the time and 5 % of the memory. `verify` applies what it can to copies of the model and measures
     them beside it: what is refuted is withdrawn, what is confirmed makes a plan.
     TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
+
+    `on` names devices whose memory the run is predicted to take, as `fit` does ("h200", ["l4", "24GiB"]).
 
     A file or folder is read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB
     or twice the size of the file) and `time_limit` seconds (default: 300, and more for large files).
@@ -154,6 +157,11 @@ def analyze(
         if reads_weights(source, switch(weights, "weights")):
             statistics = read_statistics(source, capture.architecture, depth, progress)
             capture = replace(capture, statistics=statistics)
+    if on:
+        from torchgauge.analysis.fitting import fit_rows
+
+        same = given | {"mode": mode, "code": code, "allow_pickle": allow_pickle}
+        capture = replace(capture, fit=fit_rows(target, on, same, progress))
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))
     if advice:

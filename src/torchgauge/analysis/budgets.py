@@ -10,7 +10,7 @@ from typing import Any
 
 from torchgauge.analysis.comparing import open_analysis
 from torchgauge.errors import UsageError
-from torchgauge.report.budgets import BudgetReport, Limit, check_view, limit, limits, measuring_needs
+from torchgauge.report.budgets import BudgetReport, Limit, analysis_needs, check_view, limit, limits
 
 # What a target's own table may say of its analysis, besides its limits.
 SETTINGS: dict[str, type] = {
@@ -92,5 +92,5 @@ def check(target: Any, budgets: Mapping[str, float | str], **options: Any) -> Bu
     """A model, target, saved run or analysis against limits such as {"params": "30M", "time_s": "10ms"}; what they
     need is measured. `options` are those of `analyze`."""
     wanted = limits(budgets)
-    needs = {key: True for key, needed in measuring_needs(wanted).items() if needed}
-    return check_view(open_analysis(target, **{"advice": False, "weights": False, **options, **needs}), wanted)
+    asked = {"advice": False, "weights": False, **options, **analysis_needs(wanted)}
+    return check_view(open_analysis(target, **asked), wanted)

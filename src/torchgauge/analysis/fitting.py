@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from torchgauge.analysis.placing import chosen_dtype, stored_path, unwrapped
 from torchgauge.analysis.reading import needs_isolation, read_data
 from torchgauge.errors import ForwardError, InputError, UsageError, errors_as_torchgauge
-from torchgauge.predict.devices import Verdict
+from torchgauge.facts.document_types import FitRow
 from torchgauge.progress import stage
 from torchgauge.report.dataframe import frame
 from torchgauge.schema import conform
@@ -112,7 +112,7 @@ def fit(
         read = partial(
             read_data, paths=[path], memory_limit=memory_limit, time_limit=time_limit, needs_torch=True, mode=mode
         )
-        rows = conform(read(partial(_facts, job)), list[FitFacts], f"the prediction for '{path}'")
+        rows = conform(read(partial(_facts, job)), list[FitRow], f"the prediction for '{path}'")
         # The largest batch and the remedies take many predictions: they are made when asked for, for all devices.
         suggest = cache(lambda: conform(read(partial(_suggestions, job)), list[Suggestions], f"those for '{path}'"))
 
@@ -168,7 +168,7 @@ def _predict(
         return [Case(run, device, allocator, run.predict(device, allocator)) for device in devices for run in runs]
 
 
-def _facts(job: Callable[[], list[Case]]) -> list[FitFacts]:
+def _facts(job: Callable[[], list[Case]]) -> list[FitRow]:
     return [case.facts() for case in job()]
 
 
@@ -353,40 +353,6 @@ def resized(candidate: Candidate, batch: int | None, seq: int | None) -> Candida
     return replace(candidate, args=args, kwargs=kwargs)
 
 
-class Span(TypedDict):
-    low: int
-    high: int
-
-
-class FitFacts(TypedDict):
-    """A prediction as JSON has it."""
-
-    device: str
-    title: str
-    target: str
-    mode: str
-    execution: str
-    batch: int | None
-    seq: int | None
-    verdict: Verdict
-    capacity_bytes: int
-    capacity_source: str
-    free_bytes: int
-    allocated_bytes: int
-    reserved_bytes: int
-    used_bytes: int
-    required_bytes: int
-    context_bytes: int
-    before_bytes: int
-    bounds: dict[str, Span]
-    by_class: dict[str, int]
-    peak: dict[str, Any]
-    holders: list[dict[str, Any]]
-    loss: str | None
-    timeline: list[dict[str, Any]]
-    warnings: list[str]
-
-
 class Remedy(TypedDict):
     """A change and its prediction; `effect` is what it changes besides memory, `extra_flops` a share of the FLOPs of a
     sample."""
@@ -451,7 +417,7 @@ class Fit:
     _suggest: Callable[[], Suggestions] = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, facts: FitFacts, suggest: Callable[[], Suggestions]) -> Fit:
+    def of(cls, facts: FitRow, suggest: Callable[[], Suggestions]) -> Fit:
         known: dict[str, Any] = {item.name: facts.get(item.name) for item in fields(cls) if item.name != "_suggest"}
         bounds = {name: Bounds(span["low"], span["high"]) for name, span in facts["bounds"].items()}
         return cls(**(known | {"bounds": bounds}), _suggest=suggest)
@@ -530,7 +496,7 @@ class Case:
     allocator: Any
     prediction: Prediction
 
-    def facts(self) -> FitFacts:
+    def facts(self) -> FitRow:
         found, replay = self.prediction, self.prediction.replay
         return {
             "device": self.device.name,
@@ -724,6 +690,15 @@ def largest(fits: Callable[[int], bool], guess: int, limit: int | None = None) -
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def fit_rows(
+    target: Any, on: str | Sequence[str], options: Mapping[str, Any], progress: bool | None
+) -> tuple[dict[str, Any], ...]:
+    """What an analysis keeps of the predictions for these devices."""
+    found = fit(target, on=on, **options, progress=progress)
+    rows = [one.to_dict(remedies=False) for one in ([found] if isinstance(found, Fit) else found)]
+    return tuple({key: value for key, value in row.items() if key != "timeline"} for row in rows)
 
 
 def fits_document(found: Iterable[Fit], *, remedies: bool) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torchgauge.cli.output import (
 )
 from torchgauge.cli.target_options import (
     add_measuring_options,
+    add_prediction_options,
     add_table_options,
     add_target_options,
     files_to_isolate,
@@ -54,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_options(parser)
     add_measuring_options(parser)
     add_carbon_options(parser)
+    add_prediction_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
     add_advice_options(parser)
     add_table_options(parser).add_argument(
@@ -155,5 +157,6 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
         silence=args.silence,
         all_advice=args.all_advice,
         verify=args.verify,
+        on=args.on,
         progress=show_progress(args, sys.stderr),
     )

@@ -121,12 +121,10 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
 
 def asked(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
     """The arguments of the analysis: the command line's, else those of the target's table; and what the limits need."""
-    from torchgauge.report.budgets import measuring_needs
+    from torchgauge.report.budgets import analysis_needs
 
     own = argparse.Namespace(**vars(args) | chosen_settings(budget, args))
-    measuring = measuring_arguments(own)
-    for key, needed in measuring_needs(list(budget.limits)).items():
-        measuring[key] = measuring[key] or needed
+    measuring = measuring_arguments(own) | analysis_needs(list(budget.limits))
     asked_for = {"advice": False, "weights": False, "progress": show_progress(args, sys.stderr)}
     return {**target_arguments(own, target), **measuring, **limit_arguments(args), **asked_for}
 

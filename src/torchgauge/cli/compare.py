@@ -18,6 +18,7 @@ from torchgauge.cli.output import (
 )
 from torchgauge.cli.target_options import (
     add_measuring_options,
+    add_prediction_options,
     add_table_options,
     add_target_options,
     files_to_isolate,
@@ -47,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("targets", metavar="TARGET", nargs="+", help="a target as in analyze, or a saved run (.json)")
     add_target_options(parser)
     add_measuring_options(parser)
+    add_prediction_options(parser)
     add_depth_options(parser, "on for files and folders up to 4 GiB")
     add_table_options(parser)
 
@@ -86,7 +88,7 @@ def compare_targets(args: argparse.Namespace) -> Comparison:
     # Saved runs are compared without torch, which the others' options need.
     if all(is_saved_run(target) for target in args.targets):
         return compare(*args.targets, progress=shown)
-    asked = target_arguments(args, *args.targets) | measuring_arguments(args)
+    asked = target_arguments(args, *args.targets) | measuring_arguments(args) | {"on": args.on}
     asked |= depth_arguments(args) | limit_arguments(args)
     return compare(*args.targets, **asked, advice=False, progress=shown)
 

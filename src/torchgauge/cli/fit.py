@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from torchgauge.cli.output import check_folders, show_progress, write_file
-from torchgauge.cli.target_options import add_target_options, files_to_isolate, positive, target_arguments
+from torchgauge.cli.target_options import (
+    add_target_options,
+    files_to_isolate,
+    limit_arguments,
+    positive,
+    sizes,
+    target_arguments,
+)
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FIT, find_format
 
@@ -46,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-remedies", dest="remedies", action="store_false", help="skip the largest batch and what to change: faster"
     )
-    add_target_options(parser)
+    add_target_options(parser, several_batches=True, several_lengths=True)
 
 
 def isolated_paths(args: argparse.Namespace) -> list[str]:
@@ -78,9 +85,11 @@ def predicted(args: argparse.Namespace) -> dict[str, Any]:
     from torchgauge.analysis.fitting import Fit, fit, fits_document
 
     arguments = {name: value for name, value in arguments.items() if name != "device"}
+    arguments["batch"] = batch_sizes(args.batch)
     found = fit(
         args.target,
         **arguments,
+        **limit_arguments(args),
         on=args.on or ["h200"],
         optimizer=args.optimizer,
         fused=args.fused,
@@ -96,6 +105,13 @@ def predicted(args: argparse.Namespace) -> dict[str, Any]:
         progress=show_progress(args, sys.stderr),
     )
     return fits_document([found] if isinstance(found, Fit) else found, remedies=args.remedies)
+
+
+def batch_sizes(text: str | None) -> int | list[int] | None:
+    try:
+        return None if text is None else sizes(text)
+    except (ValueError, argparse.ArgumentTypeError):
+        raise UsageError(f"--batch is a number or several, such as 1,8,32, not '{text}'") from None
 
 
 def tell(document: dict[str, Any], args: argparse.Namespace) -> None:

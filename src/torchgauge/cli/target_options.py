@@ -11,7 +11,9 @@ from torchgauge.cli.output import show_progress
 from torchgauge.progress import import_torch
 
 
-def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
+def add_target_options(
+    parser: argparse.ArgumentParser, *, several_batches: bool = False, several_lengths: bool = False
+) -> None:
     files = parser.add_argument_group("files")
     files.add_argument(
         "--as", dest="code", metavar="TARGET", help="the code of a bare state dict: file.py:Name, timm:NAME, …"
@@ -29,7 +31,10 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
         inputs.add_argument("--batch", metavar="N,N", help="batch sizes of inferred inputs: 1,8,32, or auto")
     else:
         inputs.add_argument("--batch", type=positive, metavar="N", help="batch size of inferred inputs")
-    inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
+    if several_lengths:
+        inputs.add_argument("--seq", type=sizes, metavar="N,N", help="sequence lengths of inferred inputs: 512,2048")
+    else:
+        inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
     inputs.add_argument("--dtype", metavar="T", help="type of floating inputs: float32, bfloat16, …")
     run = parser.add_argument_group("run")
     run.add_argument("--device", metavar="D", help="device to analyse for and to measure on (default: cpu)")
@@ -106,6 +111,12 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_prediction_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument_group("prediction").add_argument(
+        "--on", action="append", default=[], metavar="DEVICE", help="repeatable: predict memory there, as fit does"
+    )
+
+
 def measuring_arguments(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "inference": args.inference,
@@ -131,3 +142,9 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
     return value
+
+
+def sizes(text: str) -> int | list[int]:
+    """`8`, or several: `1,8,32`."""
+    found = [positive(part) for part in text.split(",")]
+    return found[0] if len(found) == 1 else found

@@ -102,6 +102,8 @@ class Capture:
     plan: Mapping[str, Any] | None = None
     training: TrainingRecord | None = None
     adapter: AdapterRecord | None = None
+    # Predicted memory on devices, as the document has it; without the course of a step.
+    fit: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def has_code(self) -> bool:

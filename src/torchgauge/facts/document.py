@@ -71,6 +71,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         plan=document.get("plan"),
         training=training_from_document(document),
         adapter=adapter_from_document(document),
+        fit=tuple(document.get("fit", ())),
     )
 
 

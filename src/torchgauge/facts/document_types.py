@@ -899,6 +899,40 @@ class ScanTotals(TypedDict):
     param_bytes: Count
 
 
+class ByteSpan(TypedDict):
+    low: int
+    high: int
+
+
+class FitRow(TypedDict):
+    """The predicted memory of a run on a device; an analysis leaves out the timeline."""
+
+    device: str
+    title: str
+    target: str
+    mode: str
+    execution: str
+    batch: int | None
+    seq: int | None
+    verdict: Literal["fits", "does not fit", "too close"]
+    capacity_bytes: int
+    capacity_source: str
+    free_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    used_bytes: int
+    required_bytes: int
+    context_bytes: int
+    before_bytes: int
+    bounds: dict[str, ByteSpan]
+    by_class: dict[str, int]
+    peak: dict[str, Any]
+    holders: list[dict[str, Any]]
+    loss: str | None
+    timeline: NotRequired[list[dict[str, Any]]]
+    warnings: list[str]
+
+
 class Common(TypedDict):
     tool: Tool
     created: str
@@ -943,6 +977,7 @@ class Document(Common):
     trace: NotRequired[Trace | None]
     energy: NotRequired[EnergyFigures | None]
     advice: NotRequired[list[Advice]]
+    fit: NotRequired[list[FitRow]]
     options: NotRequired[list[Advice]]
     plan: NotRequired[Plan | None]
 

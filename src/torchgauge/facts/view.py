@@ -188,7 +188,7 @@ class View:
             "options": lambda: [dict(row) for row in self.options],
             "plan": lambda: self.plan and dict(self.plan),
             "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
-        }
+        } | ({"fit": lambda: [dict(row) for row in capture.fit]} if capture.fit else {})
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of the contract, with plain numbers only."""

@@ -12,7 +12,7 @@ from torchgauge.facts import View
 from torchgauge.report.comparison.changes import Change, change
 from torchgauge.report.comparison.matching import match_modules
 from torchgauge.report.comparison.name_tree import with_common_names
-from torchgauge.report.comparison.readings import OPTIONAL, QUANTITIES, UNKNOWN, Quantity, Reading
+from torchgauge.report.comparison.readings import OPTIONAL, QUANTITIES, UNKNOWN, Quantity, Reading, predicted_quantities
 from torchgauge.report.comparison.rows import ModuleRow, module_rows
 from torchgauge.report.comparison.structure import Structure, compare_structure
 from torchgauge.report.comparison.weights import WeightsCompared, compare_weights
@@ -111,7 +111,7 @@ def _circumstances(view: View) -> dict[str, str]:
 
 def _figures(views: Sequence[View]) -> list[Figure]:
     found = {}
-    for quantity in QUANTITIES:
+    for quantity in (*QUANTITIES, *predicted_quantities(views)):
         readings = tuple(quantity.read(view) for view in views)
         if any(reading.value is not None for reading in readings):
             changes = (None, *(change(readings[0], reading) for reading in readings[1:]))

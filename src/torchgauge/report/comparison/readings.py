@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torchgauge.facts import View
-from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC, TOTALS, TRAINING, Figure, Use, numbers_in
+from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC, TOTALS, TRAINING, Figure, Unit, Use, numbers_in
 from torchgauge.facts.rows import bytes_moved
 from torchgauge.report.columns import FORMS
 from torchgauge.report.measurements import measured_member
@@ -98,5 +99,24 @@ QUANTITIES = tuple(
     Quantity(figure.key, figure.title, FORMS[figure.unit], _READ.get(figure.key) or _total(figure))
     for figure in numbers_in(Use.TOTALS_COMPARED, TOTALS)
 )
+
+
+def predicted_quantities(views: Sequence[View]) -> list[Quantity]:
+    """The memory that runs were predicted to use, for each device that one of these was analysed for."""
+    titles = {row["device"]: row["title"] for view in views for row in view.capture.fit}
+    return [
+        Quantity(f"fit.{device}.used_bytes", f"Memory on {title}", FORMS[Unit.BYTES], partial(_used_on, device))
+        for device, title in titles.items()
+    ]
+
+
+def _used_on(device: str, view: View) -> Reading:
+    row = next((row for row in view.capture.fit if row["device"] == device), None)
+    if row is None:
+        return UNKNOWN
+    span = row["bounds"]["used_bytes"]
+    return Reading(row["used_bytes"], ESTIMATED, (span["low"], span["high"]))
+
+
 # Said only where they are not the same as their neighbours.
 OPTIONAL = dict.fromkeys(("logical_params", "trainable_params", "active_params"), "params")

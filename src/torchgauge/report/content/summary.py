@@ -120,7 +120,15 @@ def total_facts(view: View) -> list[Fact]:
             ("FLOPs", format_count(figures.flops), format_exact(figures.flops) + not_counted),
             ("Bytes moved", format_bytes(moved), read_written + intensity),
         ]
-    return [*facts, *memory_facts(view)]
+    return [*facts, *memory_facts(view), *map(fit_fact, view.capture.fit)]
+
+
+def fit_fact(row: Mapping[str, Any]) -> Fact:
+    """The predicted memory of the run on a device."""
+    span, free = row["bounds"]["used_bytes"], row["free_bytes"]
+    left = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} too much"
+    note = f"{row['verdict']}: predicted {format_bytes(span['low'])} to {format_bytes(span['high'])}, {left}"
+    return f"On {row['title']}", format_bytes(row["used_bytes"]), note
 
 
 def parameter_note(view: View) -> str:
