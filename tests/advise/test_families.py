@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.advise import zoo_experts, zoo_flow, zoo_memory, zoo_runs, zoo_structure, zoo_weights
+from tests.advise.fault_classes import CLASSES
 from torchgauge.advise import RULES
 from torchgauge.advise.registry import load_rules
 
@@ -50,6 +51,22 @@ FAMILIES = {
     "memory-bound layers": ("memory-bound-layers",),
     "KV cache": ("kv-cache",),
     "experts": ("expert-imbalance", "starved-experts", "dense-experts", "idle-experts"),
+    "work repeated": ("repeated-work",),
+    "loops": ("loop-over-steps", "loop-over-samples", "parallel-linears"),
+    "memory that grows": ("grown-by-cat", "double-precision", "one-hot-product"),
+    "attention": ("causal-mask", "repeated-keys"),
+    "layers beside each other": (
+        "affine-after-layer",
+        "resample-before-pointwise",
+        "cancelling-permutes",
+        "bias-before-norm",
+    ),
+    "likely bugs": (
+        "double-softmax",
+        "dropout-in-evaluation",
+        "batch-statistics-in-evaluation",
+        "state-written-in-evaluation",
+    ),
     "files": ("duplicate-tensors", "narrower-type", "stored-optimizer-state"),
 }
 
@@ -57,7 +74,7 @@ FAMILIES = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_rules_with_planted_faults(family: str) -> None:
     load_rules()
-    planted = {case.rule for case in ZOO}
+    planted = {case.rule for case in ZOO} | {rule for group in CLASSES for rule in group.rules}
 
     assert set(FAMILIES[family]) <= set(RULES)
     assert set(FAMILIES[family]) <= planted

@@ -25,7 +25,7 @@ def test_no_rule_promises_more_than_the_ops_it_touches_take(case: Planted) -> No
             assert advice.kind == "bug"
             continue
         assert 0 <= gain.low <= gain.high <= 1
-        if gain.quantity == "time_s":
+        if gain.quantity == "time_s" and gain.device is None:
             limit = 1.0 if gain.touched is None else evidence.times.share(gain.touched)
             assert gain.high <= limit
             assert gain.amount == pytest.approx(gain.middle * evidence.times.whole)

@@ -111,5 +111,5 @@ CASES = [
     case("threads", "thread-count", "", lambda: scaled(1.0, 0.8, 1.2), lambda: scaled(1.0, 0.6, 0.4)),
     case("to the host", "device-transfer", "", lambda: moving("meta"), lambda: moving(None)),
     case("item", "host-wait", "", lambda: asking(True), lambda: asking(False)),
-    case("item, cpu", "host-wait", "", lambda: asking(True), lambda: asking(True, cuda=False)),
+    case("item, cpu", "host-wait", "", lambda: asking(True, cuda=False), lambda: asking(False, cuda=False)),
 ]

@@ -22,7 +22,6 @@ PARENT = "from the parent process, which made it"
 ASKED = "only with --allow-pickle, after what it runs was printed"
 
 REVIEWED: dict[str, dict[str, str]] = {
-    "advise/merging.py": {},
     "advise/registry.py": {
         "import_module(TEXT)": OWN,
     },
@@ -60,7 +59,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "capture/memory_access.py": {
         "getattr(place, name)": OWN,
+        "getattr(torch.Tensor, name)": OWN,
         "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
+        "setattr(torch.Tensor, name, noted(name, original))": OWN,
     },
     "capture/misfit.py": {
         "getattr(module, attribute, None)": OWN,
@@ -86,6 +87,10 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/script/scalar_types.py": {
         "getattr(torch, name)": OWN,
         "hasattr(torch, name)": OWN,
+    },
+    "capture/source_lines.py": {
+        "Path(file)": OWN,
+        "Path(str(package.__file__))": OWN,
     },
     "capture/structure.py": {
         "getattr(value, field.name)": DATACLASS,

@@ -9,9 +9,10 @@ from pathlib import PurePath
 from typing import Any
 
 from torchgauge.advise.chains import Chain, pointwise_chains
+from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.least_time import LeastTime
-from torchgauge.advise.op_time import OpTimes, predicted_times
+from torchgauge.advise.op_time import DISPATCH_S, VIEW_S, OpTimes, predicted_times
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture
@@ -105,6 +106,10 @@ class Evidence:
     @cached_property
     def flow(self) -> Flow:
         return Flow(self.forward, self.capture.run.results)
+
+    @cached_property
+    def dataflow(self) -> Dataflow:
+        return Dataflow(self.capture, self.forward, self.flow)
 
     @property
     def mixtures(self) -> Sequence[Mixture]:
@@ -226,10 +231,23 @@ class Evidence:
         chosen = frozenset(op.index for op in ops)
         return Share(self.times.share(chosen), chosen)
 
+    def dispatch_share(self, ops: Iterable[OpRecord]) -> float:
+        """Of the predicted time of these ops, what calling them takes and not their work."""
+        chosen = list(ops)
+        threads = self.capture.environment.threads
+        seconds = predicted_times(chosen, self.peaks, self.device, threads, self.least_time)
+        calls = sum(min(VIEW_S if op.status == FREE else DISPATCH_S, seconds[op.index]) for op in chosen)
+        return calls / max(sum(seconds.values()), 1e-12)
+
     def line_of(self, index: int) -> str | None:
         """The line of code that calls an op, as "file.py:LINE"; None where it is not known."""
         source = self._ops_by_index[index].source if index in self._ops_by_index else None
         return None if source is None else PurePath(source.replace("\\", "/")).name
+
+    def library_of(self, op: OpRecord) -> str | None:
+        """The installed package whose code calls an op ("timm", "transformers"); None for the user's own."""
+        package, found, _ = (op.source or "").partition("/")
+        return package if found and package.isidentifier() else None
 
     @cached_property
     def _ops_by_index(self) -> Mapping[int, OpRecord]:
@@ -242,6 +260,8 @@ class Evidence:
             whole = self.totals.get(gain.quantity)
             basis = "bound" if gain.low == 0 else gain.basis
             return replace(gain, amount=None if whole is None else gain.middle * whole, basis=basis)
+        if gain.device is not None:
+            return replace(gain, amount=gain.middle * (gain.whole_s or 0.0))
         times = self.times
         limit = 1.0 if gain.touched is None else times.share(gain.touched)
         is_measured = times.basis == "measured" or gain.basis == "measured"

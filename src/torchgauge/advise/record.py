@@ -34,7 +34,8 @@ class Gain:
 
     `touched` are the ops that the change touches (None: all of them): no change saves more time than these take, and
     `registry.advise` lowers a gain that claims more. `amount` is the middle of the range in seconds or bytes; it and
-    `basis` are filled in there too, from the evidence."""
+    `basis` are filled in there too, from the evidence. `device`: it is a gain on that kind of device, not on the one of
+    the analysis; `whole_s` is the time of the model there."""
 
     quantity: str
     low: float
@@ -43,6 +44,8 @@ class Gain:
     touched: frozenset[int] | None = None
     amount: float | None = None
     basis: str = "predicted"
+    device: str | None = None
+    whole_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.quantity not in QUANTITIES:
@@ -63,7 +66,8 @@ class Gain:
     def member(self) -> dict[str, Any]:
         amount = {"seconds": self.amount} if self.is_time else {"bytes": _whole_number(self.amount)}
         shares = {"quantity": self.quantity, "low": self.low, "high": self.high}
-        return {**shares, **amount, "basis": self.basis, "how": self.how}
+        place = {} if self.device is None else {"device": self.device}
+        return {**shares, **amount, "basis": self.basis, **place, "how": self.how}
 
 
 def _whole_number(value: float | None) -> int | None:

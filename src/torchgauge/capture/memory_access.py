@@ -22,11 +22,16 @@ _WAYS: tuple[tuple[Any, str], ...] = (
     *((torch._C, "_to_dlpack"), (torch.utils.dlpack, "to_dlpack")),
 )
 _DLPACK = ("_to_dlpack", "to_dlpack")
+# Calls that bring values to the host; a model that makes them makes a device wait.
+_TO_HOST = ("cpu", "numpy", "tolist")
 
 
 @contextmanager
-def memory_lent(lend: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """`lend` gives the tensor whose memory is handed out for that of a tensor with data."""
+def memory_lent(
+    lend: Callable[[torch.Tensor], torch.Tensor], note: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """`lend` gives the tensor whose memory is handed out for that of a tensor with data; `note` is told the names of
+    calls that bring values to the host."""
     thread = threading.get_ident()
     is_lending = False
 
@@ -45,6 +50,14 @@ def memory_lent(lend: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
 
         return access
 
+    def noted(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == thread:
+                note(name)
+            return original(tensor, *args, **kwargs)
+
+        return call
+
     with ExitStack() as stack:
         for place, name in _WAYS:
             if name in vars(place):
@@ -52,4 +65,11 @@ def memory_lent(lend: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
             else:  # inherited
                 stack.callback(delattr, place, name)
             setattr(place, name, guarded(name, getattr(place, name)))
+        for name in _TO_HOST:
+            original = getattr(torch.Tensor, name)
+            if name in vars(torch.Tensor):
+                stack.callback(setattr, torch.Tensor, name, original)
+            else:
+                stack.callback(delattr, torch.Tensor, name)
+            setattr(torch.Tensor, name, noted(name, original))
         yield

@@ -15,7 +15,7 @@ from torchgauge.capture.fake_tensor import Content, FakeTensor, Ledger, dtype_na
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.source_lines import model_line
 from torchgauge.capture.structure import packed
-from torchgauge.facts import Allocation, OpRecord, Signature, TensorSpec
+from torchgauge.facts import Allocation, HostRead, OpRecord, Signature, TensorSpec
 from torchgauge.facts.strides import is_contiguous
 
 
@@ -54,6 +54,7 @@ class Recorder:
         self.ops: list[OpRecord] = []
         self.calls: dict[str, ModuleCalls] = {}
         self.warnings: dict[str, None] = {}
+        self.host_reads: dict[HostRead, None] = {}
         self.failure: Failure | None = None
         self.failing_op: tuple[str, list[TensorSpec]] | None = None
         self.has_sparse = False
@@ -114,6 +115,12 @@ class Recorder:
     def note_line(self, source: str | None) -> None:
         """The line of code, `file:line`, that the ops to come are made from."""
         self.source = source
+
+    def note_host_read(self, call: str) -> None:
+        """The model's code brings values of a tensor to the host."""
+        line = model_line()
+        if line is not None and self.phase == "forward":
+            self.host_reads[HostRead(call, self.path, line)] = None
 
     def warn(self, message: str) -> None:
         self.warnings[message] = None

@@ -213,14 +213,23 @@ def _on_fakes(
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
-        with memory_lent(run.lend), elements_given():
+        with memory_lent(run.lend, recorder.note_host_read), elements_given():
             with watch_modules(paths, recorder, run.adopt), run:
                 output = call_model(twin, args, kwargs, recorder)
             results, step = _results(output, run), None
             if request.train:
                 parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
                 step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)
-    record = RunRecord("fake", None, str(request.device), request.train, _warnings(recorder, step), results, step)
+    record = RunRecord(
+        "fake",
+        None,
+        str(request.device),
+        request.train,
+        _warnings(recorder, step),
+        results,
+        step,
+        tuple(recorder.host_reads),
+    )
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 
 
@@ -244,7 +253,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
         try:
-            with memory_lent(run.lend):
+            with memory_lent(run.lend, recorder.note_host_read):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
                     output = call_model(twin, args, kwargs, recorder, is_real=True)
                 results, step = _results(output, run), None
@@ -253,7 +262,16 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
                     step = train_step(run, recorder, output, parameters, partial(_ones_like, run), request.optimizer)
         finally:
             run.undo()
-    record = RunRecord("real", reason, str(request.device), request.train, _warnings(recorder, step), results, step)
+    record = RunRecord(
+        "real",
+        reason,
+        str(request.device),
+        request.train,
+        _warnings(recorder, step),
+        results,
+        step,
+        tuple(recorder.host_reads),
+    )
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 
 

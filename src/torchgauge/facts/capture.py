@@ -63,6 +63,15 @@ class StepMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class HostRead:
+    """A call of the model's code that brings values of a tensor to the host ("cpu", "numpy", "tolist")."""
+
+    call: str
+    module: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run.
 
@@ -76,6 +85,7 @@ class RunRecord:
     warnings: tuple[str, ...] = ()
     results: tuple[int, ...] = ()
     step: StepMemory | None = None
+    host_reads: tuple[HostRead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

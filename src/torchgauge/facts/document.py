@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from torchgauge.errors import FormatError
-from torchgauge.facts.capture import SCHEMA_VERSION, Capture, Environment, RunRecord, StepMemory, TargetRecord
+from torchgauge.facts.capture import SCHEMA_VERSION, Capture, Environment, HostRead, RunRecord, StepMemory, TargetRecord
 from torchgauge.facts.document_types import ANALYSIS, Scan, Tensor
 from torchgauge.facts.energy import energy_from_document
 from torchgauge.facts.files import adapter_from_document, stored_from_document, training_from_document
@@ -88,9 +88,9 @@ def _known(record: type, row: Mapping[str, Any]) -> dict[str, Any]:
 def _run(row: Mapping[str, Any]) -> RunRecord:
     results = tuple(row.get("results", ()))
     step = row.get("step")
-    return RunRecord(
-        row["mode"], row["reason"], row["device"], row["train"], tuple(row["warnings"]), results, step and _step(step)
-    )
+    reads = tuple(HostRead(read["call"], read["module"], read["source"]) for read in row.get("host_reads", ()))
+    known = (row["mode"], row["reason"], row["device"], row["train"], tuple(row["warnings"]), results)
+    return RunRecord(*known, step and _step(step), reads)
 
 
 def _step(row: Mapping[str, Any]) -> StepMemory:

@@ -92,6 +92,12 @@ class Step(TypedDict):
     optimizer_state: list[Pair]
 
 
+class HostReadRow(TypedDict):
+    call: str
+    module: str
+    source: str
+
+
 class Run(TypedDict):
     mode: Literal["fake", "real"] | None
     reason: str | None
@@ -101,6 +107,7 @@ class Run(TypedDict):
     input_bytes: Count
     results: NotRequired[list[int]]
     step: NotRequired[Step | None]
+    host_reads: NotRequired[list[HostReadRow]]
 
 
 _NAMES_ASSUMED = Rule(
@@ -763,6 +770,7 @@ class Gain(TypedDict):
     seconds: NotRequired[Figure]
     bytes: NotRequired[Whole]
     basis: NotRequired[Literal["measured", "predicted", "bound"]]
+    device: NotRequired[str]
     how: NotRequired[str]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -165,6 +165,7 @@ class View:
                 "input_bytes": capture.input_bytes,
                 "results": list(capture.run.results),
                 "step": step_member(capture.run.step),
+                "host_reads": [asdict(read) for read in capture.run.host_reads],
             },
             "architecture": lambda: dict(self.architecture),
             "totals": lambda: dict(self.totals),

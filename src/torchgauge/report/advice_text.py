@@ -38,7 +38,8 @@ def gain_text(gain: Mapping[str, Any] | None) -> str:
     if gain["quantity"] == "time_s":
         seconds = gain.get("seconds")
         part = f" ({format_seconds(seconds)} of {format_seconds(seconds / middle)})" if seconds and middle else ""
-        return f"{lead} {percent} faster{part}"
+        place = " on a GPU" if gain.get("device") == "cuda" else ""
+        return f"{lead} {percent} faster{place}{part}"
     less = _LESS.get(gain["quantity"], f"of {gain['quantity']}")
     nbytes = gain.get("bytes")
     return f"{lead} {percent} {less}" if nbytes is None else f"{lead} {format_bytes(nbytes)} {less} ({percent})"

@@ -13,6 +13,11 @@ _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
 # What may stand between: scales, masks, casts, dropout.
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _MOST_BETWEEN = 8
+# Libraries that have both forms.
+_SWITCHES = {
+    "timm": "timm.layers.set_fused_attn(True, experimental=True)  # before the model is built",
+    "transformers": 'model.set_attn_implementation("sdpa")  # or from_pretrained(..., attn_implementation="sdpa")',
+}
 
 
 @rule("attention-by-hand", family="fusion")
@@ -84,6 +89,9 @@ def _is_over_scores(product: OpRecord, direction: int, elements: int) -> bool:
 
 
 def _code(evidence: Evidence, op: OpRecord) -> str:
+    switch = _SWITCHES.get(evidence.library_of(op) or "")
+    if switch is not None:
+        return switch
     record = evidence.modules.get(op.module)
     if record is not None and record.type == "MultiheadAttention":
         return "out, _ = attention(query, key, value, need_weights=False)"

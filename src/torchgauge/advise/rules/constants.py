@@ -1,33 +1,33 @@
-"""Work that gives the same result at every call."""
+"""Work that gives the same result at every call, or that was done before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
 
-_MAKERS = {
-    "aten::arange", "aten::linspace", "aten::eye", "aten::ones", "aten::zeros", "aten::full", "aten::tril_indices",
-    "aten::triu_indices", "aten::scalar_tensor", "aten::logspace",
-}  # fmt: skip
 # Alone these are a place to write to, as often as a constant.
-_PLAIN = {"aten::ones", "aten::zeros", "aten::full", "aten::scalar_tensor"}
+_PLAIN = {
+    f"aten::{name}"
+    for name in ("ones", "zeros", "full", "scalar_tensor", "empty", "new_zeros", "new_ones", "new_full", "zeros_like",
+                 "ones_like", "full_like", "fill_", "zero_")
+}  # fmt: skip
 
 
 @rule("recomputed-constant", family="constants")
 def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
     """Positions, masks and tables that depend on shapes alone."""
-    groups = _by_module(_closure(evidence, lambda op, held: op.op in _MAKERS))
-    found = {module: ops for module, ops in groups.items() if not all(op.op in _PLAIN for op in ops)}
-    for module, ops in found.items():
+    for module, ops in _constant_groups(evidence, from_weights=False):
+        if all(op.op in _PLAIN for op in ops):
+            continue
         yield Advice(
             rule="recomputed-constant",
             where=Where(module, tuple(op.index for op in ops)),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
-            recommendation="make the constant once, in __init__, and keep it as a buffer: it depends on shapes alone",
+            recommendation="make this constant once, in __init__, and keep it as a buffer: it depends on shapes alone",
             code="self.register_buffer('constant', constant, persistent=False)  # in __init__",
             expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
             risk="a buffer has a fixed size: make it for the largest shape and slice it",
@@ -40,21 +40,41 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     """In inference what is computed from parameters alone does not change."""
     if evidence.is_train:
         return
-    groups = _by_module(_closure(evidence, _reads_weights_alone))
-    # A cast alone has a rule of its own.
-    found = {module: ops for module, ops in groups.items() if not all(op.op == "aten::_to_copy" for op in ops)}
-    for module, ops in found.items():
+    for module, ops in _constant_groups(evidence, from_weights=True):
         weights = sorted({weight for op in ops for weight in op.weights})
+        # A cast alone has a rule of its own; weights that are stored in few bits are unpacked on purpose.
+        if all(op.op == "aten::_to_copy" for op in ops) or _unpacks(evidence, weights):
+            continue
         yield Advice(
             rule="recomputed-weight",
             where=Where(module, tuple(op.index for op in ops), weights[0] if len(weights) == 1 else None),
             evidence={"ops": len(ops), "weights": weights, "bytes_moved": sum(map(moved, ops))},
-            recommendation="compute it from the parameters once before inference: no input has a part in it",
+            recommendation="compute this once before inference: it depends on parameters and buffers alone",
             code=_settle_code(module),
             expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
             # One pass does not tell what the model keeps for the next.
             risk="for inference only; nothing is gained where the model keeps it after its first call",
             confidence="medium",
+        )
+
+
+@rule("repeated-work", family="constants")
+def repeated_work(evidence: Evidence) -> Iterator[Advice]:
+    """The same op on the same tensors, twice in one forward pass."""
+    groups: dict[str, list[OpRecord]] = {}
+    for op in evidence.dataflow.repeated:
+        if op.index not in evidence.dataflow.constants:
+            groups.setdefault(op.module, []).append(op)
+    for module, ops in groups.items():
+        yield Advice(
+            rule="repeated-work",
+            where=Where(module, tuple(op.index for op in ops)),
+            evidence={"ops": len(ops), "repeated": sorted({op.op for op in ops})},
+            recommendation="compute this once and pass it on: the same ops ran on the same tensors before",
+            code=None,
+            expected_gain=evidence.share(ops).gain(0.9, 1.0, "the second computation goes away"),
+            risk="the result is kept in memory until its last use",
+            confidence="high",
         )
 
 
@@ -67,30 +87,32 @@ def _settle_code(module: str) -> str | None:
     return f"torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule({owner!r}), {name!r})"
 
 
-def _closure(evidence: Evidence, is_root: Callable[[OpRecord, Container[int | None]], bool]) -> list[OpRecord]:
-    """The roots and what is made from them alone, without what others write into."""
-    held: dict[int | None, OpRecord] = {}
-    for op in evidence.flow.steps:
-        sources = op.producers
-        # Most ops end here.
-        derived = bool(sources) and sources[0] in held and not op.weights and all(source in held for source in sources)
-        if derived or is_root(op, held):
-            held[op.index] = op
-        elif op.op.endswith("_") and sources and sources[0] is not None:
-            held.pop(sources[0], None)
-    return list(held.values())
+def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tuple[str, list[OpRecord]]]:
+    """By module, the ops that do not depend on the model's inputs; `from_weights`: those that come from a parameter or
+    buffer, else those that come from none."""
+    constants, weighted = evidence.dataflow.constants, set[int]()
+    # The first step of a loop, on a state of zeros, is no constant of the model.
+    live = {(op.op, op.module, op.weights) for op in evidence.forward if op.weights and op.index not in constants}
+    groups: dict[str, list[OpRecord]] = {}
+    for op in evidence.forward:
+        if op.index not in constants or (op.op, op.module, op.weights) in live:
+            continue
+        if op.weights or any(source in weighted for source in op.producers):
+            weighted.add(op.index)
+        is_written = op.op.endswith("_") and bool(op.weights)  # state of the model
+        if (op.index in weighted) == from_weights and op.status != "free" and not is_written:
+            groups.setdefault(op.module, []).append(op)
+    yield from groups.items()
 
 
-def _reads_weights_alone(op: OpRecord, held: Container[int | None]) -> bool:
-    """Every input is a parameter or made from some; the indices of a lookup are not."""
-    if not op.weights or op.op.endswith("_"):
-        return False
-    made = [source for source in op.producers if source is not None]
-    return len(op.producers) - len(made) <= len(set(op.weights)) and all(source in held for source in made)
-
-
-def _by_module(ops: list[OpRecord]) -> dict[str, list[OpRecord]]:
-    found: dict[str, list[OpRecord]] = {}
-    for op in ops:
-        found.setdefault(op.module, []).append(op)
-    return found
+def _unpacks(evidence: Evidence, weights: list[str]) -> bool:
+    return any(
+        (
+            name in evidence.params
+            and not evidence.params[name].spec.is_floating
+            and evidence.params[name].spec.numel >= 1024
+            and not evidence.params[name].is_buffer
+        )
+        or ("packed" in name or "qweight" in name)
+        for name in weights
+    )

@@ -24,11 +24,18 @@ def gelu_by_hand(evidence: Evidence) -> Iterator[Advice]:
             where=Where(chain[0].module, tuple(op.index for op in chain)),
             evidence={"ops": len(chain), "passes": [op.op for op in chain], "bytes_moved": _bytes(chain)},
             recommendation="use torch's GELU: as separate ops it reads and writes memory once per op",
-            code=f"y = torch.nn.functional.gelu(x, approximate={form!r})",
+            code=_gelu_code(evidence, chain[0], form),
             expected_gain=_one_pass(evidence, chain),
             risk="rounding differs in the last digits",
             confidence="high",
         )
+
+
+def _gelu_code(evidence: Evidence, op: OpRecord, form: str) -> str:
+    if evidence.library_of(op) == "transformers":
+        name = "gelu_pytorch_tanh" if form == "tanh" else "gelu"
+        return f"config.activation_function = {name!r}  # or config.hidden_act; before the model is built"
+    return f"y = torch.nn.functional.gelu(x, approximate={form!r})"
 
 
 def _gelu_form(chain: Sequence[OpRecord]) -> str | None:

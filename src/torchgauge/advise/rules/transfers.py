@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord
+from torchgauge.facts import FREE, OpRecord
 from torchgauge.units import format_count, format_seconds
 
 # A transfer makes host and device wait for each other; PCIe 4 moves about 25 GB/s.
 _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
+# A wait drains the queue: the copy of the value, and the launch of the next kernel into an idle device.
+_STALL_S, _LAUNCH_S = 15e-6, 6e-6
+_GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
+_VALUES = {
+    "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero", "aten::argwhere", "aten::equal",
+    "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive",
+    "aten::bincount",
+}  # fmt: skip
 
 
 @rule("device-transfer", family="devices")
@@ -40,21 +49,52 @@ def _other_device(evidence: Evidence, op: OpRecord) -> str | None:
 
 @rule("host-wait", family="devices")
 def host_wait(evidence: Evidence) -> Iterator[Advice]:
-    if not evidence.is_cuda:
+    """Values that Python asks for. On a CPU they cost little: what is told is what they cost on a GPU."""
+    asking, reads = [op for op in evidence.forward if _asks_for_values(evidence, op)], evidence.capture.run.host_reads
+    if not asking and not reads:
         return
-    for op in evidence.forward:
-        if op.op not in ("aten::_local_scalar_dense", "aten::item"):
-            continue
-        yield Advice(
-            rule="host-wait",
-            where=Where(op.module, (op.index,)),
-            evidence={"op": op.op, "ops_before": op.index},
-            recommendation="avoid .item() in forward: the host waits for the device, then the device for it",
-            code="y = torch.where(condition, a, b)  # in place of a branch on .item()",
-            expected_gain=_waiting(evidence, op),
-            risk="a branch on data becomes two computations and a choice",
-            confidence="medium",
-        )
+    on_gpu = _waiting_on_gpu(evidence, len(asking) + len(reads))
+    for op in asking:
+        gain = _waiting(evidence, op) if evidence.is_cuda else on_gpu
+        yield _host_advice(Where(op.module, (op.index,)), {"op": op.op, "ops_before": op.index}, gain)
+    for read in reads:
+        yield _host_advice(Where(read.module, source=read.source), {"call": read.call}, on_gpu)
+
+
+def _host_advice(where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
+    return Advice(
+        rule="host-wait",
+        where=where,
+        evidence=known,
+        recommendation="keep values on the device: .item(), .cpu(), bool(tensor), nonzero and the like make host and "
+        "device wait for each other, and end a compiler's graph",
+        code="y = torch.where(condition, a, b)  # in place of a branch on a value, or of selecting rows",
+        expected_gain=gain,
+        risk="a branch on data becomes two computations and a choice",
+        confidence="medium",
+    )
+
+
+def _asks_for_values(evidence: Evidence, op: OpRecord) -> bool:
+    if op.op in _VALUES:
+        return True
+    # `x[mask]` needs the positions in the mask: what is seen of them is an index that no op made.
+    if op.op != "aten::index" or not evidence.dataflow.is_known or op.weights:
+        return False
+    reads = evidence.dataflow.input_reads
+    places = range(1, len(op.signature.inputs))
+    is_mask = any(op.signature.inputs[at].dtype == "bool" for at in places)
+    return is_mask or any(op.producers[at] is None and (op.index, at) not in reads for at in places)
+
+
+def _waiting_on_gpu(evidence: Evidence, waits: int) -> Gain:
+    """One of so many, beside launches at the pace of a host and kernels at the rates of a data-centre GPU."""
+    steps = [op for op in evidence.forward if op.status != FREE]
+    kernels = (max(op.cost.flops / _GPU_FLOPS_PER_S, moved(op) / _GPU_BYTES_PER_S) for op in steps)
+    whole = waits * _STALL_S + sum(max(_LAUNCH_S, seconds) for seconds in kernels)
+    how = f"a wait of {format_seconds(_STALL_S)} beside launches of {format_seconds(_LAUNCH_S)} (assumed)"
+    share = _STALL_S / whole
+    return Gain("time_s", 0.5 * share, min(1.5 * share, 1.0), how, device="cuda", whole_s=whole)
 
 
 def _waiting(evidence: Evidence, op: OpRecord) -> Gain:

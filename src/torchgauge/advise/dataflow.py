@@ -1,0 +1,143 @@
+"""What depends on the model's inputs and what does not, and which ops compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from torchgauge.advise.flow import Flow
+from torchgauge.facts import Capture, OpRecord, TensorSpec
+
+_RANDOM = "nondeterministic_seeded"
+
+
+class Dataflow:
+    """Of the forward pass. Files of versions that did not record the readers of inputs have none of it."""
+
+    def __init__(self, capture: Capture, ops: Sequence[OpRecord], flow: Flow) -> None:
+        self._capture, self._ops, self._flow = capture, ops, flow
+        self._by_index = {op.index: op for op in ops}
+        self._params = {param.name: param for param in capture.params}
+
+    @cached_property
+    def input_reads(self) -> Mapping[tuple[int, int], int]:
+        """By op and place among its inputs, the number of the model's input that it reads there."""
+        reads = {}
+        for number, given in enumerate(self._capture.inputs):
+            for at in given.readers or ():
+                reads[at[0], at[1]] = number
+        return reads
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self._flow.steps) and all(given.readers is not None for given in self._capture.inputs)
+
+    @cached_property
+    def constants(self) -> frozenset[int]:
+        """Ops whose results are the same in every call: made from shapes, constants and, in inference, parameters."""
+        held: set[int] = set()
+        if not self.is_known:
+            return frozenset()
+        for op in self._ops:
+            is_random = _RANDOM in op.signature.tags
+            if not is_random and (self._takes_shape_alone(op) or self._reads_constants_alone(op, held)):
+                held.add(op.index)
+        return frozenset(held)
+
+    @staticmethod
+    def _takes_shape_alone(op: OpRecord) -> bool:
+        """Of a tensor it takes the shape, type or device, not the values."""
+        return op.op.endswith("_like") or "::new_" in op.op
+
+    def _reads_constants_alone(self, op: OpRecord, held: set[int]) -> bool:
+        if self._capture.run.train and any(self._is_trained(name) for name in op.weights):
+            return False
+        return all(
+            source in held if source is not None else (op.index, place) not in self.input_reads
+            for place, source in enumerate(op.producers)
+        )
+
+    def _is_trained(self, name: str) -> bool:
+        param = self._params.get(name)
+        return param is not None and param.trainable
+
+    def is_constant_input(self, op: OpRecord, place: int) -> bool:
+        source = op.producers[place]
+        return source in self.constants if source is not None else (op.index, place) not in self.input_reads
+
+    def reads_whole(self, op: OpRecord, place: int) -> object | None:
+        """What stands for the tensor that is read there as a whole: the op that made it, or the model's input; None
+        where it is a part of it, or nobody knows. Two reads of the same are equal."""
+        base = self.base(op, place)
+        if base is None or base[1].numel != op.signature.inputs[place].distinct_numel:
+            return None
+        return base[0]
+
+    def reads_part(self, op: OpRecord, place: int) -> object | None:
+        """The tensor of which a part is read there."""
+        base = self.base(op, place)
+        if base is None or base[1].numel < 2 * op.signature.inputs[place].numel:
+            return None
+        return base[0]
+
+    def base(self, op: OpRecord, place: int) -> tuple[object, TensorSpec] | None:
+        source = op.producers[place]
+        if source is None:
+            number = self.input_reads.get((op.index, place))
+            return None if number is None else (("input", number), self._capture.inputs[number].spec)
+        made = self._by_index.get(source)
+        if made is None or len(made.signature.outputs) != 1:
+            return None
+        return source, made.signature.outputs[0]
+
+    @cached_property
+    def repeated(self) -> Sequence[OpRecord]:
+        """Ops that compute once more what an earlier op computed from the same tensors."""
+        first: dict[object, int] = {}
+        number: dict[int, int] = {}
+        found = []
+        for op in self._flow.steps if self.is_known else ():
+            key = self._key(op, number)
+            if key is None:
+                continue
+            if key in first:
+                found.append(op)
+            number[op.index] = first.setdefault(key, op.index)
+        return found
+
+    def _key(self, op: OpRecord, number: Mapping[int, int]) -> object | None:
+        """Equal for equal calls on equal tensors; None where that cannot be told."""
+        signature = op.signature
+        if (
+            op.op.endswith("_")
+            or _RANDOM in signature.tags
+            or op.category == "allocation"
+            or len(signature.outputs) != 1
+        ):
+            return None
+        parts: list[object] = []
+        for place in range(len(signature.inputs)):
+            source = op.producers[place]
+            if source is None and (op.index, place) not in self.input_reads:
+                if not op.weights:
+                    return None  # a constant without a name
+                parts.append(None)
+                continue
+            whole = self.reads_whole(op, place)
+            if whole is None:
+                return None
+            parts.append(number.get(whole, whole) if isinstance(whole, int) else whole)
+        return id(signature), tuple(parts), op.weights
+
+    def ancestors(self, op: OpRecord, most: int, until: OpRecord | None = None) -> Iterator[OpRecord]:
+        """The ops that it depends on, nearest first, `most` at most; none behind `until`."""
+        seen, todo = {op.index}, [op]
+        while todo and len(seen) <= most:
+            near = todo.pop(0)
+            if near is until:
+                continue
+            for source in self._flow.sources(near):
+                if source.index not in seen:
+                    seen.add(source.index)
+                    todo.append(source)
+                    yield source

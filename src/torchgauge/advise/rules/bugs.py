@@ -1,0 +1,142 @@
+"""What a model hardly means to compute: these come before any gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.facts import OpRecord
+
+_SOFTMAX = {"aten::_softmax", "aten::_log_softmax", "aten::softmax", "aten::log_softmax"}
+_PROBABILITIES = {"aten::_softmax", "aten::softmax"}
+# What may stand between two softmaxes and leaves probabilities what they are.
+_UNCHANGED = {"aten::_to_copy", "aten::clone", "aten::contiguous", "aten::native_dropout"}
+_DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli", "aten::bernoulli_"}
+_UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
+_THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
+_TRAINED = "evaluation gives something else at every call, and something worse"
+
+
+def _bug(rule_name: str, op: OpRecord, words: str, code: str | None, risk: str, **evidence: object) -> Advice:
+    return Advice(
+        rule=rule_name,
+        where=Where(op.module, (op.index,), op.weights[0] if len(op.weights) == 1 else None),
+        evidence={"op": op.op, **evidence},
+        recommendation=words,
+        code=code,
+        expected_gain=None,
+        risk=risk,
+        confidence="high",
+        kind="bug",
+    )
+
+
+@rule("double-softmax", family="bugs")
+def double_softmax(evidence: Evidence) -> Iterator[Advice]:
+    for op in evidence.flow.named(*_SOFTMAX):
+        source = evidence.flow.source(op)
+        while source is not None and source.op in _UNCHANGED:
+            source = evidence.flow.source(source)
+        if source is None or source.op not in _PROBABILITIES or not _is_along_the_same(op, source):
+            continue
+        yield _bug(
+            "double-softmax",
+            op,
+            "remove one softmax: this one is given probabilities, and flattens them (cross_entropy has its own)",
+            "logits = layer(x)  # no softmax: torch.nn.functional.cross_entropy(logits, target)",
+            "none, unless two of them are meant",
+            first=source.module,
+        )
+
+
+def _is_along_the_same(op: OpRecord, source: OpRecord) -> bool:
+    dims = [each.signature.attributes.get("dim") for each in (op, source)]
+    ranks = [len(each.signature.outputs[0].shape) for each in (op, source)]
+    if ranks[0] != ranks[1] or not all(isinstance(dim, int) for dim in dims):
+        return True
+    return int(dims[0] or 0) % max(ranks[0], 1) == int(dims[1] or 0) % max(ranks[1], 1)
+
+
+@rule("dropout-in-evaluation", family="bugs")
+def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
+    if evidence.is_train:
+        return
+    for op in evidence.forward:
+        if op.op in _DROPOUTS or _is_attention_dropout(op) or _is_dropout_by_hand(evidence, op):
+            yield _bug(
+                "dropout-in-evaluation",
+                op,
+                f"switch this dropout off in evaluation: {_TRAINED}",
+                "y = torch.nn.functional.dropout(x, p, training=self.training)  # or torch.nn.Dropout(p)",
+                "none, unless the randomness is meant (Monte Carlo dropout)",
+            )
+
+
+def _is_attention_dropout(op: OpRecord) -> bool:
+    given = op.signature.attributes
+    is_attention = op.category == "attention" and bool(given.get("dropout_p"))
+    is_recurrent = op.category == "recurrent" and bool(given.get("dropout")) and bool(given.get("train"))
+    return is_attention or is_recurrent
+
+
+def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
+    """Uniform numbers against a threshold, and the result multiplied with data."""
+    if op.op not in _UNIFORM:
+        return False
+    near, found = [op], list[OpRecord]()
+    for _ in range(4):
+        near = [user for each in near for user in evidence.flow.users(each)]
+        found += near
+    names = {each.op.rstrip("_") for each in found}
+    cuts = {name.rstrip("_") for name in _THRESHOLDS}
+    return bool(names & cuts) and bool(names & {"aten::mul", "aten::masked_fill", "aten::where"})
+
+
+@rule("batch-statistics-in-evaluation", family="bugs")
+def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
+    if evidence.is_train:
+        return
+    for op in evidence.flow.of_category("normalization"):
+        if "batch_norm" not in op.op or not op.signature.attributes.get("training"):
+            continue
+        # Instance norm is a batch norm over one sample of all samples' channels.
+        record = evidence.modules.get(op.module)
+        is_instance_norm = op.signature.inputs[0].shape[0] == 1 or "InstanceNorm" in (record.type if record else "")
+        if is_instance_norm:
+            continue
+        yield _bug(
+            "batch-statistics-in-evaluation",
+            op,
+            "use running statistics in evaluation: with those of the batch, a sample's result depends on the others",
+            "y = torch.nn.functional.batch_norm(x, mean, var, weight, bias, training=self.training)",
+            "a model that was only ever used so may need its statistics collected first",
+            buffers=list(op.weights),
+        )
+
+
+@rule("state-written-in-evaluation", family="bugs")
+def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
+    """A buffer that is overwritten as a whole with something made from data: an average that evaluation moves. A cache
+    is written in part."""
+    if evidence.is_train or not evidence.dataflow.is_known:
+        return
+    told: set[str] = set()
+    for op in evidence.forward:
+        if not op.op.endswith("_") or len(op.weights) != 1 or op.weights[0] in told or not op.signature.inputs:
+            continue
+        buffer = evidence.params.get(op.weights[0])
+        written = op.signature.inputs[0]
+        reads_data = any(not evidence.dataflow.is_constant_input(op, at) for at in range(1, len(op.signature.inputs)))
+        if buffer is None or not buffer.is_buffer or not buffer.spec.is_floating or written.numel != buffer.spec.numel:
+            continue
+        if reads_data and op.category != "normalization":
+            told.add(buffer.name)
+            yield _bug(
+                "state-written-in-evaluation",
+                op,
+                "update this buffer in training only: evaluation changes it, so results depend on what ran before",
+                "if self.training:  # around the update",
+                "none, unless the model is meant to adapt while it is used",
+            )

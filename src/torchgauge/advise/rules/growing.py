@@ -1,0 +1,137 @@
+"""Memory that grows with every step, or is wider than it needs to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.facts import OpRecord
+
+_CAT = ("aten::cat",)
+# So many times in a row is a loop.
+_LEAST_GROWTH = 3
+_CASTS = {"aten::_to_copy", "aten::clone"}
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like"}
+_FEW = 2
+
+
+@rule("grown-by-cat", family="memory")
+def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
+    """A tensor that is copied to be made a little longer: in a loop, or call by call."""
+    flow = evidence.flow
+    chains: dict[int, list[OpRecord]] = {}
+    for op in flow.named(*_CAT):
+        before = next((source for source in flow.sources(op) if source.op in _CAT and _is_longer(op, source)), None)
+        chain = chains.pop(before.index, [before]) if before is not None else []
+        chains[op.index] = [*chain, op]
+    for chain in chains.values():
+        if len(chain) >= _LEAST_GROWTH:
+            yield _grown(
+                evidence,
+                chain,
+                "collect the parts in a list and join them once: each cat copies all that came before",
+                "parts.append(part)  # in the loop; behind it: out = torch.cat(parts, dim)",
+                1 - 2 / len(chain),
+            )
+        elif len(chain) == 1 and _extends_input(evidence, chain[0]):
+            yield _grown(
+                evidence,
+                chain,
+                "write into a cache that is allocated once: cat copies all that came before at every step",
+                "cache[:, start : start + new.shape[1]] = new  # cache: torch.zeros for the longest sequence",
+                1.0,
+            )
+
+
+def _grown(evidence: Evidence, ops: list[OpRecord], words: str, code: str, saved: float) -> Advice:
+    return Advice(
+        rule="grown-by-cat",
+        where=Where(ops[-1].module, tuple(op.index for op in ops)),
+        evidence={"copies": len(ops), "bytes_moved": sum(map(moved, ops))},
+        recommendation=words,
+        code=code,
+        expected_gain=evidence.share(ops).gain(0.7 * saved, saved, "the copies of what was there before"),
+        risk="the parts, or the longest sequence, must fit in memory",
+        confidence="high",
+    )
+
+
+def _is_longer(op: OpRecord, before: OpRecord) -> bool:
+    return op.signature.outputs[0].numel > before.signature.outputs[0].numel
+
+
+def _extends_input(evidence: Evidence, op: OpRecord) -> bool:
+    """Most of it is a tensor that the model was given, and it gives it back."""
+    if not evidence.flow.is_result(op) or len(op.signature.inputs) != _FEW:
+        return False
+    reads = evidence.dataflow.input_reads
+    given = [spec.numel for at, spec in enumerate(op.signature.inputs) if (op.index, at) in reads]
+    return len(given) == 1 and given[0] * 2 > op.signature.outputs[0].numel
+
+
+@rule("double-precision", family="types")
+def double_precision(evidence: Evidence) -> Iterator[Advice]:
+    """Ops in float64 in a model whose parameters are not."""
+    params = [param.spec for param in evidence.capture.params if param.spec.is_floating and not param.is_buffer]
+    wide = [op for op in evidence.flow.steps if _is_double(op)]
+    is_meant = sum(spec.nbytes for spec in params if spec.dtype == "float64") * 2 > sum(spec.nbytes for spec in params)
+    given = any(entry.spec.dtype == "float64" for entry in evidence.capture.inputs)
+    if not wide or is_meant or given:
+        return
+    first = wide[0]
+    yield Advice(
+        rule="double-precision",
+        where=Where(first.module, tuple(op.index for op in wide)),
+        evidence={"ops": len(wide), "first": first.op, "bytes_moved": sum(map(moved, wide))},
+        recommendation="keep this in float32: a float64 tensor, or a call of double(), widens all that follows from it",
+        code="x = x.float()  # constants: torch.tensor(values, dtype=torch.float32)",
+        expected_gain=evidence.share(wide).gain(0.3, 0.6, "half of the bytes, twice the rate"),
+        risk="sums over very many elements may want the digits",
+        confidence="high",
+    )
+
+
+def _is_double(op: OpRecord) -> bool:
+    return any(spec.dtype == "float64" and spec.shape for spec in (*op.signature.outputs, *op.signature.inputs))
+
+
+@rule("one-hot-product", family="memory")
+def one_hot_product(evidence: Evidence) -> Iterator[Advice]:
+    """A product with rows of which one element is 1: a lookup."""
+    for op in evidence.flow.named(*_PRODUCTS):
+        made = next((chain for source in evidence.flow.sources(op) if (chain := _one_hot(evidence, source))), None)
+        if made is None:
+            continue
+        touched = [*made, op]
+        yield Advice(
+            rule="one-hot-product",
+            where=Where(op.module, tuple(each.index for each in touched), op.weights[0] if op.weights else None),
+            evidence={"one_hot_shape": list(made[-1].signature.outputs[0].shape), "macs": op.cost.macs},
+            recommendation="look the rows up: a product with one-hot rows multiplies with zeros",
+            code="y = torch.nn.functional.embedding(indices, table)  # table: weight.T of a linear layer",
+            expected_gain=evidence.share(touched).gain(0.7, 0.98, "the one-hot rows and the product become a lookup"),
+            risk="none",
+            confidence="high",
+        )
+
+
+def _one_hot(evidence: Evidence, op: OpRecord) -> list[OpRecord] | None:
+    """The ops that make one-hot rows of indices: a comparison with all numbers, ones that are scattered, rows of an
+    identity."""
+    flow, chain = evidence.flow, [op]
+    while chain[0].op in _CASTS and (source := flow.source(chain[0])) is not None:
+        chain.insert(0, source)
+    first = chain[0]
+    sources = {source.op for source in flow.sources(first)}
+    is_comparison = first.op == "aten::eq" and "aten::arange" in sources
+    is_scattered = first.op.startswith("aten::scatter") and sources & {
+        "aten::zeros",
+        "aten::new_zeros",
+        "aten::zeros_like",
+    }
+    is_identity = first.op in ("aten::index", "aten::index_select", "aten::embedding") and "aten::eye" in sources
+    is_one_hot = first.op == "aten::one_hot" or is_comparison or is_scattered or is_identity
+    return [*(s for s in flow.sources(first) if s.op == "aten::eye"), *chain] if is_one_hot else None

@@ -1,0 +1,258 @@
+"""Layers beside each other of which one undoes, repeats or inflates what the other does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.folding import LINEAR_OPS
+from torchgauge.facts import OpRecord, TensorSpec
+
+_SCALES = {"aten::mul", "aten::mul_", "aten::div", "aten::div_"}
+_SHIFTS = {"aten::add", "aten::add_", "aten::sub", "aten::sub_"}
+_COMPARISONS = {"aten::ge", "aten::gt", "aten::le", "aten::lt"}
+_TRIANGLES = {"aten::tril", "aten::triu", "aten::tril_", "aten::triu_"}
+_POINTWISE = ("elementwise", "activation")
+_REPEATS = {
+    "aten::clone",
+    "aten::repeat",
+    "aten::repeat_interleave",
+    "aten::index_select",
+    "aten::index",
+    "aten::expand_copy",
+}
+_MOST_BETWEEN = 12
+
+
+@rule("affine-after-layer", family="fusion")
+def affine_after_layer(evidence: Evidence) -> Iterator[Advice]:
+    """A scale or shift by channel behind a layer: a frozen norm written by hand, a layer scale."""
+    if evidence.is_train:
+        return
+    for layer in evidence.flow.steps:
+        is_layer = layer.category == "convolution" or layer.op in LINEAR_OPS
+        if not is_layer or not layer.weights or not _runs_once(evidence, layer):
+            continue
+        chain = _affine(evidence, layer)
+        if not any(op.op in _SCALES for op in chain):
+            continue
+        yield Advice(
+            rule="affine-after-layer",
+            where=Where(chain[0].module, (layer.index, *(op.index for op in chain))),
+            evidence={"layer": layer.module, "ops": [op.op for op in chain]},
+            recommendation="fold this scale by channel into the layer before it: inference does not change it",
+            code="with torch.no_grad():\n"
+            "    layer.weight.mul_(scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))\n"
+            "    if layer.bias is not None: layer.bias.mul_(scale.flatten())  # and add the shift",
+            expected_gain=evidence.share(chain).gain(0.7, 1.0, "the passes of the scale and the shift"),
+            risk="for inference only; rounding differs in the last digits",
+            confidence="high",
+        )
+
+
+def _runs_once(evidence: Evidence, op: OpRecord) -> bool:
+    record = evidence.modules.get(op.module)
+    return record is None or not op.module or record.calls == 1
+
+
+def _affine(evidence: Evidence, layer: OpRecord) -> list[OpRecord]:
+    """Behind the layer, each reading the one before alone."""
+    chain: list[OpRecord] = []
+    near, made = layer, layer.signature.outputs[0]
+    channels = made.shape[1] if layer.category == "convolution" else made.shape[-1]
+    from_last = len(made.shape) - 2 if layer.category == "convolution" else 0
+    while (op := evidence.flow.only_reader(near)) is not None and op.op in _SCALES | _SHIFTS and len(chain) < 4:
+        others = [at for at, source in enumerate(op.producers) if source != near.index]
+        if len(others) != 1 or not evidence.dataflow.is_constant_input(op, others[0]):
+            break
+        if not _is_by_channel(op.signature.inputs[others[0]], channels, from_last):
+            break
+        chain.append(op)
+        near = op
+    return chain
+
+
+def _is_by_channel(spec: TensorSpec, channels: int, from_last: int) -> bool:
+    """Of one number for each channel, along the dimension of the channels."""
+    place = len(spec.shape) - 1 - from_last
+    return spec.numel == channels > 1 and place >= 0 and spec.shape[place] == channels
+
+
+@rule("resample-before-pointwise", family="order")
+def resample_before_pointwise(evidence: Evidence) -> Iterator[Advice]:
+    """An image that is enlarged and then goes through a 1×1 convolution, which could work on the small one."""
+    for op in evidence.flow.of_category("convolution"):
+        before = evidence.flow.source(op)
+        if (
+            before is None
+            or before.category != "resize"
+            or not evidence.flow.is_kept_for(before, op)
+            or not _is_1x1(op)
+        ):
+            continue
+        small, large = before.signature.inputs[0].numel, before.signature.outputs[0].numel
+        channels_in, channels_out = op.signature.inputs[0].shape[1], op.signature.outputs[0].shape[1]
+        if large <= small or channels_out > channels_in:
+            continue
+        saved = 1 - small / large
+        yield Advice(
+            rule="resample-before-pointwise",
+            where=Where(op.module, (before.index, op.index)),
+            evidence={"resampling": before.op, "pixels_saved_share": saved},
+            recommendation="put the 1×1 convolution before the upsampling: the result is the same, on fewer pixels",
+            code="y = torch.nn.functional.interpolate(conv(x), size=size, mode=mode)  # not conv(interpolate(x))",
+            expected_gain=evidence.share([op]).gain(0.7 * saved, saved, "the convolution on the small image"),
+            risk="rounding differs in the last digits",
+            confidence="high",
+        )
+
+
+def _is_1x1(op: OpRecord) -> bool:
+    given = op.signature.attributes
+    is_plain = (
+        not given.get("transposed") and not any(given.get("padding") or ()) and set(given.get("stride") or (1,)) == {1}
+    )
+    kernel = next((spec.shape for spec in op.signature.inputs[1:] if len(spec.shape) == 4), None)
+    return is_plain and kernel is not None and kernel[2:] == (1, 1)
+
+
+@rule("causal-mask", family="attention")
+def causal_mask(evidence: Evidence) -> Iterator[Advice]:
+    """A causal mask that is made as a tensor, where attention takes a flag."""
+    for op in evidence.flow.of_category("attention"):
+        at = _mask_place(op)
+        if at is None or not evidence.dataflow.is_constant_input(op, at) or not _is_causal(evidence, op, at):
+            continue
+        mask = op.signature.inputs[at]
+        yield Advice(
+            rule="causal-mask",
+            where=Where(op.module, (op.index,)),
+            evidence={"mask_shape": list(mask.shape), "mask_bytes": mask.nbytes},
+            recommendation="pass is_causal=True instead of the mask: no matrix is made, half of the scores are skipped",
+            code="out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+            expected_gain=evidence.share([op]).gain(0.1, 0.5, "half of the products of the scores and values"),
+            risk="only where queries and keys start at the same position",
+            confidence="high",
+        )
+
+
+def _mask_place(op: OpRecord) -> int | None:
+    """The last input that is as large as the scores: queries by keys."""
+    inputs = op.signature.inputs
+    queries, keys = inputs[0].shape[-2], inputs[min(1, len(inputs) - 1)].shape[-2]
+    places = [at for at, spec in enumerate(inputs) if at and spec.shape[-2:] == (queries, keys)]
+    return places[-1] if places and inputs[places[-1]].shape[-2:] != inputs[0].shape[-2:] else None
+
+
+def _is_causal(evidence: Evidence, op: OpRecord, at: int) -> bool:
+    source = evidence.flow.source(op, at)
+    if source is None:
+        return False
+    near = [source, *evidence.dataflow.ancestors(source, _MOST_BETWEEN)]
+    triangles = [each for each in near if each.op in _TRIANGLES]
+    positions = [each for each in near if each.op in _COMPARISONS and _compares_positions(evidence, each)]
+    diagonals = [int(each.signature.attributes.get("diagonal") or 0) for each in triangles]
+    return len(triangles) + len(positions) == 1 and all(diagonal in (0, 1) for diagonal in diagonals)
+
+
+def _compares_positions(evidence: Evidence, op: OpRecord) -> bool:
+    sources = list(evidence.flow.sources(op))
+    return bool(sources) and all(source.op == "aten::arange" for source in sources)
+
+
+@rule("repeated-keys", family="attention")
+def repeated_keys(evidence: Evidence) -> Iterator[Advice]:
+    """Keys and values that are copied for every head that shares them."""
+    for op in evidence.flow.of_category("attention"):
+        copies = [source for source in evidence.flow.sources(op) if _repeats(source)]
+        if not copies:
+            continue
+        yield Advice(
+            rule="repeated-keys",
+            where=Where(op.module, (*(copy.index for copy in copies), op.index)),
+            evidence={"copied_bytes": sum(copy.signature.outputs[0].nbytes for copy in copies)},
+            recommendation="pass enable_gqa=True and the keys and values as they are: heads share them without copies",
+            code="out = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)",
+            expected_gain=evidence.share(copies).gain(0.8, 1.0, "the copies of keys and values"),
+            risk="on a GPU the fused kernels want a recent version of torch",
+            confidence="high",
+        )
+
+
+def _repeats(op: OpRecord) -> bool:
+    """A copy that holds each element several times, in a tensor of batch, heads, tokens and features."""
+    if op.op not in _REPEATS or not op.signature.inputs:
+        return False
+    read, made = op.signature.inputs[0], op.signature.outputs[0]
+    times = made.numel // max(read.distinct_numel, 1)
+    return len(made.shape) >= 4 and times >= 2 and read.distinct_numel * times == made.numel
+
+
+@rule("cancelling-permutes", family="copies")
+def cancelling_permutes(evidence: Evidence) -> Iterator[Advice]:
+    """A tensor that is turned, goes through pointwise ops, and is turned back."""
+    for back in evidence.flow.named("aten::clone"):
+        between: list[OpRecord] = []
+        near = evidence.flow.source(back)
+        while (
+            near is not None
+            and near.category in _POINTWISE
+            and near.op != "aten::clone"
+            and len(between) < _MOST_BETWEEN
+        ):
+            between.append(near)
+            near = evidence.flow.source(near)
+        if near is None or near.op != "aten::clone" or not _undoes(evidence, near, back):
+            continue
+        yield Advice(
+            rule="cancelling-permutes",
+            where=Where(back.module, (near.index, back.index)),
+            evidence={"ops_between": len(between), "bytes_moved": near.cost.bytes_read * 2 + back.cost.bytes_read * 2},
+            recommendation="leave out both permutes: what runs between them works in any layout",
+            code="y = activation(x)  # not activation(x.permute(...).contiguous()).permute(...).contiguous()",
+            expected_gain=evidence.share([near, back]).gain(0.8, 1.0, "the two copies"),
+            risk="none",
+            confidence="medium",
+        )
+
+
+def _undoes(evidence: Evidence, there: OpRecord, back: OpRecord) -> bool:
+    """The shape before the first is that behind the second, and both read a turned tensor."""
+    source = evidence.flow.source(there)
+    before = source.signature.outputs[0] if source is not None else None
+    is_turned = all(op.signature.inputs[0].stride is not None for op in (there, back))
+    return is_turned and before is not None and before.shape == back.signature.outputs[0].shape
+
+
+@rule("bias-before-norm", family="unused")
+def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
+    """The norm takes the mean away, and with it the bias."""
+    for norm in evidence.flow.of_category("normalization"):
+        if "batch_norm" not in norm.op:
+            continue
+        layer = evidence.flow.source(norm)
+        is_layer = layer is not None and (layer.category == "convolution" or layer.op in LINEAR_OPS)
+        if layer is None or not is_layer or not evidence.flow.is_kept_for(layer, norm):
+            continue
+        channels = norm.signature.inputs[0].shape[1]
+        vectors = [name for name in layer.weights if _size(evidence, name) == (channels,)]
+        if not vectors:
+            continue
+        nbytes = sum(evidence.params[name].spec.nbytes for name in vectors)
+        share = min(nbytes / max(evidence.totals.param_bytes or 0, 1), 1.0)
+        yield Advice(
+            rule="bias-before-norm",
+            where=Where(layer.module, (layer.index, norm.index), vectors[0]),
+            evidence={"norm": norm.module, "bias_bytes": nbytes},
+            recommendation="leave out the bias: the norm behind the layer subtracts it again",
+            code="bias=False  # of the layer before the norm",
+            expected_gain=Gain("param_bytes", share, share, "the bytes of the bias"),
+            risk="none for a model yet to be trained; folding the norm needs none either",
+            confidence="high",
+        )
+
+
+def _size(evidence: Evidence, name: str) -> tuple[int, ...]:
+    return evidence.params[name].spec.shape if name in evidence.params else ()

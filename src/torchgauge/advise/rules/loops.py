@@ -1,0 +1,171 @@
+"""Loops in Python over ops that one larger op could do: time steps, samples, heads, branches."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torchgauge.advise.evidence import TENSOR_CORES, Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.facts import OpRecord
+
+# Fewer rounds are as often written out on purpose: query, key and value, two branches.
+_LEAST_ROUNDS, _LEAST_STEPS = 4, 8
+# From one step to the one before, ops of a cell: an LSTM written out has about twenty.
+_MOST_BETWEEN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Products of one line of code, one for each round, and all the ops of the rounds."""
+
+    products: tuple[OpRecord, ...]
+    body: tuple[OpRecord, ...]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.products)
+
+
+@rule("loop-over-steps", family="loops")
+def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
+    for loop in _loops(evidence):
+        if loop.rounds >= _LEAST_STEPS and _is_recurrent(evidence, loop):
+            yield _advice(
+                evidence,
+                "loop-over-steps",
+                loop,
+                "use a recurrent layer (torch.nn.LSTM, GRU, RNN) for the loop over time steps: one call for all",
+                "out, state = torch.nn.LSTM(input_size, hidden_size, batch_first=True)(x)  # weights of the cell: *_l0",
+                evidence.share(loop.body).gain(0.3, 0.8, "one fused loop in place of a Python loop over small ops"),
+            )
+
+
+@rule("loop-over-samples", family="loops")
+def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
+    steps = {op.source for loop in _loops(evidence) if _is_recurrent(evidence, loop) for op in loop.products}
+    for loop in _loops(evidence):
+        if loop.products[0].source not in steps and _reads_parts(evidence, loop):
+            yield _advice(
+                evidence,
+                "loop-over-samples",
+                loop,
+                "call the layer once on the whole tensor: the loop gives it one part after the other",
+                "y = layer(x)  # all parts at once; torch.vmap where the layer takes one sample",
+                _batched(evidence, loop),
+            )
+
+
+@rule("parallel-linears", family="loops")
+def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
+    for loop in _loops(evidence, one_weight=False):
+        if _reads_the_same(evidence, loop):
+            yield _advice(
+                evidence,
+                "parallel-linears",
+                loop,
+                "make one layer of these: they read the same tensor one after the other",
+                "weight = torch.cat([layer.weight for layer in layers]); "
+                "outs = torch.nn.functional.linear(x, weight).chunk(len(layers), -1)",
+                _batched(evidence, loop),
+            )
+
+
+def _advice(evidence: Evidence, name: str, loop: Loop, words: str, code: str, gain: Gain) -> Advice:
+    first = loop.products[0]
+    return Advice(
+        rule=name,
+        where=Where(first.module.rpartition(".")[0] or first.module, tuple(op.index for op in loop.products)),
+        evidence={"rounds": loop.rounds, "ops": len(loop.body), "op": first.op},
+        recommendation=words,
+        code=code,
+        expected_gain=gain,
+        risk="rounding differs in the last digits; a larger op needs its inputs and outputs at once",
+        confidence="medium",
+    )
+
+
+def _loops(evidence: Evidence, *, one_weight: bool = True) -> list[Loop]:
+    """Of ops with the same line, kind and shape: a loop, or blocks that are called one after the other. `one_weight`:
+    all rounds use the same parameters."""
+    groups: dict[tuple[object, ...], list[OpRecord]] = {}
+    for op in evidence.flow.of_category(*TENSOR_CORES):
+        if op.source is not None and op.cost.macs and op.weights:
+            path = re.sub(r"\d+", "#", op.module)
+            key = (op.source, path, op.op, op.signature.outputs[0].shape, op.weights if one_weight else None)
+            groups.setdefault(key, []).append(op)
+    return [_with_body(evidence, ops) for ops in groups.values() if len(ops) >= _LEAST_ROUNDS]
+
+
+def _with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
+    """What runs between the first and the last about as often as the products."""
+    begin, end = products[0].index, products[-1].index
+    near = [op for op in evidence.forward if begin - _MOST_BETWEEN <= op.index <= end + _MOST_BETWEEN]
+    count = Counter((op.source, op.op) for op in near)
+    body = [op for op in near if count[op.source, op.op] >= len(products) - 1 and op.source is not None]
+    return Loop(tuple(products), tuple(body))
+
+
+def _places(evidence: Evidence, op: OpRecord) -> list[int]:
+    """The inputs that were made by ops or given to the model."""
+    reads = evidence.dataflow.input_reads
+    return [at for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
+
+
+def _reads_parts(evidence: Evidence, loop: Loop) -> bool:
+    """The same weights on different parts of one tensor."""
+    parts = [_part(evidence, op) for op in loop.products]
+    return parts[0] is not None and len(set(parts)) == 1
+
+
+def _part(evidence: Evidence, op: OpRecord) -> object | None:
+    found = [evidence.dataflow.reads_part(op, place) for place in _places(evidence, op)]
+    return next((base for base in found if base is not None), None)
+
+
+def _reads_the_same(evidence: Evidence, loop: Loop) -> bool:
+    """Different weights, or parts of one, on the same tensor."""
+    names = {op.weights for op in loop.products}
+    if len(names) < loop.rounds and not (
+        len(names) == 1 and all(_takes_part_of_weight(evidence, op) for op in loop.products)
+    ):
+        return False
+    bases = [_whole(evidence, op) for op in loop.products]
+    return bases[0] is not None and len(set(bases)) == 1
+
+
+def _takes_part_of_weight(evidence: Evidence, op: OpRecord) -> bool:
+    whole = max((evidence.params[name].spec.numel for name in op.weights if name in evidence.params), default=0)
+    held = [op.signature.inputs[at].numel for at, source in enumerate(op.producers) if source is None]
+    return bool(held) and 2 * max(held) <= whole
+
+
+def _whole(evidence: Evidence, op: OpRecord) -> object | None:
+    found = [evidence.dataflow.reads_whole(op, place) for place in _places(evidence, op)]
+    return next((base for base in found if base is not None), None)
+
+
+def _is_recurrent(evidence: Evidence, loop: Loop) -> bool:
+    """Each round needs the one before, and a part of one tensor that all rounds share: a sequence. A layer that is
+    applied to its own result again and again reads no such tensor."""
+    if loop.rounds < _LEAST_STEPS:
+        return False
+    bases: Counter[object] = Counter()
+    for before, op in zip(loop.products, loop.products[1:], strict=False):
+        near = [op, *evidence.dataflow.ancestors(op, _MOST_BETWEEN, before)]
+        if before not in near:
+            return False
+        parts = {evidence.dataflow.reads_part(each, at) for each in near for at in range(len(each.signature.inputs))}
+        bases.update(parts - {None})
+    return bool(bases) and bases.most_common(1)[0][1] >= loop.rounds // 2
+
+
+def _batched(evidence: Evidence, loop: Loop) -> Gain:
+    """One call in place of each round's: their dispatch goes away, and of the rest what reading the weights again and
+    running kernels too small for the device cost."""
+    fewer, idle = 1 - 1 / loop.rounds, evidence.dispatch_share(loop.body)
+    how = f"one round of ops in place of {loop.rounds}"
+    return evidence.share(loop.body).gain(0.7 * fewer * idle, fewer * (idle + 0.6 * (1 - idle)), how)
