@@ -26,8 +26,8 @@ WITHOUT = """
 import sys
 from unittest import mock
 from torchgauge.cli import main
-with mock.patch("torchgauge.analysis.reading.needs_isolation", lambda *_: False), \\
-     mock.patch("torchgauge.analysis.analyzing.needs_isolation", lambda *_: False):
+with mock.patch("torchgauge.analysis.isolated.needs_isolation", lambda *_: False), \\
+     mock.patch("torchgauge.analysis.pipeline.needs_isolation", lambda *_: False):
     sys.exit(main(sys.argv[1:]))
 """
 
@@ -56,7 +56,7 @@ def alternating(runs: int, *works: Callable[[], object]) -> list[float]:
 
 
 def read_here(path: Path) -> None:
-    with mock.patch("torchgauge.analysis.analyzing.needs_isolation", return_value=False):
+    with mock.patch("torchgauge.analysis.pipeline.needs_isolation", return_value=False):
         tg.analyze(path)
 
 

@@ -73,7 +73,7 @@ def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile measures the machine once and remembers it: no test waits for that, or writes to the user's cache."""
-    monkeypatch.setattr("torchgauge.analysis.measuring.ensure_roof", lambda device, progress: [])
+    monkeypatch.setattr("torchgauge.analysis.measurement.ensure_roof", lambda device, progress: [])
 
 
 @contextmanager
@@ -108,9 +108,9 @@ def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read in this process: for tests that look into it, or that show what holds without the isolation."""
-    for module in ("reading", "analyzing", "weighing"):
+    for module in ("isolated", "pipeline", "weight_scan"):
         monkeypatch.setattr(f"torchgauge.analysis.{module}.needs_isolation", lambda *_: False)
-    monkeypatch.setattr("torchgauge.analysis.comparing.is_isolated", lambda: True)
+    monkeypatch.setattr("torchgauge.analysis.comparison.is_isolated", lambda: True)
 
 
 def _process_state() -> tuple[Any, ...]:

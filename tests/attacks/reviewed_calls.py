@@ -37,7 +37,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(self, item.name)": DATACLASS,
         "getattr(self, name)": OWN,
     },
-    "analysis/reading.py": {
+    "analysis/isolated.py": {
         "importlib.import_module(TEXT)": OWN,
         "importlib.import_module(module.name)": OWN,
     },

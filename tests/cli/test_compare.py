@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.analysis import comparing
+from torchgauge.analysis import comparison
 from torchgauge.cli import main
 
 NETS = """
@@ -83,7 +83,7 @@ def test_saved_runs_are_compared_and_checked_without_torch(nets: Path) -> None:
     code = """
 import sys
 sys.modules["torch"] = None
-from torchgauge.analysis import comparing
+from torchgauge.analysis import comparison
 from torchgauge.cli import main
 assert main(["compare", "small.json", "small.json", "-o", "c.html", "--quiet"]) == 0
 assert main(["check", "small.json", "--max", "params=1", "--quiet"]) == 3
@@ -119,6 +119,6 @@ def test_every_stage_of_a_comparison_is_told(nets: Path, monkeypatch: pytest.Mon
         yield
 
     assert main(["nets.py:Small", "--input", "3x4", "--quiet", "-o", "small.json"]) == 0
-    monkeypatch.setattr(comparing, "stage", note)
-    comparing.compare("small.json", nets / "small.json", progress=True)
+    monkeypatch.setattr(comparison, "stage", note)
+    comparison.compare("small.json", nets / "small.json", progress=True)
     assert told == [("reading small.json", True), ("reading small.json", True), ("comparing", True)]

@@ -20,7 +20,7 @@ import torchgauge as tg
 from tests.fuzz.mutations import CANARY, mutate, mutate_content
 from tests.fuzz.samples import SINGLE, Files
 from torchgauge import cli, errors
-from torchgauge.analysis import analyzing, comparing, weighing
+from torchgauge.analysis import comparison, pipeline, weight_scan
 from torchgauge.cli import main as cli_main
 from torchgauge.weights import ScanRequest, journal, scan
 
@@ -260,9 +260,9 @@ def read_in_this_process() -> None:
     """Without the isolated reader: faster, and nothing stands between the audit hook and what it watches."""
     for command in vars(sys.modules[cli_main.__module__])["COMMANDS"].values():
         vars(command).pop("isolated_paths", None)
-    for module in (analyzing, weighing, comparing):
+    for module in (pipeline, weight_scan, comparison):
         vars(module)["needs_isolation"] = lambda *_, **__: False
-    vars(comparing)["is_isolated"] = lambda: True
+    vars(comparison)["is_isolated"] = lambda: True
 
 
 def commands(name: str, target: Path, sound: Path, folder: Path) -> Iterator[list[str]]:

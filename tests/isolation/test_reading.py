@@ -48,7 +48,7 @@ def test_the_result_is_that_of_reading_without_isolation(
     function: Any, kind: str, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolated = function(files[kind])
-    module = "weighing" if function is tg.scan_weights else "analyzing"
+    module = "weight_scan" if function is tg.scan_weights else "pipeline"
     monkeypatch.setattr(f"torchgauge.analysis.{module}.needs_isolation", lambda *_: False)
     plain = function(files[kind])
     assert type(isolated) is type(plain)

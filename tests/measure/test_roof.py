@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.analysis import measuring
+from torchgauge.analysis import measurement
 from torchgauge.hardware import cpu_name, remembered
 from torchgauge.measure import calibrate
 
 # Other tests have it switched off.
-ENSURE = measuring.ensure_roof
+ENSURE = measurement.ensure_roof
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
     monkeypatch.setattr(calibrate, "run_probe", probe)
-    monkeypatch.setattr(measuring, "ensure_roof", ENSURE)
+    monkeypatch.setattr(measurement, "ensure_roof", ENSURE)
     return measured
 
 

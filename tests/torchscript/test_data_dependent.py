@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.analysis.analyzing import MEASURED_OUTSIDE
+from torchgauge.analysis.pipeline import MEASURED_OUTSIDE
 from torchgauge.capture.script import control
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.analysis.analyzing import analyze
-    from torchgauge.analysis.comparing import Comparison, compare
+    from torchgauge.analysis.comparison import Comparison, compare
     from torchgauge.analysis.fitting import Fit, fit
     from torchgauge.analysis.forecasting import Forecast, forecast
     from torchgauge.analysis.language import Llm, llm
+    from torchgauge.analysis.pipeline import analyze
     from torchgauge.analysis.result import Analysis, WeightScan, load
-    from torchgauge.analysis.weighing import scan_weights
+    from torchgauge.analysis.weight_scan import scan_weights
 
 __all__ = [
     "Analysis",
@@ -35,12 +35,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "analyzing": ("analyze",),
-    "comparing": ("Comparison", "compare"),
+    "pipeline": ("analyze",),
+    "comparison": ("Comparison", "compare"),
     "fitting": ("Fit", "fit"),
     "forecasting": ("Forecast", "forecast"),
     "language": ("Llm", "llm"),
     "result": ("Analysis", "WeightScan", "load"),
-    "weighing": ("scan_weights",),
+    "weight_scan": ("scan_weights",),
 }
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchgauge.analysis.comparing import open_analysis
+from torchgauge.analysis.comparison import open_analysis
 from torchgauge.errors import UsageError
 from torchgauge.report.budgets import BudgetReport, Limit, analysis_needs, check_view, limit, limits
 

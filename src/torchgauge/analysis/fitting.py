@@ -11,8 +11,8 @@ from functools import cache, cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from torchgauge.analysis.placing import chosen_dtype, stored_path, unwrapped
-from torchgauge.analysis.reading import needs_isolation, read_data
+from torchgauge.analysis.isolated import needs_isolation, read_data
+from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import ForwardError, InputError, UsageError, errors_as_torchgauge
 from torchgauge.facts.document_types import FitRow
 from torchgauge.progress import stage

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from torchgauge.analysis.fitting import MODES, Run, as_amp, library_of, require_picklable
-from torchgauge.analysis.placing import chosen_dtype, stored_path, unwrapped
-from torchgauge.analysis.reading import needs_isolation, read_data
+from torchgauge.analysis.isolated import needs_isolation, read_data
+from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import InputError, UsageError, errors_as_torchgauge
 from torchgauge.progress import stage
 from torchgauge.schema import conform

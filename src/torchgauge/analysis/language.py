@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from torchgauge.analysis.placing import chosen_dtype, stored_path, unwrapped
-from torchgauge.analysis.reading import needs_isolation, read_data
+from torchgauge.analysis.isolated import needs_isolation, read_data
+from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import InputError, MissingDependencyError, UsageError, errors_as_torchgauge
 from torchgauge.progress import stage
 from torchgauge.schema import conform

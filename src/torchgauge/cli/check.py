@@ -102,7 +102,7 @@ def target_budgets(targets: Sequence[str], given: Sequence[Limit]) -> dict[str, 
 
 def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) -> BudgetReport:
     """A target that cannot be analysed does not keep the others from their verdicts, nor from the files of CI."""
-    from torchgauge.analysis.comparing import is_saved_run, open_analysis
+    from torchgauge.analysis.comparison import is_saved_run, open_analysis
     from torchgauge.report.budgets import check_view, unchecked
 
     shown = show_progress(args, sys.stderr)

@@ -59,7 +59,7 @@ def isolated_paths(args: argparse.Namespace) -> list[str]:
 
 
 def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
-    from torchgauge.analysis.comparing import is_saved_run
+    from torchgauge.analysis.comparison import is_saved_run
 
     is_analyzed = not all(is_saved_run(target) for target in args.targets)
     return {"torch": is_analyzed, "weights": is_analyzed and args.weights is not False}
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def compare_targets(args: argparse.Namespace) -> Comparison:
-    from torchgauge.analysis.comparing import compare, is_saved_run
+    from torchgauge.analysis.comparison import compare, is_saved_run
 
     shown = show_progress(args, sys.stderr)
     # Saved runs are compared without torch, which the others' options need.

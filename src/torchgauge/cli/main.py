@@ -83,7 +83,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
     """The whole command by a process without rights: it prints, and this one writes the files that were asked for."""
-    from torchgauge.analysis.reading import needs_fresh_torch, package_importers, prepare_reader, reader_services
+    from torchgauge.analysis.isolated import needs_fresh_torch, package_importers, prepare_reader, reader_services
     from torchgauge.isolation import limits_for, run_isolated
     from torchgauge.source.target_check import check_target
 
@@ -106,7 +106,7 @@ def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
 
 
 def isolated_command(args: argparse.Namespace) -> bytes:
-    from torchgauge.analysis.reading import report_loaded
+    from torchgauge.analysis.isolated import report_loaded
 
     with reported_errors(args) as outcome:
         outcome.status = run_command(args)

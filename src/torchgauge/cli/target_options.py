@@ -67,8 +67,8 @@ def target_arguments(args: argparse.Namespace, *targets: str) -> dict[str, Any]:
 def files_to_isolate(targets: Sequence[str | None], args: argparse.Namespace) -> list[str]:
     """The files of a command whose targets are all files: it can run as a whole without rights. Python code and models
     that are run for real cannot; then each file is read apart."""
-    from torchgauge.analysis.placing import stored_path
-    from torchgauge.analysis.reading import needs_isolation
+    from torchgauge.analysis.isolated import needs_isolation
+    from torchgauge.analysis.options import stored_path
 
     named = [target for target in targets if target is not None]
     paths = [path for target in named if needs_isolation(target, args.allow_pickle) and (path := stored_path(target))]

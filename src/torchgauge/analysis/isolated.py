@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torchgauge.analysis.placing import stored_path
+from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError
 from torchgauge.facts.document import capture_from_document

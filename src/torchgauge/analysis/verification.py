@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.measuring import nothing_to_run
+from torchgauge.analysis.measurement import nothing_to_run
 from torchgauge.errors import UsageError
 from torchgauge.facts import Capture
 from torchgauge.progress import Tell, steps

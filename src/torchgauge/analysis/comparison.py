@@ -9,9 +9,9 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from torchgauge.analysis.analyzing import analyze
 from torchgauge.analysis.depth import WEIGHTS_BYTES
-from torchgauge.analysis.reading import read_data
+from torchgauge.analysis.isolated import read_data
+from torchgauge.analysis.pipeline import analyze
 from torchgauge.analysis.result import Analysis, load
 from torchgauge.errors import errors_as_torchgauge
 from torchgauge.isolation import is_isolated

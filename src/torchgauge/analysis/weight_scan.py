@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.capturing import stored_capture
 from torchgauge.analysis.depth import Depth, known_heads, switch
-from torchgauge.analysis.placing import stored_path
-from torchgauge.analysis.reading import needs_isolation, read_analysis
+from torchgauge.analysis.isolated import needs_isolation, read_analysis
+from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import WeightScan
+from torchgauge.analysis.static_capture import stored_capture
 from torchgauge.errors import TargetError, errors_as_torchgauge
 from torchgauge.facts import ArchitectureRecord, Capture, View, WeightStatistics
 from torchgauge.progress import Tell, stage, transfer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.placing import chosen_device
+from torchgauge.analysis.options import chosen_device
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import Capture, EnergyFacts, Measured
 from torchgauge.progress import announce, stage, steps

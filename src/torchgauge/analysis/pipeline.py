@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.capturing import static_run
 from torchgauge.analysis.depth import Depth, reads_weights, switch
-from torchgauge.analysis.measuring import (
+from torchgauge.analysis.isolated import needs_isolation, read_analysis
+from torchgauge.analysis.measurement import (
     asked_footprint,
     complete_energy,
     measure_runs,
     measurements_asked,
     model_device,
 )
-from torchgauge.analysis.placing import chosen_device, chosen_dtype, pretended_device, stored_path, unwrapped
-from torchgauge.analysis.reading import needs_isolation, read_analysis
+from torchgauge.analysis.options import chosen_device, chosen_dtype, pretended_device, stored_path, unwrapped
 from torchgauge.analysis.result import Analysis
-from torchgauge.analysis.verifying import check_verify, verify_advice
-from torchgauge.analysis.weighing import read_statistics
+from torchgauge.analysis.static_capture import static_run
+from torchgauge.analysis.verification import check_verify, verify_advice
+from torchgauge.analysis.weight_scan import read_statistics
 from torchgauge.errors import UsageError, errors_as_torchgauge
 from torchgauge.facts import EnergyFacts
 from torchgauge.facts.experts import dense_warnings
