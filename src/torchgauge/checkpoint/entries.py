@@ -192,7 +192,8 @@ def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endia
     module."""
     paths = [item.path for item in found]
     prefix = () if is_module else find_model_prefix(paths)
-    is_optimizer = _is_optimizer_file(paths)
+    # `{"state": {0: {"exp_avg": …}}, "param_groups": […]}`, as `optimizer.state_dict()` saves it.
+    is_optimizer = bool(paths) and all(len(path) == 3 and path[0] == "state" and path[1].isdigit() for path in paths)
     entries, views = [], []
     for name, item in zip(_unique_names(found), found, strict=True):
         tensor = item.tensor
@@ -203,7 +204,9 @@ def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endia
         entry = _entry(name, spec, tensor, place, view, role, big_endian)
         entries.append(entry if item.logical is None else with_logical(entry, item.logical))
         views.append(view)
-    return Listing(tuple(_share(entries, views)), ".".join((*prefix, "")) if prefix else "")
+    for number, owner in find_owners(views).items():
+        entries[number] = replace(entries[number], shared_with=entries[owner].name)
+    return Listing(tuple(entries), ".".join((*prefix, "")) if prefix else "")
 
 
 def _role(item: Found, spec: TensorSpec, prefix: Path, *, is_optimizer_file: bool) -> Role:
@@ -211,11 +214,6 @@ def _role(item: Found, spec: TensorSpec, prefix: Path, *, is_optimizer_file: boo
     if item.role is not None and item.path[: len(prefix)] == prefix:
         return item.role
     return classify(item.path, spec, prefix, is_optimizer_file=is_optimizer_file)
-
-
-def _is_optimizer_file(paths: Sequence[Path]) -> bool:
-    """`{"state": {0: {"exp_avg": …}}, "param_groups": […]}`, as `optimizer.state_dict()` saves it."""
-    return bool(paths) and all(len(path) == 3 and path[0] == "state" and path[1].isdigit() for path in paths)
 
 
 def _unique_names(found: Sequence[Found]) -> list[str]:
@@ -264,12 +262,6 @@ def _entry(name: str, spec: TensorSpec, tensor: Tensor, place: Place | None, vie
     nbytes = -(-spec.distinct_numel // per_byte) * view.item
     is_big = big_endian or tensor.is_big_endian
     return Entry(name, spec, place.file, offset, nbytes, role, big_endian=is_big, deflated=deflated)
-
-
-def _share(entries: list[Entry], views: list[View | None]) -> list[Entry]:
-    for number, owner in find_owners(views).items():
-        entries[number] = replace(entries[number], shared_with=entries[owner].name)
-    return entries
 
 
 def _view(tensor: Tensor, place: Place) -> View:

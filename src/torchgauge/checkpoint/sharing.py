@@ -95,11 +95,7 @@ def overlap(left: View, right: View) -> bool:
         return False
     if left.item != right.item or left.stride != right.stride:
         return True
-    return _boxes_meet(left, right)
-
-
-def _boxes_meet(left: View, right: View) -> bool:
-    """Whether slices of one tensor, which have its strides, share an element."""
+    # Whether slices of one tensor, which have its strides, share an element.
     dimensions = sorted(
         (item for item in zip(left.stride, left.shape, right.shape, strict=True) if item[0] and item[1:] != (1, 1)),
         reverse=True,

@@ -91,7 +91,17 @@ def describe(source: ByteSource) -> str:
     if known is not None:
         return known
     if head[:4] == b"PK\x03\x04" or has_directory(source):
-        return _describe_zip(source)
+        try:
+            names = ZipArchive(source).names()
+        except FormatError:
+            return "a corrupt or truncated zip archive"
+        if any(name.endswith(".npy") for name in names):
+            return "a NumPy .npz archive"
+        if any(name in ("metadata.json", "config.json", "model.weights.h5") for name in names):
+            return "a Keras archive"
+        if any(name.endswith("/model.json") for name in names):
+            return OLD_SCRIPT
+        return "a zip archive with no PyTorch content"
     return _describe_text(head) or _describe_binary(head)
 
 
@@ -113,20 +123,6 @@ def describe_folder(folder: str) -> str:
         return "an empty folder"
     found = next((what for mark, what in _FOLDERS if any(name.endswith(mark) for name in names)), None)
     return "a folder without model weights" if found is None else f"a folder with {found}"
-
-
-def _describe_zip(source: ByteSource) -> str:
-    try:
-        names = ZipArchive(source).names()
-    except FormatError:
-        return "a corrupt or truncated zip archive"
-    if any(name.endswith(".npy") for name in names):
-        return "a NumPy .npz archive"
-    if any(name in ("metadata.json", "config.json", "model.weights.h5") for name in names):
-        return "a Keras archive"
-    if any(name.endswith("/model.json") for name in names):
-        return OLD_SCRIPT
-    return "a zip archive with no PyTorch content"
 
 
 def _describe_text(head: bytes) -> str | None:

@@ -55,17 +55,13 @@ def _with_warning(path: str, error: FormatError) -> str:
 def sniff_file(path: str) -> str | None:
     with opened(path) as source:
         try:
-            return _sniff(source)
+            if source.head(4) != _ZIP_HEAD:
+                found = find_format(FILES, source)
+                if found is not None or not has_directory(source):
+                    return None if found is None else found.name
+            if is_cut_archive(source):
+                return "torch"
+            archive = find_format(ARCHIVES, ZipArchive(source))
+            return None if archive is None else archive.name
         except FormatError:
             return None
-
-
-def _sniff(source: ByteSource) -> str | None:
-    if source.head(4) != _ZIP_HEAD:
-        found = find_format(FILES, source)
-        if found is not None or not has_directory(source):
-            return None if found is None else found.name
-    if is_cut_archive(source):
-        return "torch"
-    archive = find_format(ARCHIVES, ZipArchive(source))
-    return None if archive is None else archive.name

@@ -105,16 +105,12 @@ def find_model_prefix(paths: Sequence[Path]) -> Path:
     """The containers around the model's tensors; () for a bare state dict or several models."""
     holders = dict.fromkeys(path[0] for path in paths if len(path) > 1)
     named = next((key for key in (*_MODEL_KEYS, *COPIES) if key in holders), None)
-    if named is not None and not any(_is_bare(path, named) for path in paths):
+    # Whether the file is itself a state dict, because it has a dotted name at the top.
+    if named is not None and not any(len(path) == 1 and "." in path[0] and path[0] != named for path in paths):
         return (named,)
     others = [key for key in holders if not _OPTIMIZER.search(key)]
     has_loose = any(len(path) == 1 for path in paths)
     return (others[0],) if len(others) == 1 and not has_loose else ()
-
-
-def _is_bare(path: Path, model: str) -> bool:
-    """Whether the file is itself a state dict, because it has a dotted name at the top."""
-    return len(path) == 1 and "." in path[0] and path[0] != model
 
 
 def classify(path: Path, spec: TensorSpec, prefix: Path, *, is_optimizer_file: bool = False) -> Role:

@@ -118,13 +118,14 @@ class _Reading:
         known = [(path, value) for path, value in self.nodes if _is_optimizer(value)]
         optimizers = [self._optimizer(path, value, hint) for path, value in known]
         schedulers = [_scheduler(path, value) for path, value in self._schedulers()]
+        metrics = {name: number for name, number in self._scalars() if _METRIC.search(name) and not _BEST.search(name)}
         return TrainingRecord(
             made_by=_made_by(self.root),
             model=next((printable(text) for key in _MODEL if isinstance(text := self.root.get(key), str)), None),
             epoch=self._number(_EPOCH),
             step=self._number(_STEP),
             best_metric=self._best(),
-            metrics=self._metrics(),
+            metrics=metrics,
             arguments=arguments,
             optimizers=tuple(optimizers),
             schedulers=tuple(schedulers),
@@ -171,9 +172,6 @@ class _Reading:
         named = dict(self._scalars())
         best = next((name for name in named if _BEST.search(name)), "metric" if "metric" in named else None)
         return None if best is None else {"name": best, "value": named[best]}
-
-    def _metrics(self) -> dict[str, float]:
-        return {name: number for name, number in self._scalars() if _METRIC.search(name) and not _BEST.search(name)}
 
     def _arguments(self) -> dict[str, Any]:
         for _, place in self._places():

@@ -236,7 +236,16 @@ class ZipArchive:
             if self.records.setdefault(record.name.lower(), record) is not record:
                 raise FormatError(f"{source.label}: two records are named {printable(record.name)}")
         _refuse_overlaps(source, directory.records)
-        self._warn_of_oddities(directory.records)
+        if self.shift:
+            self.warnings.append(f"{self.shift} bytes stand before the archive")
+        encrypted = [record.name for record in directory.records if record.flags & _ENCRYPTED]
+        if encrypted:
+            self.warnings.append(
+                f"{printable(encrypted[0])} is flagged as encrypted, which some versions of PyTorch ignore"
+            )
+        outside = [name for name in self.names() if name.startswith(("/", "\\")) or ".." in name.split("/")]
+        if outside:
+            self.warnings.append(f"a record is named {printable(outside[0])}, outside of the archive's folder")
 
     @cached_property
     def root(self) -> str:
@@ -253,19 +262,17 @@ class ZipArchive:
     def data_offset(self, record: Record) -> int:
         """The offset of the record's bytes in the source: the local header may be longer than the central one."""
         at = record.header_offset + self.shift
-        header = LOCAL.unpack(self._local_header(at, record.packed_size))
+        # Small records are close together: one read serves the headers of many.
+        start, window = self._window
+        if not start <= at <= start + len(window) - LOCAL.size:
+            wanted = _WINDOW_BYTES if record.packed_size < _SMALL_BYTES else LOCAL.size
+            start, window = at, self.source.read(at, max(LOCAL.size, min(wanted, self.source.size - at)))
+            self._window = start, window
+        local_header = window[at - start : at - start + LOCAL.size]
+        header = LOCAL.unpack(local_header)
         if header[0] != MARK:
             raise FormatError(f"{self.source.label}: the record {printable(record.name)} has no header at byte {at}")
         return at + LOCAL.size + header[9] + header[10]
-
-    def _local_header(self, at: int, packed_size: int) -> bytes:
-        """Small records are close together: one read serves the headers of many."""
-        start, window = self._window
-        if not start <= at <= start + len(window) - LOCAL.size:
-            wanted = _WINDOW_BYTES if packed_size < _SMALL_BYTES else LOCAL.size
-            start, window = at, self.source.read(at, max(LOCAL.size, min(wanted, self.source.size - at)))
-            self._window = start, window
-        return window[at - start : at - start + LOCAL.size]
 
     def plain_offset(self, record: Record) -> int:
         """The offset of the bytes of an uncompressed record in the source; checks that all are there."""
@@ -311,18 +318,6 @@ class ZipArchive:
         if len(content) != record.size:
             raise FormatError(f"{label}: unpacks to another size than the {record.size} bytes it declares")
         return content
-
-    def _warn_of_oddities(self, records: list[Record]) -> None:
-        if self.shift:
-            self.warnings.append(f"{self.shift} bytes stand before the archive")
-        encrypted = [record.name for record in records if record.flags & _ENCRYPTED]
-        if encrypted:
-            self.warnings.append(
-                f"{printable(encrypted[0])} is flagged as encrypted, which some versions of PyTorch ignore"
-            )
-        outside = [name for name in self.names() if name.startswith(("/", "\\")) or ".." in name.split("/")]
-        if outside:
-            self.warnings.append(f"a record is named {printable(outside[0])}, outside of the archive's folder")
 
 
 def _refuse_overlaps(source: ByteSource, records: list[Record]) -> None:

@@ -86,7 +86,10 @@ def cudnn_attention_backward(call: Call) -> Work:
 
 
 def _forward(call: Call, heads: Heads) -> Work:
-    flops = heads.scores * (SCORE_FLOPS + _mask_flops(call))
+    mask = argument(call, "attn_mask", "attn_bias", "bias")
+    adds = isinstance(mask, TensorSpec) and mask.is_floating
+    mask_flops = adds + (_DROPOUT_FLOPS if call.get("dropout_p", 0.0) > 0 else 0)
+    flops = heads.scores * (SCORE_FLOPS + mask_flops)
     return products(call, heads.scores * (heads.query_size + heads.value_size), flops)
 
 
@@ -114,13 +117,10 @@ def _tokens_first(call: Call) -> Heads:
         # The key is a pool of pages then, of which a sequence uses at most `max_k`.
         scores = vectors * argument(call, "max_k", "max_seqlen_k")
     else:
-        scores = vectors * prod(key.shape[:-2]) // max(_sequences(call, query), 1)
+        offsets = argument(call, "cum_seq_q", "cu_seqlens_q", "cu_seq_q")
+        sequences = offsets.numel - 1 if isinstance(offsets, TensorSpec) else query.shape[0]
+        scores = vectors * prod(key.shape[:-2]) // max(sequences, 1)
     return Heads(scores, query.shape[-1], value.shape[-1])
-
-
-def _sequences(call: Call, query: TensorSpec) -> int:
-    offsets = argument(call, "cum_seq_q", "cu_seqlens_q", "cu_seq_q")
-    return offsets.numel - 1 if isinstance(offsets, TensorSpec) else query.shape[0]
 
 
 def _query_key_value(call: Call) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
@@ -136,9 +136,3 @@ def _true_size(call: Call, spec: TensorSpec) -> int:
     original = round(scale**-2)
     is_padded = size - _PADDED_TO < original < size and abs(original * scale**2 - 1) < 1e-6
     return original if is_padded else size
-
-
-def _mask_flops(call: Call) -> int:
-    mask = argument(call, "attn_mask", "attn_bias", "bias")
-    adds = isinstance(mask, TensorSpec) and mask.is_floating
-    return adds + (_DROPOUT_FLOPS if call.get("dropout_p", 0.0) > 0 else 0)

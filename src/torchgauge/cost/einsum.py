@@ -17,24 +17,9 @@ Sizes = dict[str, int]
 
 @formula("aten::einsum", category="matmul")
 def einsum(call: Call) -> Work:
-    terms, output = _parse(call["equation"], call["tensors"])
-    macs = extra = 0
-    left = terms[0]
-    for position, right in enumerate(terms[1:], start=1):
-        needed = set(output).union(*terms[position + 1 :])
-        left, left_sum = _sum_unneeded(left, needed | set(right))
-        right, right_sum = _sum_unneeded(right, needed | set(left))
-        joined = _join(left, right)
-        macs += prod(joined.values())
-        extra += left_sum + right_sum
-        left = {label: size for label, size in joined.items() if label in needed}
-    _, last_sum = _sum_unneeded(left, set(output))
-    return products(call, macs, extra + last_sum)
-
-
-def _parse(equation: str, tensors: list[TensorSpec]) -> tuple[list[Sizes], str]:
-    """The labels of each operand with their sizes, and those of the output; "…" becomes upper Greek letters."""
-    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    # The labels of each operand with their sizes, and those of the output; "…" becomes upper Greek letters.
+    tensors = call["tensors"]
+    inputs, arrow, output = call["equation"].replace(" ", "").partition("->")
     names = inputs.split(",")
     dots = [_ellipsis(name, spec) for name, spec in zip(names, tensors, strict=True)]
     longest = max(dots, key=len)
@@ -45,7 +30,20 @@ def _parse(equation: str, tensors: list[TensorSpec]) -> tuple[list[Sizes], str]:
     if not arrow:
         letters = inputs.replace(",", "").replace(".", "")
         output = "..." + "".join(sorted(label for label in set(letters) if letters.count(label) == 1))
-    return terms, output.replace("...", longest)
+    output = output.replace("...", longest)
+    macs = extra = 0
+    left = terms[0]
+    for position, right in enumerate(terms[1:], start=1):
+        needed = set(output).union(*terms[position + 1 :])
+        left, left_sum = _sum_unneeded(left, needed | set(right))
+        right, right_sum = _sum_unneeded(right, needed | set(left))
+        # A size of one broadcasts.
+        joined = {label: max(left.get(label, 1), right.get(label, 1)) for label in {**left, **right}}
+        macs += prod(joined.values())
+        extra += left_sum + right_sum
+        left = {label: size for label, size in joined.items() if label in needed}
+    _, last_sum = _sum_unneeded(left, set(output))
+    return products(call, macs, extra + last_sum)
 
 
 def _ellipsis(name: str, spec: TensorSpec) -> str:
@@ -59,8 +57,3 @@ def _ellipsis(name: str, spec: TensorSpec) -> str:
 def _sum_unneeded(term: Sizes, needed: set[str]) -> tuple[Sizes, int]:
     kept = {label: size for label, size in term.items() if label in needed}
     return kept, 0 if len(kept) == len(term) else prod(term.values())
-
-
-def _join(left: Sizes, right: Sizes) -> Sizes:
-    # A size of one broadcasts.
-    return {label: max(left.get(label, 1), right.get(label, 1)) for label in {**left, **right}}

@@ -113,17 +113,11 @@ def _put_elements(call: Call) -> int:
     """How many elements an assignment to `self[indices]` names."""
     target, values = call["self"], call["values"]
     indices = list(call["indices"])
-    if any(_is_mask(item) for item in indices):
+    if any(isinstance(item, TensorSpec) and item.dtype in ("bool", "uint8") for item in indices):
         return int(values.numel if values.numel > 1 else target.numel)
     kept = [size for size, item in zip(target.shape, indices, strict=False) if item is None]
-    return prod([*_broadcast(tuple(tensor_specs(indices))), *kept, *target.shape[len(indices) :]])
-
-
-def _is_mask(item: object) -> bool:
-    return isinstance(item, TensorSpec) and item.dtype in ("bool", "uint8")
-
-
-def _broadcast(specs: tuple[TensorSpec, ...]) -> list[int]:
+    specs = tuple(tensor_specs(indices))
     rank = max((len(spec.shape) for spec in specs), default=0)
     padded = [(1,) * (rank - len(spec.shape)) + spec.shape for spec in specs]
-    return [max(sizes) for sizes in zip(*padded, strict=True)]
+    broadcast = [max(sizes) for sizes in zip(*padded, strict=True)]
+    return prod([*broadcast, *kept, *target.shape[len(indices) :]])

@@ -91,7 +91,14 @@ def matrix_chain(call: Call) -> Work:
     sizes = [1 if len(matrices[0].shape) == 1 else matrices[0].shape[0]]
     sizes += [matrix.shape[0] for matrix in matrices[1:]]
     sizes.append(1 if len(matrices[-1].shape) == 1 else matrices[-1].shape[1])
-    return products(call, _cheapest_chain(sizes))
+    # MACs of a product of matrices sizes[0]×sizes[1], sizes[1]×sizes[2], … in the best order.
+    count = len(sizes) - 1
+    best = {(i, i): 0 for i in range(count)}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            best[i, j] = min(best[i, k] + best[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1] for k in range(i, j))
+    return products(call, best[0, count - 1])
 
 
 @formula("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2", category="matmul")
@@ -142,17 +149,6 @@ def _pairs(left: TensorSpec, right: TensorSpec) -> int:
     if not right.is_sparse:
         return left.stored_numel * right.shape[-1]
     return left.stored_numel * right.stored_numel // max(prod(right.shape[:-1]), 1)
-
-
-def _cheapest_chain(sizes: list[int]) -> int:
-    """MACs of a product of matrices sizes[0]×sizes[1], sizes[1]×sizes[2], … in the best order."""
-    count = len(sizes) - 1
-    best = {(i, i): 0 for i in range(count)}
-    for length in range(1, count):
-        for i in range(count - length):
-            j = i + length
-            best[i, j] = min(best[i, k] + best[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1] for k in range(i, j))
-    return best[0, count - 1]
 
 
 def _packed(spec: TensorSpec) -> int:

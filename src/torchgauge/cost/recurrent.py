@@ -106,7 +106,7 @@ def flatten_weight(call: Call) -> Work:
 
 def _steps_work(call: Call, steps: int, weights: Iterable[TensorSpec]) -> Work:
     weights = list(weights)
-    macs = steps * _matrix_elements(weights)
+    macs = steps * total_numel([spec for spec in weights if len(spec.shape) == 2])
     kind, units = _cell_and_units(call, weights)
     has_bias = any(len(spec.shape) == 1 for spec in weights)
     return products(call, macs, steps * units * _gate_flops(kind, has_bias))
@@ -155,10 +155,6 @@ def _hidden_size(call: Call) -> int:
 
 def _weights(call: Call) -> list[TensorSpec]:
     return list(tensor_specs(argument(call, "weight", "params")))
-
-
-def _matrix_elements(weights: Iterable[TensorSpec]) -> int:
-    return total_numel([spec for spec in weights if len(spec.shape) == 2])
 
 
 def _gate_flops(kind: Cell, has_bias: bool) -> int:

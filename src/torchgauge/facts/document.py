@@ -29,15 +29,12 @@ def capture_from_document(document: Any, name: str) -> Capture:
     what = f"'{name}' is not a complete run of torchgauge"
     if "modules" in document:
         return _capture(conform(document, ANALYSIS, what))
-    return _capture(_completed(conform(document, Scan, what)))
-
-
-def _completed(scan: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a weight scan with what follows from its rows: the tensors, and one module that holds them."""
+    # The document of a weight scan with what follows from its rows: the tensors, and one module that holds them.
+    scan = conform(document, Scan, what)
     totals = scan["totals"]
     root = {"path": "", "type": "", "aliases": [], "calls": 0, "inputs": None, "outputs": None}
     own = [row for row in scan["weights"] if row["role"] in ("parameter", "buffer") and row["shared_with"] is None]
-    return {
+    completed = {
         **scan,
         "inputs": [],
         "ops": [],
@@ -46,6 +43,7 @@ def _completed(scan: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "parameters": [row | {"trainable": False, "is_buffer": row["role"] == "buffer", "aliases": []} for row in own],
     }
+    return _capture(completed)
 
 
 def _capture(document: Mapping[str, Any]) -> Capture:

@@ -93,8 +93,11 @@ def _mps_devices() -> list[Device]:
 def backends() -> dict[str, bool | str]:
     import torch
 
+    # The BLAS torch was built with, from the `BLAS_INFO=` entry of its build settings.
+    _, found, rest = torch.__config__.show().partition("BLAS_INFO=")
+    blas_name = rest.split(",")[0].strip() if found else "unknown"
     return {
-        "blas": _blas_name(torch.__config__.show()),
+        "blas": blas_name,
         "mkldnn": torch.backends.mkldnn.is_available(),
         "openmp": torch.backends.openmp.is_available(),
         "cuda": torch.version.cuda if torch.cuda.is_available() and torch.version.cuda else torch.cuda.is_available(),
@@ -102,12 +105,6 @@ def backends() -> dict[str, bool | str]:
         "rocm": torch.version.hip or False,
         "mps": torch.backends.mps.is_available(),
     }
-
-
-def _blas_name(config: str) -> str:
-    """The BLAS torch was built with, from the `BLAS_INFO=` entry of its build settings."""
-    _, found, rest = config.partition("BLAS_INFO=")
-    return rest.split(",")[0].strip() if found else "unknown"
 
 
 def _cudnn_version() -> bool | str:

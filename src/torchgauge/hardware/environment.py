@@ -40,6 +40,9 @@ def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> En
     """Reading files needs no torch: then its version is what is installed, and the threads are ours. `device` is where
     the model is, which tensors may only pretend."""
     version, threads = _torch_facts() if import_torch else (_installed_torch(), usable_cores() or 1)
+    thread_variables = {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
+    loaded = {name: sys.modules[name] for name in _PACKAGES if name in sys.modules}
+    loaded_packages = {name: str(getattr(module, "__version__", "unknown")) for name, module in loaded.items()}
     return Environment(
         python=platform.python_version(),
         torch=version,
@@ -48,14 +51,10 @@ def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> En
         cpu_cores=usable_cores(),
         memory_bytes=total_memory(),
         threads=threads,
-        packages=_loaded_packages(),
+        packages=loaded_packages,
         device=accelerator_name(device),
-        settings=_thread_variables() | (_switches(device) if import_torch else {}),
+        settings=thread_variables | (_switches(device) if import_torch else {}),
     )
-
-
-def _thread_variables() -> dict[str, Any]:
-    return {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
 
 
 def _switches(device: str) -> dict[str, Any]:
@@ -89,8 +88,3 @@ def collect_system() -> System:
         backends=backends(),
         devices=accelerators(),
     )
-
-
-def _loaded_packages() -> dict[str, str]:
-    loaded = {name: sys.modules[name] for name in _PACKAGES if name in sys.modules}
-    return {name: str(getattr(module, "__version__", "unknown")) for name, module in loaded.items()}

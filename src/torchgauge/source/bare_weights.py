@@ -19,18 +19,15 @@ def weight_guesses(model: nn.Module, defaults: Defaults) -> Iterator[Guess]:
     if name is None or weight is None or is_lazy(weight):
         return
     source = f"the shape of the parameter '{name}'"
-    if _is_table(model, name):
+    # Whether a parameter is that of an embedding; a traced layer has kept only the name of its class.
+    owner = dict(model.named_modules()).get(name.rpartition(".")[0])
+    is_table = getattr(owner, "original_name", type(owner).__name__) == "Embedding"
+    if is_table:
         # A trace has the length it was made with in its graph: several are tried.
         for length in (defaults.seq,) if defaults.seq else _LENGTHS:
             yield Guess(defaults.ids(defaults.batch, length), f"'{name}' is the table of an embedding")
     for tensor in _tensors(weight, defaults):
         yield Guess(tensor, source)
-
-
-def _is_table(model: nn.Module, name: str) -> bool:
-    """Whether a parameter is that of an embedding; a traced layer has kept only the name of its class."""
-    owner = dict(model.named_modules()).get(name.rpartition(".")[0])
-    return getattr(owner, "original_name", type(owner).__name__) == "Embedding"
 
 
 def _tensors(weight: Tensor, defaults: Defaults) -> Iterator[Tensor]:

@@ -46,7 +46,13 @@ def open_path(path: Path, opening: Opening) -> Source:
 
 def _open_code(index: Index, opening: Opening) -> Source:
     if opening.code is None and index.format in PROGRAMS:
-        return _open_archive(index, opening)
+        # Code that may not run leaves the weights, which are worth a look all the same.
+        try:
+            with errors_as_torchgauge(index.path):
+                model = _load_program(index)
+        except TorchgaugeError as error:
+            return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
+        return Source(model, _record(index, opening), index=index)
     return _open_given_code(index, opening) or _identify(index, opening)
 
 
@@ -78,16 +84,6 @@ def _join(index: Index, opening: Opening, code: Source) -> Source:
     model = code.runnable
     joined, warnings = join(index, model, code.record.name, opening.name)
     return Source(model, _record(index, opening, f"code: {code.record.name}"), code.build_real, joined, warnings)
-
-
-def _open_archive(index: Index, opening: Opening) -> Source:
-    """Code that may not run leaves the weights, which are worth a look all the same."""
-    try:
-        with errors_as_torchgauge(index.path):
-            model = _load_program(index)
-    except TorchgaugeError as error:
-        return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
-    return Source(model, _record(index, opening), index=index)
 
 
 def _load_program(index: Index) -> nn.Module:

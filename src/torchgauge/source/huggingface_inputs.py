@@ -34,25 +34,26 @@ def _plans(declared: str, signature: ForwardSignature, config: ModelConfig) -> l
     is_known = declared in signature.names or (signature.takes_any_keyword and not signature.names)
     main = [declared] if is_known else [name for name in signature.names if name in MAKERS][:1]
     alone = list(dict.fromkeys([*(main if not required or declared in required else []), *required]))
-    plans = [_complete(alone, signature, config), alone]
-    if "input_ids" in signature.names and "input_ids" not in alone:
-        plans.append([*alone, "input_ids"])
-    return [plan for index, plan in enumerate(plans) if plan not in plans[:index]]
-
-
-def _complete(alone: list[str], signature: ForwardSignature, config: ModelConfig) -> list[str]:
     beside: list[str] = []
     if "input_ids" in alone:
         beside = [*_BESIDE_TEXT, *_WITH_TEXT] if not config.has_placeholder_tokens else [*_WITH_TEXT]
     if config.is_encoder_decoder:
         beside.append("decoder_input_ids")
-    return alone + [name for name in beside if name in signature.names and name not in alone]
+    complete = alone + [name for name in beside if name in signature.names and name not in alone]
+    plans = [complete, alone]
+    if "input_ids" in signature.names and "input_ids" not in alone:
+        plans.append([*alone, "input_ids"])
+    return [plan for index, plan in enumerate(plans) if plan not in plans[:index]]
 
 
 def _fill(names: list[str], config: ModelConfig, defaults: Defaults) -> Iterator[Assignment]:
     """The alternatives of each input side by side; an input with fewer of them repeats its last."""
     if "grid_thw" in names:
-        yield from _fill_patches(names, config, defaults)
+        # Towers that take the patches of all images in one row, with the grid of each image beside them.
+        others = [name for name in names if name != "grid_thw"]
+        guesses = image_patches(config, defaults)
+        if len(others) == 1 and guesses is not None:
+            yield {others[0]: guesses[0], "grid_thw": guesses[1]}
         return
     if not names or any(name not in MAKERS for name in names):
         return
@@ -60,11 +61,3 @@ def _fill(names: list[str], config: ModelConfig, defaults: Defaults) -> Iterator
     if all(columns):
         for index in range(max(len(column) for column in columns)):
             yield {name: column[min(index, len(column) - 1)] for name, column in zip(names, columns, strict=True)}
-
-
-def _fill_patches(names: list[str], config: ModelConfig, defaults: Defaults) -> Iterator[Assignment]:
-    """Towers that take the patches of all images in one row, with the grid of each image beside them."""
-    others = [name for name in names if name != "grid_thw"]
-    guesses = image_patches(config, defaults)
-    if len(others) == 1 and guesses is not None:
-        yield {others[0]: guesses[0], "grid_thw": guesses[1]}

@@ -45,7 +45,13 @@ def candidate_inputs(
     the command line's. Inferred floating tensors are on the meta device, integer ones are real.
     """
     signature, kwargs = forward_signature(model), dict(kwargs or {})
-    _refuse_contradictions(input_size, inputs, specs, batch, seq)
+    if sum((inputs is not None, input_size is not None, bool(specs))) > 1:
+        raise UsageError("give the inputs one way: as values (inputs) or as sizes (input_size, --input)")
+    is_given = inputs is not None or input_size is not None or bool(specs)
+    if is_given and (batch is not None or seq is not None):
+        raise UsageError("batch and seq change inferred inputs: where inputs are given, write them into the sizes")
+    if (batch is not None and batch < 1) or (seq is not None and seq < 1):
+        raise UsageError("batch and seq are at least 1")
     if inputs is not None:
         return iter([given_values(signature, inputs, kwargs)])
     defaults = Defaults(dtype or model_dtype(model), batch or 1, seq)
@@ -76,18 +82,6 @@ def _own_examples(model: nn.Module, signature: ForwardSignature) -> Iterator[Can
             continue
 
 
-def _refuse_contradictions(
-    input_size: Any, inputs: Any, specs: Sequence[InputSpec], batch: int | None, seq: int | None
-) -> None:
-    if sum((inputs is not None, input_size is not None, bool(specs))) > 1:
-        raise UsageError("give the inputs one way: as values (inputs) or as sizes (input_size, --input)")
-    is_given = inputs is not None or input_size is not None or bool(specs)
-    if is_given and (batch is not None or seq is not None):
-        raise UsageError("batch and seq change inferred inputs: where inputs are given, write them into the sizes")
-    if (batch is not None and batch < 1) or (seq is not None and seq < 1):
-        raise UsageError("batch and seq are at least 1")
-
-
 def _inferred(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, kwargs: dict[str, Any]
 ) -> Iterator[Candidate]:
@@ -95,14 +89,22 @@ def _inferred(
         defaults = Defaults(model_dtype(model), defaults.batch, defaults.seq)
     seen: set[str] = set()
     for args, keywords, assignment in _placed(model, signature, defaults, kwargs):
-        shapes = _fingerprint(assignment)
+        # Equal for inputs that differ in no shape or type: one that failed need not be tried again.
+        shapes = repr({name: tree_map(_shape_and_type, guess.value) for name, guess in assignment.items()})
         if shapes not in seen:
             seen.add(shapes)
-            yield Candidate(args, keywords | kwargs, _reason(assignment))
+            reason = "; ".join(explain(name, guess) for name, guess in assignment.items())
+            yield Candidate(args, keywords | kwargs, reason)
         if len(seen) == MOST:
             return
     if not seen:
-        raise InputError(_nothing_inferred(model, signature))
+        needed = ", ".join(parameter.name for parameter in signature.required()) or ", ".join(signature.names[:1])
+        takes = f", whose forward takes {needed}" if needed else ""
+        nothing_inferred = (
+            f"no input could be inferred for {class_names(model)[0]}{takes}: "
+            f"give its size with input_size=(1, 3, 224, 224) or --input 1x3x224x224"
+        )
+        raise InputError(nothing_inferred)
 
 
 def _placed(
@@ -120,23 +122,5 @@ def _values(assignment: Assignment) -> dict[str, Any]:
     return {name: guess.value for name, guess in assignment.items()}
 
 
-def _reason(assignment: Assignment) -> str:
-    return "; ".join(explain(name, guess) for name, guess in assignment.items())
-
-
-def _fingerprint(assignment: Assignment) -> str:
-    """Equal for inputs that differ in no shape or type: one that failed need not be tried again."""
-    return repr({name: tree_map(_shape_and_type, guess.value) for name, guess in assignment.items()})
-
-
 def _shape_and_type(value: Any) -> Any:
     return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
-
-
-def _nothing_inferred(model: nn.Module, signature: ForwardSignature) -> str:
-    needed = ", ".join(parameter.name for parameter in signature.required()) or ", ".join(signature.names[:1])
-    takes = f", whose forward takes {needed}" if needed else ""
-    return (
-        f"no input could be inferred for {class_names(model)[0]}{takes}: "
-        f"give its size with input_size=(1, 3, 224, 224) or --input 1x3x224x224"
-    )

@@ -22,7 +22,9 @@ def layer_assignments(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
 ) -> Iterator[Assignment]:
     """The required parameters filled: one carries the data, the others go with it."""
-    parameters = _to_fill(signature, given)
+    # What forward requires; where it requires nothing, its first parameter.
+    first = signature.positional[:1] or (Parameter("input", True),) * signature.takes_any_positional
+    parameters = list(signature.required(given)) or [parameter for parameter in first if parameter.name not in given]
     if not parameters:
         return
     main = next((p for p in parameters if not is_companion(p)), parameters[0])
@@ -34,23 +36,13 @@ def layer_assignments(
             yield from _distributed(parameters, main, others, layers, defaults)
 
 
-def _to_fill(signature: ForwardSignature, given: Collection[str]) -> list[Parameter]:
-    """What forward requires; where it requires nothing, its first parameter."""
-    first = signature.positional[:1] or (Parameter("input", True),) * signature.takes_any_positional
-    return list(signature.required(given)) or [parameter for parameter in first if parameter.name not in given]
-
-
 def _guesses(model: nn.Module, parameter: Parameter, layers: Sequence[Entry], defaults: Defaults) -> Iterator[Guess]:
     """From the layers that this parameter most likely enters, one layer of each kind; else from bare weights."""
     if not layers:
         yield from weight_guesses(model, defaults)
     for entry in _one_per_kind(_by_likelihood(parameter, layers)):
         for guess in entry.guesses(defaults):
-            yield _as_list(guess) if parameter.is_tensor_list else guess
-
-
-def _as_list(guess: Guess) -> Guess:
-    return Guess(list(guess.value), f"one per sample, {guess.source}")
+            yield Guess(list(guess.value), f"one per sample, {guess.source}") if parameter.is_tensor_list else guess
 
 
 def _by_likelihood(parameter: Parameter, layers: Sequence[Entry]) -> list[Entry]:
@@ -93,8 +85,17 @@ def _followers(
     """Values for the other parameters, given that of the main one."""
     followers: Assignment = {}
     for parameter in others:
-        own = _own_layer(parameter, layers)
-        width = _attention_width(model, parameter.name)
+        # The layer that the parameter's name points to.
+        kind = _kind_named(parameter.name)
+        named = [entry for entry in layers if _shares_word(parameter.name, entry.path)]
+        own = next(iter(named or [entry for entry in layers if entry.rule.kind == kind]), None)
+        # Keys and values may have widths of their own.
+        attributes = {"key": "kdim", "value": "vdim"}
+        width = (
+            getattr(model, attributes[parameter.name])
+            if isinstance(model, nn.MultiheadAttention) and parameter.name in attributes
+            else None
+        )
         if width is not None:
             tensor = defaults.floats(*guess.value.shape[:-1], width)
             followers[parameter.name] = Guess(tensor, f"its width in the {type(model).__name__}")
@@ -103,31 +104,15 @@ def _followers(
         elif own is not None:
             followers[parameter.name] = _like(guess.value, list(own.guesses(defaults)))
         else:
-            followers[parameter.name] = Guess(_same(guess.value), f"the same as {main.name}")
+            same = guess.value.clone() if isinstance(guess.value, Tensor) else guess.value
+            followers[parameter.name] = Guess(same, f"the same as {main.name}")
     return followers
-
-
-def _attention_width(model: Any, name: str) -> int | None:
-    """Keys and values may have widths of their own."""
-    attributes = {"key": "kdim", "value": "vdim"}
-    return getattr(model, attributes[name]) if isinstance(model, nn.MultiheadAttention) and name in attributes else None
-
-
-def _own_layer(parameter: Parameter, layers: Sequence[Entry]) -> Entry | None:
-    """The layer that the parameter's name points to."""
-    kind = _kind_named(parameter.name)
-    named = [entry for entry in layers if _shares_word(parameter.name, entry.path)]
-    return next(iter(named or [entry for entry in layers if entry.rule.kind == kind]), None)
 
 
 def _like(main: Any, guesses: Sequence[Guess]) -> Guess:
     """The guess with as many dimensions as the main value, so that ids of both are sequences or neither is."""
     rank = main.dim() if isinstance(main, Tensor) else None
     return next((guess for guess in guesses if guess.value.dim() == rank), guesses[0])
-
-
-def _same(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _distributed(

@@ -63,7 +63,9 @@ def entries(model: nn.Module) -> Iterator[Entry]:
     waiting: list[tuple[str, nn.Module]] = [("", model)]
     while waiting:
         path, module = waiting.pop()
-        rule = _rule(module)
+        rule = next((_RULES[name] for name in class_names(module) if name in _RULES), None)
+        # A lazy layer has a size of 0 until it sees an input: it takes any, so it tells nothing.
+        rule = rule if rule is not None and getattr(module, rule.attribute, None) else None
         if rule is not None:
             yield Entry(path, module, rule)
             continue
@@ -75,12 +77,6 @@ def class_names(module: nn.Module) -> list[str]:
     """The names of the module's class and its bases, or of the class that was scripted."""
     original = getattr(module, "original_name", None)
     return [original] if isinstance(original, str) else [base.__name__ for base in type(module).__mro__]
-
-
-def _rule(module: nn.Module) -> LayerRule | None:
-    rule = next((_RULES[name] for name in class_names(module) if name in _RULES), None)
-    # A lazy layer has a size of 0 until it sees an input: it takes any, so it tells nothing.
-    return rule if rule is not None and getattr(module, rule.attribute, None) else None
 
 
 def suggest(layer_type: str, layer: Any, defaults: Defaults) -> tuple[str, Iterator[Tensor]]:

@@ -68,7 +68,10 @@ def _loaded(path: Path) -> Iterator[ModuleType]:
     if not path.is_file():
         names = [entry.name for entry in path.parent.glob("*.py")] if path.parent.is_dir() else []
         raise TargetError(f"there is no file '{path}'.{did_you_mean(path.name, names)}")
-    _forget_neighbours_of_other(path.parent)
+    # Two checkouts may both have a `layers.py`: each target gets its own.
+    for name in [name for name, home in _neighbours.items() if home != path.parent]:
+        sys.modules.pop(name, None)
+        del _neighbours[name]
     known = set(sys.modules)
     with importable(path.parent), torchvision_importable(), rng_untouched():
         try:
@@ -125,14 +128,25 @@ def _import(name: str) -> ModuleType:
 
 
 def _build(module: ModuleType, name: str, place: str) -> nn.Module:
-    found = _attribute(module, name, place)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [public for public in vars(found) if not public.startswith("_")]
+            raise TargetError(f"there is no '{part}' in '{place}'.{did_you_mean(part, known)}")
+        found = getattr(found, part)
     if isinstance(found, nn.Module):
         return found
     if not callable(found):
         raise TargetError(
             f"'{name}' in '{place}' is a {type(found).__name__}: neither a model nor code that builds one"
         )
-    _refuse_arguments(found, name, place)
+    needed = _needed_arguments(found)
+    if needed:
+        listed = ", ".join(needed)
+        raise TargetError(
+            f"'{name}' in '{place}' needs arguments ({listed}): write a function without arguments that builds it, "
+            f"like `def build(): return {name}({', '.join(f'{argument}=…' for argument in needed)})`, and give that"
+        )
     try:
         model = found()
     except (Exception, SystemExit) as error:
@@ -142,16 +156,6 @@ def _build(module: ModuleType, name: str, place: str) -> nn.Module:
     return model
 
 
-def _attribute(module: ModuleType, name: str, place: str) -> Any:
-    found: Any = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            known = [public for public in vars(found) if not public.startswith("_")]
-            raise TargetError(f"there is no '{part}' in '{place}'.{did_you_mean(part, known)}")
-        found = getattr(found, part)
-    return found
-
-
 def _needed_arguments(found: Any) -> list[str]:
     try:
         parameters = inspect.signature(found).parameters.values()
@@ -159,16 +163,6 @@ def _needed_arguments(found: Any) -> list[str]:
         return []
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
-
-
-def _refuse_arguments(found: Any, name: str, place: str) -> None:
-    needed = _needed_arguments(found)
-    if needed:
-        listed = ", ".join(needed)
-        raise TargetError(
-            f"'{name}' in '{place}' needs arguments ({listed}): write a function without arguments that builds it, "
-            f"like `def build(): return {name}({', '.join(f'{argument}=…' for argument in needed)})`, and give that"
-        )
 
 
 def _failed(what: str, error: BaseException, path: Path | None = None) -> TargetError:
@@ -193,10 +187,3 @@ def _remember_neighbours(folder: Path, names: set[str]) -> None:
 def _lies_in(file: Path, folder: Path) -> bool:
     # A virtual environment inside the project holds packages of everyone, not neighbours.
     return file.is_relative_to(folder) and "site-packages" not in file.relative_to(folder).parts
-
-
-def _forget_neighbours_of_other(folder: Path) -> None:
-    """Two checkouts may both have a `layers.py`: each target gets its own."""
-    for name in [name for name, home in _neighbours.items() if home != folder]:
-        sys.modules.pop(name, None)
-        del _neighbours[name]

@@ -118,19 +118,15 @@ def _filled(source: Source) -> RealModel:
     """The code's model with the values of the file, tensor by tensor under the names that fit."""
     model = source.runnable
     real = _built(source) if _is_valueless(model) else copy.deepcopy(model)
-    entries = _entries_for(real, source)
+    stored = model_entries(source.stored)
+    lead = find_fit(real, {name: entry.spec.shape for name, entry in stored.items()}).lead
+    entries = {name.removeprefix(lead): entry for name, entry in stored.items()}
     state = {name: tensor for name, tensor in real.state_dict().items() if isinstance(tensor, torch.Tensor)}
     left = _fill(state, entries)
     if not left:
         return RealModel(real)
     note = f"{len(left):,} of {len(state):,} tensors keep the values they were built with: the files have no {left[0]}"
     return RealModel(real, (note,))
-
-
-def _entries_for(model: nn.Module, source: Source) -> dict[str, Entry]:
-    stored = model_entries(source.stored)
-    lead = find_fit(model, {name: entry.spec.shape for name, entry in stored.items()}).lead
-    return {name.removeprefix(lead): entry for name, entry in stored.items()}
 
 
 def _fill(state: dict[str, torch.Tensor], entries: dict[str, Entry]) -> list[str]:

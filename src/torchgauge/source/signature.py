@@ -80,7 +80,14 @@ def forward_signature(model: nn.Module) -> ForwardSignature:
     """The signature of forward, seen through `functools.wraps` and from the schema of a scripted model."""
     # A scripted module with overloads, like a bare LSTM, has no single forward to read.
     if isinstance(model, torch.jit.ScriptModule) and hasattr(model, "forward"):
-        return _scripted_signature(model)
+        forward: Any = model.forward
+        _, *arguments = forward.schema.arguments  # the first is the module, whatever its name
+        return ForwardSignature(
+            tuple(
+                Parameter(a.name, not a.has_default_value(), str(a.type), getattr(a, "kwarg_only", False))
+                for a in arguments
+            )
+        )
     try:
         parameters = inspect.signature(model.forward).parameters.values()
     except (AttributeError, ValueError):  # compiled extensions tell no signature
@@ -100,17 +107,6 @@ def _annotation(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
-def _scripted_signature(model: torch.jit.ScriptModule) -> ForwardSignature:
-    forward: Any = model.forward
-    _, *arguments = forward.schema.arguments  # the first is the module, whatever its name
-    return ForwardSignature(
-        tuple(
-            Parameter(a.name, not a.has_default_value(), str(a.type), getattr(a, "kwarg_only", False))
-            for a in arguments
-        )
-    )
 
 
 def _count(number: int, what: str) -> str:

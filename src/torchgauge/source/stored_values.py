@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from torchgauge.checkpoint import Chunk, Entry
+from torchgauge.checkpoint import Entry
 from torchgauge.checkpoint.dtypes import VALUES_PER_BYTE, item_bytes
 from torchgauge.checkpoint.limits import INFLATION_RATIO
 from torchgauge.errors import FormatError
@@ -25,29 +25,22 @@ def read_tensor(entry: Entry) -> torch.Tensor:
     if not entry.elements:
         return torch.empty(entry.spec.shape, dtype=dtype)
     if entry.chunks:
-        return _assembled(entry, dtype)
+        whole = torch.empty(entry.spec.shape, dtype=dtype)
+        filled = 0
+        for chunk in entry.chunks:
+            if chunk.offset is None:
+                raise FormatError(f"{entry.name}: a part of it is compressed")
+            chunk_content = _read(chunk.file, chunk.offset, chunk.nbytes, entry.name)
+            part = _typed(chunk_content, entry, dtype).reshape(chunk.shape)
+            whole[tuple(slice(at, at + size) for at, size in zip(chunk.corner, chunk.shape, strict=True))] = part
+            filled += part.numel()
+        if filled < whole.numel():
+            raise FormatError(f"{entry.name}: its parts do not make up the whole")
+        return whole
     flat = _typed(_content(entry), entry, dtype)
     if entry.spec.stride is None:
         return flat.reshape(entry.spec.shape)
     return flat.as_strided(entry.spec.shape, entry.spec.stride).clone()
-
-
-def _assembled(entry: Entry, dtype: torch.dtype) -> torch.Tensor:
-    whole = torch.empty(entry.spec.shape, dtype=dtype)
-    filled = 0
-    for chunk in entry.chunks:
-        part = _typed(_chunk_content(entry, chunk), entry, dtype).reshape(chunk.shape)
-        whole[tuple(slice(at, at + size) for at, size in zip(chunk.corner, chunk.shape, strict=True))] = part
-        filled += part.numel()
-    if filled < whole.numel():
-        raise FormatError(f"{entry.name}: its parts do not make up the whole")
-    return whole
-
-
-def _chunk_content(entry: Entry, chunk: Chunk) -> bytearray:
-    if chunk.offset is None:
-        raise FormatError(f"{entry.name}: a part of it is compressed")
-    return _read(chunk.file, chunk.offset, chunk.nbytes, entry.name)
 
 
 def _content(entry: Entry) -> bytearray:
@@ -55,23 +48,20 @@ def _content(entry: Entry) -> bytearray:
     stride = spec.stride
     span = spec.numel if stride is None else 1 + sum((n - 1) * t for n, t in zip(spec.shape, stride, strict=True))
     if entry.deflated is not None:
-        return _inflated(entry, span * item)
+        nbytes = span * item
+        record = entry.deflated
+        assert record is not None
+        if record.size > INFLATION_RATIO * max(record.packed, 1):
+            raise FormatError(f"{entry.name}: its record unpacks to more than compression can explain: a zip bomb?")
+        packed = _read(entry.file, record.offset, record.packed, entry.name)
+        try:
+            content = zlib.decompressobj(-15).decompress(packed, record.start + nbytes)
+        except zlib.error as error:
+            raise FormatError(f"{entry.name}: its compressed record is damaged: {error}") from error
+        return _whole(bytearray(content[record.start :]), nbytes, entry.name)
     if entry.offset is None:
         raise FormatError(f"{entry.name}: its values are not stored")
     return _read(entry.file, entry.offset, span * item, entry.name)
-
-
-def _inflated(entry: Entry, nbytes: int) -> bytearray:
-    record = entry.deflated
-    assert record is not None
-    if record.size > INFLATION_RATIO * max(record.packed, 1):
-        raise FormatError(f"{entry.name}: its record unpacks to more than compression can explain: a zip bomb?")
-    packed = _read(entry.file, record.offset, record.packed, entry.name)
-    try:
-        content = zlib.decompressobj(-15).decompress(packed, record.start + nbytes)
-    except zlib.error as error:
-        raise FormatError(f"{entry.name}: its compressed record is damaged: {error}") from error
-    return _whole(bytearray(content[record.start :]), nbytes, entry.name)
 
 
 def _read(file: str, offset: int, nbytes: int, name: str) -> bytearray:

@@ -49,7 +49,18 @@ def resolve(
     if not isinstance(target, str):
         raise UsageError(f"a target is a model or a text, not {_describe(target)}; the forms are: {FORMS}")
     joined = None if code is None else resolve(code)
-    return _resolve_text(target.strip(), Opening(name or target.strip(), joined, allow_pickle, progress))
+    text = target.strip()
+    opening = Opening(name or target.strip(), joined, allow_pickle, progress)
+    registry, _, entry = text.partition(":")
+    if entry and registry == "timm":
+        return _from_recipe(timm_models.find(entry), TargetRecord(opening.name, "registry", "timm"))
+    if entry and registry == "torchvision":
+        return _from_recipe(torchvision_models.find(entry), TargetRecord(opening.name, "registry", "torchvision"))
+    if entry and registry == "hf":
+        if huggingface.config_file(entry) is not None:
+            return _open_path(entry, opening)
+        return _from_recipe(huggingface.find(entry), TargetRecord(opening.name, "registry", "transformers"))
+    return _resolve_path(text, opening)
 
 
 def is_program(target: object) -> bool:
@@ -66,17 +77,6 @@ def _describe(value: object) -> str:
     return f"the class {value.__name__}; pass an instance" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
-def _resolve_text(text: str, opening: Opening) -> Source:
-    registry, _, entry = text.partition(":")
-    if entry and registry == "timm":
-        return _from_recipe(timm_models.find(entry), TargetRecord(opening.name, "registry", "timm"))
-    if entry and registry == "torchvision":
-        return _from_recipe(torchvision_models.find(entry), TargetRecord(opening.name, "registry", "torchvision"))
-    if entry and registry == "hf":
-        return _from_huggingface(entry, opening)
-    return _resolve_path(text, opening)
-
-
 def _open_path(path: str, opening: Opening) -> Source:
     from torchgauge.source.files import open_path  # and with it every file format
 
@@ -85,12 +85,6 @@ def _open_path(path: str, opening: Opening) -> Source:
 
 def _from_recipe(recipe: Recipe, record: TargetRecord) -> Source:
     return Source(recipe.build(), record, recipe.build_real)
-
-
-def _from_huggingface(entry: str, opening: Opening) -> Source:
-    if huggingface.config_file(entry) is not None:
-        return _open_path(entry, opening)
-    return _from_recipe(huggingface.find(entry), TargetRecord(opening.name, "registry", "transformers"))
 
 
 def _resolve_path(text: str, opening: Opening) -> Source:

@@ -33,7 +33,13 @@ def script_assignments(
         return
     parameters = list(signature.required(given))
     if defaults.batch == 1 and defaults.seq is None:
-        yield from _traced(model, parameters)
+        # A live trace still knows the shapes of its example; a saved one does not.
+        method = model._c._get_method("forward") if model._c._has_method("forward") else None
+        names = [argument.name for argument in method.schema.arguments] if method is not None else []
+        values = dict(zip(names, method.graph.inputs(), strict=True)) if method is not None else {}
+        made = {parameter.name: _example(values[parameter.name]) for parameter in parameters}
+        if made and all(tensor is not None for tensor in made.values()):
+            yield {name: Guess(tensor, "the example that the trace was made with") for name, tensor in made.items()}
     uses = first_uses(model)
     known = {p.name: list(islice(_guesses(uses[p.name], defaults), _MOST)) for p in parameters if p.name in uses}
     main = next((p for p in parameters if known.get(p.name)), None)
@@ -58,16 +64,6 @@ def _filled(
     if is_companion(parameter):
         return companion(model, parameter, main.name, guess.value, defaults)
     return Guess(guess.value.clone(), f"the same as {main.name}")
-
-
-def _traced(model: Any, parameters: list[Parameter]) -> Iterator[Assignment]:
-    """A live trace still knows the shapes of its example; a saved one does not."""
-    method = model._c._get_method("forward") if model._c._has_method("forward") else None
-    names = [argument.name for argument in method.schema.arguments] if method is not None else []
-    values = dict(zip(names, method.graph.inputs(), strict=True)) if method is not None else {}
-    made = {parameter.name: _example(values[parameter.name]) for parameter in parameters}
-    if made and all(tensor is not None for tensor in made.values()):
-        yield {name: Guess(tensor, "the example that the trace was made with") for name, tensor in made.items()}
 
 
 def _example(value: Any) -> Tensor | None:

@@ -60,7 +60,10 @@ def torchvision_importable() -> Iterator[None]:
     finally:
         sys.meta_path.remove(finder)
         if "torchvision" in sys.modules:
-            _admit_nms()
+            # Let torchvision call the kernel above: its own guard asks for the extension, not for the operator.
+            boxes = sys.modules.get("torchvision.ops.boxes")
+            if torchvision_ops_are_stubs() and boxes is not None:
+                boxes.__dict__["_assert_has_ops"] = _is_defined
             _warn_once()
 
 
@@ -150,13 +153,6 @@ def _extension_loads(folder: Path) -> bool:
         if _is_defined():
             return True
     return False
-
-
-def _admit_nms() -> None:
-    """Let torchvision call the kernel above: its own guard asks for the extension, not for the operator."""
-    boxes = sys.modules.get("torchvision.ops.boxes")
-    if torchvision_ops_are_stubs() and boxes is not None:
-        boxes.__dict__["_assert_has_ops"] = _is_defined
 
 
 def _suppress_non_maxima(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:

@@ -24,7 +24,8 @@ def given_values(signature: ForwardSignature, inputs: Any, kwargs: Mapping[str, 
     if isinstance(inputs, Mapping) and all(isinstance(name, str) for name in inputs):
         args, keywords = _keywords_or_argument(signature, inputs, keywords)
     elif isinstance(inputs, tuple):
-        args = _fields_or_argument(inputs)
+        # A named tuple is one structured value of the user's, not a list of arguments.
+        args = (inputs,) if hasattr(inputs, "_fields") else inputs
     elif inputs is not None:
         args = (inputs,)
     signature.check(len(args), keywords)
@@ -40,11 +41,6 @@ def _keywords_or_argument(
     if unknown and len(needed) == 1:
         return (inputs,), kwargs
     return (), {**inputs, **kwargs}
-
-
-def _fields_or_argument(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    # A named tuple is one structured value of the user's, not a list of arguments.
-    return (inputs,) if hasattr(inputs, "_fields") else inputs
 
 
 def parse_sizes(input_size: Any) -> tuple[InputSpec, ...]:
@@ -76,15 +72,12 @@ def sized_candidates(
 ) -> Iterator[Candidate]:
     """Tensors of the given sizes; where their type is open, the plausible ones in turn."""
     positional = sum(spec.name is None for spec in specs)
-    _refuse_repeats([*(spec.name for spec in specs if spec.name), *kwargs])
-    signature.check(positional, {*(spec.name for spec in specs if spec.name), *kwargs})
-    return _typed(model, specs, _names(signature, specs), defaults, kwargs)
-
-
-def _refuse_repeats(names: Sequence[str]) -> None:
+    names = [*(spec.name for spec in specs if spec.name), *kwargs]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"the input '{name}' is given twice")
+    signature.check(positional, {*(spec.name for spec in specs if spec.name), *kwargs})
+    return _typed(model, specs, _names(signature, specs), defaults, kwargs)
 
 
 def _names(signature: ForwardSignature, specs: Sequence[InputSpec]) -> list[str]:
@@ -101,10 +94,16 @@ def _typed(
     choices = [_dtypes(spec, name, looks_up, defaults) for spec, name in zip(specs, names, strict=True)]
     for dtypes in product(*choices):
         tensors = [make_tensor(s.shape, dtype, value=value) for s, dtype in zip(specs, dtypes, strict=True)]
+        # Integers that nobody asked for are an assumption; the model's own floating type is not.
+        assumed = [
+            f"{name or 'input'} {str(dtype).removeprefix('torch.')}: {_integer_source(name)}"
+            for spec, name, dtype in zip(specs, names, dtypes, strict=True)
+            if spec.dtype is None and not dtype.is_floating_point
+        ]
         yield Candidate(
             tuple(tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is None),
             {spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name} | dict(kwargs),
-            _reason(specs, names, dtypes),
+            "; ".join(assumed) or None,
         )
 
 
@@ -116,16 +115,6 @@ def _dtypes(spec: InputSpec, name: str, looks_up: bool, defaults: Defaults) -> t
     if is_mask(name):
         return (torch.bool, defaults.dtype, torch.int64)
     return (defaults.dtype, torch.int64) if looks_up and defaults.dtype.is_floating_point else (defaults.dtype,)
-
-
-def _reason(specs: Sequence[InputSpec], names: Sequence[str], dtypes: Sequence[torch.dtype]) -> str | None:
-    """Integers that nobody asked for are an assumption; the model's own floating type is not."""
-    assumed = [
-        f"{name or 'input'} {str(dtype).removeprefix('torch.')}: {_integer_source(name)}"
-        for spec, name, dtype in zip(specs, names, dtypes, strict=True)
-        if spec.dtype is None and not dtype.is_floating_point
-    ]
-    return "; ".join(assumed) or None
 
 
 def _integer_source(name: str) -> str:

@@ -46,32 +46,28 @@ def is_distributed(folder: str) -> bool:
 @opens(FOLDERS, "distributed", is_distributed)
 def open_distributed(folder: str, progress: Progress) -> Index:
     with ImportLog() as log:
-        return _read(folder, log, progress)
-
-
-def _read(folder: str, log: ImportLog, progress: Progress) -> Index:
-    with opened(os.path.join(folder, METADATA)) as source:
-        metadata = PickleMachine(source, log).run()
-    if not isinstance(metadata, Instance):
-        raise FormatError(f"{folder}: its {METADATA} is not what torch.distributed.checkpoint writes")
-    state = attributes(metadata)
-    described = _described(state.get("state_dict_metadata"))
-    stored = list(_stored(state.get("storage_data")))
-    chunks = _find_chunks(folder, stored, described, log, progress)
-    paths = _paths(state.get("planner_data"), described)
-    prefix = find_model_prefix(list(paths.values()))
-    entries = [
-        _entry(folder, name, spec, chunks.get(name, []), prefix, paths[name]) for name, spec in described.items()
-    ]
-    files = sorted({item.file for item in stored})
-    return Index(
-        path=folder,
-        format="distributed",
-        files=tuple(os.path.join(folder, file) for file in files),
-        entries=unpack_packed(entries),
-        imports=log.imports,
-        metadata={"model_prefix": ".".join((*prefix, "")) if prefix else ""},
-    )
+        with opened(os.path.join(folder, METADATA)) as source:
+            metadata = PickleMachine(source, log).run()
+        if not isinstance(metadata, Instance):
+            raise FormatError(f"{folder}: its {METADATA} is not what torch.distributed.checkpoint writes")
+        state = attributes(metadata)
+        described = _described(state.get("state_dict_metadata"))
+        stored = list(_stored(state.get("storage_data")))
+        chunks = _find_chunks(folder, stored, described, log, progress)
+        paths = _paths(state.get("planner_data"), described)
+        prefix = find_model_prefix(list(paths.values()))
+        entries = [
+            _entry(folder, name, spec, chunks.get(name, []), prefix, paths[name]) for name, spec in described.items()
+        ]
+        files = sorted({item.file for item in stored})
+        return Index(
+            path=folder,
+            format="distributed",
+            files=tuple(os.path.join(folder, file) for file in files),
+            entries=unpack_packed(entries),
+            imports=log.imports,
+            metadata={"model_prefix": ".".join((*prefix, "")) if prefix else ""},
+        )
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -135,7 +131,10 @@ def _find_chunks(
 def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: ImportLog) -> Chunk | None:
     """The part is a torch file with one tensor; anything else in it is only scanned for imports."""
     if part.head(4) != b"PK\x03\x04":
-        return _raw_chunk(part, piece, spec)
+        # Other writers (safetensors) store raw bytes.
+        if spec is None or part.size != spec.numel * item_bytes(spec.dtype):
+            return None
+        return Chunk((0,) * len(spec.shape), spec.shape, part.path, part.position(0), part.size)
     index = open_torch_zip(ZipArchive(part), lambda done, total, name: None)
     log.merge(tuple(replace(found, file=piece.file) for found in index.imports))
     if spec is None:
@@ -144,13 +143,6 @@ def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: Impor
         raise FormatError(f"{part.label}: holds something else than the one tensor it should")
     entry = index.entries[0]
     return Chunk(piece.corner or (0,) * len(spec.shape), entry.spec.shape, part.path, entry.offset, entry.nbytes)
-
-
-def _raw_chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None) -> Chunk | None:
-    """Other writers (safetensors) store raw bytes."""
-    if spec is None or part.size != spec.numel * item_bytes(spec.dtype):
-        return None
-    return Chunk((0,) * len(spec.shape), spec.shape, part.path, part.position(0), part.size)
 
 
 def _paths(planner: Any, described: dict[str, TensorSpec]) -> dict[str, tuple[str, ...]]:

@@ -9,7 +9,6 @@ from collections import Counter
 
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.file_text import printable
-from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
 from torchgauge.checkpoint.signatures import EMPTY, SAVED_RUN, describe
 from torchgauge.checkpoint.single_file import open_file, sniff_file
@@ -88,10 +87,6 @@ def _description(path: str) -> str | None:
     except FormatError as error:
         # Looks like a model, but a pickle may hold anything.
         return None if "is not a model file" in str(error) else "a model file that cannot be read"
-    return _facts(index)
-
-
-def _facts(index: Index) -> str:
     params, training = index.logical_params, index.training
     facts = [index.format]
     if params:

@@ -102,10 +102,6 @@ def open_ranked(folder: str, progress: Progress) -> Index:
         progress(number, len(parts), os.path.relpath(part.path, folder))
         indexes.append(open_file(part.path, progress))
     progress(len(parts), len(parts), "")
-    return _joined(folder, layout, parts, indexes)
-
-
-def _joined(folder: str, layout: str, parts: list[_Part], indexes: list[Index]) -> Index:
     models = [index for part, index in zip(parts, indexes, strict=True) if not part.is_optimizer]
     is_one = len(models) == 1
     entries = [

@@ -65,7 +65,15 @@ def open_sharded(folder: str, progress: Progress) -> Index:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise FormatError(f"{folder}: {', '.join(missing[:3])}{more} are named in {name} but missing: download them")
     parts = _open_parts(folder, shards, progress)
-    return _merge(folder, parts, described.get("metadata"), _differences(name, places, parts))
+    stored = {entry.name for part in parts for entry in part.entries}
+    absent = [tensor for tensor in places if tensor not in stored]
+    unlisted = len(stored.difference(places))
+    found = []
+    if absent:
+        found.append(f"{len(absent)} tensors named in {name} are in no file: {printable(absent[0])} …")
+    if unlisted:
+        found.append(f"{unlisted} tensors in the files are not named in {name}")
+    return _merge(folder, parts, described.get("metadata"), found)
 
 
 def _weight_map(name: str, weight_map: Any) -> dict[str, str]:
@@ -86,23 +94,13 @@ def _open_parts(folder: str, names: list[str], progress: Progress) -> list[Index
     return parts
 
 
-def _differences(name: str, places: dict[str, str], parts: list[Index]) -> list[str]:
-    stored = {entry.name for part in parts for entry in part.entries}
-    absent = [tensor for tensor in places if tensor not in stored]
-    unlisted = len(stored.difference(places))
-    found = []
-    if absent:
-        found.append(f"{len(absent)} tensors named in {name} are in no file: {printable(absent[0])} …")
-    if unlisted:
-        found.append(f"{unlisted} tensors in the files are not named in {name}")
-    return found
-
-
 def _merge(folder: str, parts: list[Index], notes: Any, warnings: Iterable[str] = ()) -> Index:
     entries = [entry for part in parts for entry in part.entries]
     _refuse_duplicates(folder, entries)
     kind = "torch-sharded" if any(part.format.startswith("torch") for part in parts) else "safetensors-sharded"
     prefixes = {str(part.metadata.get("model_prefix", "")) for part in parts}
+    items = notes.items() if isinstance(notes, dict) else ()
+    plain = {printable(key): value for key, value in items if isinstance(value, int | float | bool)}
     return Index(
         path=folder,
         format=kind,
@@ -111,15 +109,10 @@ def _merge(folder: str, parts: list[Index], notes: Any, warnings: Iterable[str] 
         entries=unpack_packed(entries),
         imports=tuple(found for part in parts for found in part.imports),
         modules=tuple(module for part in parts for module in part.modules),
-        metadata={"model_prefix": prefixes.pop() if len(prefixes) == 1 else "", "index": _plain(notes)},
+        metadata={"model_prefix": prefixes.pop() if len(prefixes) == 1 else "", "index": plain},
         warnings=(*warnings, *(warning for part in parts for warning in part.warnings)),
         training=merge_training([part.training for part in parts]),
     )
-
-
-def _plain(notes: Any) -> dict[str, Any]:
-    items = notes.items() if isinstance(notes, dict) else ()
-    return {printable(key): value for key, value in items if isinstance(value, int | float | bool)}
 
 
 def _refuse_duplicates(folder: str, entries: list[Entry]) -> None:

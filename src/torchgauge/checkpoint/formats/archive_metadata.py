@@ -27,7 +27,8 @@ _RECORDS = {
 def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[str, str]:
     """All values as text, by name; `program` is the record of an exported program."""
     found = {key: text for key, name in _RECORDS.items() if (text := _text(archive, name))}
-    extra = _extra_files(archive)
+    folder = f"{archive.root}extra/"
+    extra = [printable(name.removeprefix(folder)) for name in archive.names() if name.startswith(folder)][:_NAMES]
     if extra:
         found["extra_files"] = ", ".join(extra)
     if program is not None:
@@ -38,11 +39,6 @@ def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[st
 def _text(archive: ZipArchive, name: str) -> str:
     content = read_record(archive, archive.root + name)
     return "" if content is None else printable(content.decode("utf-8", "replace").strip())
-
-
-def _extra_files(archive: ZipArchive) -> list[str]:
-    folder = f"{archive.root}extra/"
-    return [printable(name.removeprefix(folder)) for name in archive.names() if name.startswith(folder)][:_NAMES]
 
 
 def _program_metadata(archive: ZipArchive, name: str) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,23 @@ def is_exported(archive: ZipArchive) -> bool:
 @opens(ARCHIVES, "exported", is_exported)
 def open_exported(archive: ZipArchive, progress: Progress) -> Index:
     if archive.find(_PROGRAM) is not None:
-        return _open_old(archive, progress)
+        # Before 2.8: the program as JSON, the state dict and the constants as torch files.
+        signature = _signature(_read_json(archive, _PROGRAM))
+        parts = []
+        for name in ("serialized_state_dict.pt", "serialized_constants.pt"):
+            record = archive.find(name)
+            if record is not None and record.size:
+                parts.append(open_torch_zip(ZipArchive(archive.open(record)), progress))
+        entries = [entry for part in parts for entry in part.entries]
+        return Index(
+            path=archive.source.path,
+            format="exported",
+            files=(archive.source.path,),
+            entries=tuple(replace(entry, role=signature.get(entry.name, Role.BUFFER)) for entry in entries),
+            imports=tuple(found for part in parts for found in part.imports),
+            metadata={"model_prefix": "", "archive": archive_metadata(archive, _PROGRAM), "models": ["model"]},
+            warnings=(*archive.warnings, *(warning for part in parts for warning in part.warnings)),
+        )
     with ImportLog() as log:
         return _open_new(archive, log)
 
@@ -45,6 +61,8 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
                            archive.source.path, big_endian=facts.is_big_endian)  # fmt: skip
     pickled = [entry for item in described if item.is_pickled for entry in _pickled_entries(archive, item, log)]
     scan_other_pickles(archive, log, read=set())
+    names = _model_names(archive)
+    program = f"{archive.root}models/{names[0]}.json" if len(names) == 1 else None
     return Index(
         path=archive.source.path,
         format="exported",
@@ -54,7 +72,7 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
         metadata={
             "model_prefix": "",
             "archive_version": facts.version,
-            "archive": archive_metadata(archive, _program(archive)),
+            "archive": archive_metadata(archive, program),
             "models": _model_names(archive),
         },
         warnings=tuple(archive.warnings),
@@ -98,11 +116,6 @@ def _pickled_entries(archive: ZipArchive, item: _Payload, log: ImportLog) -> Ite
     for entry in index.entries:
         suffix = "" if entry.name == "tensor" else f".{entry.name}"
         yield replace(entry, name=".".join(item.path) + suffix, role=item.role)
-
-
-def _program(archive: ZipArchive) -> str | None:
-    names = _model_names(archive)
-    return f"{archive.root}models/{names[0]}.json" if len(names) == 1 else None
 
 
 def _model_names(archive: ZipArchive) -> list[str]:
@@ -153,26 +166,6 @@ def _record(archive: ZipArchive, name: str) -> Record:
 def _with_roles(entries: tuple[Entry, ...], tensors: list[Found]) -> Iterator[Entry]:
     for entry, item in zip(entries, tensors, strict=True):
         yield replace(entry, role=item.role or Role.OTHER)
-
-
-def _open_old(archive: ZipArchive, progress: Progress) -> Index:
-    """Before 2.8: the program as JSON, the state dict and the constants as torch files."""
-    signature = _signature(_read_json(archive, _PROGRAM))
-    parts = []
-    for name in ("serialized_state_dict.pt", "serialized_constants.pt"):
-        record = archive.find(name)
-        if record is not None and record.size:
-            parts.append(open_torch_zip(ZipArchive(archive.open(record)), progress))
-    entries = [entry for part in parts for entry in part.entries]
-    return Index(
-        path=archive.source.path,
-        format="exported",
-        files=(archive.source.path,),
-        entries=tuple(replace(entry, role=signature.get(entry.name, Role.BUFFER)) for entry in entries),
-        imports=tuple(found for part in parts for found in part.imports),
-        metadata={"model_prefix": "", "archive": archive_metadata(archive, _PROGRAM), "models": ["model"]},
-        warnings=(*archive.warnings, *(warning for part in parts for warning in part.warnings)),
-    )
 
 
 def _signature(program: dict[str, Any]) -> dict[str, Role]:

@@ -44,30 +44,26 @@ def is_pickle(source: ByteSource) -> bool:
 @opens(FILES, "pickle", is_pickle)
 def open_pickle(source: ByteSource, progress: Progress) -> Index:
     with ImportLog() as log:
-        return _read(source, log)
-
-
-def _read(source: ByteSource, log: ImportLog) -> Index:
-    machine = PickleMachine(source, log, persistent=storage_of)
-    value = machine.run()
-    warnings = scan_followers(source, log, machine.position)
-    found = walk(value)
-    if not found.tensors and not found.modules:
-        raise FormatError(
-            f"{source.label} is not a model file: it looks like a pickle of {_kind(value)}, without tensors"
+        machine = PickleMachine(source, log, persistent=storage_of)
+        value = machine.run()
+        warnings = scan_followers(source, log, machine.position)
+        found = walk(value)
+        if not found.tensors and not found.modules:
+            raise FormatError(
+                f"{source.label} is not a model file: it looks like a pickle of {_kind(value)}, without tensors"
+            )
+        listing = list_entries(found.tensors, _no_place, source.path, is_module=found.is_module)
+        return Index(
+            path=source.path,
+            format="pickle",
+            files=(source.path,),
+            entries=listing.entries,
+            imports=log.imports,
+            modules=tuple(found.modules),
+            training=describe_training(value, listing.entries),
+            metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
+            warnings=tuple(warnings),
         )
-    listing = list_entries(found.tensors, _no_place, source.path, is_module=found.is_module)
-    return Index(
-        path=source.path,
-        format="pickle",
-        files=(source.path,),
-        entries=listing.entries,
-        imports=log.imports,
-        modules=tuple(found.modules),
-        training=describe_training(value, listing.entries),
-        metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
-        warnings=tuple(warnings),
-    )
 
 
 def _kind(value: Any) -> str:

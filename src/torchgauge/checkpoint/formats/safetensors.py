@@ -36,13 +36,26 @@ def open_safetensors(source: ByteSource, progress: Progress) -> Index:
     metadata = header.pop(_METADATA, None)
     start = 8 + size
     entries = [_entry(source, start, name, described) for name, described in header.items()]
-    missing = _check_coverage(source, start, entries)
+    # Check that tensors follow each other without gaps or overlaps; returns the number of bytes missing at the end.
+    at = source.start + start
+    for entry in sorted(entries, key=lambda entry: (entry.offset or 0, entry.nbytes)):
+        if entry.offset is not None and entry.offset != at:
+            problem = "overlaps another one" if entry.offset < at else "follows a gap"
+            raise FormatError(f"{source.label}: the tensor {printable(entry.name)} {problem}")
+        at += entry.nbytes
+    end = source.start + source.size
+    if at < end:
+        raise FormatError(f"{source.label}: {end - at} bytes after the last tensor do not belong to any")
+    missing = at - end
+    # The metadata of the header, strings only.
+    items = metadata.items() if isinstance(metadata, dict) else ()
+    named = {"safetensors": {printable(key): printable(value) for key, value in items if isinstance(value, str)}}
     return Index(
         path=source.path,
         format="safetensors",
         files=(source.path,),
         entries=unpack_packed(entries),
-        metadata={"model_prefix": "", **_named(metadata)},
+        metadata={"model_prefix": "", **named},
         warnings=(_cut_off(source, missing, entries),) if missing else (),
     )
 
@@ -59,15 +72,17 @@ def _cut_off(source: ByteSource, missing: int, entries: list[Entry]) -> str:
     )
 
 
-def _named(metadata: Any) -> dict[str, Any]:
-    """The metadata of the header, strings only."""
-    items = metadata.items() if isinstance(metadata, dict) else ()
-    return {"safetensors": {printable(key): printable(value) for key, value in items if isinstance(value, str)}}
-
-
 def _entry(source: ByteSource, start: int, name: str, described: Any) -> Entry:
     try:
-        code, shape, begin, end = _fields(described)
+        fields = described if isinstance(described, dict) else {}
+        code, shape, offsets = fields.get("dtype"), _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
+        if not isinstance(code, str) or shape is None or offsets is None or len(offsets) != 2:
+            raise FormatError("is not described as the format requires")
+        if code not in SAFETENSORS:
+            raise FormatError(f"has the type {printable(code)}, which is unknown")
+        if offsets[0] > offsets[1]:
+            raise FormatError("ends before it begins")
+        begin, end = offsets[0], offsets[1]
     except FormatError as error:
         raise FormatError(f"{source.label}: the tensor {printable(name)} {error}") from error
     dtype, bits = SAFETENSORS[code]
@@ -90,18 +105,6 @@ def _spec(shape: tuple[int, ...], dtype: str) -> TensorSpec:
     return TensorSpec(shape, dtype)
 
 
-def _fields(described: Any) -> tuple[str, tuple[int, ...], int, int]:
-    fields = described if isinstance(described, dict) else {}
-    code, shape, offsets = fields.get("dtype"), _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
-    if not isinstance(code, str) or shape is None or offsets is None or len(offsets) != 2:
-        raise FormatError("is not described as the format requires")
-    if code not in SAFETENSORS:
-        raise FormatError(f"has the type {printable(code)}, which is unknown")
-    if offsets[0] > offsets[1]:
-        raise FormatError("ends before it begins")
-    return code, shape, offsets[0], offsets[1]
-
-
 def _sizes(value: Any) -> tuple[int, ...] | None:
     if not isinstance(value, list) or len(value) > DIMENSIONS:
         return None
@@ -109,17 +112,3 @@ def _sizes(value: Any) -> tuple[int, ...] | None:
         if type(size) is not int or not 0 <= size <= INTEGER:
             return None
     return tuple(value)
-
-
-def _check_coverage(source: ByteSource, start: int, entries: list[Entry]) -> int:
-    """Check that tensors follow each other without gaps or overlaps; returns the number of bytes missing at the end."""
-    at = source.start + start
-    for entry in sorted(entries, key=lambda entry: (entry.offset or 0, entry.nbytes)):
-        if entry.offset is not None and entry.offset != at:
-            problem = "overlaps another one" if entry.offset < at else "follows a gap"
-            raise FormatError(f"{source.label}: the tensor {printable(entry.name)} {problem}")
-        at += entry.nbytes
-    end = source.start + source.size
-    if at < end:
-        raise FormatError(f"{source.label}: {end - at} bytes after the last tensor do not belong to any")
-    return at - end

@@ -35,7 +35,8 @@ def tar_members(source: ByteSource) -> dict[str, ByteSource]:
         if at + _BLOCK > source.size:
             break
         header = source.read(at, _BLOCK)
-        size = _octal(header[124:136])
+        digits = header[124:136].strip(b"\0 ")
+        size = int(digits, 8) if digits and all(digit in b"01234567" for digit in digits) else None
         if size is None or header[257:262] != b"ustar" or at + _BLOCK + size > source.size:
             break
         if header[156:157] in (b"0", b"\0"):
@@ -45,11 +46,6 @@ def tar_members(source: ByteSource) -> dict[str, ByteSource]:
     return members
 
 
-def _octal(field: bytes) -> int | None:
-    digits = field.strip(b"\0 ")
-    return int(digits, 8) if digits and all(digit in b"01234567" for digit in digits) else None
-
-
 def is_torch_tar(source: ByteSource) -> bool:
     return source.size >= _BLOCK and source.read(257, 5) == b"ustar" and set(_PARTS) <= set(tar_members(source))
 
@@ -57,27 +53,25 @@ def is_torch_tar(source: ByteSource) -> bool:
 @opens(FILES, "torch-tar", is_torch_tar)
 def open_torch_tar(source: ByteSource, progress: Progress) -> Index:
     with ImportLog() as log:
-        return _read(source, log)
-
-
-def _read(source: ByteSource, log: ImportLog) -> Index:
-    members = tar_members(source)
-    storages = _read_storages(members["storages"], log)
-    tensors = _read_tensors(members["tensors"], log, storages)
-    value = PickleMachine(members["pickle"], log, persistent=_persistent(tensors, storages)).run()
-    found = walk(value)
-    places = {key: held.place for key, held in storages.items()}
-    listing = list_entries(found.tensors, lambda storage: places[storage.key], source.path, is_module=found.is_module)
-    return Index(
-        path=source.path,
-        format="torch-tar",
-        files=(source.path,),
-        entries=listing.entries,
-        imports=log.imports,
-        modules=tuple(found.modules),
-        training=describe_training(value, listing.entries),
-        metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
-    )
+        members = tar_members(source)
+        storages = _read_storages(members["storages"], log)
+        tensors = _read_tensors(members["tensors"], log, storages)
+        value = PickleMachine(members["pickle"], log, persistent=_persistent(tensors, storages)).run()
+        found = walk(value)
+        places = {key: held.place for key, held in storages.items()}
+        listing = list_entries(
+            found.tensors, lambda storage: places[storage.key], source.path, is_module=found.is_module
+        )
+        return Index(
+            path=source.path,
+            format="torch-tar",
+            files=(source.path,),
+            entries=listing.entries,
+            imports=log.imports,
+            modules=tuple(found.modules),
+            training=describe_training(value, listing.entries),
+            metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +108,13 @@ def _read_storages(part: ByteSource, log: ImportLog) -> dict[str, _Held]:
         held[key] = _Held(Storage(key, dtype, numel), Place(part.path, data.position(0), data.size))
         at += 8 + data.size
     views, _ = _next_pickle(part, log, at)
-    _add_views(views, held)
-    return held
-
-
-def _add_views(views: Any, held: dict[str, _Held]) -> None:
     for view in views if isinstance(views, list) else []:
         if not isinstance(view, tuple) or len(view) != 4 or str(whole(view[1])) not in held:
             raise FormatError("a storage view in the file is corrupt")
         root = held[str(view[1])]
         storage = Storage(root.storage.key, root.storage.dtype, whole(view[3]), whole(view[2]))
         held[str(whole(view[0]))] = _Held(storage, root.place)
+    return held
 
 
 def _read_tensors(part: ByteSource, log: ImportLog, storages: dict[str, _Held]) -> dict[str, Tensor]:
@@ -136,18 +126,14 @@ def _read_tensors(part: ByteSource, log: ImportLog, storages: dict[str, _Held]) 
         held = storages.get(str(storage_key) if isinstance(storage_key, int) else "")
         if held is None:
             raise FormatError(f"{part.label}: a tensor without a storage")
-        shape, stride, offset, at = _read_geometry(part, at)
+        dimensions = int.from_bytes(part.read(at, 4), "little", signed=True)
+        if not 0 <= dimensions <= DIMENSIONS:
+            raise FormatError(f"{part.label}: a tensor of {dimensions} dimensions")
+        numbers = struct.unpack(f"<{2 * dimensions + 1}q", part.read(at + 8, 8 * (2 * dimensions + 1)))
+        shape, stride = sizes(numbers[:dimensions]), sizes(numbers[dimensions:-1])
+        offset, at = whole(numbers[-1]), at + 8 + 8 * len(numbers)
         tensors[key] = Tensor(held.storage, held.storage.dtype or "uint8", shape, stride, offset)
     return tensors
-
-
-def _read_geometry(part: ByteSource, at: int) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
-    dimensions = int.from_bytes(part.read(at, 4), "little", signed=True)
-    if not 0 <= dimensions <= DIMENSIONS:
-        raise FormatError(f"{part.label}: a tensor of {dimensions} dimensions")
-    numbers = struct.unpack(f"<{2 * dimensions + 1}q", part.read(at + 8, 8 * (2 * dimensions + 1)))
-    shape, stride = sizes(numbers[:dimensions]), sizes(numbers[dimensions:-1])
-    return shape, stride, whole(numbers[-1]), at + 8 + 8 * len(numbers)
 
 
 def _described(value: Any, second: int) -> tuple[str, Any]:

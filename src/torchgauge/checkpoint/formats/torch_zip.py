@@ -87,20 +87,16 @@ def read_pickle(archive: ZipArchive, name: str, log: ImportLog) -> Any:
 def storage_of(identifier: Any) -> Any:
     """`("storage", type, key, location, numel)` and, from old files, a view on it."""
     if not isinstance(identifier, tuple) or not identifier or _plain(identifier[0]) != "storage":
-        return _module_of(identifier)
+        # Very old files refer to a module's class together with its source code.
+        if isinstance(identifier, tuple) and len(identifier) > 1 and _plain(identifier[0]) == "module":
+            return identifier[1]
+        raise FormatError("the pickle refers to an external object that is not a storage")
     if len(identifier) < 5 or not isinstance(identifier[1], Global):
         raise FormatError("a storage reference in the pickle is not in torch's form")
     _, kind, key, _, numel = identifier[:5]
     view = identifier[5] if len(identifier) > 5 else None
     first = whole(view[1]) if isinstance(view, tuple) and len(view) == 3 else 0
     return Storage(_key(key), _storage_dtype(kind), whole(numel), first)
-
-
-def _module_of(identifier: Any) -> Any:
-    """Very old files refer to a module's class together with its source code."""
-    if isinstance(identifier, tuple) and len(identifier) > 1 and _plain(identifier[0]) == "module":
-        return identifier[1]
-    raise FormatError("the pickle refers to an external object that is not a storage")
 
 
 def _plain(value: Any) -> Any:

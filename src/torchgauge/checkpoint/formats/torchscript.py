@@ -62,8 +62,14 @@ def _read(archive: ZipArchive, log: ImportLog) -> Index:
     entries = [
         replace(entry, role=item.role or Role.OTHER) for entry, item in zip(listing.entries, found.tensors, strict=True)
     ]
-    constants = _constants(archive, log, facts.is_big_endian, has_parameters=_has_parameters(entries))
+    has_parameters = any(entry.role is Role.PARAMETER for entry in entries)
+    constants = _constants(archive, log, facts.is_big_endian, has_parameters=has_parameters)
     scan_other_pickles(archive, log, read=read)
+    names = [name.removeprefix(archive.root) for name in archive.names()]
+    contents = {
+        "code": [printable(name) for name in names if name.startswith("code/") and name.endswith(".py")],
+        "extra": [printable(name) for name in names if name.startswith("extra/")],
+    }
     return Index(
         path=archive.source.path,
         format="torchscript",
@@ -76,22 +82,10 @@ def _read(archive: ZipArchive, log: ImportLog) -> Index:
             "archive_version": facts.version,
             "archive": archive_metadata(archive),
             "missing_weights": missing,
-            **_contents(archive),
+            **contents,
         },
         warnings=tuple(archive.warnings),
     )
-
-
-def _has_parameters(entries: list[Entry]) -> bool:
-    return any(entry.role is Role.PARAMETER for entry in entries)
-
-
-def _contents(archive: ZipArchive) -> dict[str, Any]:
-    names = [name.removeprefix(archive.root) for name in archive.names()]
-    return {
-        "code": [printable(name) for name in names if name.startswith("code/") and name.endswith(".py")],
-        "extra": [printable(name) for name in names if name.startswith("extra/")],
-    }
 
 
 def _code(archive: ZipArchive) -> dict[str, str]:
@@ -139,7 +133,8 @@ def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
         above |= {id(module)}
         if len(above) > WALK_DEPTH or len(found.modules) > _MODULES:
             raise FormatError("its modules are nested too deeply")
-        found.modules.append(PickledModule(".".join(path), _type_name(module)))
+        type_name = printable(_MANGLED.sub("", module.type_path).removeprefix("__torch__."))
+        found.modules.append(PickledModule(".".join(path), type_name))
         inner = []
         if isinstance(module.state, tuple):  # quantized modules have a state of their own making
             _add_packed(found, module, path)
@@ -172,10 +167,6 @@ def _is_script_module(value: Any) -> bool:
     """Objects of C++ classes are none."""
     is_script = isinstance(value, Instance) and isinstance(value.factory, Global)
     return is_script and value.type_path.startswith("__torch__.") and not value.type_path.startswith(_CPP_CLASSES)
-
-
-def _type_name(value: Instance) -> str:
-    return printable(_MANGLED.sub("", value.type_path).removeprefix("__torch__."))
 
 
 def _constants(archive: ZipArchive, log: ImportLog, big_endian: bool, *, has_parameters: bool) -> list[Entry]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import item_bytes
-from torchgauge.checkpoint.entries import Listing, Place, list_entries, unpack_packed
+from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
 from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.formats.torch_zip import storage_of, top_level_keys
 from torchgauge.checkpoint.index import Entry, Index
@@ -40,33 +40,43 @@ def _is_pickle(name: str) -> bool:
 
 def open_cut_archive(source: ByteSource) -> Index:
     with ImportLog() as log:
-        return _read(source, log)
-
-
-def _read(source: ByteSource, log: ImportLog) -> Index:
-    pickle = _read_pickle(source, log)
-    records = dict(_records(source, pickle))
-    found = walk(pickle.value)
-    is_big = _content(source, records.get("byteorder")) == b"big"
-    locate = _Places(source, records, pickle.sizes).locate
-    listing = list_entries(found.tensors, locate, source.path, big_endian=is_big, is_module=found.is_module)
-    return Index(
-        path=source.path,
-        format="torch",
-        files=(source.path,),
-        entries=unpack_packed(listing.entries),
-        imports=log.imports,
-        modules=tuple(found.modules),
-        training=describe_training(pickle.value, listing.entries),
-        metadata={
-            "model_prefix": listing.model_prefix,
-            "archive_version": None,
-            "format_version": None,
-            "byteorder": "big" if is_big else "little",
-            "top_level_keys": top_level_keys(pickle.value),
-        },
-        warnings=(_what_is_lost(source, listing), *pickle.warnings),
-    )
+        pickle = _read_pickle(source, log)
+        records = dict(_records(source, pickle))
+        found = walk(pickle.value)
+        start, size = records.get("byteorder") or (0, 0)
+        content = source.read(start, size) if 0 < size <= 2**10 and start + size <= source.size else b""
+        is_big = content == b"big"
+        locate = _Places(source, records, pickle.sizes).locate
+        listing = list_entries(found.tensors, locate, source.path, big_endian=is_big, is_module=found.is_module)
+        end = source.start + source.size
+        lost = [entry.name for entry in listing.entries if not _is_whole(entry, end)]
+        if lost and len(lost) == len(listing.entries):
+            raise FormatError(
+                f"{source.label}: the data of all tensors is missing at its end; is the download complete?"
+            )
+        more = f" and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
+        names = f" ({', '.join(map(printable, lost[:_NAMED]))}{more})" if lost else ""
+        what_is_lost = (
+            f"{source.label}: its directory is missing at its end, and with it {len(lost):,} of "
+            f"{len(listing.entries):,} tensors{names}; is the download complete?"
+        )
+        return Index(
+            path=source.path,
+            format="torch",
+            files=(source.path,),
+            entries=unpack_packed(listing.entries),
+            imports=log.imports,
+            modules=tuple(found.modules),
+            training=describe_training(pickle.value, listing.entries),
+            metadata={
+                "model_prefix": listing.model_prefix,
+                "archive_version": None,
+                "format_version": None,
+                "byteorder": "big" if is_big else "little",
+                "top_level_keys": top_level_keys(pickle.value),
+            },
+            warnings=(what_is_lost, *pickle.warnings),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +137,6 @@ def _size(source: ByteSource, header: LocalHeader, name: str, sizes: Mapping[str
     return sizes.get(key) if key != name else noted_size(source, header)
 
 
-def _content(source: ByteSource, record: tuple[int, int] | None) -> bytes:
-    start, size = record or (0, 0)
-    return source.read(start, size) if 0 < size <= 2**10 and start + size <= source.size else b""
-
-
 class _Places:
     def __init__(self, source: ByteSource, records: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> None:
         self._source, self._records, self._sizes = source, records, sizes
@@ -140,19 +145,6 @@ class _Places:
         """A storage whose record is not there has its place after the end: whoever reads it will say so by name."""
         start, size = self._records.get(_STORAGES + storage.key, (self._source.size, self._sizes.get(storage.key, 0)))
         return Place(self._source.path, self._source.position(start), size)
-
-
-def _what_is_lost(source: ByteSource, listing: Listing) -> str:
-    end = source.start + source.size
-    lost = [entry.name for entry in listing.entries if not _is_whole(entry, end)]
-    if lost and len(lost) == len(listing.entries):
-        raise FormatError(f"{source.label}: the data of all tensors is missing at its end; is the download complete?")
-    more = f" and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
-    names = f" ({', '.join(map(printable, lost[:_NAMED]))}{more})" if lost else ""
-    return (
-        f"{source.label}: its directory is missing at its end, and with it {len(lost):,} of {len(listing.entries):,} "
-        f"tensors{names}; is the download complete?"
-    )
 
 
 def _is_whole(entry: Entry, end: int) -> bool:

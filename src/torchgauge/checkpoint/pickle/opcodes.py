@@ -513,17 +513,13 @@ def _scan_nested(machine: PickleMachine, arguments: tuple[Any, ...]) -> None:
         machine.nested += 1
         if machine.nested > limits.NESTED_PICKLES or machine.depth >= limits.NESTED_DEPTH:
             raise machine.broken("too many pickles are nested in it")
-        _scan_bytes(machine, content)
-
-
-def _scan_bytes(machine: PickleMachine, content: bytes) -> None:
-    source = in_memory(content, machine.source.path, f"{machine.source.label} (nested pickle)")
-    inner = PickleMachine(source, machine.log, persistent=any_storage, depth=machine.depth + 1)
-    inner.memory_left = machine.memory_left
-    # Not a pickle, or an invalid one: its imports up to here are in the log.
-    with suppress(FormatError):
-        inner.run()
-    machine.memory_left = min(machine.memory_left, inner.memory_left)
+        source = in_memory(content, machine.source.path, f"{machine.source.label} (nested pickle)")
+        inner = PickleMachine(source, machine.log, persistent=any_storage, depth=machine.depth + 1)
+        inner.memory_left = machine.memory_left
+        # Not a pickle, or an invalid one: its imports up to here are in the log.
+        with suppress(FormatError):
+            inner.run()
+        machine.memory_left = min(machine.memory_left, inner.memory_left)
 
 
 def _bytes_of(machine: PickleMachine, value: Any) -> bytes | None:

@@ -52,7 +52,13 @@ class _Plain:
             return [*items, "…"] if len(value) > _ITEMS else items
         if isinstance(value, Instance):
             return self._instance(value, depth)
-        return _name(value)
+        if isinstance(value, Global):
+            return printable(value.path)
+        if isinstance(value, Tensor):
+            return f"tensor {format_shape(value.shape) or 'scalar'} {value.dtype}"
+        if isinstance(value, Data | Blob | bytes | Storage):
+            return "bytes"
+        return printable(key_text(value)) if isinstance(value, Key) else type(value).__name__
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         shown = list(value.items())[:_ITEMS]
@@ -81,16 +87,6 @@ class _Plain:
 
 def _is_private(key: Any) -> bool:
     return isinstance(key, str) and key.startswith("__")
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, Global):
-        return printable(value.path)
-    if isinstance(value, Tensor):
-        return f"tensor {format_shape(value.shape) or 'scalar'} {value.dtype}"
-    if isinstance(value, Data | Blob | bytes | Storage):
-        return "bytes"
-    return printable(key_text(value)) if isinstance(value, Key) else type(value).__name__
 
 
 def number_of(value: Any, entry: Entry | None = None) -> float | None:

@@ -64,7 +64,8 @@ def take_tensor(machine: PickleMachine, at: int) -> int:
 
 def _recall(machine: PickleMachine, gets: tuple[bytes, ...]) -> tuple[str, Global, str] | None:
     """The memo values of these indices; None unless they are the parts of a tensor. Cached until the memo changes."""
-    numbers = [_number(get) for get in gets]
+    # The operand of an opcode.
+    numbers = [get[1] if len(get) == 2 else int.from_bytes(get[1:], "little") for get in gets]
     if max(numbers) >= len(machine.memo):
         return None
     function, word, kind, location, hooks = (machine.memo[number] for number in numbers)
@@ -91,11 +92,6 @@ def _puts(first: int, count: int) -> bytes:
 
 
 _SEVEN = struct.Struct("<" + "BI" * 7)
-
-
-def _number(operation: bytes) -> int:
-    """The operand of an opcode."""
-    return operation[1] if len(operation) == 2 else int.from_bytes(operation[1:], "little")
 
 
 @lru_cache(maxsize=4096)

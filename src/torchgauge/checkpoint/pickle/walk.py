@@ -65,7 +65,33 @@ def walk(root: Any) -> Walk:
 def continue_walk(found: Walk, root: Any, path: Path, role: Role | None) -> None:
     """Add the tensors under `root`, which is at `path`; the limits apply to all together."""
     before = found.values_left
-    fertile = _fertile_containers(root, found)
+    # The ids of all values that contain a tensor or a module, at any depth. Each container is visited once.
+    parents: dict[int, list[int]] = {id(root): []}
+    sources = [id(root)] if _is_source(root) else []
+    waiting = [root]
+    while waiting:
+        value = waiting.pop()
+        # Most containers are dicts of tensors, whose keys do not matter here.
+        inside = value.values() if type(value) is dict else (child.value for child in children(value))
+        for inner in inside:
+            found.values_left -= 1
+            if found.values_left < 0:
+                raise FormatError("it holds too many values")
+            if not isinstance(inner, _CONTAINERS):
+                continue
+            if id(inner) not in parents:
+                parents[id(inner)] = []
+                if not _is_leaf(inner):
+                    waiting.append(inner)
+                if _is_source(inner):
+                    sources.append(id(inner))
+            parents[id(inner)].append(id(value))
+    fertile = set(sources)
+    while sources:
+        for parent in parents[sources.pop()]:
+            if parent not in fertile:
+                fertile.add(parent)
+                sources.append(parent)
     found.steps_left = max(found.steps_left, 2 * (before - found.values_left))
     _visit(_Child((), root, role), path, fertile, set(), found)
 
@@ -116,43 +142,8 @@ def _inherit(inner: _Child, outer: _Child, container: Any) -> _Child:
     return _Child(inner.keys, inner.value, outer.role)
 
 
-def _fertile_containers(root: Any, found: Walk) -> set[int]:
-    """The ids of all values that contain a tensor or a module, at any depth. Each container is visited once."""
-    parents: dict[int, list[int]] = {id(root): []}
-    sources = [id(root)] if _is_source(root) else []
-    waiting = [root]
-    while waiting:
-        value = waiting.pop()
-        # Most containers are dicts of tensors, whose keys do not matter here.
-        inside = value.values() if type(value) is dict else (child.value for child in children(value))
-        for inner in inside:
-            found.values_left -= 1
-            if found.values_left < 0:
-                raise FormatError("it holds too many values")
-            if not isinstance(inner, _CONTAINERS):
-                continue
-            if id(inner) not in parents:
-                parents[id(inner)] = []
-                if not _is_leaf(inner):
-                    waiting.append(inner)
-                if _is_source(inner):
-                    sources.append(id(inner))
-            parents[id(inner)].append(id(value))
-    return _spread(sources, parents)
-
-
 def _is_source(value: Any) -> bool:
     return isinstance(value, Tensor) or (isinstance(value, Instance) and is_module(value))
-
-
-def _spread(sources: list[int], parents: dict[int, list[int]]) -> set[int]:
-    reached = set(sources)
-    while sources:
-        for parent in parents[sources.pop()]:
-            if parent not in reached:
-                reached.add(parent)
-                sources.append(parent)
-    return reached
 
 
 def is_module(value: Instance) -> bool:

@@ -75,14 +75,10 @@ def _inside(branch: _Branch, prefix: str, shapes: Shapes) -> Iterator[Blocks | t
         match = _NUMBERED.fullmatch(name)
         series.setdefault(match[1] if match else f"{name}.", []).append(name)
     for stem, names in series.items():
-        if _is_numbered(stem) and _are_repetitions({name: children[name] for name in names}, shapes):
+        if not stem.endswith(".") and _are_repetitions({name: children[name] for name in names}, shapes):
             yield Blocks((prefix + stem).rstrip("."), len(names), children[names[-1]].flat(shapes))
         else:
             yield from ((children[name], f"{prefix}{name}.") for name in names)
-
-
-def _is_numbered(stem: str) -> bool:
-    return not stem.endswith(".")
 
 
 def _are_repetitions(members: dict[str, _Branch], shapes: Shapes) -> bool:

@@ -58,7 +58,16 @@ def _transformer(evidence: Evidence) -> dict[str, Any]:
     if evidence.has_attention:
         # The last of the blocks may be one without attention.
         found |= attention_shape(evidence, layers if any(x.is_query for x in layers) else evidence.layers, width)
-        intermediate = _intermediate(layers, width, is_block=bool(blocks))
+        # The other side of the matrices of a block that have the width on one; fused gates are twice as tall. Without
+        # blocks the stem and the head are among them: what an MLP widens to, it comes back from.
+        is_block = bool(blocks)
+        mixing = re.compile(r"att|router|gate$|\.q|\.k|\.v")
+        matrices = [x for x in layers if x.kind in ("Linear", "Conv2d", "Conv1d") and not mixing.search(x.path)]
+        larger = [size for layer in matrices for size in _partner(layer, width) if size > width]
+        # A convolution over several positions from fewer channels is a stem, or depthwise.
+        smaller = [size for layer in matrices if not layer.is_spatial for size in _partner(layer, width)]
+        sizes = larger or smaller if is_block else [size for size in larger if larger.count(size) > 1]
+        intermediate = min(sizes or _expert_sizes(layers, width), default=None)
         found |= {"intermediate_size": intermediate} if intermediate else {}
     return found
 
@@ -77,18 +86,6 @@ def _width(evidence: Evidence, layers: list[Layer]) -> int | None:
     channels = [layer.weight[0] for layer in of_kind(evidence.layers, *CONVOLUTIONS)]
     sizes = channels or [layer.weight[0] for layer in of_kind(evidence.layers, "Linear")]
     return max(sizes, default=None)
-
-
-def _intermediate(layers: list[Layer], width: int, *, is_block: bool) -> int | None:
-    """The other side of the matrices of a block that have the width on one; fused gates are twice as tall. Without
-    blocks the stem and the head are among them: what an MLP widens to, it comes back from."""
-    mixing = re.compile(r"att|router|gate$|\.q|\.k|\.v")
-    matrices = [x for x in layers if x.kind in ("Linear", "Conv2d", "Conv1d") and not mixing.search(x.path)]
-    larger = [size for layer in matrices for size in _partner(layer, width) if size > width]
-    # A convolution over several positions from fewer channels is a stem, or depthwise.
-    smaller = [size for layer in matrices if not layer.is_spatial for size in _partner(layer, width)]
-    sizes = larger or smaller if is_block else [size for size in larger if larger.count(size) > 1]
-    return min(sizes or _expert_sizes(layers, width), default=None)
 
 
 def _expert_sizes(layers: list[Layer], width: int) -> list[int]:

@@ -50,7 +50,10 @@ def _parts(name: str, values: Values | None) -> tuple[dict[str, Any], StoredTens
         if document is None:
             raise
         return document, StoredTensors(None, {}, {}, values=values)
-    record = _document_record(records.names, name)
+    models = [record for record in records.names if record.startswith("models/") and record.endswith(".json")]
+    if len(models) != 1:
+        raise FormatError(f"'{name}' holds {len(models)} exported programs; one is needed")
+    record = models[0]
     model = record.removeprefix("models/").removesuffix(".json")
     configs = (_config(records, f"data/{kind}/{model}_{kind}_config.json", name) for kind in _KINDS)
     return _json(records, record, name), StoredTensors(records, *configs, values=values)
@@ -64,13 +67,6 @@ def _old_document(name: str) -> dict[str, Any] | None:
         if record is None:
             return None
         return parse_json(archive.read(record), f"'{name}': {_OLD_DOCUMENT}")
-
-
-def _document_record(records: list[str], name: str) -> str:
-    models = [record for record in records if record.startswith("models/") and record.endswith(".json")]
-    if len(models) != 1:
-        raise FormatError(f"'{name}' holds {len(models)} exported programs; one is needed")
-    return models[0]
 
 
 def _config(records: ArchiveRecords, record: str, name: str) -> dict[str, Any]:

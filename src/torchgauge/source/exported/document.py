@@ -164,7 +164,8 @@ def _argument(argument: dict[str, Any], where: str) -> Any:
         case "as_layout":
             return _LAYOUTS[value]
         case "as_device":
-            return _device(value)
+            index = value.get("index")
+            return torch.device(value["type"]) if index is None else torch.device(value["type"], index)
         case "as_graph":
             return read_graph(value["graph"], where)
         case "as_complex":
@@ -194,11 +195,6 @@ def _plain(kind: str, value: Any) -> Any:
     if kind == "as_float":
         return _NOT_FINITE[value] if isinstance(value, str) else float(value)
     return value
-
-
-def _device(value: dict[str, Any]) -> torch.device:
-    index = value.get("index")
-    return torch.device(value["type"]) if index is None else torch.device(value["type"], index)
 
 
 def _scalar(value: dict[str, Any]) -> Any:

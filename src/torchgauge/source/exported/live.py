@@ -28,9 +28,13 @@ def from_program(program: Any) -> ExportedModel:
         for name, target in _targets(signature, "BUFFER")
     }
     graph = _graph(program.graph_module)
+    kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
+    wanted = [value for value, kind in zip(graph.outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
+    spec = program.call_spec.out_spec
+    user_outputs = tree_unflatten(wanted, spec) if spec is not None else tuple(wanted)
     return ExportedModel(
         Program(
-            graph=Graph(graph.inputs, graph.calls, _user_outputs(program, graph.outputs)),
+            graph=Graph(graph.inputs, graph.calls, user_outputs),
             inputs=_inputs(program),
             parameters={name: (target, state[target]) for name, target in _targets(signature, "PARAMETER")},
             buffers=buffers,
@@ -76,13 +80,6 @@ def _hint(size: Any) -> int:
     return size if isinstance(size, int) else int(size.node.hint)
 
 
-def _user_outputs(program: Any, outputs: Any) -> Any:
-    kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
-    wanted = [value for value, kind in zip(outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
-    spec = program.call_spec.out_spec
-    return tree_unflatten(wanted, spec) if spec is not None else tuple(wanted)
-
-
 def _graph(module: Any) -> Graph:
     inputs: list[str] = []
     calls: list[Call] = []
@@ -101,18 +98,15 @@ def _call(node: Any, module: Any) -> Call:
     function = node.target
     if isinstance(function, torch._ops.HigherOrderOperator):
         function = run_higher_order(function.name())
-    stack = _made_by(node).meta.get("nn_module_stack") or {}
+    # What is taken out of the result of a higher-order op belongs where that op does: it claims to be inside.
+    source = node.args[0] if node.target is operator.getitem else node
+    if not isinstance(getattr(source, "target", None), torch._ops.HigherOrderOperator):
+        source = node
+    stack = source.meta.get("nn_module_stack") or {}
     places = [place_of(key, path, _type_name(kind)) for key, (path, kind) in stack.items()]
     kwargs = {name: _value(value, module) for name, value in node.kwargs.items()}
     args, inner = _value(tuple(node.args), module), tuple(place for place in places if place.path)
     return Call(function, args, kwargs, node.name, inner, last_line(node.meta.get("stack_trace")))
-
-
-def _made_by(node: Any) -> Any:
-    """The node itself; for what is taken out of the result of a higher-order op, that op: it claims to be inside."""
-    source = node.args[0] if node.target is operator.getitem else None
-    is_inside = isinstance(getattr(source, "target", None), torch._ops.HigherOrderOperator)
-    return source if is_inside else node
 
 
 def _type_name(kind: Any) -> str:

@@ -115,7 +115,23 @@ class ExportedModel(Stage):
         self._outputs = program.graph.outputs
         held = frozenset((*program.parameters, *program.buffers, *program.constants))
         self._whole = segment_graph(program.graph, held)
-        _plant(self, program)
+        # Make the tree of modules and give them their tensors; a module of two names is one module.
+        types = {place.path: place.type for call in program.graph.calls for place in call.places}
+        tensors = [(name, tensor, False) for name, tensor in program.parameters.values()]
+        tensors += [(name, tensor, True) for name, tensor in program.buffers.values()]
+        paths = dict.fromkeys((*program.modules, *types, *(name.rpartition(".")[0] for name, _, _ in tensors)))
+        self.engine.stages[""] = self
+        for path in paths:
+            _grow(self, path, types)
+        for name, tensor, is_buffer in tensors:
+            path, _, leaf = name.rpartition(".")
+            stage = self.engine.stages[path]
+            if is_buffer:
+                stage.register_buffer(leaf, tensor)
+            else:
+                parameter = tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, tensor.requires_grad)
+                stage.register_parameter(leaf, parameter)
+        _merge_twins(self)
         names = [inspect.Parameter(item.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for item in program.inputs]
         self.__dict__["forward"] = _signed(self._run, inspect.Signature(names))
 
@@ -149,25 +165,6 @@ def _signed(function: Callable[..., Any], signature: inspect.Signature) -> Calla
     return forward
 
 
-def _plant(root: ExportedModel, program: Program) -> None:
-    """Make the tree of modules and give them their tensors; a module of two names is one module."""
-    types = {place.path: place.type for call in program.graph.calls for place in call.places}
-    tensors = [(name, tensor, False) for name, tensor in program.parameters.values()]
-    tensors += [(name, tensor, True) for name, tensor in program.buffers.values()]
-    paths = dict.fromkeys((*program.modules, *types, *(name.rpartition(".")[0] for name, _, _ in tensors)))
-    root.engine.stages[""] = root
-    for path in paths:
-        _grow(root, path, types)
-    for name, tensor, is_buffer in tensors:
-        path, _, leaf = name.rpartition(".")
-        stage = root.engine.stages[path]
-        if is_buffer:
-            stage.register_buffer(leaf, tensor)
-        else:
-            stage.register_parameter(leaf, _parameter(tensor))
-    _merge_twins(root)
-
-
 def _grow(root: ExportedModel, path: str, types: dict[str, str]) -> Stage:
     stages = root.engine.stages
     if path not in stages:
@@ -176,10 +173,6 @@ def _grow(root: ExportedModel, path: str, types: dict[str, str]) -> Stage:
         stages[path] = Stage(types.get(path, "Module"), root.engine)
         parent.add_module(name, stages[path])
     return stages[path]
-
-
-def _parameter(tensor: torch.Tensor) -> nn.Parameter:
-    return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, tensor.requires_grad)
 
 
 def _merge_twins(root: ExportedModel) -> None:

@@ -116,7 +116,16 @@ class _Writer:
             self._write(call)
         wanted = tree_leaves(graph.outputs, is_leaf=lambda value: isinstance(value, Ref))
         self.routine.outputs = tuple(map(self._place, wanted))
-        self.routine.steps = _freed(self.routine)
+        # With each step the values that nothing reads after it: memory is live as long as it is held.
+        routine = self.routine
+        alive = {*routine.outputs, *routine.held.values()}
+        steps: list[_Step] = []
+        for step in reversed(routine.steps):
+            touched = {*step.args, *(place for _, place in step.kwargs), *_flat(step.results)}
+            made = {place for place in touched - alive if routine.start[place] is None}
+            steps.append(_Step(step.function, step.args, step.kwargs, step.results, tuple(made), step.takes_bodies))
+            alive |= touched
+        self.routine.steps = steps[::-1]
 
     def _write(self, call: Call) -> None:
         args = tuple(map(self._place, call.args))
@@ -149,18 +158,6 @@ class _Writer:
             self.routine.steps.append(_Step(_as_list, items, (), place))
             return place
         return self._constant(value)
-
-
-def _freed(routine: _Routine) -> list[_Step]:
-    """With each step the values that nothing reads after it: memory is live as long as it is held."""
-    alive = {*routine.outputs, *routine.held.values()}
-    steps: list[_Step] = []
-    for step in reversed(routine.steps):
-        touched = {*step.args, *(place for _, place in step.kwargs), *_flat(step.results)}
-        made = {place for place in touched - alive if routine.start[place] is None}
-        steps.append(_Step(step.function, step.args, step.kwargs, step.results, tuple(made), step.takes_bodies))
-        alive |= touched
-    return steps[::-1]
 
 
 def _flat(results: Any) -> Iterable[int]:

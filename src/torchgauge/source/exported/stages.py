@@ -41,17 +41,6 @@ def _segment(
     used = list(dict.fromkeys(name for call in calls for name in _reads(call)))
     own = {*made, *held}
     inputs = tuple(name for name in used if name not in own)
-    steps = _steps(calls, depth, held, wanted)
-    return Segment(
-        path,
-        inputs if keep_order is None else tuple(name for name in keep_order if name not in held),
-        tuple(name for name in made if name in wanted),
-        steps,
-        _dead(steps, wanted),
-    )
-
-
-def _steps(calls: list[Call], depth: int, held: frozenset[str], wanted: frozenset[str]) -> tuple[Call | Segment, ...]:
     groups = [(key, list(group)) for key, group in groupby(calls, lambda call: _key(call, depth))]
     needed = set(wanted)
     steps: list[Call | Segment] = []
@@ -61,21 +50,23 @@ def _steps(calls: list[Call], depth: int, held: frozenset[str], wanted: frozense
         else:
             steps.append(_segment(group[0].places[depth].path, group, depth + 1, held, frozenset(needed)))
         needed |= {name for call in group for name in _reads(call)}
-    return tuple(reversed(steps))
+    alive = set(wanted)
+    dead: list[tuple[str, ...]] = []
+    for step in steps:
+        touched = set(_touched(step))
+        dead.append(tuple(touched - alive))
+        alive |= touched
+    return Segment(
+        path,
+        inputs if keep_order is None else tuple(name for name in keep_order if name not in held),
+        tuple(name for name in made if name in wanted),
+        tuple(reversed(steps)),
+        tuple(reversed(dead)),
+    )
 
 
 def _key(call: Call, depth: int) -> str | None:
     return call.places[depth].key if len(call.places) > depth else None
-
-
-def _dead(steps: tuple[Call | Segment, ...], wanted: frozenset[str]) -> tuple[tuple[str, ...], ...]:
-    alive = set(wanted)
-    dead: list[tuple[str, ...]] = []
-    for step in reversed(steps):
-        touched = set(_touched(step))
-        dead.append(tuple(touched - alive))
-        alive |= touched
-    return tuple(reversed(dead))
 
 
 def _touched(step: Call | Segment) -> list[str]:

@@ -31,7 +31,10 @@ class Changes:
     def build(self, factory: Callable[..., nn.Module]) -> nn.Module:
         model = factory(**self.settings)
         for path, channels in self.channels.items():
-            _take_channels(model.get_submodule(path), channels)
+            convolution = model.get_submodule(path)
+            weight = convolution.get_parameter("weight")
+            convolution.weight = nn.Parameter(torch.randn(weight.shape[0], channels, *weight.shape[2:]))
+            vars(convolution)["in_channels"] = channels
         for path in self.removed:
             model.set_submodule(path, nn.Identity())
         return model
@@ -43,12 +46,6 @@ class Changes:
             yield f"'{path}' built for {channels} channels"
         if self.removed:
             yield f"the file has its own '{', '.join(self.removed)}' or none: the figures are without it"
-
-
-def _take_channels(convolution: nn.Module, channels: int) -> None:
-    weight = convolution.get_parameter("weight")
-    convolution.weight = nn.Parameter(torch.randn(weight.shape[0], channels, *weight.shape[2:]))
-    vars(convolution)["in_channels"] = channels
 
 
 def changes_for(known: Known, differences: Differences, shapes: Mapping[str, Shape]) -> Iterator[Changes]:

@@ -25,7 +25,8 @@ class Sums:
         for name, shape in shapes.items():
             if not is_optional(name):
                 value = hash_text(f"{name} {'x'.join(map(str, shape))}")
-                for path in _lineage(name):
+                parts = name.split(".")
+                for path in [".".join(parts[:end]) for end in range(len(parts) + 1)]:
                     self._sums[path] += value
 
     @property
@@ -39,11 +40,6 @@ class Sums:
 
 def hash_text(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=_BYTES).digest(), "big")
-
-
-def _lineage(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:end]) for end in range(len(parts) + 1)]
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budge
     matches: list[Match] = []
     likeness: dict[str, list[float]] = {}
     while ranked and not _is_hopeless(likeness) and len(matches) < _TWINS and budget.spend():
-        score, entry = _next(ranked, likeness)
+        # The best of the most promising group.
+        score, entry = max(ranked, key=lambda pair: (_promise(likeness.get(pair[1].group)), pair[0]))
         ranked.remove((score, entry))
         attempt = _try(entry, shapes)
         if attempt.match is not None:
@@ -76,11 +77,6 @@ def _rank(features: Features, entrypoints: list[Entrypoint]) -> list[tuple[float
         if entry.file in words
     ]
     return sorted(scored, key=lambda pair: -pair[0])
-
-
-def _next(ranked: list[tuple[float, Entrypoint]], likeness: Mapping[str, list[float]]) -> tuple[float, Entrypoint]:
-    """The best of the most promising group."""
-    return max(ranked, key=lambda pair: (_promise(likeness.get(pair[1].group)), pair[0]))
 
 
 def _promise(likeness: list[float] | None) -> float:
@@ -113,15 +109,13 @@ def _try(entry: Entrypoint, shapes: Mapping[str, Shape]) -> _Attempt:
         return _Attempt(None, 0.0)
     if not differences:
         return _Attempt(Match(entry.target, recipe, model), 1.0)
-    return _Attempt(None, _likeness(_patterns(state_shapes(model)), _patterns(shapes)))
+    left = _patterns(state_shapes(model))
+    right = _patterns(shapes)
+    return _Attempt(None, len(left & right) / len(left | right))
 
 
 def _patterns(names: Iterable[str]) -> set[str]:
     return {re.sub(r"\d+", "#", name) for name in names}
-
-
-def _likeness(left: set[str], right: set[str]) -> float:
-    return len(left & right) / len(left | right)
 
 
 def other_classes(differences: Differences) -> int | None:

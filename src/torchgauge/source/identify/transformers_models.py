@@ -37,19 +37,25 @@ def search_transformers(shapes: Mapping[str, Shape]) -> Match | None:
 
 def _likely_classes(shapes: Mapping[str, Shape], transformers: Any) -> Iterator[NamedClass]:
     is_tied = not any("lm_head" in name for name in shapes)
-    for model_type in _likely_types(Features(shapes), transformers):
-        for name in _classes(model_type, shapes)[:_CLASSES]:
-            yield NamedClass(name, model_type, {"tie_word_embeddings": is_tied})
-
-
-def _likely_types(features: Features, transformers: Any) -> list[str]:
-    """Of those that spell the same words first the most copied from (they came first, the others are their likes),
-    then those that spell little else."""
-    ranked = rank_vocabularies(features.words, _vocabularies())
+    # Of those that spell the same words first the most copied from (they came first, the others are their likes),
+    # then those that spell little else.
+    ranked = rank_vocabularies(Features(shapes).words, _vocabularies())
     likely = [(score, key) for score, key in ranked if score >= _ENOUGH_WORDS and key in transformers.CONFIG_MAPPING]
     copies = _copies()
     copied = sorted(likely, key=lambda pair: (-round(min(pair[0], 1.0), 2), -copies.get(pair[1], 0)))
-    return list(dict.fromkeys(key for _, key in (*copied[:_TYPES], *likely[:_TYPES])))
+    likely_types = list(dict.fromkeys(key for _, key in (*copied[:_TYPES], *likely[:_TYPES])))
+    for model_type in likely_types:
+        # The model classes of a type whose head the names hint at; where they hint at none, the plain ones first.
+        auto = import_module("transformers.models.auto.modeling_auto")
+        tables = [value for name, value in vars(auto).items() if name.endswith("_MAPPING_NAMES")]
+        found: dict[str, None] = {}
+        for table in tables:
+            names = table.get(model_type, ())
+            found |= dict.fromkeys((names,) if isinstance(names, str) else names)
+        ordered = sorted((name for name in found if name), key=lambda name: _unlikeness(name, shapes))
+        hinted = [name for name in ordered if _unlikeness(name, shapes) == 0]
+        for name in (hinted or ordered)[:_CLASSES]:
+            yield NamedClass(name, model_type, {"tie_word_embeddings": is_tied})
 
 
 @cache
@@ -73,19 +79,6 @@ def _copies() -> Counter[str]:
 
 def _is_plain(path: Path) -> bool:
     return path.stem == f"modeling_{path.parent.name}"
-
-
-def _classes(model_type: str, shapes: Mapping[str, Shape]) -> list[str]:
-    """The model classes of a type whose head the names hint at; where they hint at none, the plain ones first."""
-    auto = import_module("transformers.models.auto.modeling_auto")
-    tables = [value for name, value in vars(auto).items() if name.endswith("_MAPPING_NAMES")]
-    found: dict[str, None] = {}
-    for table in tables:
-        names = table.get(model_type, ())
-        found |= dict.fromkeys((names,) if isinstance(names, str) else names)
-    ordered = sorted((name for name in found if name), key=lambda name: _unlikeness(name, shapes))
-    hinted = [name for name in ordered if _unlikeness(name, shapes) == 0]
-    return hinted or ordered
 
 
 def _unlikeness(name: str, shapes: Mapping[str, Shape]) -> int:

@@ -51,7 +51,15 @@ def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.Scr
 
 def _scan(name: str) -> dict[str, bytes]:
     """The records of code, the pickles and the versions, after a look at what they would do."""
-    records = _open(name)
+    try:
+        with open(name, "rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise FormatError(f"cannot read '{name}': {error.strerror or error}") from error
+    # Torch takes a file with this mark for another format, whatever else it is.
+    if head[:4] != _ZIP or head[4:] == b"PTMF":
+        raise FormatError(f"'{name}' is not a TorchScript archive")
+    records = ArchiveRecords(name)
     # An older layout keeps its code elsewhere.
     if any(record.lower() == "model.json" for record in records.names):
         raise FormatError(f"'{name}' is a TorchScript archive from before torch 1.3, which is not supported")
@@ -74,18 +82,6 @@ def _scan(name: str) -> dict[str, bytes]:
         raise FormatError(f"'{name}' holds no TorchScript code")
     require_harmless_reading(special, f"'{name}'")
     return contents
-
-
-def _open(name: str) -> ArchiveRecords:
-    try:
-        with open(name, "rb") as file:
-            head = file.read(8)
-    except OSError as error:
-        raise FormatError(f"cannot read '{name}': {error.strerror or error}") from error
-    # Torch takes a file with this mark for another format, whatever else it is.
-    if head[:4] != _ZIP or head[4:] == b"PTMF":
-        raise FormatError(f"'{name}' is not a TorchScript archive")
-    return ArchiveRecords(name)
 
 
 # Of a method with all that it calls written out in its place; the largest models have some 100,000.

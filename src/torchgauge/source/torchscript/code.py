@@ -49,7 +49,15 @@ def _scan_part(tree: ast.Module, where: str) -> set[str]:
     special = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            _check_name(_dotted(node), where)
+            match _dotted(node):
+                case ("torch", name, *_):
+                    require_allowed(f"aten::{name}", where)
+                case ("ops", namespace, name, *_):
+                    require_allowed(f"{namespace}::{name}", where)
+                case ("__torch__", "torch", "classes", namespace, *rest) if namespace not in _CLASSES:
+                    raise _unknown_class(".".join((namespace, *rest)), where)
+                case (*_, name) if name in DENIED_NAMES:
+                    raise _outside(name, where)
         elif isinstance(node, ast.Name) and node.id in DENIED_NAMES:
             raise _outside(node.id, where)
         elif isinstance(node, ast.Call) and _dotted(node.func) == ("getattr",):
@@ -89,18 +97,6 @@ def _runs(where: str) -> FormatError:
 
 def _unknown_class(name: str, where: str) -> FormatError:
     return FormatError(f"{where} uses the class {name}, which torchgauge does not know, so it is not read")
-
-
-def _check_name(parts: tuple[str, ...], where: str) -> None:
-    match parts:
-        case ("torch", name, *_):
-            require_allowed(f"aten::{name}", where)
-        case ("ops", namespace, name, *_):
-            require_allowed(f"{namespace}::{name}", where)
-        case ("__torch__", "torch", "classes", namespace, *rest) if namespace not in _CLASSES:
-            raise _unknown_class(".".join((namespace, *rest)), where)
-        case (*_, name) if name in DENIED_NAMES:
-            raise _outside(name, where)
 
 
 def _dotted(node: ast.expr) -> tuple[str, ...]:

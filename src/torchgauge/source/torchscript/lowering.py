@@ -23,7 +23,14 @@ def lower(graph: Graph, module_types: frozenset[str]) -> Graph:
     lowered = graph.copy()
     for node in list(nodes_of(lowered)):
         if node.kind() == "prim::CallMethod" and next(node.inputs()).type().str() in module_types:
-            _hide(lowered, node)
+            call = lowered.create(CALL, list(node.inputs()), node.outputsSize())
+            call.s_("name", node.s("name"))
+            call.copyMetadata(node)
+            call.insertBefore(node)
+            for old, new in zip(node.outputs(), call.outputs(), strict=True):
+                new.setType(old.type())
+            node.replaceAllUsesWith(call)
+            node.destroy()
     # One pass leaves the calls that a function of a loaded archive makes itself.
     for _ in range(_DEEPEST):
         torch._C._jit_pass_inline(lowered)
@@ -50,14 +57,3 @@ def nodes_of(block: Any) -> Iterator[Node]:
         yield node
         for inner in node.blocks():
             yield from nodes_of(inner)
-
-
-def _hide(graph: Graph, node: Node) -> None:
-    call = graph.create(CALL, list(node.inputs()), node.outputsSize())
-    call.s_("name", node.s("name"))
-    call.copyMetadata(node)
-    call.insertBefore(node)
-    for old, new in zip(node.outputs(), call.outputs(), strict=True):
-        new.setType(old.type())
-    node.replaceAllUsesWith(call)
-    node.destroy()

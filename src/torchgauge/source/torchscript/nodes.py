@@ -62,14 +62,12 @@ def _method_nodes(path: str, method: str, graph: Any, types: frozenset[str]) -> 
         if node.kind() != "prim::Constant":
             inner = scopes.of(node)[-1:] if scopes is not None else ()
             place = ".".join((*filter(None, (path,)), *inner))
-            yield GraphNode(node.kind(), place, method, source_line(node), _attributes(node))
-
-
-def _attributes(node: Any) -> dict[str, Any]:
-    own = {
-        name: _READERS[kind](node, name) for name in node.attributeNames() if (kind := node.kindOf(name)) in _READERS
-    }
-    return own | dict(_constants(node))
+            own = {
+                name: _READERS[kind](node, name)
+                for name in node.attributeNames()
+                if (kind := node.kindOf(name)) in _READERS
+            }
+            yield GraphNode(node.kind(), place, method, source_line(node), own | dict(_constants(node)))
 
 
 def _constants(node: Any) -> Iterator[tuple[str, Any]]:

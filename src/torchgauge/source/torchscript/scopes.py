@@ -98,7 +98,11 @@ def frozen_tensors(graph: Any) -> Iterator[FrozenTensor]:
     taken: set[str] = set()
     for node in nodes_of(graph):
         for place, tensor in _weights(node):
-            name = base = ".".join((*scopes.of(node.output().uses()[0].user)[-1:], *filter(None, (_leaf(node), place))))
+            # `weight` of `self.layer1.0.conv1.weight`: what follows may be a number that makes it unique in the
+            # graph.
+            parts = [part for part in _constant_name(node) if not part.isdigit()]
+            leaf = parts[-1].removesuffix("_mkldnn").removesuffix("_fused_bn") if parts else "constant"
+            name = base = ".".join((*scopes.of(node.output().uses()[0].user)[-1:], *filter(None, (leaf, place))))
             while name in taken:
                 name = f"{base}.{len(taken)}"
             taken.add(name)
@@ -116,12 +120,6 @@ def _weights(node: Any) -> list[tuple[str, torch.Tensor]]:
         return []
     is_number = not tensor.dim() and not _constant_name(node)  # that the code wrote
     return [] if is_number else [("", tensor)]
-
-
-def _leaf(node: Any) -> str:
-    """`weight` of `self.layer1.0.conv1.weight`: what follows may be a number that makes it unique in the graph."""
-    parts = [part for part in _constant_name(node) if not part.isdigit()]
-    return parts[-1].removesuffix("_mkldnn").removesuffix("_fused_bn") if parts else "constant"
 
 
 def _known_paths(graph: Any) -> Iterator[tuple[int, Names, str]]:
