@@ -16,11 +16,11 @@ from torch import nn
 
 import torchgauge.source.identify as identification
 from torchgauge.errors import TargetError
-from torchgauge.source import timm_models, torchvision_models
 from torchgauge.source.building import Recipe
 from torchgauge.source.identify.fingerprint import Known
-from torchgauge.source.matching import state_shapes
 from torchgauge.source.packages import import_optional
+from torchgauge.source.registries import find_timm, find_torchvision
+from torchgauge.source.state_names import state_shapes
 
 TABLE = Path(identification.__file__).with_name("fingerprints.tsv")
 OTHER_CLASSES = 7
@@ -41,7 +41,7 @@ def timm_models_known() -> Iterator[Known]:
     timm = import_optional("timm", "the table")
     for name in timm.list_models():
         try:
-            model = on_meta(timm_models.find(name))
+            model = on_meta(find_timm(name))
         except TargetError as error:
             report(error)
             continue
@@ -64,7 +64,7 @@ def torchvision_models_known() -> Iterator[Known]:
 
 
 def torchvision_known(name: str, options: dict[str, Any]) -> Iterator[Known]:
-    recipe = torchvision_models.find(name)
+    recipe = find_torchvision(name)
     recipe = Recipe(recipe.name, recipe.factory)  # on meta, also what looks at values when it runs
     try:
         model = on_meta(recipe, **options)

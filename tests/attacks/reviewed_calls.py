@@ -292,11 +292,11 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch._C._jit_get_all_schemas": REGISTRY,
         "torch.ops": REGISTRY,
     },
+    "source/architecture/__init__.py": {
+        "getattr(config, name, None)": OWN,
+    },
     "source/architecture/evidence.py": {
         "re.compile(pattern)": OWN,
-    },
-    "source/architecture/stated.py": {
-        "getattr(config, name, None)": OWN,
     },
     "source/archive_records.py": {
         "torch._C.PyTorchFileReader": ARCHIVE,
@@ -323,29 +323,25 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/files.py": {
         "getattr(torch, elements.most_common(1)[0][0])": OWN,
+        "torch.load(index.path, map_location='cpu', weights_only=False)": ASKED,
     },
     "source/huggingface.py": {
         "Path(entry)": USER,
         "getattr(transformers, name, None)": LISTED,
     },
-    "source/huggingface_config.py": {
+    "source/huggingface_inputs.py": {
         "getattr(config, name, None)": OWN,
     },
-    "source/identify/adapting.py": {
+    "source/identify/registry.py": {
         "model.get_submodule(path)": PATHS,
         "model.set_submodule(path, nn.Identity())": PATHS,
     },
-    "source/identify/configuring.py": {
-        "getattr(config, name)": LIBRARY,
-        "getattr(config, name, None)": LIBRARY,
-        "setattr(config, name, [value[index % len(value)] for index in range(depth)])": LIBRARY,
-        "setattr(config, name, value)": LIBRARY,
-        "setattr(config, name, words - 1)": LIBRARY,
-    },
-    "source/identify/entrypoints.py": {
+    "source/identify/search.py": {
         "Path(file)": LIBRARY,
     },
     "source/identify/transformers.py": {
+        "Path(str(import_module('transformers.models').__file__))": LIBRARY,
+        "Path(str(models.__file__))": LIBRARY,
         "re.compile('|'.join(patterns))": LIBRARY,
     },
     "source/identify/settings.py": {
@@ -358,9 +354,12 @@ REVIEWED: dict[str, dict[str, str]] = {
         "re.compile('|'.join(getattr(model, '_keys_to_ignore_on_save', None) or ('^$',)))": LIBRARY,
         "re.compile('|'.join(keys) or '^$')": LIBRARY,
     },
-    "source/identify/transformers_models.py": {
-        "Path(str(import_module('transformers.models').__file__))": LIBRARY,
-        "Path(str(models.__file__))": LIBRARY,
+    "source/identify/trials.py": {
+        "getattr(config, name)": LIBRARY,
+        "getattr(config, name, None)": LIBRARY,
+        "setattr(config, name, [value[index % len(value)] for index in range(depth)])": LIBRARY,
+        "setattr(config, name, value)": LIBRARY,
+        "setattr(config, name, words - 1)": LIBRARY,
     },
     "source/inputs.py": {
         "getattr(model, name, None)": LIVE,
@@ -370,7 +369,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "hasattr(type(module), name)": OWN,
     },
     "source/layer_assignments.py": {
-        "getattr(model, attributes[name])": OWN,
+        "getattr(model, attributes[parameter.name])": OWN,
     },
     "source/layers.py": {
         "getattr(layer, rule.attribute)": OWN,
@@ -378,6 +377,9 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(self.layer, self.rule.attribute)": OWN,
         "rule.says.format(getattr(layer, rule.attribute))": OWN,
         "self.rule.says.format(getattr(self.layer, self.rule.attribute))": OWN,
+    },
+    "source/real_model.py": {
+        "Path(file)": PLAIN_NAME,
     },
     "source/source.py": {
         "Path(index.path)": USER,
@@ -392,12 +394,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "import_module(name)": USER,
         "importlib.util.module_from_spec(spec)": USER,
         "importlib.util.spec_from_file_location(name, path)": USER,
-    },
-    "source/specs.py": {
-        "getattr(torch, _SHORT_NAMES.get(name, name), None)": OWN,
-    },
-    "source/stored_values.py": {
-        "Path(file)": PLAIN_NAME,
     },
     "source/target.py": {
         "Path(path)": USER,
@@ -427,8 +423,8 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.load_library": LIBRARY,
         "torch.ops.torchvision": LIBRARY,
     },
-    "source/unpickling.py": {
-        "torch.load(index.path, map_location='cpu', weights_only=False)": ASKED,
+    "source/user_inputs.py": {
+        "getattr(torch, _SHORT_NAMES.get(name, name), None)": OWN,
     },
     "verify/code.py": {
         "compile(text, '<optimise>', 'exec')": LITERALS,

@@ -16,9 +16,8 @@ import torchgauge as tg
 from torchgauge.facts import ArchitectureRecord
 from torchgauge.source.architecture import describe_shapes
 from torchgauge.source.building import build_without_weights
-from torchgauge.source.matching import state_shapes
-from torchgauge.source.timm_models import find as find_timm
-from torchgauge.source.torchvision_models import find as find_torchvision
+from torchgauge.source.registries import find_timm, find_torchvision
+from torchgauge.source.state_names import state_shapes
 
 
 def described(build: Callable[[], nn.Module]) -> ArchitectureRecord:

@@ -11,8 +11,7 @@ import torch
 from torchgauge.errors import InputError, TargetError
 from torchgauge.source import resolve
 from torchgauge.source.candidate import Defaults
-from torchgauge.source.huggingface_config import ModelConfig
-from torchgauge.source.huggingface_tensors import MAKERS
+from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
 
 pytestmark = pytest.mark.usefixtures("random_state_is_left_alone")
 

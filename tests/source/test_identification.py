@@ -12,9 +12,8 @@ from torch import nn
 
 from torchgauge.source import building
 from torchgauge.source.identify import Match, identify
-from torchgauge.source.identify.table import candidates
-from torchgauge.source.matching import state_shapes
-from torchgauge.source.state_names import Shape
+from torchgauge.source.identify.fingerprint import candidates
+from torchgauge.source.state_names import Shape, state_shapes
 
 TIMM = (
     "maxvit_tiny_tf_224", "mobilenetv3_small_050", "test_byobnet", "test_convnext", "test_efficientnet", "test_nfnet",

@@ -11,13 +11,11 @@ import torchvision
 import transformers
 from torch import nn
 
-from torchgauge.source.identify import unlisted
-from torchgauge.source.identify.entrypoints import timm_entrypoints
+from torchgauge.source.identify import match_other_versions
 from torchgauge.source.identify.features import Features, rank_vocabularies, score_definition, spells, vocabulary
-from torchgauge.source.identify.search import Budget, other_classes, search
-from torchgauge.source.identify.transformers_models import search_transformers
-from torchgauge.source.identify.unlisted import match_unlisted
-from torchgauge.source.matching import Differences, state_shapes
+from torchgauge.source.identify.search import Budget, other_classes, search, timm_entrypoints
+from torchgauge.source.identify.transformers import search_transformers
+from torchgauge.source.state_names import Differences, state_shapes
 
 
 def on_meta(build: Any, *args: Any, **kwargs: Any) -> nn.Module:
@@ -29,9 +27,9 @@ def on_meta(build: Any, *args: Any, **kwargs: Any) -> nn.Module:
 
 def test_a_registry_of_another_version_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = state_shapes(on_meta(timm.create_model, "test_vit", num_classes=7))
-    assert match_unlisted(shapes) is None
-    monkeypatch.setattr(unlisted, "is_current", lambda registry: registry != "timm")
-    match = match_unlisted(shapes)
+    assert match_other_versions(shapes) is None
+    monkeypatch.setattr("torchgauge.source.identify.is_current", lambda registry: registry != "timm")
+    match = match_other_versions(shapes)
     assert match is not None
     assert match.target == "timm:test_vit"
 

@@ -8,12 +8,19 @@ import pytest
 import timm
 import torchvision
 
-from torchgauge.source import timm_models
-from torchgauge.source.identify.cores import cores
-from torchgauge.source.identify.fingerprint import Known, Sums
-from torchgauge.source.identify.table import FINGERPRINTS, NAME_PATTERNS, candidates, is_current, read_table
+from torchgauge.source.identify import strip_prefixes
+from torchgauge.source.identify.fingerprint import (
+    FINGERPRINTS,
+    NAME_PATTERNS,
+    Known,
+    Sums,
+    candidates,
+    is_current,
+    read_table,
+)
 from torchgauge.source.identify.transformers import known_names
-from torchgauge.source.matching import state_shapes
+from torchgauge.source.registries import find_timm
+from torchgauge.source.state_names import state_shapes
 
 SHAPES = {"conv1.weight": (8, 3, 7, 7), "bn1.running_mean": (8,), "fc.weight": (10, 8), "fc.bias": (10,)}
 EVERY = 25
@@ -79,13 +86,13 @@ def test_the_tables_stay_small() -> None:
                          ids=lambda entry: entry.name)  # fmt: skip
 def test_a_listed_model_builds_to_its_fingerprint(entry: Known) -> None:
     needs("timm")
-    shapes = state_shapes(timm_models.find(entry.name).build())
+    shapes = state_shapes(find_timm(entry.name).build())
     assert Known.of(entry.target, shapes, entry.heads, entry.loose, entry.options) == entry
     assert entry in candidates(shapes)
 
 
 def test_what_stands_before_all_names_is_stripped_part_by_part() -> None:
     plain = {"a.b.weight": (1,), "a.c.weight": (2,)}
-    assert list(cores(plain)) == [plain, {"b.weight": (1,), "c.weight": (2,)}]
-    assert list(cores({"x": (1,), "y.z": (2,)})) == [{"x": (1,), "y.z": (2,)}]
-    assert list(cores({})) == [{}]
+    assert list(strip_prefixes(plain)) == [plain, {"b.weight": (1,), "c.weight": (2,)}]
+    assert list(strip_prefixes({"x": (1,), "y.z": (2,)})) == [{"x": (1,), "y.z": (2,)}]
+    assert list(strip_prefixes({})) == [{}]

@@ -6,9 +6,17 @@ from torch import nn
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.errors import TargetError
 from torchgauge.facts import TensorSpec
-from torchgauge.source.joining import judge
-from torchgauge.source.matching import LISTED, Differences, best_fit, compare, state_shapes
-from torchgauge.source.state_names import model_entries, strip_all, variants
+from torchgauge.source.files import judge
+from torchgauge.source.state_names import (
+    LISTED,
+    Differences,
+    best_fit,
+    compare,
+    model_entries,
+    state_shapes,
+    strip_all,
+    variants,
+)
 
 
 class Tied(nn.Module):

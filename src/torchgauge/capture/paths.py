@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.source.torchscript.packed import packed_attributes
-from torchgauge.source.torchscript.scopes import frozen_modules, frozen_tensors, is_flat, is_frozen
+from torchgauge.source.torchscript.scopes import frozen_modules, frozen_tensors, is_flat, is_frozen, packed_attributes
 
 
 @dataclass(slots=True)

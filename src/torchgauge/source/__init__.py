@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from torchgauge.source.exported import load_exported
     from torchgauge.source.inputs import candidate_inputs
     from torchgauge.source.source import Source
-    from torchgauge.source.specs import InputSpec, parse_dtype, parse_input
     from torchgauge.source.target import resolve
     from torchgauge.source.torchscript import load_torchscript
     from torchgauge.source.torchvision_ops import ensure_torchvision_imports, torchvision_ops_are_stubs
+    from torchgauge.source.user_inputs import InputSpec, parse_dtype, parse_input
 
 __all__ = [
     "Candidate",

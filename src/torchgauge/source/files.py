@@ -1,24 +1,29 @@
-"""Files and folders as targets, known by their content: runnable archives, Hugging Face folders, bare weights."""
+"""Files and folders as targets, known by their content: runnable archives, Hugging Face folders, bare weights, whole
+pickled modules (`--allow-pickle`). Code given for weights must agree with their names and shapes.
+"""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
-from torchgauge.errors import FormatError, TargetError, TorchgaugeError, errors_as_torchgauge
+from torchgauge.checkpoint import Entry, Index, Role, open_checkpoint, sniff
+from torchgauge.errors import FormatError, TargetError, TorchgaugeError, UnpicklingWarning, errors_as_torchgauge
 from torchgauge.facts import AdapterRecord, TargetRecord
 from torchgauge.source import huggingface
-from torchgauge.source.joining import join, with_roles_of
-from torchgauge.source.logical_shapes import logical_shapes
+from torchgauge.source.building import rng_untouched
+from torchgauge.source.python_code import importable
 from torchgauge.source.source import PROGRAMS, Opening, Source, stored_target
-from torchgauge.source.state_names import model_entries, model_shapes
-from torchgauge.source.unpickling import can_unpickle, unpickle
+from torchgauge.source.state_names import Differences, Shape, find_fit, model_entries, model_shapes
+from torchgauge.source.torchvision_ops import torchvision_importable
 
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
 _WITHOUT_ADAPTER = "the figures are those of the base model, without the adapter"
@@ -156,3 +161,115 @@ def in_stored_dtype(model: nn.Module, index: Index) -> nn.Module:
     if not elements or not all(parameter.is_meta for parameter in model.parameters()):
         return model
     return model.to(getattr(torch, elements.most_common(1)[0][0]))
+
+
+def judge(differences: Differences, stored: int, code: str, file: str) -> tuple[str, ...]:
+    """What the report must say about tensors that only one side has.
+
+    A shape that disagrees, or names of which fewer than half agree, mean that the code is not that of the file.
+    """
+    if not differences:
+        return ()
+    known = stored - len(differences.unexpected)
+    if differences.mismatched or known * 2 < stored or not known:
+        raise TargetError(f"'{file}' does not fit '{code}':\n{differences.describe()}")
+    return (f"'{file}' and '{code}' differ. {differences.describe()}",)
+
+
+def join(index: Index, model: nn.Module, code: str, file: str) -> tuple[Index, tuple[str, ...]]:
+    """The index with the names and roles of the code, and what the report must say about the differences."""
+    shapes = model_shapes(index)
+    fit = find_fit(model, shapes)
+    warnings = judge(fit.differences, len(shapes), code, file)
+    return with_roles_of(model, _with_lead(index, fit.lead)), warnings
+
+
+def _with_lead(index: Index, lead: str) -> Index:
+    """What stands before the model's own names: the container, the wrappers, and what the code does without."""
+    name, entry = next(iter(model_entries(index).items()), ("", None))
+    own = name.removeprefix(lead)
+    if entry is None or not lead or not entry.name.endswith(own):
+        return index
+    return replace(index, metadata={**index.metadata, "model_prefix": entry.name.removesuffix(own)})
+
+
+def with_roles_of(model: nn.Module, index: Index) -> Index:
+    """The code knows its buffers from its parameters where names cannot tell, as in a frozen batch norm."""
+    roles = {name: Role.BUFFER for name, _ in model.named_buffers(remove_duplicate=False)}
+    roles |= {name: Role.PARAMETER for name, _ in model.named_parameters(remove_duplicate=False)}
+    known = {entry.name: roles[name] for name, entry in model_entries(index).items() if name in roles}
+    return replace(index, entries=tuple(_with_role(entry, known.get(entry.name)) for entry in index.entries))
+
+
+def _with_role(entry: Entry, role: Role | None) -> Entry:
+    """What packs or serves a packing has its role from the packing: such a weight may be a buffer to the code."""
+    if role is None or entry.role is role or entry.logical_elements is not None:
+        return entry
+    return replace(entry, role=role)
+
+
+_BLOCK = 32  # values with one scale in MXFP4
+
+
+def logical_shapes(index: Index) -> dict[str, Shape]:
+    """The model's tensors without those that only serve a packing, under the names they have unpacked."""
+    entries = model_entries(index)
+    held = {name: entry for name, entry in entries.items() if entry.logical_elements != 0}
+    return dict(_unpacked(name, entry, entries) for name, entry in held.items())
+
+
+def _unpacked(name: str, entry: Entry, entries: Mapping[str, Entry]) -> tuple[str, Shape]:
+    shape, count = entry.spec.shape, entry.logical_elements
+    if count is None:
+        return name, shape
+    layer = name.removesuffix("qweight")
+    scales = entries.get(f"{layer}scales")
+    if layer != name and scales is not None:
+        # GPTQ and AWQ: the scales have a column for each output.
+        outputs = scales.spec.shape[-1]
+        return f"{layer}weight", (outputs, count // max(outputs, 1))
+    if name.endswith(".weight_packed") and shape:
+        return name.removesuffix("_packed"), (shape[0], count // max(shape[0], 1))
+    if name.endswith("_blocks") and len(shape) == 4:
+        # Experts by outputs by blocks of the inputs: models multiply from the other side.
+        return name.removesuffix("_blocks"), (shape[0], shape[2] * _BLOCK, shape[1])
+    return name, shape
+
+
+# Where trainers keep the module itself; a moving average is what they deploy.
+_HOLDERS = ("model", "ema", "module", "net", "network")
+
+
+def can_unpickle(index: Index) -> bool:
+    """Whether unpickling would give a module, and not only the tensors that the index has anyway."""
+    return index.format.startswith("torch") and len(index.files) == 1 and bool(index.modules)
+
+
+def unpickle(index: Index) -> nn.Module:
+    """The module in a file. This runs whatever the file says: a warning lists it first."""
+    warnings.warn(announcement(index), UnpicklingWarning, stacklevel=2)
+    try:
+        with importable(Path.cwd()), torchvision_importable(), rng_untouched():
+            content = torch.load(index.path, map_location="cpu", weights_only=False)
+    # The file's own code runs here: it may raise anything.
+    except Exception as error:
+        raise TargetError(f"'{index.path}' could not be unpickled: {type(error).__name__}: {error}") from error
+    model = next(_modules(content), None)
+    if model is None:
+        raise TargetError(f"'{index.path}' was unpickled, but holds no model")
+    return model
+
+
+def announcement(index: Index) -> str:
+    lines = [f"  {found.verdict.value}: {found.name}{'()' if found.called else ''}" for found in index.imports]
+    return "\n".join([f"unpickling '{index.path}', which imports and calls:", *dict.fromkeys(lines)])
+
+
+def _modules(content: Any) -> Iterator[nn.Module]:
+    if isinstance(content, nn.Module):
+        yield content
+    elif isinstance(content, Mapping):
+        ordered = [content[key] for key in _HOLDERS if key in content]
+        for value in (*ordered, *content.values()):
+            if isinstance(value, nn.Module):
+                yield value

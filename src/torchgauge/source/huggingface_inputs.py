@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
+import torch
 from torch import nn
 
-from torchgauge.source.candidate import Assignment, Defaults
-from torchgauge.source.huggingface_config import ModelConfig
-from torchgauge.source.huggingface_tensors import MAKERS, image_patches
+from torchgauge.source.candidate import Assignment, Defaults, Guess
+from torchgauge.source.layers import SEQUENCE
 from torchgauge.source.signature import ForwardSignature
 
 # A second modality that a model without a token for it in the text must be given beside the text.
@@ -61,3 +62,222 @@ def _fill(names: list[str], config: ModelConfig, defaults: Defaults) -> Iterator
     if all(columns):
         for index in range(max(len(column) for column in columns)):
             yield {name: column[min(index, len(column) - 1)] for name, column in zip(names, columns, strict=True)}
+
+
+_TEXT = ("text_config", "text_encoder", "language_config", "llm_config", "decoder", "generator")
+_VISION = ("vision_config", "backbone_config", "image_encoder", "encoder", "image_config")
+_AUDIO = ("audio_config", "audio_encoder", "encoder", "encoder_config", "speech_config")
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions")
+
+
+class ModelConfig:
+    """A config seen by modality: each look goes to the config itself, then to the nested ones of that modality.
+
+    Its values come from a file: a look finds whole numbers, and passes over what is of another type."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+
+    def text(self, *names: str) -> int | None:
+        return next(filter(_is_count, self._look(_TEXT, names)), None)
+
+    def vision(self, *names: str) -> int | None:
+        return next(filter(_is_count, self._look(_VISION, names)), None)
+
+    def audio(self, *names: str) -> int | None:
+        return next(filter(_is_count, self._look(_AUDIO, names)), None)
+
+    def image_size(self, *names: str) -> tuple[int, int] | None:
+        """Height and width; one number stands for both, more than two have others before them."""
+        for value in self._look(_VISION, names):
+            sizes = value if isinstance(value, list | tuple) else [value, value]
+            if len(sizes) >= 2 and all(map(_is_count, sizes)):
+                return sizes[-2], sizes[-1]
+        return None
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        return bool(_get(self._config, "is_encoder_decoder"))
+
+    @property
+    def has_placeholder_tokens(self) -> bool:
+        """Whether images or sounds take the place of tokens in the text: text without them is complete."""
+        return any(name.startswith(("image_token", "audio_token", "video_token")) for name in _names(self._config))
+
+    def text_length(self, default: int) -> int:
+        """`default`, or less where the model has fewer positions."""
+        return min(default, self.text(*_POSITIONS) or default)
+
+    def ordinary_token(self) -> int:
+        """The first id that is no padding, end of text, image place or the like."""
+        special = {token for token in self._special_tokens() if isinstance(token, int)}
+        vocabulary = self.text("vocab_size") or 2
+        return next((token for token in range(1, vocabulary) if token not in special), 0)
+
+    def _special_tokens(self) -> Iterator[Any]:
+        for config in self._nested(_TEXT):
+            for name in _names(config):
+                if name.endswith(("_token_id", "_token_index")):
+                    value = _get(config, name)
+                    yield from value if isinstance(value, list) else [value]
+
+    def _look(self, nested: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Any]:
+        for config in self._nested(nested):
+            for name in names:
+                yield _get(config, name)
+
+    def _nested(self, names: tuple[str, ...]) -> Iterator[Any]:
+        yield self._config
+        for name in names:
+            config = _get(self._config, name)
+            if isinstance(config, dict) or hasattr(config, "__dict__"):
+                yield from ModelConfig(config)._nested(names)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _get(config: Any, name: str) -> Any:
+    return config.get(name) if isinstance(config, dict) else getattr(config, name, None)
+
+
+def _names(config: Any) -> list[str]:
+    return list(config if isinstance(config, dict) else vars(config))
+
+
+Maker = Callable[[ModelConfig, Defaults], Iterator[Guess]]
+
+MAKERS: dict[str, Maker] = {}
+
+_SECOND = 16000  # samples of a waveform at the rate of speech models
+_DETECTION_SIZE = 800  # the shorter side that DETR and its kin resize to
+_IMAGE_SIZES = (224, 512, 1536)
+
+
+def makes(*names: str) -> Callable[[Maker], Maker]:
+    def register(maker: Maker) -> Maker:
+        for name in names:
+            if name in MAKERS:
+                raise ValueError(f"there is a maker of '{name}' already")
+            MAKERS[name] = maker
+        return maker
+
+    return register
+
+
+def _length(config: ModelConfig, defaults: Defaults) -> int:
+    return defaults.seq or config.text_length(SEQUENCE)
+
+
+def _length_source(config: ModelConfig, defaults: Defaults) -> str:
+    if defaults.seq:
+        return "the given length"
+    return "the positions of the model's config" if config.text_length(SEQUENCE) < SEQUENCE else "an ordinary prompt"
+
+
+@makes("input_ids", "decoder_input_ids")
+def _ids(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    tokens = defaults.ids(defaults.batch, _length(config, defaults), value=config.ordinary_token())
+    end = config.text("eos_token_id")
+    # Classifiers on top of encoder-decoders read the state of the end token.
+    if config.is_encoder_decoder and end is not None:
+        tokens[:, -1] = end
+    yield Guess(tokens, _length_source(config, defaults))
+
+
+@makes("attention_mask", "decoder_attention_mask")
+def _mask(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    yield Guess(defaults.ids(defaults.batch, _length(config, defaults)), "nothing masked")
+
+
+@makes("token_type_ids")
+def _types(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    yield Guess(defaults.ids(defaults.batch, _length(config, defaults), value=0), "one segment")
+
+
+@makes("bbox")
+def _boxes(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    yield Guess(defaults.ids(defaults.batch, _length(config, defaults), 4, value=0), "a box for each token")
+
+
+@makes("pixel_values")
+def _pixels(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    frames = config.vision("num_frames")
+    leading = (defaults.batch, frames, _channels(config)) if frames else (defaults.batch, _channels(config))
+    for size, source in _image_sizes(config):
+        yield Guess(defaults.floats(*leading, *size), source)
+
+
+@makes("pixel_values_videos")
+def _clip(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    frames = config.vision("num_frames", "frames_per_clip") or 16
+    for size, source in _image_sizes(config):
+        yield Guess(defaults.floats(defaults.batch, frames, _channels(config), *size), f"{frames} frames, {source}")
+
+
+def _channels(config: ModelConfig) -> int:
+    return config.vision("num_channels", "in_channels", "in_chans") or 3
+
+
+def _image_sizes(config: ModelConfig) -> Iterator[tuple[tuple[int, int], str]]:
+    size = config.image_size("image_size", "img_size", "crop_size", "input_size")
+    if size is not None:
+        yield size, "image_size of the model's config"
+    elif config.vision("num_queries") is not None:
+        yield (_DETECTION_SIZE, _DETECTION_SIZE), "the usual size of detection models"
+    else:
+        for usual in _IMAGE_SIZES:
+            yield (usual, usual), "a common size; the config has none"
+
+
+def image_patches(config: ModelConfig, defaults: Defaults) -> tuple[Guess, Guess] | None:
+    """The patches of each image of a batch in one row, and the grid (frames, rows, columns) of each."""
+    side = config.vision("patch_size")
+    if not side:
+        return None
+    depth = config.vision("temporal_patch_size") or 1
+    # An even number of patches, as neighbours are merged two by two.
+    rows = _IMAGE_SIZES[0] // side // 2 * 2
+    features = _channels(config) * depth * side * side
+    patches = defaults.floats(defaults.batch * rows * rows, features)
+    grid = torch.tensor([[1, rows, rows]] * defaults.batch)
+    source = f"patch_size of the model's config, images of {rows} x {rows} patches"
+    return Guess(patches, source), Guess(grid, source)
+
+
+@makes("input_values")
+def _waveform(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    bins, frames = config.audio("num_mel_bins"), config.audio("max_length")
+    if bins and frames:
+        yield Guess(defaults.floats(defaults.batch, frames, bins), "max_length and num_mel_bins of the model's config")
+    source, samples = "a second of sound at 16 kHz", defaults.seq or _SECOND
+    mono = Guess(defaults.floats(defaults.batch, samples), source)
+    with_channels = Guess(defaults.floats(defaults.batch, config.audio("audio_channels") or 1, samples), source)
+    # Codecs have codebooks, and a dimension for the channels.
+    is_codec = config.audio("audio_channels", "codebook_size") is not None
+    yield from (with_channels, mono) if is_codec else (mono, with_channels)
+
+
+@makes("input_features")
+def _spectrogram(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    bins, positions = config.audio("num_mel_bins"), config.audio("max_source_positions")
+    if bins and positions:
+        # Whisper takes nothing but its full window: a given length is that of the text.
+        source = "num_mel_bins and twice max_source_positions of the model's config"
+        yield Guess(defaults.floats(defaults.batch, bins, 2 * positions), source)
+    bins = bins or config.audio("input_feat_per_channel", "feature_projection_input_dim", "feature_size", "input_dim")
+    if not bins:
+        return
+    source, frames = "ten seconds of features at 100 Hz", defaults.seq or 1000
+    if config.audio("spec_size"):
+        yield Guess(defaults.floats(defaults.batch, 1, frames, bins), source)
+    yield Guess(defaults.floats(defaults.batch, frames, bins), source)
+
+
+@makes("past_values")
+def _series(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
+    context, channels = config.text("context_length"), config.text("num_input_channels")
+    if context and channels:
+        source = "context_length and num_input_channels of the model's config"
+        yield Guess(defaults.floats(defaults.batch, context, channels), source)

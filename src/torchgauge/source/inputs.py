@@ -18,9 +18,8 @@ from torchgauge.source.huggingface_inputs import huggingface_assignments
 from torchgauge.source.layer_assignments import layer_assignments
 from torchgauge.source.layers import class_names
 from torchgauge.source.signature import ForwardSignature, forward_signature
-from torchgauge.source.specs import InputSpec
 from torchgauge.source.torchscript_inputs import script_assignments
-from torchgauge.source.user_inputs import given_values, holds_tensor, parse_sizes, sized_candidates
+from torchgauge.source.user_inputs import InputSpec, given_values, holds_tensor, parse_sizes, sized_candidates
 from torchgauge.source.vision_inputs import vision_assignments
 
 MOST = 12

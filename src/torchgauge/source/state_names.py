@@ -1,11 +1,17 @@
-"""The tensors of the model in a checkpoint, by names without containers and wrappers."""
+"""The tensors of the model in a checkpoint, by names without containers and wrappers, compared with those of code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
 
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.checkpoint.tensor_names import CONTAINER_PREFIXES, WRAPPER_PREFIXES
+from torchgauge.units import format_shape
 
 Shape = tuple[int, ...]
 
@@ -54,3 +60,96 @@ def variants(shapes: dict[str, Shape]) -> Iterator[dict[str, Shape]]:
             return
         shapes = {name.removeprefix(common): shape for name, shape in shapes.items()}
         yield shapes
+
+
+LISTED = 10
+# Written by some versions of a model and not by others; nothing is computed from their absence.
+_OPTIONAL = re.compile(
+    r"(.*\.)?(num_batches_tracked|position_ids|inv_freq|(attn|attention)\.(masked_)?bias|relative_position_index"
+    r"|attn_mask|relative_coords_table|_extra_state)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What keeps a checkpoint from being that of a model; empty where nothing does."""
+
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    mismatched: tuple[tuple[str, Shape, Shape], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.mismatched)
+
+    def __len__(self) -> int:
+        return len(self.missing) + len(self.unexpected) + len(self.mismatched)
+
+    def describe(self) -> str:
+        """One paragraph per kind: how many there are, and the first ones."""
+        shapes = [f"{name}: {format_shape(has)} in the file, {format_shape(wants)} in the code"
+                  for name, wants, has in self.mismatched]  # fmt: skip
+        kinds = (
+            ("not in the file", self.missing),
+            ("not in the code", self.unexpected),
+            ("with a different shape", shapes),
+        )
+        return "\n".join(_listing(what, names) for what, names in kinds if names)
+
+
+def _listing(what: str, names: Sequence[str]) -> str:
+    more = f"\n  … and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return f"{len(names):,} {what}:\n  " + "\n  ".join(names[:LISTED]) + more
+
+
+def is_optional(name: str) -> bool:
+    return _OPTIONAL.fullmatch(name) is not None
+
+
+def state_shapes(model: nn.Module) -> dict[str, Shape]:
+    return {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`lead` stands before the model's own names in the file."""
+
+    differences: Differences
+    lead: str
+
+
+def find_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Fit:
+    """How the file fits under the names, with or without containers around them, that fit best."""
+    expected, twins = state_shapes(model), tied_twins(model)
+    first = next(iter(stored), "")
+    fits = (
+        Fit(compare(expected, found, twins), first.removesuffix(next(iter(found), "")))
+        for found in variants(dict(stored))
+    )
+    return min(fits, key=lambda fit: len(fit.differences))
+
+
+def best_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Differences:
+    return find_fit(model, stored).differences
+
+
+def compare(
+    expected: Mapping[str, Shape], found: Mapping[str, Shape], twins: Mapping[str, frozenset[str]] | None = None
+) -> Differences:
+    """`twins` are the other names of tied tensors: one of them in the file is enough."""
+    twins = twins or {}
+    missing = [
+        name
+        for name in expected
+        if name not in found and not _OPTIONAL.fullmatch(name) and twins.get(name, frozenset()).isdisjoint(found)
+    ]
+    unexpected = [name for name in found if name not in expected and not _OPTIONAL.fullmatch(name)]
+    mismatched = [(name, shape, found[name]) for name, shape in expected.items() if found.get(name, shape) != shape]
+    return Differences(tuple(missing), tuple(unexpected), tuple(mismatched))
+
+
+def tied_twins(model: nn.Module) -> dict[str, frozenset[str]]:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    groups = [frozenset(group) for group in names.values() if len(group) > 1]
+    return {name: group - {name} for group in groups for name in group}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 from torch.jit import ScriptModule
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import TargetRecord
-from torchgauge.source import huggingface, python_code, timm_models, torchvision_models
+from torchgauge.source import huggingface, python_code
 from torchgauge.source.building import Recipe
-from torchgauge.source.held_model import find_model
 from torchgauge.source.layers import class_names
+from torchgauge.source.registries import find_timm, find_torchvision
 from torchgauge.source.source import Opening, Progress, Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
 
@@ -53,9 +55,9 @@ def resolve(
     opening = Opening(name or target.strip(), joined, allow_pickle, progress)
     registry, _, entry = text.partition(":")
     if entry and registry == "timm":
-        return _from_recipe(timm_models.find(entry), TargetRecord(opening.name, "registry", "timm"))
+        return _from_recipe(find_timm(entry), TargetRecord(opening.name, "registry", "timm"))
     if entry and registry == "torchvision":
-        return _from_recipe(torchvision_models.find(entry), TargetRecord(opening.name, "registry", "torchvision"))
+        return _from_recipe(find_torchvision(entry), TargetRecord(opening.name, "registry", "torchvision"))
     if entry and registry == "hf":
         if huggingface.config_file(entry) is not None:
             return _open_path(entry, opening)
@@ -99,3 +101,42 @@ def _resolve_path(text: str, opening: Opening) -> Source:
     if is_dotted_name(place) and is_dotted_name(attribute):
         return Source(python_code.build_from_module(place, attribute), TargetRecord(opening.name))
     raise unknown_target(text)
+
+
+_DEEPEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HeldModel:
+    model: nn.Module
+    warnings: tuple[str, ...] = ()
+
+
+def find_model(target: Any) -> HeldModel | None:
+    """A module that can be called, `target` itself or the largest one in its attributes; None where there is none."""
+    value, path, others = target, list[str](), list[str]()
+    for _ in range(_DEEPEST):
+        is_module = isinstance(value, nn.Module)
+        # Torch's own containers have no forward either; what they hold is a list of models, not one.
+        if is_module and (has_forward(value) or type(value).__module__.startswith("torch.")):
+            break
+        held = value._modules if is_module else getattr(value, "__dict__", {})
+        modules = {name: module for name, module in held.items() if isinstance(module, nn.Module)}
+        if not modules or (is_module and len(modules) > 1):
+            break
+        name = max(modules, key=lambda name: sum(parameter.numel() for parameter in modules[name].parameters()))
+        others += [other for other in modules if other != name]
+        path, value = [*path, name], modules[name]
+    if not isinstance(value, nn.Module):
+        return None
+    if not path:
+        return HeldModel(value)
+    among = f", the largest beside {', '.join(others)}" if others else ""
+    said = f"the target is a {type(target).__name__}: the model in its attribute '{'.'.join(path)}' was taken{among}"
+    return HeldModel(value, (said,))
+
+
+def has_forward(module: nn.Module) -> bool:
+    # A script module keeps its forward in torch's inner object; its class has none that can be asked for.
+    is_script = isinstance(module, torch.jit.ScriptModule)
+    return is_script or "forward" in vars(module) or type(module).forward is not nn.Module.forward

@@ -10,8 +10,7 @@ import torch
 from torchgauge.errors import FormatError
 from torchgauge.source.exported.calls import function_named
 from torchgauge.source.exported.live import place_of
-from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref
-from torchgauge.source.exported.stack_trace import last_line
+from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref, last_line
 from torchgauge.source.exported.stored_tensors import StoredTensors, dtype_of, size_of
 
 _LAYOUTS = {1: torch.sparse_coo, 2: torch.sparse_csr, 3: torch.sparse_csc, 4: torch.sparse_bsr, 5: torch.sparse_bsc,

@@ -12,8 +12,7 @@ from torch.utils._pytree import tree_unflatten
 from torchgauge.errors import TargetError
 from torchgauge.source.exported.calls import CHECKS, run_higher_order
 from torchgauge.source.exported.model import ExportedModel
-from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref
-from torchgauge.source.exported.stack_trace import last_line
+from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref, last_line
 
 _AGAIN = re.compile(r"@\d+")
 _STRICT = re.compile(r"^L\['\w+'\]\.?")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from torchgauge.source.identify.cores import cores
+from torchgauge.checkpoint.tensor_names import COPIES
 from torchgauge.source.identify.features import Features
+from torchgauge.source.identify.fingerprint import is_current
 from torchgauge.source.identify.match import Match
 from torchgauge.source.identify.registry import match_listed
-from torchgauge.source.identify.transformers import match_named, match_similar
-from torchgauge.source.identify.unlisted import match_unlisted
+from torchgauge.source.identify.search import Budget, search, timm_entrypoints, torchvision_entrypoints
+from torchgauge.source.identify.transformers import match_named, match_similar, search_transformers
 from torchgauge.source.state_names import Shape
 
 __all__ = ["Match", "identify"]
@@ -18,6 +20,10 @@ __all__ = ["Match", "identify"]
 _MOST_TENSORS = 100_000
 # A plain sequence of layers has no words: nothing in a registry is called `0.weight`.
 _FEWEST_TENSORS, _FEWEST_WORDS = 8, 2
+# A moving average of the weights, and the number of its steps.
+_COPIES = frozenset({*COPIES, "n_averaged"})
+_DEEPEST_PREFIX = 6
+_MOST_BUILDS = 60
 
 
 def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
@@ -27,12 +33,39 @@ def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     """
     if not _FEWEST_TENSORS <= len(shapes) <= _MOST_TENSORS or len(Features(shapes).words) < _FEWEST_WORDS:
         return None
-    for match in (_match_exactly, match_similar):
-        found = next((found for core in cores(shapes) if (found := match(core, file)) is not None), None)
-        if found is not None:
+    for core in strip_prefixes(shapes):
+        if found := match_listed(core, file) or match_named(core, file):
             return found
-    return match_unlisted(shapes)
+    for core in strip_prefixes(shapes):
+        if found := match_similar(core, file):
+            return found
+    return match_other_versions(shapes)
 
 
-def _match_exactly(shapes: Mapping[str, Shape], file: str) -> Match | None:
-    return match_listed(shapes, file) or match_named(shapes, file)
+def strip_prefixes(shapes: Mapping[str, Shape]) -> Iterator[dict[str, Shape]]:
+    """The tensors under their names, then without one more common prefix each time; without copies of the model."""
+    current = _without_copies(shapes)
+    for _ in range(_DEEPEST_PREFIX):
+        yield current
+        first = next(iter(current), "").partition(".")
+        lead = first[0] + first[1]
+        if not first[1] or not all(name.startswith(lead) for name in current):
+            return
+        current = _without_copies({name[len(lead) :]: shape for name, shape in current.items()})
+
+
+def _without_copies(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """A copy counts only where the model itself is not there."""
+    own = {name: shape for name, shape in shapes.items() if name.partition(".")[0] not in _COPIES}
+    return own or dict(shapes)
+
+
+def match_other_versions(shapes: Mapping[str, Shape]) -> Match | None:
+    """Registries of another version than the shipped tables are searched."""
+    found: list[Match] = []
+    for registry, entrypoints in (("torchvision", torchvision_entrypoints), ("timm", timm_entrypoints)):
+        if not is_current(registry):
+            found += search(shapes, entrypoints(), Budget(builds=_MOST_BUILDS))
+    if found:
+        return replace(found[0], twins=tuple(match.target for match in found[1:]))
+    return None if is_current("transformers") else search_transformers(shapes)

@@ -1,17 +1,20 @@
-"""Numbers that stand for the names and shapes of a state dict, so that a thousand architectures compare in no time."""
+"""Numbers that stand for the names and shapes of a state dict; the shipped table of them for timm and torchvision."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
+from heapq import nsmallest
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from typing import Any
 
-from torchgauge.source.matching import is_optional
-from torchgauge.source.state_names import Shape
+from torchgauge.source.state_names import Shape, is_optional
 
 _BYTES = 8
 _MODULUS = 1 << (8 * _BYTES)
@@ -81,3 +84,91 @@ class Known:
         exact_sum, body_sum, trunk_sum = (int(value, 16) for value in (exact, body, trunk))
         settings = json.loads(options) if options else {}
         return cls(target, exact_sum, body_sum, trunk_sum, tuple(heads.split()), tuple(loose.split()), settings)
+
+
+FINGERPRINTS, NAME_PATTERNS = "fingerprints.tsv", "name_patterns.tsv"
+
+
+@cache
+def read_table(name: str) -> tuple[str, ...]:
+    """The lines of a shipped table; the first says which versions it was made with."""
+    return tuple((files(__package__) / name).read_text(encoding="utf-8").splitlines())
+
+
+@cache
+def is_current(registry: str) -> bool:
+    """Whether the tables were made with the installed version: what they do not know, it does not have."""
+    headers = ",".join(read_table(name)[0].removeprefix("#") for name in (FINGERPRINTS, NAME_PATTERNS))
+    listed = dict(part.split() for part in headers.split(","))
+    try:
+        return version(registry).partition("+")[0] == listed[registry]
+    except PackageNotFoundError:
+        return False
+
+
+def candidates(shapes: Mapping[str, Shape]) -> list[Known]:
+    """Those that agree in all, else those that agree but for the classes, else those for other images."""
+    sums = Sums(shapes)
+    for level in _levels(sums):
+        if level:
+            return level
+    return []
+
+
+def _levels(sums: Sums) -> Iterator[list[Known]]:
+    index = _index()
+    yield index.exact.get(sums.total, [])
+    yield [known for heads in index.heads for known in index.body.get((heads, sums.without(heads)), [])]
+    yield [known for parts in index.loose for known in index.trunk.get((parts, sums.without(parts)), [])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    exact: Mapping[int, list[Known]]
+    body: Mapping[tuple[tuple[str, ...], int], list[Known]]
+    trunk: Mapping[tuple[tuple[str, ...], int], list[Known]]
+    heads: tuple[tuple[str, ...], ...]
+    loose: tuple[tuple[str, ...], ...]
+
+
+@cache
+def _index() -> _Index:
+    exact, body, trunk = defaultdict(list), defaultdict(list), defaultdict(list)
+    for known in map(Known.from_line, read_table(FINGERPRINTS)[1:]):
+        exact[known.exact].append(known)
+        body[known.heads, known.body].append(known)
+        trunk[known.heads + known.loose, known.trunk].append(known)
+    heads, loose = (tuple(dict.fromkeys(parts for parts, _ in level)) for level in (body, trunk))
+    return _Index(exact, body, trunk, heads, loose)
+
+
+_SKETCH_HASHES = 16
+_SKETCH_BYTES = 3
+_SKETCH_SHIFT = 64 - 8 * _SKETCH_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """The smallest of the names' hashes: of two sets, those of their union tell which share they have in common."""
+
+    hashes: frozenset[int]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Sketch:
+        return cls(frozenset(nsmallest(_SKETCH_HASHES, {hash_text(name) >> _SKETCH_SHIFT for name in names})))
+
+    def likeness(self, other: Sketch) -> float:
+        """From 0 to 1, where all names are the same."""
+        smallest = nsmallest(_SKETCH_HASHES, self.hashes | other.hashes)
+        both = self.hashes & other.hashes
+        return sum(value in both for value in smallest) / len(smallest) if smallest else 0.0
+
+    def to_text(self) -> str:
+        return b64encode(b"".join(value.to_bytes(_SKETCH_BYTES, "big") for value in sorted(self.hashes))).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Sketch:
+        data = b64decode(text)
+        return cls(
+            frozenset(int.from_bytes(data[at : at + _SKETCH_BYTES], "big") for at in range(0, len(data), _SKETCH_BYTES))
+        )

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from torchgauge.source.building import Recipe
-from torchgauge.source.matching import LISTED
+from torchgauge.source.state_names import LISTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from torchgauge.source.identify.spellings import INDEX, pattern_of
-from torchgauge.source.matching import is_optional
-from torchgauge.source.state_names import Shape
+from torchgauge.source.state_names import Shape, is_optional
 
 # A dimension of a tensor, the members of a list of modules, or the tensors named by one pattern.
 Key = tuple[str, int]

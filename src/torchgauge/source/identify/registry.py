@@ -1,23 +1,29 @@
-"""State dicts of architectures that the shipped table knows: the likely ones are built, and must fit exactly."""
+"""State dicts of architectures that the shipped table knows: the likely ones are built, and must fit exactly.
+
+A model may have been changed the way users do: another number of classes, other images, a head of their own.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from math import isqrt
+from typing import Any
+
+import torch
+from torch import nn
 
 from torchgauge.errors import MissingDependencyError, TargetError
-from torchgauge.source import timm_models, torchvision_models
 from torchgauge.source.building import Recipe
-from torchgauge.source.identify.adapting import Changes, changes_for
-from torchgauge.source.identify.fingerprint import Known
+from torchgauge.source.identify.fingerprint import Known, candidates, is_current
 from torchgauge.source.identify.match import Match
-from torchgauge.source.identify.table import candidates, is_current
-from torchgauge.source.matching import Differences, compare, state_shapes
-from torchgauge.source.state_names import Shape
+from torchgauge.source.registries import find_timm, find_torchvision
+from torchgauge.source.state_names import Differences, Shape, compare, state_shapes
 
-_FINDERS = {"timm": timm_models.find, "torchvision": torchvision_models.find}
+_FINDERS = {"timm": find_timm, "torchvision": find_torchvision}
 _MOST_BUILDS = 12
 _MOST_CHANGES = 6
 
@@ -85,3 +91,94 @@ def _differences(recipe: Recipe, changes: Changes, shapes: Mapping[str, Shape]) 
     removed = tuple(f"{path}." for path in changes.removed)
     kept = {name: shape for name, shape in shapes.items() if not name.startswith(removed)}
     return compare(state_shapes(model), kept)
+
+
+Mismatch = tuple[str, Shape, Shape]
+_MOST_TOKENS = 6
+_DETECTED = 91  # what torchvision's detection models distinguish unless told otherwise
+
+
+@dataclass(frozen=True)
+class Changes:
+    """`settings` are arguments of the builder; `channels` of images by the convolution that takes them; `removed` are
+    heads that the file replaces by its own."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    channels: Mapping[str, int] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
+
+    def build(self, factory: Callable[..., nn.Module]) -> nn.Module:
+        model = factory(**self.settings)
+        for path, channels in self.channels.items():
+            convolution = model.get_submodule(path)
+            weight = convolution.get_parameter("weight")
+            convolution.weight = nn.Parameter(torch.randn(weight.shape[0], channels, *weight.shape[2:]))
+            vars(convolution)["in_channels"] = channels
+        for path in self.removed:
+            model.set_submodule(path, nn.Identity())
+        return model
+
+    def describe(self) -> Iterator[str]:
+        for name, value in self.settings.items():
+            yield f"built with {name}={value}"
+        for path, channels in self.channels.items():
+            yield f"'{path}' built for {channels} channels"
+        if self.removed:
+            yield f"the file has its own '{', '.join(self.removed)}' or none: the figures are without it"
+
+
+def changes_for(known: Known, differences: Differences, shapes: Mapping[str, Shape]) -> Iterator[Changes]:
+    """What may make the model fit, the likeliest first; nothing where the file differs in other ways."""
+    own = [name for name in (*differences.missing, *differences.unexpected) if not _is_under(name, known.heads)]
+    heads = [wrong for wrong in differences.mismatched if _is_under(wrong[0], known.heads)]
+    others = [wrong for wrong in differences.mismatched if wrong not in heads]
+    channels = {name.rpartition(".")[0]: has[1] for name, wants, has in others if _is_stem(wants, has)}
+    tables = [wrong for wrong in others if not _is_stem(*wrong[1:])]
+    if own or any(name not in known.loose for name, _, _ in others):
+        return
+    for size in _image_sizes(known, tables, shapes):
+        settings = {**known.options, **size}
+        for classes in _classes(known, heads, differences, shapes):
+            yield Changes({**settings, **classes}, channels)
+        yield Changes(settings, channels, known.heads)
+
+
+def _is_under(name: str, paths: tuple[str, ...]) -> bool:
+    return any(name.startswith(f"{path}.") for path in paths)
+
+
+def _is_stem(wants: Shape, has: Shape) -> bool:
+    """Another number of channels; a convolution, for which only that may differ."""
+    return len(wants) == len(has) >= 4 and wants[:1] + wants[2:] == has[:1] + has[2:]
+
+
+def _classes(
+    known: Known, heads: list[Mismatch], differences: Differences, shapes: Mapping[str, Shape]
+) -> Iterator[dict[str, int]]:
+    if differences.missing or any(wants[1:] != has[1:] for _, wants, has in heads):
+        return
+    if not heads and not differences.unexpected:
+        yield {}
+    # A model without a head of its own gets one when classes are asked for.
+    for name in differences.unexpected:
+        if name in {f"{path}.weight" for path in known.heads}:
+            yield {"num_classes": shapes[name][0]}
+    # Detection heads make several numbers per class: how many, the default number of classes says.
+    for _, wants, has in sorted(heads, key=lambda wrong: wrong[2]):
+        each = wants[0] // _DETECTED if wants[0] % _DETECTED == 0 else 1
+        if has[0] % each == 0:
+            yield {"num_classes": has[0] // each}
+
+
+def _image_sizes(known: Known, tables: list[Mismatch], shapes: Mapping[str, Shape]) -> Iterator[dict[str, int]]:
+    """Tables of positions have a row per patch; tokens for the class and the like come before them."""
+    if not tables:
+        yield {}
+        return
+    key = "img_size" if known.target.startswith("timm:") else "image_size"
+    patches = [shape[-1] for name in known.loose if len(shape := shapes.get(name, ())) == 4]
+    rows = tables[0][2][1] if len(tables[0][2]) == 3 else 0
+    for extra in range(_MOST_TOKENS):
+        side = isqrt(max(rows - extra, 0))
+        if side and side**2 + extra == rows:
+            yield from ({key: side * patch} for patch in patches)

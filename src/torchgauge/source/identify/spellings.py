@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from torchgauge.source.identify.fingerprint import hash_text
-from torchgauge.source.matching import is_optional
-from torchgauge.source.state_names import Shape
+from torchgauge.source.state_names import Shape, is_optional
 
 _MODULUS = 1 << 48  # enough to tell some thousand sets of names apart
 _MOST_EXPERTS = 4096

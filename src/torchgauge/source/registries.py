@@ -1,4 +1,4 @@
-"""`torchvision:NAME`: models of torchvision, also for detection, segmentation, video and optical flow."""
+"""`timm:NAME` and `torchvision:NAME`: models of these packages, built without pretrained weights or the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,21 @@ from torchgauge.source.spelling import did_you_mean
 _SETTINGS = {"weights": None, "weights_backbone": None, "quantize": False}
 
 
-def find(name: str) -> Recipe:
+def find_timm(name: str) -> Recipe:
+    """The model of that name, with or without the tag of its weights (`resnet50`, `resnet50.a1_in1k`)."""
+    timm = import_optional("timm", "a timm: target")
+    architecture, _, tag = name.partition(".")
+    known = timm.list_models()
+    if architecture not in known:
+        raise TargetError(f"timm has no model '{name}'.{did_you_mean(architecture, known)}")
+    tags = [entry.partition(".")[2] for entry in timm.list_pretrained(f"{architecture}.*")] if tag else []
+    if tag and tag not in tags:
+        raise TargetError(f"timm's model '{architecture}' has no weights '{tag}'.{did_you_mean(tag, tags)}")
+    return Recipe(f"timm's model '{name}'", partial(timm.create_model, name, pretrained=False))
+
+
+def find_torchvision(name: str) -> Recipe:
+    """Also models for detection, segmentation, video and optical flow."""
     models = import_optional("torchvision.models", "a torchvision: target")
     known = models.list_models()
     if name.lower() not in known:
