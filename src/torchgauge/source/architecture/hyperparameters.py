@@ -1,4 +1,4 @@
-"""Likely hyperparameters from names and shapes, with the shape of attention. What shapes leave open is named as assumed."""
+"""Likely hyperparameters from names and shapes, attention included. What shapes leave open is named as assumed."""
 
 from __future__ import annotations
 
