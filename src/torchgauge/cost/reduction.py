@@ -2,6 +2,9 @@
 
 n elements cost n additions or comparisons (the first against the neutral element). mean: n + 1. var: the sum, x − mean,
 the square, the sum: 4 n + 2; std one root more. Norms: |x|ᵖ 2 (1 for p = 1, 2 and ∞: |x| or x²), the sum 1, the root 1.
+
+Pairwise distances: per pair and coordinate a difference and the norm's two or three flops. No MACs,
+even where a kernel uses a matrix product.
 """
 
 from __future__ import annotations
@@ -113,3 +116,26 @@ def norm_flops(elements: int, results: int, order: float | str) -> int:
     if order == 0:
         return elements
     return 3 * elements + results
+
+
+@formula("aten::_cdist_forward", "aten::_euclidean_dist", "aten::cdist", category="reduction")
+def cdist(call: Call) -> Work:
+    pairs, size = call.out.numel, call["x1"].shape[-1]
+    return arithmetic(call, pairs * size + norm_flops(pairs * size, pairs, call.get("p", 2)))
+
+
+@formula("aten::_pdist_forward", category="reduction")
+def pdist(call: Call) -> Work:
+    pairs, size = call.out.numel, call["self"].shape[-1]
+    return arithmetic(call, pairs * size + norm_flops(pairs * size, pairs, call.get("p", 2)))
+
+
+@formula("aten::_cdist_backward", category="reduction")
+def cdist_backward(call: Call) -> Work:
+    """Difference, two products, a sum per pair and coordinate."""
+    return arithmetic(call, 4 * call["cdist"].numel * call["x1"].shape[-1])
+
+
+@formula("aten::_pdist_backward", category="reduction")
+def pdist_backward(call: Call) -> Work:
+    return arithmetic(call, 4 * call["pdist"].numel * call["self"].shape[-1])

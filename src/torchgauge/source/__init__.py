@@ -38,9 +38,9 @@ _HOMES = {
     "exported": ("load_exported",),
     "inputs": ("candidate_inputs",),
     "source": ("Source",),
-    "specs": ("InputSpec", "parse_dtype", "parse_input"),
     "target": ("resolve",),
     "torchscript": ("load_torchscript",),
     "torchvision_ops": ("ensure_torchvision_imports", "torchvision_ops_are_stubs"),
+    "user_inputs": ("InputSpec", "parse_dtype", "parse_input"),
 }
 __getattr__ = lazy_names(__name__, _HOMES)

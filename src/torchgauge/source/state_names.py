@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.checkpoint.tensor_names import CONTAINER_PREFIXES, WRAPPER_PREFIXES
 from torchgauge.units import format_shape
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Shape = tuple[int, ...]
 
@@ -106,6 +107,8 @@ def is_optional(name: str) -> bool:
 
 
 def state_shapes(model: nn.Module) -> dict[str, Shape]:
+    import torch
+
     return {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
 
 
