@@ -126,9 +126,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "checkpoint/folders/listing.py": {
         "os.listdir(folder)": USER,
     },
-    "checkpoint/folders/fsdp.py": {
-        "os.listdir(folder)": USER,
-    },
     "checkpoint/folders/ranked.py": {
         "form.format(name)": PLAIN_NAME,
         "os.listdir(folder)": USER,
@@ -138,11 +135,11 @@ REVIEWED: dict[str, dict[str, str]] = {
     "checkpoint/folders/sharded.py": {
         "os.listdir(folder)": USER,
     },
+    "checkpoint/pickle/machine.py": {
+        "re.compile(_GET + b'\\\\(\\\\(' + _GET + _GET + b'X(.)\\\\0\\\\0\\\\0(\\\\d{1,9})' + _PUT + _GET + b'(": OWN,
+    },
     "checkpoint/signatures.py": {
         "os.listdir(folder)": USER,
-    },
-    "checkpoint/pickle/tensor_opcodes.py": {
-        "re.compile(_GET + b'\\\\(\\\\(' + _GET + _GET + b'X(.)\\\\0\\\\0\\\\0(\\\\d{1,9})' + _PUT + _GET + b'(": OWN,
     },
     "checkpoint/folders/trainer_files.py": {
         "os.listdir(folder)": USER,

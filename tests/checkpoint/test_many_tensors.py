@@ -15,7 +15,7 @@ import torch
 import torchgauge as tg
 from torchgauge.checkpoint import limits, open_checkpoint
 from torchgauge.checkpoint.pickle import machine as pickle_machine
-from torchgauge.checkpoint.pickle import tensor_opcodes
+from torchgauge.checkpoint.pickle.machine import take_tensor
 from torchgauge.report import render, render_pieces
 
 
@@ -54,7 +54,7 @@ def test_most_tensors_of_a_state_dict_are_taken_as_one(tmp_path: Path, monkeypat
     taken = []
 
     def take(machine: Any, at: int) -> int:
-        end = tensor_opcodes.take_tensor(machine, at)
+        end = take_tensor(machine, at)
         taken.append(end)
         return end
 

@@ -7,7 +7,7 @@ import os
 from torchgauge.checkpoint.adapter import with_adapter
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.collector import collector_paused
-from torchgauge.checkpoint.folders import distributed, fsdp, ranked, sharded
+from torchgauge.checkpoint.folders import distributed, ranked, sharded
 from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.trainer_files import with_trainer_files
 from torchgauge.checkpoint.formats import (
@@ -28,7 +28,6 @@ from torchgauge.errors import FormatError
 # Importing a format registers it.
 FORMAT_MODULES = (
     distributed, torch_legacy, safetensors, plain_pickle, torch_tar, torch_zip, exported, torchscript, ranked, sharded,
-    fsdp,
 )  # fmt: skip
 
 

@@ -15,8 +15,7 @@ from torchgauge.facts.measurements import trace_member
 from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
 from torchgauge.facts.tree import Node, Sums, build_tree
-from torchgauge.facts.weight_ops import weight_ops
-from torchgauge.facts.weights import against_member, summary_member, weight_rows
+from torchgauge.facts.weights import against_member, summary_member, weight_ops, weight_rows
 
 __all__ = ["Row", "View"]
 

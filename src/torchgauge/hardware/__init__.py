@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchgauge.hardware.calibration import remember, remembered
+from torchgauge.hardware.calibration import peaks_of, remember, remembered
 from torchgauge.hardware.devices import Peaks, known_devices, published_peaks
-from torchgauge.hardware.peaks import peaks_of
 from torchgauge.hardware.roofline import Roof
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.hardware.accelerators import Device, accelerator_name, allows_tf32, device_name, has_cuda
     from torchgauge.hardware.environment import System, collect_environment, collect_system
-    from torchgauge.hardware.machine import cpu_name, parse_cpuinfo, total_memory, usable_cores
+    from torchgauge.hardware.machine import (
+        Device,
+        accelerator_name,
+        allows_tf32,
+        cpu_name,
+        device_name,
+        has_cuda,
+        parse_cpuinfo,
+        total_memory,
+        usable_cores,
+    )
 
 __all__ = [
     "Device",
@@ -39,8 +47,10 @@ __all__ = [
 
 # Reports need the peaks alone; the rest loads psutil.
 _HOMES = {
-    "accelerators": ("Device", "accelerator_name", "allows_tf32", "device_name", "has_cuda"),
     "environment": ("System", "collect_environment", "collect_system"),
-    "machine": ("cpu_name", "parse_cpuinfo", "total_memory", "usable_cores"),
-}
+    "machine": (
+        "Device", "accelerator_name", "allows_tf32", "cpu_name", "device_name", "has_cuda", "parse_cpuinfo",
+        "total_memory", "usable_cores",
+    ),
+}  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Rates measured on this machine, remembered between runs: what a device reaches, where its peak is not published."""
+"""Rates measured on this machine, remembered between runs; the peaks of a device: published, else measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from torchgauge.cache import cache_folder, replace_file
 from torchgauge.errors import TorchgaugeError
-from torchgauge.hardware.devices import Peaks
+from torchgauge.hardware.devices import Peaks, published_peaks
 
 FILE = "calibration.json"
 
@@ -53,3 +53,15 @@ def _read() -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+# Apple gives the processor and its GPU one name: the table holds the GPU's rates, a calibration the processor's.
+_PROCESSOR, _APPLE_GPU = "cpu", "mps"
+
+
+def peaks_of(name: str, kind: str = "cuda") -> Peaks | None:
+    """By the name the driver gives; `kind` is torch's type of the device. None where nobody knows."""
+    published = None if kind == _PROCESSOR else published_peaks(name)
+    if published is not None or kind == _APPLE_GPU:
+        return published
+    return remembered(name)

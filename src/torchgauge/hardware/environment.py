@@ -12,8 +12,17 @@ from typing import Any
 import psutil
 
 from torchgauge.facts import Environment
-from torchgauge.hardware.accelerators import Device, accelerator_name, accelerators, allows_tf32, backends
-from torchgauge.hardware.machine import cpu_name, platform_name, total_memory, usable_cores
+from torchgauge.hardware.machine import (
+    Device,
+    accelerator_name,
+    accelerators,
+    allows_tf32,
+    backends,
+    cpu_name,
+    platform_name,
+    total_memory,
+    usable_cores,
+)
 
 # Packages that shape a result; a version is read only where the package is loaded, so this costs nothing.
 _PACKAGES = ("numpy", "timm", "torchvision", "transformers")

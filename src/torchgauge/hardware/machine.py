@@ -1,4 +1,4 @@
-"""The processor, the cores and the memory."""
+"""The processor, the cores, the memory and the accelerators."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from torchgauge.isolation import ask_parent, is_isolated
 
 # The first processor of the file names them all. The kernel writes the file as it is read, slowly on large machines.
 _CPUINFO_BYTES = 4096
@@ -72,3 +76,108 @@ def _cpu_name_macos() -> str:
 
 def _cpu_name_windows() -> str:
     return os.environ.get("PROCESSOR_IDENTIFIER", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An accelerator that torch can use."""
+
+    name: str
+    kind: str
+    index: int
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+
+
+def has_cuda(index: int | None) -> bool:
+    """Whether this CUDA device is there; None for the current one."""
+    import torch
+
+    return torch.cuda.is_available() and (index or 0) < torch.cuda.device_count()
+
+
+def device_name(kind: str, index: int | None = None) -> str:
+    """The name under which a device's peaks are known: what its driver calls it."""
+    if kind == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name(index)
+    return cpu_name()
+
+
+def allows_tf32(kind: str) -> bool:
+    """Whether CUDA may run float32 products ("matmul" or "convolution") in TF32."""
+    import torch
+
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    # Where the newer switch was set, torch refuses to tell the older one.
+    newer = cuda if kind == "matmul" else getattr(cudnn, "conv", None)
+    precision = getattr(newer, "fp32_precision", None)
+    if precision is not None:
+        return bool(precision == "tf32")
+    return bool(cuda.allow_tf32 if kind == "matmul" else cudnn.allow_tf32)
+
+
+def accelerator_name(device: str) -> str | None:
+    """None where the device is not there. A reader of files has no GPU of its own: its parent is asked."""
+    if is_isolated():
+        return ask_parent("accelerator", device=device)["name"] if device.startswith("cuda") else None
+    kind, _, index = device.partition(":")
+    number = int(index) if index else None
+    return device_name(kind, number) if kind == "cuda" and has_cuda(number) else None
+
+
+def accelerators() -> tuple[Device, ...]:
+    return (*_cuda_devices(), *_mps_devices())
+
+
+def _cuda_devices() -> list[Device]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    return [_cuda_device(index, torch.cuda.get_device_properties(index)) for index in range(torch.cuda.device_count())]
+
+
+def _cuda_device(index: int, properties: Any) -> Device:
+    return Device(
+        name=properties.name,
+        kind="cuda",
+        index=index,
+        memory_bytes=properties.total_memory,
+        compute_capability=f"{properties.major}.{properties.minor}",
+        multiprocessors=properties.multi_processor_count,
+    )
+
+
+def _mps_devices() -> list[Device]:
+    import torch
+
+    if not torch.backends.mps.is_available():
+        return []
+    return [Device(name=cpu_name(), kind="mps", index=0, memory_bytes=torch.mps.recommended_max_memory())]
+
+
+def backends() -> dict[str, bool | str]:
+    import torch
+
+    # The BLAS torch was built with, from the `BLAS_INFO=` entry of its build settings.
+    _, found, rest = torch.__config__.show().partition("BLAS_INFO=")
+    blas_name = rest.split(",")[0].strip() if found else "unknown"
+    return {
+        "blas": blas_name,
+        "mkldnn": torch.backends.mkldnn.is_available(),
+        "openmp": torch.backends.openmp.is_available(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() and torch.version.cuda else torch.cuda.is_available(),
+        "cudnn": _cudnn_version(),
+        "rocm": torch.version.hip or False,
+        "mps": torch.backends.mps.is_available(),
+    }
+
+
+def _cudnn_version() -> bool | str:
+    import torch
+
+    version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    return str(version) if version else False

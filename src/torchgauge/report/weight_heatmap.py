@@ -14,7 +14,7 @@ from statistics import median
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.siblings import Stem, by_pattern, layer_of, stem_of
-from torchgauge.facts.weight_values import value_figures
+from torchgauge.facts.weights import value_figures
 
 # Up to this many times the row's median; above the last it is solid.
 SHADES = ((0.5, "·"), (0.8, "░"), (1.25, "▒"), (2.0, "▓"))

@@ -11,8 +11,7 @@ from typing import Any
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.siblings import place_of
-from torchgauge.facts.weight_ops import weight_ops
-from torchgauge.facts.weight_values import quantization_of, removable, value_figures
+from torchgauge.facts.weights import quantization_of, removable, value_figures, weight_ops
 from torchgauge.report.ranking import path_pattern
 
 _NUMBER = re.compile(r"[\d.,]+")

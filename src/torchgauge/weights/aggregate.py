@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from torchgauge.checkpoint import Entry, Role
-from torchgauge.facts.weight_values import holds_codes
+from torchgauge.facts.weights import holds_codes
 from torchgauge.source.state_names import shallow
 from torchgauge.weights.layer_kinds import KINDS, tensor_kinds
 from torchgauge.weights.pruning import unstructured_pruning

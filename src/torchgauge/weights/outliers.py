@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from torchgauge.facts.siblings import by_pattern
-from torchgauge.facts.weight_values import value_figures
+from torchgauge.facts.weights import value_figures
 
 FIGURES = ("std", "abs_max", "mean", "kurtosis", "sparsity", "spectral_norm", "stable_rank", "entropy_bits")
 MIN_SIBLINGS = 5

@@ -1,21 +1,24 @@
-"""A folder with the weights of a model in one or several files, in the Hugging Face layout."""
+"""A folder with the weights of a model in one or several files, in the Hugging Face layout.
+
+Also a folder of two distributed checkpoints, one for the model and one for its optimizer, as trainers save FSDP.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import is_file_name, opened
 from torchgauge.checkpoint.entries import unpack_packed
 from torchgauge.checkpoint.file_text import parse_json, printable
-from torchgauge.checkpoint.folders.distributed import is_distributed
+from torchgauge.checkpoint.folders.distributed import is_distributed, open_distributed
 from torchgauge.checkpoint.folders.listing import unrelated_files
-from torchgauge.checkpoint.folders.ranked import is_ranked
-from torchgauge.checkpoint.index import Entry, Index
+from torchgauge.checkpoint.folders.ranked import is_ranked, with_label
+from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
 from torchgauge.checkpoint.single_file import open_file, sniff_file
@@ -153,3 +156,40 @@ def _favourite(names: list[str], *, is_model: bool) -> str | None:
     wanted = [f"{stem}{suffix}" for suffix in _WEIGHT_SUFFIXES for stem in _FAVOURITES]
     is_one = is_model or all(name.partition(".")[0] in _FAVOURITES for name in names)
     return next((name for name in wanted if name in names), None) if is_one else None
+
+
+def _parts(folder: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if is_distributed(os.path.join(folder, name)))
+
+
+def is_fsdp(folder: str) -> bool:
+    """Weights in the folder itself take precedence."""
+    is_other = any(matches(folder) for matches in (is_distributed, is_ranked, is_sharded, is_plain_folder))
+    return not is_other and bool(_parts(folder))
+
+
+@opens(FOLDERS, "fsdp", is_fsdp)
+def open_fsdp(folder: str, progress: Progress) -> Index:
+    names = _parts(folder)
+    parts = {name: open_distributed(os.path.join(folder, name), progress) for name in names}
+    models = [name for name in names if not _is_optimizer(name)]
+    prefix = f"{models[0]}.{parts[models[0]].metadata['model_prefix']}" if len(models) == 1 else ""
+    return Index(
+        path=folder,
+        format="distributed",
+        files=tuple(file for part in parts.values() for file in part.files),
+        entries=tuple(entry for name, part in parts.items() for entry in _labelled(name, part)),
+        imports=tuple(found for part in parts.values() for found in part.imports),
+        metadata={"model_prefix": prefix},
+        warnings=tuple(warning for part in parts.values() for warning in part.warnings),
+    )
+
+
+def _is_optimizer(name: str) -> bool:
+    return "optim" in name.lower()
+
+
+def _labelled(name: str, part: Index) -> Iterator[Entry]:
+    for entry in part.entries:
+        role = Role.OPTIMIZER if _is_optimizer(name) else entry.role
+        yield with_label(replace(entry, role=role), name)

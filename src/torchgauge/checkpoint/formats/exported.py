@@ -9,8 +9,7 @@ from typing import Any
 from torchgauge.checkpoint.dtypes import EXPORT_SCALARS
 from torchgauge.checkpoint.entries import list_entries
 from torchgauge.checkpoint.file_text import parse_json, printable
-from torchgauge.checkpoint.formats.archive_metadata import archive_metadata
-from torchgauge.checkpoint.formats.torch_zip import open_torch_zip, record_place, scan_other_pickles
+from torchgauge.checkpoint.formats.torch_zip import archive_metadata, open_torch_zip, record_place, scan_other_pickles
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.checkpoint.pickle.imports import ImportLog

@@ -9,8 +9,7 @@ from typing import Any
 
 from torchgauge.checkpoint.entries import list_entries
 from torchgauge.checkpoint.file_text import printable
-from torchgauge.checkpoint.formats.archive_metadata import archive_metadata
-from torchgauge.checkpoint.formats.torch_zip import read_pickle, scan_other_pickles, storage_places
+from torchgauge.checkpoint.formats.torch_zip import archive_metadata, read_pickle, scan_other_pickles, storage_places
 from torchgauge.checkpoint.index import Entry, Index, PickledModule, Role
 from torchgauge.checkpoint.limits import WALK_DEPTH
 from torchgauge.checkpoint.pickle.imports import ImportLog

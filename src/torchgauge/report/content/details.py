@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchgauge.facts import UNCOUNTED, ParamRecord, Row, View
-from torchgauge.facts.weight_ops import weight_ops
-from torchgauge.facts.weight_values import quantization_of, removable, value_figures
+from torchgauge.facts.weights import quantization_of, removable, value_figures, weight_ops
 from torchgauge.report.bars import spark
 from torchgauge.report.content.energy import ABOUT
 from torchgauge.report.content.weights import FORMATS

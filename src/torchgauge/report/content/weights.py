@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torchgauge.facts import View
-from torchgauge.facts.weight_values import quantization_of, removable
+from torchgauge.facts.weights import quantization_of, removable
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import (
     Cell,

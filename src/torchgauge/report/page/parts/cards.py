@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
-from torchgauge.facts.weight_values import quantization_of, removable
+from torchgauge.facts.weights import quantization_of, removable
 from torchgauge.report.content.energy import range_text
 from torchgauge.report.content.summary import memory_facts, parameter_note, stored_facts
 from torchgauge.report.content.time import interval_share

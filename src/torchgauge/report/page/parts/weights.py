@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import Row, View
-from torchgauge.facts.weight_values import quantization_of, value_figures
+from torchgauge.facts.weights import quantization_of, value_figures
 from torchgauge.report.content.tensors import by_dtype, by_role
 from torchgauge.report.options import Options
 from torchgauge.report.page.column_store import columns
