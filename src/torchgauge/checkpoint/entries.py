@@ -16,7 +16,7 @@ from torchgauge.checkpoint.dtypes import VALUES_PER_BYTE, item_bytes
 from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Deflated, Entry, Role
 from torchgauge.checkpoint.pickle.values import Inline, Storage, Tensor
-from torchgauge.checkpoint.pickle.walk import Found, Path
+from torchgauge.checkpoint.pickle.walk import Found
 from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.checkpoint.tensor_names import classify, find_model_prefix
 from torchgauge.errors import FormatError
@@ -197,23 +197,25 @@ def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endia
     entries, views = [], []
     for name, item in zip(_unique_names(found), found, strict=True):
         tensor = item.tensor
-        place = _place(tensor, locate, file)
+        if tensor.storage is None:
+            place = None
+        elif isinstance(tensor.storage, Inline):
+            place = Place(file, tensor.storage.position, tensor.storage.size)
+        else:
+            place = locate(tensor.storage)
         view = None if place is None else _view(tensor, place)
         spec = _spec(tensor.shape, tensor.dtype, tensor.stride)
-        role = _role(item, spec, prefix, is_optimizer_file=is_optimizer)
+        # A pickled module declares its parameters; next to the model it is still a copy.
+        if item.role is not None and item.path[: len(prefix)] == prefix:
+            role = item.role
+        else:
+            role = classify(item.path, spec, prefix, is_optimizer_file=is_optimizer)
         entry = _entry(name, spec, tensor, place, view, role, big_endian)
         entries.append(entry if item.logical is None else with_logical(entry, item.logical))
         views.append(view)
     for number, owner in find_owners(views).items():
         entries[number] = replace(entries[number], shared_with=entries[owner].name)
     return Listing(tuple(entries), ".".join((*prefix, "")) if prefix else "")
-
-
-def _role(item: Found, spec: TensorSpec, prefix: Path, *, is_optimizer_file: bool) -> Role:
-    """A pickled module declares its parameters; next to the model it is still a copy."""
-    if item.role is not None and item.path[: len(prefix)] == prefix:
-        return item.role
-    return classify(item.path, spec, prefix, is_optimizer_file=is_optimizer_file)
 
 
 def _unique_names(found: Sequence[Found]) -> list[str]:
@@ -229,14 +231,6 @@ def _unique_names(found: Sequence[Found]) -> list[str]:
             seen[name] = 1
         names.append(name)
     return names
-
-
-def _place(tensor: Tensor, locate: Locate, file: str) -> Place | None:
-    if tensor.storage is None:
-        return None
-    if isinstance(tensor.storage, Inline):
-        return Place(file, tensor.storage.position, tensor.storage.size)
-    return locate(tensor.storage)
 
 
 @lru_cache(maxsize=4096)

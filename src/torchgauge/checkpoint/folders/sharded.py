@@ -133,7 +133,14 @@ def open_plain_folder(folder: str, progress: Progress) -> Index:
     """A single weight file is opened; of one model in two formats, the safer one. Files whose names differ only in
     numbers are parts of a model if they share no tensors. Otherwise the user has to choose."""
     names = weight_files(folder)
-    chosen = _favourite(names, is_model=os.path.isfile(os.path.join(folder, "config.json")))
+    # The file of the model, if the others are the same model in another format or a configuration names it.
+    is_model = os.path.isfile(os.path.join(folder, "config.json"))
+    if len(names) == 1:
+        chosen = names[0]
+    else:
+        wanted = [f"{stem}{suffix}" for suffix in _WEIGHT_SUFFIXES for stem in _FAVOURITES]
+        is_one = is_model or all(name.partition(".")[0] in _FAVOURITES for name in names)
+        chosen = next((name for name in wanted if name in names), None) if is_one else None
     if chosen is not None:
         return open_file(os.path.join(folder, chosen), progress)
     models = [name for name in names if sniff_file(os.path.join(folder, name)) is not None]
@@ -147,15 +154,6 @@ def open_plain_folder(folder: str, progress: Progress) -> Index:
         if max(tensors.values(), default=0) == 1:
             return _merge(folder, parts, None)
     raise unrelated_files(folder) or FormatError(f"{folder}: its files hold no models")
-
-
-def _favourite(names: list[str], *, is_model: bool) -> str | None:
-    """The file of the model, if the others are the same model in another format or a configuration names it."""
-    if len(names) == 1:
-        return names[0]
-    wanted = [f"{stem}{suffix}" for suffix in _WEIGHT_SUFFIXES for stem in _FAVOURITES]
-    is_one = is_model or all(name.partition(".")[0] in _FAVOURITES for name in names)
-    return next((name for name in wanted if name in names), None) if is_one else None
 
 
 def _parts(folder: str) -> list[str]:

@@ -21,7 +21,7 @@ from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Storage
 from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.training import describe_training
-from torchgauge.checkpoint.zip_archive import LocalHeader, has_directory, noted_size, read_local, record_end
+from torchgauge.checkpoint.zip_archive import has_directory, noted_size, read_local, record_end
 from torchgauge.errors import FormatError
 
 _PICKLE, _STORAGES = "data.pkl", "data/"
@@ -123,18 +123,15 @@ def _records(source: ByteSource, pickle: _Pickle) -> Iterator[tuple[str, tuple[i
         if header is None or not header.is_plain:
             return
         name = header.name.removeprefix(pickle.root)
-        size = _size(source, header, name, pickle.sizes)
+        if header.size is not None:
+            size = header.size
+        else:
+            key = name.removeprefix(_STORAGES)
+            size = pickle.sizes.get(key) if key != name else noted_size(source, header)
         if size is None:
             return
         yield name, (header.start, size)
         at = record_end(source, header, size)
-
-
-def _size(source: ByteSource, header: LocalHeader, name: str, sizes: Mapping[str, int]) -> int | None:
-    if header.size is not None:
-        return header.size
-    key = name.removeprefix(_STORAGES)
-    return sizes.get(key) if key != name else noted_size(source, header)
 
 
 class _Places:

@@ -203,7 +203,12 @@ def rebuild_array(made: Tensor, state: Any, source: ByteSource) -> None:
     if not isinstance(made.storage, Inline) or not isinstance(state, tuple) or len(state) != 5:
         return
     _, shape, kind, is_fortran, data = state
-    spelled = _numpy_dtype(kind)
+    if not isinstance(kind, Instance) or not kind.args or not isinstance(kind.args[0], str):
+        spelled = None
+    else:
+        order = kind.state[1] if isinstance(kind.state, tuple) and len(kind.state) > 1 else "<"
+        name = NUMPY.get(kind.args[0].lstrip("<>|="))
+        spelled = None if name is None else (name, order == ">")
     if spelled is None or not isinstance(data, Data | Blob):
         return
     made.dtype, made.is_big_endian = spelled
@@ -211,14 +216,6 @@ def rebuild_array(made: Tensor, state: Any, source: ByteSource) -> None:
     made.stride = _dense_stride(made.shape, fortran=is_fortran is True)
     size = len(data.content) if isinstance(data, Data) else data.size
     made.storage = Inline(source.position(data.at) if data.at >= 0 else None, size)
-
-
-def _numpy_dtype(kind: Any) -> tuple[str, bool] | None:
-    if not isinstance(kind, Instance) or not kind.args or not isinstance(kind.args[0], str):
-        return None
-    order = kind.state[1] if isinstance(kind.state, tuple) and len(kind.state) > 1 else "<"
-    name = NUMPY.get(kind.args[0].lstrip("<>|="))
-    return None if name is None else (name, order == ">")
 
 
 def _dense_stride(shape: tuple[int, ...], *, fortran: bool) -> tuple[int, ...]:

@@ -108,21 +108,16 @@ def _alike(shapes: Mapping[str, Shape], file: str) -> list[NamedClass]:
 def _fit_without_unused(classes: list[NamedClass], shapes: Mapping[str, Shape]) -> Match | None:
     """Where a class leaves some tensors of a file unused, and has the names of the others."""
     for named in classes:
-        for used in _without_unused(named, shapes):
-            same = [other for other in known_names().exact.get(pattern_sum(used), []) if other.name == named.name]
-            match = fit_classes(same, used, _MOST_SECONDS)
-            if match is not None:
-                return replace(match, unused=tuple(name for name in shapes if name not in used))
+        patterns = getattr(huggingface.model_class(named.name), "_keys_to_ignore_on_load_unexpected", None)
+        if isinstance(patterns, list | tuple | set) and patterns:
+            unused = re.compile("|".join(patterns))
+            used = {name: shape for name, shape in shapes.items() if not unused.search(name)}
+            if 0 < len(used) < len(shapes):
+                same = [other for other in known_names().exact.get(pattern_sum(used), []) if other.name == named.name]
+                match = fit_classes(same, used, _MOST_SECONDS)
+                if match is not None:
+                    return replace(match, unused=tuple(name for name in shapes if name not in used))
     return None
-
-
-def _without_unused(named: NamedClass, shapes: Mapping[str, Shape]) -> Iterator[dict[str, Shape]]:
-    patterns = getattr(huggingface.model_class(named.name), "_keys_to_ignore_on_load_unexpected", None)
-    if isinstance(patterns, list | tuple | set) and patterns:
-        unused = re.compile("|".join(patterns))
-        used = {name: shape for name, shape in shapes.items() if not unused.search(name)}
-        if 0 < len(used) < len(shapes):
-            yield used
 
 
 def _named_in(named: NamedClass, file: str) -> int:
