@@ -59,18 +59,16 @@ def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -
     stated = config.get("peft_type")
     if not isinstance(stated, str) and (not own or 2 * marked[likely] < len(own)):
         return replace(index, warnings=warnings)
-    method = _title(stated if isinstance(stated, str) else likely, config, own)
+    kind = stated if isinstance(stated, str) else likely
+    if config.get("use_dora") is True or any("lora_magnitude_vector" in entry.name for entry in own):
+        method = "DoRA"
+    else:
+        method = _TITLES.get(kind.upper()) or printable(kind).replace("_", " ").lower()
     record = _described(method, config, own)
     base = config.get("base_model_name_or_path")
     if isinstance(base, str) and (params := _base_params(base, open_base)) is not None:
         record = replace(record, base_params=params)
     return replace(index, adapter=record, warnings=warnings)
-
-
-def _title(kind: str, config: Mapping[str, Any], entries: list[Entry]) -> str:
-    if config.get("use_dora") is True or any("lora_magnitude_vector" in entry.name for entry in entries):
-        return "DoRA"
-    return _TITLES.get(kind.upper()) or printable(kind).replace("_", " ").lower()
 
 
 def _described(method: str, config: Mapping[str, Any], entries: list[Entry]) -> AdapterRecord:

@@ -14,7 +14,7 @@ from torchgauge.facts.files import file_totals
 
 class Role(StrEnum):
     PARAMETER = "parameter"
-    BUFFER = "buffer"  # running statistics, position ids, masks and the like
+    BUFFER = "buffer"  # running statistics, position ids, masks and similar
     OPTIMIZER = "optimizer"
     OTHER = "other"  # tensors that belong to neither the model nor its optimizer
 

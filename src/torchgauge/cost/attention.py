@@ -97,7 +97,7 @@ def _forward(call: Call, heads: Heads) -> Work:
 
 def _backward(call: Call, heads: Heads) -> Work:
     grad = argument(call, "grad_out", "grad_out_", "dout")
-    # dQ, dK, dP and dV; the scores that a fused kernel computes anew are flops of its own, not of the mathematics.
+    # dQ, dK, dP and dV; the scores that a fused kernel computes anew are flops of that kernel, not of the mathematics.
     macs = 2 * heads.scores * (heads.query_size + heads.value_size)
     recomputed = 2 * heads.scores * heads.query_size
     row_sums = 2 * grad.numel if isinstance(grad, TensorSpec) else 0
@@ -173,7 +173,7 @@ def _multi_head(call: Call, query: TensorSpec, key: TensorSpec, value: TensorSpe
     width = call["embed_dim"]
     heads = call.get("num_head", call.get("num_heads"))
     projected = rows(query) * width
-    # Per head and query one score for each key of its own sequence.
+    # Per head and query one score for each key of the same sequence.
     scores = heads * rows(query) * key.shape[-2]
     macs = (query.numel + key.numel + value.numel + projected) * width + 2 * scores * (width // heads)
     biases = (rows(query) + rows(key) + rows(value)) * width + projected

@@ -1,6 +1,6 @@
 """Elementwise ops: one flop per element where nothing else is said here.
 
-Choosing, copying and reinterpreting are no arithmetic: `where` and a cast have no flops. Comparisons have one.
+Choosing, copying and reinterpreting are not arithmetic: `where` and a cast have no flops. Comparisons have one.
 """
 
 from __future__ import annotations

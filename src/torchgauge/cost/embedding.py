@@ -17,7 +17,7 @@ def embedding(call: Call) -> Work:
 
 @formula("quantized::embedding_byte", "quantized::embedding_4bit", category="embedding")
 def quantized_embedding(call: Call) -> Work:
-    """Each number is scaled and shifted; the table is packed, so the rows read are told by what they become."""
+    """Each number is scaled and shifted; the table is packed, so the output says which rows were read."""
     return Work(flops=2 * call.out.numel)
 
 

@@ -2,7 +2,7 @@
 
 A gather reads its indices and as many elements as it returns. A scatter in place reads indices and source and writes
 the elements they name (reading them too where it accumulates); out of place it also copies the rest. Elements chosen
-by a boolean mask are as many as the result or the source has; where neither tells, all.
+by a boolean mask are as many as the result or the source has; if neither is known, all.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def layers(call: Call) -> Work:
 
 @formula("aten::quantized_lstm", "aten::quantized_gru", category="recurrent")
 def quantized_layers(call: Call) -> Work:
-    """The weights are packed, so their sizes follow from the states; products of integers are no flops."""
+    """The weights are packed, so their sizes follow from the states; products of integers are not flops."""
     data, states = argument(call, "input", "data"), list(tensor_specs(call["hx"]))
     units, directions, count = states[0].shape[-1], 1 + bool(call["bidirectional"]), int(call["num_layers"])
     kind, gates = (LSTM, 4) if len(states) == 2 else (GRU, 3)

@@ -146,7 +146,7 @@ def _generic(call: Call) -> Assessment:
     # On complex numbers one operation for each part.
     rate = (1 + call.is_complex) if call.is_arithmetic else 0
     if "pointwise" in call.tags:
-        # An op that only tells a bool (`equal`) has no output tensor.
+        # An op that returns a Python bool (`equal`) has no output tensor.
         work = Work(flops=rate * (call.outputs or call.tensors)[0].stored_numel)
         return Assessment("elementwise", COUNTED, price(call, work))
     if "reduction" in call.tags:

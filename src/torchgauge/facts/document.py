@@ -48,6 +48,8 @@ def capture_from_document(document: Any, name: str) -> Capture:
 
 def _capture(document: Mapping[str, Any]) -> Capture:
     run = document["capture"]
+    # Its complexity follows from the ops.
+    row = document["architecture"]
     return Capture(
         target=_target(document["target"]),
         environment=Environment(**_known(Environment, document["environment"])),
@@ -60,7 +62,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         ops=tuple(_ops(document["ops"])),
         input_bytes=run["input_bytes"],
         stored=stored_from_document(document),
-        architecture=_architecture(document["architecture"]),
+        architecture=ArchitectureRecord(row["family"], row["layer_counts"], row["hyperparameters"]),
         statistics=statistics_from_document(document),
         measured=measured_from_document(document),
         energy=energy_from_document(document),
@@ -71,11 +73,6 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         adapter=adapter_from_document(document),
         fit=tuple(document.get("fit", ())),
     )
-
-
-def _architecture(row: Mapping[str, Any]) -> ArchitectureRecord:
-    """Its complexity follows from the ops."""
-    return ArchitectureRecord(row["family"], row["layer_counts"], row["hyperparameters"])
 
 
 def _known(record: type, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -246,7 +246,7 @@ class Pruning(TypedDict, total=False):
 
 
 class Spread(TypedDict, total=False):
-    """What the values of one tensor or of several tell."""
+    """Statistics of the values of one or several tensors."""
 
     nan: Whole
     inf: Whole
@@ -783,7 +783,7 @@ class AdvicePlace(TypedDict, total=False):
 
 
 class Evidence(TypedDict, total=False):
-    """What the reports look at; each rule has figures of its own besides."""
+    """What the reports look at; each rule adds its own figures."""
 
     count: Count
     places: list[AdvicePlace]

@@ -5,7 +5,7 @@ expert numbers. What follows from its indices (positions, masks, gates) is a *se
 A *bank* is weights in equal pieces: a tensor of which an op reads one slice at a time or all slices together, in any
 order of dimensions, or modules of equal shapes under one parent. Where a selection meets a bank (it gathers the tokens
 that a piece multiplies, gathers the pieces, or weighs their results), the pieces are the experts that the choice is
-among. So group-limited routing, whose first choice only masks the scores of the second, needs no rule of its own, nor
+among. So group-limited routing, whose first choice only masks the scores of the second, needs no special rule, nor
 do shared experts.
 """
 
@@ -289,7 +289,7 @@ class _Banks:
 
     def _views(self, op: OpRecord) -> Iterator[tuple[str, TensorSpec]]:
         """The weights of an op, each with the part of it that is read; inputs of the model and constants, which have
-        no producer either, are told apart by their sizes."""
+        no producer either, are distinguished by their sizes."""
         names = dict.fromkeys(op.weights)
         pairs = zip(op.signature.inputs, op.producers, strict=False)
         held = [view for view, producer in pairs if producer is None and view.numel]
@@ -438,7 +438,7 @@ def _link(ops: Iterable[OpRecord], choices: dict[int, Choice], banks: _Banks) ->
                 known[meeting] = meet(*meeting)
             selected &= ~known[meeting]
         if op.weights and not read and banks.are_others(op.weights):
-            # Weights that are no experts end a selection: what comes out is data like any other.
+            # Weights that are not experts end a selection: what comes out is data like any other.
             selected = scores = result = 0
         if selected or scores or result or after or read:
             flows[op.index] = _Flow(selected, scores, result | read, after | read)

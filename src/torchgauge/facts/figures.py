@@ -75,7 +75,7 @@ INFERENCE, PROFILE, ENERGY, VALUES = Known.INFERENCE, Known.PROFILE, Known.ENERG
 
 
 class Use(StrEnum):
-    """Where numbers and texts are shown besides the rows of the document."""
+    """Where numbers and texts are shown outside the rows of the document."""
 
     TOTALS_COMPARED = "totals compared"
     MODULES_COMPARED = "modules compared"
@@ -217,7 +217,7 @@ FIGURES = (
     Figure("outputs", "Outputs", STRUCTURE, (MODULES, OPS), "its tensors with their structure, types and strides"),
     Figure("attributes", "Attributes", STRUCTURE, (OPS,), "stride, padding …"),
     Figure("tags", "Tags", NAMES, (OPS,), "torch's tags of the op"),
-    # A stored tensor: what one number or text says. Nested statistics have types of their own (`document_types`).
+    # A stored tensor: what one number or text says. Nested statistics have their own types (`document_types`).
     Figure("name", "Tensor", TEXT, (WEIGHTS,)),
     Figure("shape", "Shape", SIZES, (WEIGHTS,)),
     Figure("dtype", "Type", TEXT, (WEIGHTS,)),

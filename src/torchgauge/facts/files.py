@@ -49,7 +49,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """The training that a checkpoint is of, as far as its files tell. All values are plain JSON.
+    """The training that a checkpoint is of, as far as its files say. All values are plain JSON.
 
     `made_by` is the trainer that wrote it, `model` what it calls the model. An optimizer is {name, type, settings,
     groups, state_bytes, state_tensors}, a scheduler {name, type, settings}; types are conclusions from the settings
@@ -78,7 +78,7 @@ class AdapterRecord:
     """Weights that adapt another model (LoRA and other methods of PEFT).
 
     `targets` are the names that its config gives, `modules` the modules that have tensors. `adapted_params` are those
-    of the matrices that it changes, which the shapes of LoRA tell; `base_params` those of the whole base model, where
+    of the matrices that it changes, known from the shapes of LoRA; `base_params` those of the whole base model, where
     it lies at its path. Shares are of the two; None where a figure is not known."""
 
     method: str

@@ -56,7 +56,7 @@ class InputRecord:
     """An input of the model; `inferred` says why it was chosen, None when the user gave it.
 
     `readers` are the ops that read it as it was given, also through views: the index of the op, and which of its inputs
-    it is. One tensor given twice has the same readers twice. None in files of versions that did not tell."""
+    it is. One tensor given twice has the same readers twice. None in files of versions that did not record it."""
 
     name: str
     spec: TensorSpec
@@ -66,7 +66,7 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class ArchitectureRecord:
-    """What kind of model it is; family None where neither names nor layers tell."""
+    """What kind of model it is; family None if neither names nor layers determine it."""
 
     family: str | None
     layer_counts: Mapping[str, int] = field(default_factory=dict)

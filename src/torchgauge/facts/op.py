@@ -71,7 +71,7 @@ class OpRecord:
     live_bytes: int
     weights: tuple[str, ...] = ()
     phase: str = "forward"
-    source: str | None = None  # file:line, where the graph of the model tells
+    source: str | None = None  # file:line, where the graph of the model has it
     # By input, the op that last wrote the memory it lies in; None for parameters, constants and the model's inputs,
     # which know their readers.
     producers: tuple[int | None, ...] = ()

@@ -49,12 +49,12 @@ def bytes_moved(row: Mapping[str, Any]) -> int | None:
 
 _KEYS = {level: tuple(figure.key for figure in figures_of(level)) for level in (TOTALS, MODULES, OPS)}
 _GETTERS = {level: itemgetter(*keys) for level, keys in _KEYS.items()}
-# What only runs tell is null where there were none.
+# What only runs measure is null without them.
 _UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY)) for level in _KEYS}
 
 
 def _row(level: str, values: dict[str, Any], *found: Mapping[str, Any], has_code: bool = True) -> Row:
-    """The members in the order of the table of figures; `found` is what runs add. A key that nobody computed raises."""
+    """The members in the order of the figure table; `found` is what runs add. A key that was not computed raises."""
     for members in found:
         values.update(members)
     if not has_code:

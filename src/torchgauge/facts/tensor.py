@@ -79,7 +79,7 @@ class TensorSpec:
 
     @property
     def is_quantized(self) -> bool:
-        """Integers that stand for floating numbers (`qint8`, `quint4x2`): work on them is no flops."""
+        """Integers that stand for floating numbers (`qint8`, `quint4x2`): work on them is not flops."""
         return self.dtype.startswith(("qint", "quint"))
 
 

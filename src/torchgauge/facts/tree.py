@@ -1,4 +1,4 @@
-"""The module tree: own figures, children, sums on demand. Views derive from it; it holds no facts of its own."""
+"""The module tree: own figures, children, sums on demand. Views derive from it; it stores no facts itself."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def build_tree(capture: Capture) -> Node:
 
 
 def _nearest(nodes: dict[str, Node], path: str) -> Node:
-    """The node at `path`, or the closest one above it: a wrapper that was stripped leaves no node of its own."""
+    """The node at `path`, or the closest one above it: a wrapper that was stripped leaves no node."""
     while path not in nodes:
         path = path.rpartition(".")[0]
     return nodes[path]

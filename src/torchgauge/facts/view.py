@@ -99,7 +99,7 @@ class View:
 
     @cached_property
     def energy(self) -> Row | None:
-        """What a run consumes; None where nobody asked."""
+        """What a run consumes; None if not requested."""
         return Row(self.capture.energy.figures) if self.capture.energy else None
 
     @cached_property

@@ -14,7 +14,7 @@ from torchgauge.facts.tensor import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class WeightStatistics:
-    """What the values of the weights tell: by tensor name the figures of its row, and figures of the whole.
+    """Statistics of weight values: by tensor name the figures of its row, and figures of the whole.
 
     `failures` are tensors that could not be read, with the reason; `scan` says how the values were read; `against` is
     the comparison with another checkpoint."""
@@ -26,7 +26,7 @@ class WeightStatistics:
     against: Mapping[str, Any] | None = None
 
 
-# What a row says of a tensor without its values; `duplicate_of` is a figure, since only the values tell all copies.
+# What a row says of a tensor without its values; `duplicate_of` is a figure, since only the values show all copies.
 _PLACE = weight_row(StoredTensor("", TensorSpec((), "float32"), 0, "", None)).keys() - {"duplicate_of"}
 
 
@@ -115,13 +115,7 @@ def weight_ops(
 
     Only tensors of two or more dimensions are quantized: for a vector, scales would cost more than is saved.
     """
-    known = _by_model_name(rows, params)
-    used_by = ((op, [known[name] for name in op.weights if name in known]) for op in ops if op.status != FREE)
-    return [_op_row(op, used) for op, used in used_by if used]
-
-
-def _by_model_name(rows: Iterable[Figures], params: Iterable[ParamRecord]) -> dict[str, Figures]:
-    """A file may prefix the names of the model, or store a tied parameter under another of its names."""
+    # A file may prefix the names of the model, or store a tied parameter under another of its names.
     known: dict[str, Figures] = {}
     for row in rows:
         if row.get("quantization") is not None:
@@ -132,7 +126,8 @@ def _by_model_name(rows: Iterable[Figures], params: Iterable[ParamRecord]) -> di
         alias = next((name for name in param.aliases if name in known), None)
         if alias is not None:
             known.setdefault(param.name, known[alias])
-    return known
+    used_by = ((op, [known[name] for name in op.weights if name in known]) for op in ops if op.status != FREE)
+    return [_op_row(op, used) for op, used in used_by if used]
 
 
 def _op_row(op: OpRecord, used: Sequence[Figures]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ _PROCESSOR, _APPLE_GPU = "cpu", "mps"
 
 
 def peaks_of(name: str, kind: str = "cuda") -> Peaks | None:
-    """By the name the driver gives; `kind` is torch's type of the device. None where nobody knows."""
+    """By the name the driver gives; `kind` is torch's type of the device. None if unknown."""
     published = None if kind == _PROCESSOR else published_peaks(name)
     if published is not None or kind == _APPLE_GPU:
         return published

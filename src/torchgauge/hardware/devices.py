@@ -17,7 +17,7 @@ _RATE_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What a device can do at most. `flops_per_s` by type; `source` says whose word it is."""
+    """Peak rates of a device. `flops_per_s` by type; `source` is where the figures come from."""
 
     name: str
     flops_per_s: Mapping[str, float] = field(default_factory=dict)

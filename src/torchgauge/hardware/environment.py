@@ -26,7 +26,7 @@ from torchgauge.hardware.machine import (
 
 # Packages that shape a result; a version is read only where the package is loaded, so this costs nothing.
 _PACKAGES = ("numpy", "timm", "torchvision", "transformers")
-# What OpenMP and MKL are told by the user.
+# Settings of OpenMP and MKL.
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
     "GOMP_CPU_AFFINITY",
@@ -35,7 +35,7 @@ _THREAD_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What `torchgauge system` tells."""
+    """What `torchgauge system` shows."""
 
     environment: Environment
     physical_cores: int | None

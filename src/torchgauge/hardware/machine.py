@@ -42,7 +42,7 @@ def total_memory() -> int:
 
 @cache
 def cpu_name() -> str:
-    """The processor as its vendor calls it, or its architecture where the system does not tell."""
+    """The processor as its vendor calls it, or its architecture if the system does not name it."""
     readers = {"linux": _cpu_name_linux, "darwin": _cpu_name_macos, "win32": _cpu_name_windows}
     reader = readers.get(sys.platform)
     return (reader() if reader else "") or platform.processor() or platform.machine() or "unknown"
@@ -111,7 +111,7 @@ def allows_tf32(kind: str) -> bool:
     import torch
 
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    # Where the newer switch was set, torch refuses to tell the older one.
+    # If the newer switch was set, torch refuses to read the older one.
     newer = cuda if kind == "matmul" else getattr(cudnn, "conv", None)
     precision = getattr(newer, "fp32_precision", None)
     if precision is not None:
@@ -120,7 +120,7 @@ def allows_tf32(kind: str) -> bool:
 
 
 def accelerator_name(device: str) -> str | None:
-    """None where the device is not there. A reader of files has no GPU of its own: its parent is asked."""
+    """None if the device is absent. An isolated reader has no GPU: it asks its parent."""
     if is_isolated():
         return ask_parent("accelerator", device=device)["name"] if device.startswith("cuda") else None
     kind, _, index = device.partition(":")

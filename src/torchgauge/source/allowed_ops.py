@@ -32,7 +32,7 @@ DENIED_NAMES = frozenset(name.partition("::")[2] for name in _DENIED_BY_NAME)
 # Work for other processes; an attribute may well have such a name.
 _REMOTE = ("to_here", "local_value", "owner", "owner_name", "is_owner", "confirmed_by_owner", "get_gradients")
 _DENIED = _DENIED_BY_NAME | {f"aten::{name}" for name in _REMOTE}
-# What the graphs of archives are made of besides ops; what torch makes while it optimises is not saved.
+# What the graphs of archives contain in addition to ops; what torch makes while it optimises is not saved.
 _PRIMS = frozenset(
     f"prim::{name}"
     for name in (

@@ -21,7 +21,7 @@ class ArchiveRecords:
             self.names: list[str] = self._reader.get_all_records()
 
     def size(self, record: str) -> int:
-        """The bytes of a record once read. Older releases of torch tell only by reading it."""
+        """The bytes of a record once read. Older releases of torch know the size only after reading it."""
         with self._readable():
             if hasattr(self._reader, "get_record_size"):
                 return int(self._reader.get_record_size(record))

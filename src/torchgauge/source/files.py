@@ -92,7 +92,7 @@ def _join(index: Index, opening: Opening, code: Source) -> Source:
 
 
 def _load_program(index: Index) -> nn.Module:
-    """Each reader is a package of its own, imported when its format is met."""
+    """Each reader is imported when its format is found."""
     if index.metadata.get("missing_weights"):
         raise FormatError("it needs the weights that are missing")
     if index.format == "torchscript":
@@ -108,7 +108,7 @@ def _identify(index: Index, opening: Opening) -> Source:
     if index.adapter is not None:
         return Source(None, _record(index, opening), index=index)
     shapes = logical_shapes(index)
-    # A tensor that is another's storage is tied: without it the names tell so.
+    # A tensor that is another's storage is tied: without it the names say so.
     shared = {name for name, entry in model_entries(index).items() if entry.shared_with is not None}
     own = {name: shape for name, shape in shapes.items() if name not in shared}
     # The tables and the solver are large; most targets do without.
@@ -194,7 +194,7 @@ def _with_lead(index: Index, lead: str) -> Index:
 
 
 def with_roles_of(model: nn.Module, index: Index) -> Index:
-    """The code knows its buffers from its parameters where names cannot tell, as in a frozen batch norm."""
+    """The code distinguishes buffers from parameters where names do not, as in a frozen batch norm."""
     roles = {name: Role.BUFFER for name, _ in model.named_buffers(remove_duplicate=False)}
     roles |= {name: Role.PARAMETER for name, _ in model.named_parameters(remove_duplicate=False)}
     known = {entry.name: roles[name] for name, entry in model_entries(index).items() if name in roles}

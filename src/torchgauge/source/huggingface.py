@@ -40,7 +40,7 @@ def is_config(path: Path) -> bool:
 
 
 def config_file(entry: str) -> Path | None:
-    """The config.json that `entry` names as a file or folder; None where it is no path."""
+    """The config.json that `entry` names as a file or folder; None if it is not a path."""
     path = Path(entry)
     if path.is_dir():
         path = path / "config.json"

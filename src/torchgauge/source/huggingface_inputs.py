@@ -109,7 +109,7 @@ class ModelConfig:
         return min(default, self.text(*_POSITIONS) or default)
 
     def ordinary_token(self) -> int:
-        """The first id that is no padding, end of text, image place or the like."""
+        """The first id that is not a special token (padding, end of text, image placeholder)."""
         special = {token for token in self._special_tokens() if isinstance(token, int)}
         vocabulary = self.text("vocab_size") or 2
         return next((token for token in range(1, vocabulary) if token not in special), 0)

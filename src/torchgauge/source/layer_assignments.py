@@ -30,7 +30,31 @@ def layer_assignments(
     others = [parameter for parameter in parameters if parameter is not main]
     layers = list(islice(entries(model), 64))
     for index, guess in enumerate(islice(_guesses(model, main, layers, defaults), _MOST_PER_PARAMETER)):
-        yield _ordered(parameters, {main.name: guess} | _followers(model, others, main, guess, layers, defaults))
+        # Values for the other parameters, given that of the main one.
+        followers: Assignment = {}
+        for parameter in others:
+            # The layer that the parameter's name points to.
+            kind = _kind_named(parameter.name)
+            named = [entry for entry in layers if _shares_word(parameter.name, entry.path)]
+            own = next(iter(named or [entry for entry in layers if entry.rule.kind == kind]), None)
+            # Keys and values may have other widths.
+            attributes = {"key": "kdim", "value": "vdim"}
+            width = (
+                getattr(model, attributes[parameter.name])
+                if isinstance(model, nn.MultiheadAttention) and parameter.name in attributes
+                else None
+            )
+            if width is not None:
+                tensor = defaults.floats(*guess.value.shape[:-1], width)
+                followers[parameter.name] = Guess(tensor, f"its width in the {type(model).__name__}")
+            elif is_companion(parameter):
+                followers[parameter.name] = companion(model, parameter, main.name, guess.value, defaults)
+            elif own is not None:
+                followers[parameter.name] = _like(guess.value, list(own.guesses(defaults)))
+            else:
+                same = guess.value.clone() if isinstance(guess.value, Tensor) else guess.value
+                followers[parameter.name] = Guess(same, f"the same as {main.name}")
+        yield _ordered(parameters, {main.name: guess} | followers)
         if index == 0:
             yield from _distributed(parameters, main, others, layers, defaults)
 
@@ -54,7 +78,7 @@ def _by_likelihood(parameter: Parameter, layers: Sequence[Entry]) -> list[Entry]
 
 
 def _shares_word(name: str, path: str) -> bool:
-    """`user` and `user_embedding.weight`; single letters (`x`) are no words."""
+    """`user` and `user_embedding.weight`; single letters (`x`) are not words."""
     return any(len(word) > 2 and word in path.lower().replace(".", "_").split("_") for word in words(name))
 
 
@@ -71,41 +95,6 @@ def _one_per_kind(layers: Sequence[Entry]) -> list[Entry]:
         if entry.rule.kind != "norm" or not kinds:
             kinds.setdefault(entry.rule.kind, entry)
     return list(kinds.values())
-
-
-def _followers(
-    model: nn.Module,
-    others: Sequence[Parameter],
-    main: Parameter,
-    guess: Guess,
-    layers: Sequence[Entry],
-    defaults: Defaults,
-) -> Assignment:
-    """Values for the other parameters, given that of the main one."""
-    followers: Assignment = {}
-    for parameter in others:
-        # The layer that the parameter's name points to.
-        kind = _kind_named(parameter.name)
-        named = [entry for entry in layers if _shares_word(parameter.name, entry.path)]
-        own = next(iter(named or [entry for entry in layers if entry.rule.kind == kind]), None)
-        # Keys and values may have widths of their own.
-        attributes = {"key": "kdim", "value": "vdim"}
-        width = (
-            getattr(model, attributes[parameter.name])
-            if isinstance(model, nn.MultiheadAttention) and parameter.name in attributes
-            else None
-        )
-        if width is not None:
-            tensor = defaults.floats(*guess.value.shape[:-1], width)
-            followers[parameter.name] = Guess(tensor, f"its width in the {type(model).__name__}")
-        elif is_companion(parameter):
-            followers[parameter.name] = companion(model, parameter, main.name, guess.value, defaults)
-        elif own is not None:
-            followers[parameter.name] = _like(guess.value, list(own.guesses(defaults)))
-        else:
-            same = guess.value.clone() if isinstance(guess.value, Tensor) else guess.value
-            followers[parameter.name] = Guess(same, f"the same as {main.name}")
-    return followers
 
 
 def _like(main: Any, guesses: Sequence[Guess]) -> Guess:

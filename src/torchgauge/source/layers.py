@@ -64,7 +64,7 @@ def entries(model: nn.Module) -> Iterator[Entry]:
     while waiting:
         path, module = waiting.pop()
         rule = next((_RULES[name] for name in class_names(module) if name in _RULES), None)
-        # A lazy layer has a size of 0 until it sees an input: it takes any, so it tells nothing.
+        # A lazy layer has a size of 0 until it sees an input: it takes any, so nothing follows from it.
         rule = rule if rule is not None and getattr(module, rule.attribute, None) else None
         if rule is not None:
             yield Entry(path, module, rule)

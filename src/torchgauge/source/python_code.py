@@ -159,7 +159,7 @@ def _build(module: ModuleType, name: str, place: str) -> nn.Module:
 def _needed_arguments(found: Any) -> list[str]:
     try:
         parameters = inspect.signature(found).parameters.values()
-    except ValueError:  # built-in callables tell no signature
+    except ValueError:  # built-in callables have no signature
         return []
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]

@@ -32,7 +32,7 @@ from torchgauge.units import format_bytes
 RANDOM = "random weights, not those of a trained model"
 AS_BUILT = "the weights are the initial ones that the code sets"
 
-# A model is held while it is built and while it is filled: its own size, and a tensor or two besides.
+# A model is held while it is built and while it is filled: its own size, and a tensor or two in addition.
 _ROOM = 1.2
 
 
@@ -128,15 +128,7 @@ def _filled(source: Source) -> RealModel:
     lead = find_fit(real, {name: entry.spec.shape for name, entry in stored.items()}).lead
     entries = {name.removeprefix(lead): entry for name, entry in stored.items()}
     state = {name: tensor for name, tensor in real.state_dict().items() if isinstance(tensor, torch.Tensor)}
-    left = _fill(state, entries)
-    if not left:
-        return RealModel(real)
-    note = f"{len(left):,} of {len(state):,} tensors keep the values they were built with: the files have no {left[0]}"
-    return RealModel(real, (note,))
-
-
-def _fill(state: dict[str, torch.Tensor], entries: dict[str, Entry]) -> list[str]:
-    """The names of the tensors for which there are no values."""
+    # The names of the tensors for which there are no values.
     filled: set[int] = set()
     with torch.no_grad():
         for name, tensor in state.items():
@@ -145,7 +137,11 @@ def _fill(state: dict[str, torch.Tensor], entries: dict[str, Entry]) -> list[str
             if entry is not None and entry.spec.shape == tuple(tensor.shape) and entry.logical_elements is None:
                 tensor.copy_(read_tensor(entry))
                 filled.add(tensor.data_ptr())
-    return [name for name, tensor in state.items() if tensor.data_ptr() not in filled and tensor.numel()]
+    left = [name for name, tensor in state.items() if tensor.data_ptr() not in filled and tensor.numel()]
+    if not left:
+        return RealModel(real)
+    note = f"{len(left):,} of {len(state):,} tensors keep the values they were built with: the files have no {left[0]}"
+    return RealModel(real, (note,))
 
 
 # By the names that files have for them; those of types that this torch lacks are not in it.

@@ -90,7 +90,7 @@ def forward_signature(model: nn.Module) -> ForwardSignature:
         )
     try:
         parameters = inspect.signature(model.forward).parameters.values()
-    except (AttributeError, ValueError):  # compiled extensions tell no signature
+    except (AttributeError, ValueError):  # compiled extensions have no signature
         return ForwardSignature((), takes_any_positional=True, takes_any_keyword=True)
     kinds = {parameter.kind for parameter in parameters}
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

@@ -33,7 +33,7 @@ _DTYPES = {
 def script_assignments(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
 ) -> Iterator[Assignment]:
-    """Nothing for a model that is no script module, or whose inputs reach no weight that tells their shape."""
+    """Nothing for a model that is not a script module, or whose inputs reach no weight that implies their shape."""
     if not isinstance(model, torch.jit.ScriptModule):
         return
     parameters = list(signature.required(given))
@@ -96,7 +96,7 @@ def _with_lengths(layer_type: str, tensors: Iterator[Tensor], defaults: Defaults
 
 
 def _layer(use: FirstUse) -> tuple[str, dict[str, Any]]:
-    """The class of the layer that the op is the work of, and the attributes that its weight tells; "" where none."""
+    """The class of the layer that runs the op, and the attributes that follow from its weight; "" where none."""
     shape = tuple(use.weight.tensor.shape)
     match use.op.removeprefix("aten::"):
         case "_convolution" | "convolution" | "conv1d" | "conv2d" | "conv3d" if len(shape) in (3, 4, 5):

@@ -71,7 +71,7 @@ class _DefineBeforeImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        # Looking for the package comes before importing it; looking alone is no reason for a warning.
+        # Looking for the package comes before importing it; looking alone does not warn.
         if fullname == "torchvision":
             _define_missing_operators()
         if fullname != "torchvision.ops.roi_align" or "torch._dynamo" in sys.modules:

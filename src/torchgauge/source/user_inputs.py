@@ -96,7 +96,7 @@ def _typed(
     choices = [_dtypes(spec, name, looks_up, defaults) for spec, name in zip(specs, names, strict=True)]
     for dtypes in product(*choices):
         tensors = [make_tensor(s.shape, dtype, value=value) for s, dtype in zip(specs, dtypes, strict=True)]
-        # Integers that nobody asked for are an assumption; the model's own floating type is not.
+        # Integers that the user did not ask for are an assumption; the model's own floating type is not.
         assumed = [
             f"{name or 'input'} {str(dtype).removeprefix('torch.')}: {_integer_source(name)}"
             for spec, name, dtype in zip(specs, names, dtypes, strict=True)

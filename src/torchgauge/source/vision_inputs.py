@@ -44,7 +44,7 @@ def _channels(model: nn.Module) -> int | None:
 
 
 def _torchvision_area(model: nn.Module) -> str | None:
-    """`detection`, `video`, …; `resnet` and the like for classification; None for models of others."""
+    """`detection`, `video`, …; `resnet` and similar for classification; None for models of other packages."""
     for base in type(model).__mro__:
         package, _, rest = base.__module__.partition(".models.")
         if package == "torchvision":
@@ -72,7 +72,7 @@ def _torchvision_size(model: nn.Module, area: str) -> tuple[tuple[int, ...], str
     return (224, 224), "the usual crop of torchvision's models"
 
 
-# Grey, RGB, RGB and depth, multispectral: more channels than this are no image's.
+# Grey, RGB, RGB and depth, multispectral: more channels than this are not an image.
 _MOST_IMAGE_CHANNELS = 16
 
 

@@ -1,4 +1,4 @@
-"""The module tree of a file: a folder of names for each module; the classes where code or a pickle tells."""
+"""The module tree of a file: a folder of names for each module; the classes where code or a pickle names them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _stored_tensor(entry: Entry, module: str | None, types: Mapping[str, str]) -
 
 @collector_paused()
 def param_records(index: Index) -> tuple[ParamRecord, ...]:
-    """The model's tensors; floating ones that are no known buffers are its parameters."""
+    """The model's tensors; floating-point ones are its parameters, known buffers excluded."""
     entries = model_entries(index)
     names = {entry.name: name for name, entry in entries.items()}
     aliases: dict[str, list[str]] = {}

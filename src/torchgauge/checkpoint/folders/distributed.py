@@ -54,7 +54,15 @@ def open_distributed(folder: str, progress: Progress) -> Index:
         described = _described(state.get("state_dict_metadata"))
         stored = list(_stored(state.get("storage_data")))
         chunks = _find_chunks(folder, stored, described, log, progress)
-        paths = _paths(state.get("planner_data"), described)
+        # The planner stores the path of each flattened name.
+        planner = state.get("planner_data")
+        pairs = _items(planner) if isinstance(planner, dict) else ()
+        known = {key: path for key, path in pairs if isinstance(key, str)}  # a damaged one may have any key
+        paths = {}
+        for name in described:
+            path = known.get(name)
+            is_path = isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path)
+            paths[name] = tuple(printable(str(part)) for part in path) if is_path else (name,)  # type: ignore[union-attr]
         prefix = find_model_prefix(list(paths.values()))
         entries = [
             _entry(folder, name, spec, chunks.get(name, []), prefix, paths[name]) for name, spec in described.items()
@@ -143,18 +151,6 @@ def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: Impor
         raise FormatError(f"{part.label}: holds something else than the one tensor it should")
     entry = index.entries[0]
     return Chunk(piece.corner or (0,) * len(spec.shape), entry.spec.shape, part.path, entry.offset, entry.nbytes)
-
-
-def _paths(planner: Any, described: dict[str, TensorSpec]) -> dict[str, tuple[str, ...]]:
-    """The planner stores the path of each flattened name."""
-    pairs = _items(planner) if isinstance(planner, dict) else ()
-    known = {key: path for key, path in pairs if isinstance(key, str)}  # a damaged one may have any key
-    paths = {}
-    for name in described:
-        path = known.get(name)
-        is_path = isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path)
-        paths[name] = tuple(printable(str(part)) for part in path) if is_path else (name,)  # type: ignore[union-attr]
-    return paths
 
 
 def _entry(

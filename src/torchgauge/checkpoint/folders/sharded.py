@@ -61,7 +61,12 @@ def open_sharded(folder: str, progress: Progress) -> Index:
         if source.size > JSON_BYTES:
             raise FormatError(f"{name}: too large for an index")
         described = parse_json(source.read(0, source.size), name)
-    places = _weight_map(name, described.get("weight_map"))
+    places = described.get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(shard, str) for shard in places.values()):
+        raise FormatError(f"{name}: it has no weight_map of tensor names to files")
+    for shard in set(places.values()):
+        if not is_file_name(shard):
+            raise FormatError(f"{name}: it names the file {printable(shard)}, which is not in the folder")
     shards = sorted(set(places.values()))
     missing = [shard for shard in shards if not os.path.isfile(os.path.join(folder, shard))]
     if missing:
@@ -79,15 +84,6 @@ def open_sharded(folder: str, progress: Progress) -> Index:
     return _merge(folder, parts, described.get("metadata"), found)
 
 
-def _weight_map(name: str, weight_map: Any) -> dict[str, str]:
-    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise FormatError(f"{name}: it has no weight_map of tensor names to files")
-    for shard in set(weight_map.values()):
-        if not is_file_name(shard):
-            raise FormatError(f"{name}: it names the file {printable(shard)}, which is not in the folder")
-    return weight_map
-
-
 def _open_parts(folder: str, names: list[str], progress: Progress) -> list[Index]:
     parts = []
     for number, name in enumerate(names):
@@ -99,7 +95,13 @@ def _open_parts(folder: str, names: list[str], progress: Progress) -> list[Index
 
 def _merge(folder: str, parts: list[Index], notes: Any, warnings: Iterable[str] = ()) -> Index:
     entries = [entry for part in parts for entry in part.entries]
-    _refuse_duplicates(folder, entries)
+    seen: dict[str, str] = {}
+    for entry in entries:
+        if seen.setdefault(entry.name, entry.file) != entry.file:
+            raise FormatError(
+                f"{folder}: the tensor {printable(entry.name)} is in {os.path.basename(seen[entry.name])} and in "
+                f"{os.path.basename(entry.file)}; give the one file you mean"
+            )
     kind = "torch-sharded" if any(part.format.startswith("torch") for part in parts) else "safetensors-sharded"
     prefixes = {str(part.metadata.get("model_prefix", "")) for part in parts}
     items = notes.items() if isinstance(notes, dict) else ()
@@ -118,29 +120,17 @@ def _merge(folder: str, parts: list[Index], notes: Any, warnings: Iterable[str] 
     )
 
 
-def _refuse_duplicates(folder: str, entries: list[Entry]) -> None:
-    seen: dict[str, str] = {}
-    for entry in entries:
-        if seen.setdefault(entry.name, entry.file) != entry.file:
-            raise FormatError(
-                f"{folder}: the tensor {printable(entry.name)} is in {os.path.basename(seen[entry.name])} and in "
-                f"{os.path.basename(entry.file)}; give the one file you mean"
-            )
-
-
 @opens(FOLDERS, "folder", is_plain_folder)
 def open_plain_folder(folder: str, progress: Progress) -> Index:
     """A single weight file is opened; of one model in two formats, the safer one. Files whose names differ only in
     numbers are parts of a model if they share no tensors. Otherwise the user has to choose."""
     names = weight_files(folder)
-    # The file of the model, if the others are the same model in another format or a configuration names it.
+    chosen = names[0] if len(names) == 1 else None
     is_model = os.path.isfile(os.path.join(folder, "config.json"))
-    if len(names) == 1:
-        chosen = names[0]
-    else:
+    if chosen is None and (is_model or all(name.partition(".")[0] in _FAVOURITES for name in names)):
+        # The others are the same model in another format, or a configuration names it.
         wanted = [f"{stem}{suffix}" for suffix in _WEIGHT_SUFFIXES for stem in _FAVOURITES]
-        is_one = is_model or all(name.partition(".")[0] in _FAVOURITES for name in names)
-        chosen = next((name for name in wanted if name in names), None) if is_one else None
+        chosen = next((name for name in wanted if name in names), None)
     if chosen is not None:
         return open_file(os.path.join(folder, chosen), progress)
     models = [name for name in names if sniff_file(os.path.join(folder, name)) is not None]

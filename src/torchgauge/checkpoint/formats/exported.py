@@ -31,7 +31,13 @@ def is_exported(archive: ZipArchive) -> bool:
 def open_exported(archive: ZipArchive, progress: Progress) -> Index:
     if archive.find(_PROGRAM) is not None:
         # Before 2.8: the program as JSON, the state dict and the constants as torch files.
-        signature = _signature(_read_json(archive, _PROGRAM))
+        # The parameter names in the program's signature.
+        specs: Any = _read_json(archive, _PROGRAM)
+        for key in ("graph_module", "signature", "input_specs"):
+            specs = specs.get(key) if isinstance(specs, dict) else None
+        found = (spec.get("parameter") for spec in specs if isinstance(spec, dict)) if isinstance(specs, list) else ()
+        names = (spec.get("parameter_name") for spec in found if isinstance(spec, dict))
+        signature = {name: Role.PARAMETER for name in names if isinstance(name, str)}
         parts = []
         for name in ("serialized_state_dict.pt", "serialized_constants.pt"):
             record = archive.find(name)
@@ -165,13 +171,3 @@ def _record(archive: ZipArchive, name: str) -> Record:
 def _with_roles(entries: tuple[Entry, ...], tensors: list[Found]) -> Iterator[Entry]:
     for entry, item in zip(entries, tensors, strict=True):
         yield replace(entry, role=item.role or Role.OTHER)
-
-
-def _signature(program: dict[str, Any]) -> dict[str, Role]:
-    """The parameter names in the program's signature."""
-    specs: Any = program
-    for key in ("graph_module", "signature", "input_specs"):
-        specs = specs.get(key) if isinstance(specs, dict) else None
-    found = (spec.get("parameter") for spec in specs if isinstance(spec, dict)) if isinstance(specs, list) else ()
-    names = (spec.get("parameter_name") for spec in found if isinstance(spec, dict))
-    return {name: Role.PARAMETER for name in names if isinstance(name, str)}

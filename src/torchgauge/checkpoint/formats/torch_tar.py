@@ -55,7 +55,22 @@ def open_torch_tar(source: ByteSource, progress: Progress) -> Index:
     with ImportLog() as log:
         members = tar_members(source)
         storages = _read_storages(members["storages"], log)
-        tensors = _read_tensors(members["tensors"], log, storages)
+        part = members["tensors"]
+        count, at = _next_pickle(part, log, 0)
+        tensors: dict[str, Tensor] = {}
+        for _ in range(min(whole(count), _COUNT)):
+            described, at = _next_pickle(part, log, at)
+            key, storage_key = _described(described, 1)
+            held = storages.get(str(storage_key) if isinstance(storage_key, int) else "")
+            if held is None:
+                raise FormatError(f"{part.label}: a tensor without a storage")
+            dimensions = int.from_bytes(part.read(at, 4), "little", signed=True)
+            if not 0 <= dimensions <= DIMENSIONS:
+                raise FormatError(f"{part.label}: a tensor of {dimensions} dimensions")
+            numbers = struct.unpack(f"<{2 * dimensions + 1}q", part.read(at + 8, 8 * (2 * dimensions + 1)))
+            shape, stride = sizes(numbers[:dimensions]), sizes(numbers[dimensions:-1])
+            offset, at = whole(numbers[-1]), at + 8 + 8 * len(numbers)
+            tensors[key] = Tensor(held.storage, held.storage.dtype or "uint8", shape, stride, offset)
         value = PickleMachine(members["pickle"], log, persistent=_persistent(tensors, storages)).run()
         found = walk(value)
         places = {key: held.place for key, held in storages.items()}
@@ -115,25 +130,6 @@ def _read_storages(part: ByteSource, log: ImportLog) -> dict[str, _Held]:
         storage = Storage(root.storage.key, root.storage.dtype, whole(view[3]), whole(view[2]))
         held[str(whole(view[0]))] = _Held(storage, root.place)
     return held
-
-
-def _read_tensors(part: ByteSource, log: ImportLog, storages: dict[str, _Held]) -> dict[str, Tensor]:
-    count, at = _next_pickle(part, log, 0)
-    tensors: dict[str, Tensor] = {}
-    for _ in range(min(whole(count), _COUNT)):
-        described, at = _next_pickle(part, log, at)
-        key, storage_key = _described(described, 1)
-        held = storages.get(str(storage_key) if isinstance(storage_key, int) else "")
-        if held is None:
-            raise FormatError(f"{part.label}: a tensor without a storage")
-        dimensions = int.from_bytes(part.read(at, 4), "little", signed=True)
-        if not 0 <= dimensions <= DIMENSIONS:
-            raise FormatError(f"{part.label}: a tensor of {dimensions} dimensions")
-        numbers = struct.unpack(f"<{2 * dimensions + 1}q", part.read(at + 8, 8 * (2 * dimensions + 1)))
-        shape, stride = sizes(numbers[:dimensions]), sizes(numbers[dimensions:-1])
-        offset, at = whole(numbers[-1]), at + 8 + 8 * len(numbers)
-        tensors[key] = Tensor(held.storage, held.storage.dtype or "uint8", shape, stride, offset)
-    return tensors
 
 
 def _described(value: Any, second: int) -> tuple[str, Any]:

@@ -135,7 +135,7 @@ def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
         type_name = printable(_MANGLED.sub("", module.type_path).removeprefix("__torch__."))
         found.modules.append(PickledModule(".".join(path), type_name))
         inner = []
-        if isinstance(module.state, tuple):  # quantized modules have a state of their own making
+        if isinstance(module.state, tuple):  # quantized modules define their own state
             _add_packed(found, module, path)
         for key, item in attributes(module).items():
             name = (*path, printable(str(key)))
@@ -150,7 +150,7 @@ def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
 
 
 def _add_packed(found: Walk, value: Instance, path: tuple[str, ...]) -> None:
-    """The weights in the state of an object of C++; what describes a layer there is no floating tensor."""
+    """The weights in the state of an object of C++; what describes a layer there is not a floating-point tensor."""
     first = len(found.tensors)
     continue_walk(found, value.state, path, Role.OTHER)
     for part in found.tensors[first:]:

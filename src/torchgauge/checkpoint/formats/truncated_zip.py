@@ -123,9 +123,8 @@ def _records(source: ByteSource, pickle: _Pickle) -> Iterator[tuple[str, tuple[i
         if header is None or not header.is_plain:
             return
         name = header.name.removeprefix(pickle.root)
-        if header.size is not None:
-            size = header.size
-        else:
+        size = header.size
+        if size is None:
             key = name.removeprefix(_STORAGES)
             size = pickle.sizes.get(key) if key != name else noted_size(source, header)
         if size is None:

@@ -72,7 +72,7 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "heads")
 
 
 def stated_hyperparameters(model: nn.Module) -> dict[str, Any]:
-    """Without a config: the heads of the last attention layer, if it tells them."""
+    """Without a config: the heads of the last attention layer, if it has such an attribute."""
     config = getattr(model, "config", None)
     if config is not None and not isinstance(config, dict):
         found = {name: _first(config, keys) for name, keys in _CONFIG.items()}
@@ -95,6 +95,6 @@ def _first(config: Any, names: tuple[str, ...]) -> Any:
 def _heads(module: nn.Module) -> int | None:
     from torchgauge.source.modules import has_attribute
 
-    # TorchScript modules answer for attributes they lack with an error of their own.
+    # TorchScript modules raise their own error for a missing attribute.
     values = vars(module) if not has_attribute(module, "original_name") else {}
     return next((v for name in _HEADS if isinstance(v := values.get(name), int) and not isinstance(v, bool)), None)

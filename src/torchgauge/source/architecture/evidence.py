@@ -71,7 +71,7 @@ _FARTHEST = 6
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """`count` is None where attention is written out: a product over all heads does not tell them from samples."""
+    """`count` is None where attention is written out: a product over all heads looks like one over samples."""
 
     size: int
     count: int | None = None

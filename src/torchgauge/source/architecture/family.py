@@ -14,12 +14,12 @@ RULES: dict[str, Rule] = {}
 
 _TIME = ("time_embed", "time_embedding", "time_mlp", "time_emb_proj", "temb", "time_emb", "t_embedder")
 _ENCODER_NAMES = r"token_type_embeddings|attention\.self\.query|\.q_lin\.|predictions\.|pooler\.|mlm_head"
-# From here on convolutions are a network of their own, not the stem of a transformer.
+# From this number on, convolutions are a network, not the stem of a transformer.
 _BACKBONE_CONVOLUTIONS = 6
 
 
 def family(evidence: Evidence) -> str | None:
-    """None where neither names nor layers tell."""
+    """None if neither names nor layers determine it."""
     return next((name for name, rule in RULES.items() if rule(evidence)), None)
 
 

@@ -185,7 +185,7 @@ _BIAS_TABLES = ("relative_position_bias_table", "relative_attention_bias.weight"
 _PER_HEAD = ("attn.sinks", "self.logit_scale")
 # Nearly all models up to about 2,000 wide have heads of 64, the larger ones of 128.
 _USUAL, _USUAL_WIDE, _WIDE = 64, 128, 2048
-# torch.nn.Transformer has eight heads unless told otherwise, and detectors built of its layers (DETR) keep them.
+# torch.nn.Transformer has eight heads by default, and detectors built of its layers (DETR) keep them.
 _TORCH_DECODER, _TORCH_HEADS = "multihead_attn", 8
 _PADDING = 8  # flash kernels take heads whose size is a multiple of it
 
@@ -229,7 +229,7 @@ def _observed(evidence: Evidence, queries: int, keys: int) -> dict[str, Any] | N
 
 
 def _rows(layers: list[Layer], name: re.Pattern[str]) -> int | None:
-    """The size of what a projection of its own makes; None where queries, keys and values come from one."""
+    """The output size of a separate projection; None where queries, keys and values come from one."""
     return next((x.weight[0] for x in layers if len(x.weight) >= 2 and name.fullmatch(x.name)), None)
 
 

@@ -1,4 +1,4 @@
-"""Layers from the names and shapes of their tensors: what a state dict tells of the modules it came from."""
+"""Layers from the names and shapes of their tensors: the modules that a state dict came from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STACKED_EXPERTS = ("gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A module with tensors of its own; `kind` is the name of the torch class it resembles, "" where none does."""
+    """A module that has tensors itself; `kind` is the name of the torch class it resembles, "" where none does."""
 
     path: str
     kind: str
@@ -65,7 +65,7 @@ def layers_of(shapes: Shapes) -> list[Layer]:
     for name, shape in shapes.items():
         path, own = _split(name)
         owned.setdefault(path, {})[own] = shape
-    # Most layers of a large model are alike: their own name, their tensors and being an expert tell their kind.
+    # Most layers of a large model are alike: their own name, their tensors and being an expert determine their kind.
     kinds: dict[Any, str] = {}
     layers = []
     for path, tensors in owned.items():
@@ -104,19 +104,7 @@ def _kind(path: str, tensors: dict[str, Shape]) -> str:
     if any(len(shape) == 3 and name in _STACKED_EXPERTS for name, shape in tensors.items()):
         return "Experts"
     weight = next((tensors[name] for name in _WEIGHTS if name in tensors), ())
-    return _by_rank(path, weight, has_bias="bias" in tensors)
-
-
-def _gates(tensors: dict[str, Shape]) -> int | None:
-    """Rows of the input weights per hidden unit; None where the tensors are not those of a recurrent layer."""
-    for suffix in ("_l0", ""):
-        inputs, hidden = tensors.get(f"weight_ih{suffix}", ()), tensors.get(f"weight_hh{suffix}", ())
-        if len(inputs) == len(hidden) == 2 and hidden[1]:
-            return inputs[0] // hidden[1]
-    return None
-
-
-def _by_rank(path: str, weight: Shape, *, has_bias: bool) -> str:
+    has_bias = "bias" in tensors
     name = path.rpartition(".")[2]
     if len(weight) == 1:
         return "LayerNorm" if has_bias else "RMSNorm"
@@ -126,6 +114,15 @@ def _by_rank(path: str, weight: Shape, *, has_bias: bool) -> str:
     if len(weight) == 3 and _EXPERTS.search(path):
         return "Experts"
     return _CONV_OF_RANK.get(len(weight), "")
+
+
+def _gates(tensors: dict[str, Shape]) -> int | None:
+    """Rows of the input weights per hidden unit; None where the tensors are not those of a recurrent layer."""
+    for suffix in ("_l0", ""):
+        inputs, hidden = tensors.get(f"weight_ih{suffix}", ()), tensors.get(f"weight_hh{suffix}", ())
+        if len(inputs) == len(hidden) == 2 and hidden[1]:
+            return inputs[0] // hidden[1]
+    return None
 
 
 def layer_kinds(layers: list[Layer]) -> dict[str, int]:

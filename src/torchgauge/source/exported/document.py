@@ -33,7 +33,14 @@ def read_program(document: dict[str, Any], tensors: StoredTensors, where: str) -
         type=_root_type(module["graph"]),
     )
     for spec in signature["input_specs"]:
-        _hold(program, spec, tensors, described)
+        kind, entry = _tagged(spec)
+        if kind in ("parameter", "buffer", "tensor_constant"):
+            name, target = entry["arg"]["name"], entry[f"{kind}_name"]
+            tensor = tensors.get(target, described[name], is_parameter=kind == "parameter")
+            if kind == "tensor_constant":
+                program.constants[name] = tensor
+            else:
+                (program.parameters if kind == "parameter" else program.buffers)[name] = (target, tensor)
     return program
 
 
@@ -42,17 +49,6 @@ def _tagged(union: dict[str, Any]) -> tuple[str, Any]:
     for kind, value in union.items():
         return kind, value
     raise ValueError("an empty object")
-
-
-def _hold(program: Program, spec: dict[str, Any], tensors: StoredTensors, described: dict[str, Any]) -> None:
-    kind, entry = _tagged(spec)
-    if kind in ("parameter", "buffer", "tensor_constant"):
-        name, target = entry["arg"]["name"], entry[f"{kind}_name"]
-        tensor = tensors.get(target, described[name], is_parameter=kind == "parameter")
-        if kind == "tensor_constant":
-            program.constants[name] = tensor
-        else:
-            (program.parameters if kind == "parameter" else program.buffers)[name] = (target, tensor)
 
 
 def _inputs(signature: dict[str, Any], described: dict[str, Any], where: str) -> tuple[Input, ...]:

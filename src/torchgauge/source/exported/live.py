@@ -115,7 +115,7 @@ def _type_name(kind: Any) -> str:
 def _value(value: Any, module: Any) -> Any:
     if isinstance(value, torch.fx.Node):
         return _graph(getattr(module, str(value.target))) if value.op == "get_attr" else Ref(value.name)
-    if isinstance(value, list | tuple):  # fx has lists of its own kind
+    if isinstance(value, list | tuple):  # fx has its own list class
         items = [_value(item, module) for item in value]
         return tuple(items) if isinstance(value, tuple) else items
     if isinstance(value, dict):

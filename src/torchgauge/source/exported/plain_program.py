@@ -146,7 +146,7 @@ class _Writer:
         return len(self.routine.start) - 1
 
     def _place(self, value: Any) -> int:
-        """Where a value is found: that of a name, a list that a step of its own makes, a body, a constant."""
+        """Where a value is found: that of a name, a list made by an extra step, a body, a constant."""
         if isinstance(value, Ref):
             if value.name not in self._places and value.name in self._names:
                 self.routine.held[self._names[value.name]] = self._new(value.name)

@@ -19,7 +19,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A call of a module that a node belongs to: `key` tells the calls of one module apart."""
+    """A call of a module that a node belongs to: `key` distinguishes the calls of one module."""
 
     key: str
     path: str

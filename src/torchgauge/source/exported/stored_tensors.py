@@ -74,7 +74,7 @@ class StoredTensors:
         stride = tuple(map(size_of, meta["strides"]))
         dtype = dtype_of(meta["dtype"])
         content = None if dtype.is_floating_point or dtype.is_complex else self._content(record)
-        # With a stride of 0 a tensor may be as large as it likes, whatever its record.
+        # With a stride of 0 a tensor may claim any size, whatever its record.
         nbytes = prod(shape) * dtype.itemsize
         if content and nbytes <= min(CONTENT_LIMIT, ALL_CONTENT_LIMIT - self._content_bytes):
             self._content_bytes += nbytes

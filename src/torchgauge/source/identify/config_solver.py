@@ -48,7 +48,7 @@ class Solver:
         return bool(self._moved.get(path))
 
     def solve(self, start: Built) -> Built:
-        """As near to the file as it comes; `Trials.fits` tells whether that is all the way."""
+        """The closest config to the file; `Trials.fits` says whether it fits exactly."""
         current = start
         for _ in range(_ROUNDS):
             better = self.trials.with_all_tensors(current) if not current.wrong else self._improved(current)
@@ -87,7 +87,7 @@ class Solver:
         """Number after number, first those that are themselves among the wrong sizes, until lists of layers have other
         lengths: which kinds the new ones are, comes first."""
         wrong, lengths = {has for has, _ in current.wrong.values()}, current.lengths
-        # Numbers in lists are many, and rarely the ones. Ratios of widths can be told where those are right.
+        # Numbers in lists are many, and rarely the cause. Ratios of widths can be found once the widths are right.
         ranks = {
             path: (isinstance(value, float), value not in wrong, isinstance(path[-1], int), -value)
             for path, value in numbers(current.config)

@@ -149,7 +149,7 @@ _SKETCH_SHIFT = 64 - 8 * _SKETCH_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """The smallest of the names' hashes: of two sets, those of their union tell which share they have in common."""
+    """The smallest hashes of the names (MinHash): for two sets, those of the union estimate the share in common."""
 
     hashes: frozenset[int]
 

@@ -163,7 +163,7 @@ _NO_USE = re.compile(
     r"loss|coef|jitter|init|dropout|drop_|pretraining|num_labels|prenorm|gradient|_fp32$|type_vocab|chunk_size_feed|mask_"
     r"|augment|median|classifier|weighted|nextn|tie_word|legacy|mambapy|associative"
 )
-# These are among the hyperparameters that are told apart.
+# These are reported as hyperparameters.
 _TOLD = frozenset({"num_experts_per_tok", "num_hidden_layers"})
 _TELLING = 16  # smaller numbers are sizes of something by chance
 
@@ -192,7 +192,7 @@ def _computes(path: Path, value: Any) -> bool:
 
 def find_unseen(solver: Solver, built: Built) -> Undetermined:
     """Numbers and flags are changed in turn: nothing follows those that leave all names and shapes as they are."""
-    # First, as time may run out: the others are only told.
+    # First, as time may run out: the others are only reported.
     shared = _shared_layers(solver, built)
     settings = built.settings if shared is None else shared
     return Undetermined(settings, tuple(_found(solver, built)), shared is not None)
@@ -253,7 +253,7 @@ def assumed_values(built: Built, unseen: Undetermined, known: Mapping[str, Any])
     found = {name: stated.get(name, known[name]) for name in known.get("assumed", ())}
     if "head_size" in found and "head_size" not in stated:
         found["head_size"] = known["heads"] * known["head_size"] // found["heads"]
-    # Routing is no matter of shapes, whatever could be tried.
+    # Shapes never determine the routing.
     found |= {name: stated[name] for name in ("experts_per_token",) if name in stated}
     return found | ({"depth": value_at(built.config, _depth(built.config))} if unseen.has_shared_layers else {})
 

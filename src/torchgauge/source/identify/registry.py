@@ -1,6 +1,6 @@
 """State dicts of architectures that the shipped table knows: the likely ones are built, and must fit exactly.
 
-A model may have been changed the way users do: another number of classes, other images, a head of their own.
+A model may have been changed the way users do: another number of classes, other images, a new head.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _differences(recipe: Recipe, changes: Changes, shapes: Mapping[str, Shape]) 
 
 Mismatch = tuple[str, Shape, Shape]
 _MOST_TOKENS = 6
-_DETECTED = 91  # what torchvision's detection models distinguish unless told otherwise
+_DETECTED = 91  # what torchvision's detection models distinguish by default
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _classes(
         return
     if not heads and not differences.unexpected:
         yield {}
-    # A model without a head of its own gets one when classes are asked for.
+    # A model without a head gets one when classes are asked for.
     for name in differences.unexpected:
         if name in {f"{path}.weight" for path in known.heads}:
             yield {"num_classes": shapes[name][0]}
@@ -171,7 +171,7 @@ def _classes(
 
 
 def _image_sizes(known: Known, tables: list[Mismatch], shapes: Mapping[str, Shape]) -> Iterator[dict[str, int]]:
-    """Tables of positions have a row per patch; tokens for the class and the like come before them."""
+    """Tables of positions have a row per patch; class tokens and similar ones come before them."""
     if not tables:
         yield {}
         return

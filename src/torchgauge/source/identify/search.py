@@ -181,7 +181,7 @@ def torchvision_entrypoints() -> tuple[Entrypoint, ...]:
     if models is None:
         return ()
     functions = {name: models.get_model_builder(name) for name in models.list_models()}
-    # Quantized twins have names and shapes of their own; detection models are built for real, which costs seconds.
+    # Quantized twins have other names and shapes; detection models are built for real, which costs seconds.
     skipped = ("quantization", "detection")
     return tuple(_entrypoints("torchvision", {n: f for n, f in functions.items() if not _is_in(f, skipped)}))
 
@@ -229,6 +229,6 @@ def file_vocabulary(file: str) -> frozenset[str]:
 
 @cache
 def shared_vocabulary(file: str) -> frozenset[str]:
-    """The names in the layers that the registry of a file shares: they tell nothing about an architecture."""
+    """The names in the layers that the registry of a file shares: they say nothing about an architecture."""
     files = [path for folder in _SHARED for path in (Path(file).parent / folder).glob("*.py")]
     return frozenset().union(*(vocabulary(read_text(str(path))) for path in files))

@@ -23,7 +23,7 @@ _NO_FLAG = re.compile(r"^_|^output_|^return_|cache|is_encoder_decoder|^is_decode
 
 
 def numbers(config: Any, lead: Path = ()) -> Iterator[tuple[Path, Number]]:
-    """Sizes by their names. The number of labels is that of a table, under a name of its own."""
+    """Sizes by their names. The number of labels is the length of a table, under another name."""
     if not lead and _is_size(getattr(config, "num_labels", None)):
         yield ("num_labels",), config.num_labels
     for path, value in entries(config, lead):

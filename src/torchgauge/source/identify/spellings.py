@@ -13,7 +13,7 @@ from torch import nn
 from torchgauge.source.identify.fingerprint import hash_text
 from torchgauge.source.state_names import Shape, is_optional
 
-_MODULUS = 1 << 48  # enough to tell some thousand sets of names apart
+_MODULUS = 1 << 48  # enough to distinguish some thousand sets of names
 _MOST_EXPERTS = 4096
 INDEX = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
 # Spellings of old files that transformers still reads.
@@ -59,24 +59,21 @@ class Spelling:
 def spellings(model: nn.Module) -> list[Spelling]:
     """As files have it and, where that differs, as the model has it: fused experts are stored one by one, and tables
     that can be computed are not stored."""
-    # As they are: tied tensors can be told only by being the same.
+    # Unchanged: tied tensors are recognised by identity.
     state = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)}
     unsaved = re.compile("|".join(getattr(model, "_keys_to_ignore_on_save", None) or ("^$",)))
     stored = _as_stored(model, state)
     saved = {name: value for name, value in stored.items() if not unsaved.search(name)}
     distinct: list[Spelling] = []
     for tensors in (saved, stored, state):
-        spelling = Spelling({name: tuple(value.shape) for name, value in tensors.items()}, _twins(tensors))
+        names: dict[int, list[str]] = {}
+        for name, value in tensors.items():
+            names.setdefault(id(value), []).append(name)
+        groups = [frozenset(group) for group in names.values() if len(group) > 1]
+        twins = {name: group - {name} for group in groups for name in group}
+        spelling = Spelling({name: tuple(value.shape) for name, value in tensors.items()}, twins)
         distinct += [spelling] if all(spelling.shapes != other.shapes for other in distinct) else []
     return distinct
-
-
-def _twins(tensors: Mapping[str, torch.Tensor]) -> dict[str, frozenset[str]]:
-    names: dict[int, list[str]] = {}
-    for name, value in tensors.items():
-        names.setdefault(id(value), []).append(name)
-    groups = [frozenset(group) for group in names.values() if len(group) > 1]
-    return {name: group - {name} for group in groups for name in group}
 
 
 def tied_names(model: nn.Module, names: Iterable[str]) -> frozenset[str]:

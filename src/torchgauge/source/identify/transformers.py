@@ -68,7 +68,18 @@ def match_similar(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     """Of a class with nearly these names, which its config may change or which it leaves unused."""
     shapes = modern(shapes)
     tried = {named.name for named in known_names().exact.get(pattern_sum(shapes), [])}
-    classes = [named for named in _alike(shapes, file) if named.name not in tried]
+    # The classes with nearly the same names, the most alike first, and few of those that do not differ in them.
+    sketch = Sketch.of(patterns_of(shapes))
+    scores = [(sketch.likeness(other), other, named) for other, named in known_names().sketched]
+    likely = [one for one in scores if one[0] >= _ALIKE]
+    # A name more or less, as that of a tied head, decides nothing.
+    likely.sort(key=lambda one: (-int(one[0] * _STEPS), -_named_in(one[2], file), _task(one[2])))
+    kinds: Counter[Sketch] = Counter()
+    found: list[NamedClass] = []
+    for _, other, named in likely:
+        kinds[other] += 1
+        found += [named] if kinds[other] <= _MOST_OF_ONE_KIND else []
+    classes = [named for named in found[:_MOST_ALIKE] if named.name not in tried]
     if not classes:
         return None
     return _with_transformers(
@@ -88,21 +99,6 @@ def _with_transformers(fit: Callable[[], Match | None]) -> Match | None:
 def _ranked(classes: list[NamedClass], file: str) -> list[NamedClass]:
     types = list(dict.fromkeys(named.model_type for named in classes))
     return sorted(classes, key=lambda named: (-_named_in(named, file), types.index(named.model_type), _task(named)))
-
-
-def _alike(shapes: Mapping[str, Shape], file: str) -> list[NamedClass]:
-    """The classes with nearly the same names, the most alike first, and few of those that do not differ in them."""
-    sketch = Sketch.of(patterns_of(shapes))
-    scores = [(sketch.likeness(other), other, named) for other, named in known_names().sketched]
-    likely = [one for one in scores if one[0] >= _ALIKE]
-    # A name more or less, as that of a tied head, decides nothing.
-    likely.sort(key=lambda one: (-int(one[0] * _STEPS), -_named_in(one[2], file), _task(one[2])))
-    kinds: Counter[Sketch] = Counter()
-    found: list[NamedClass] = []
-    for _, other, named in likely:
-        kinds[other] += 1
-        found += [named] if kinds[other] <= _MOST_OF_ONE_KIND else []
-    return found[:_MOST_ALIKE]
 
 
 def _fit_without_unused(classes: list[NamedClass], shapes: Mapping[str, Shape]) -> Match | None:
@@ -150,8 +146,8 @@ def search_transformers(shapes: Mapping[str, Shape]) -> Match | None:
 
 def _likely_classes(shapes: Mapping[str, Shape], transformers: Any) -> Iterator[NamedClass]:
     is_tied = not any("lm_head" in name for name in shapes)
-    # Of those that spell the same words first the most copied from (they came first, the others are their likes),
-    # then those that spell little else.
+    # Of those that use the same words, first the most copied from (they came first, the others derive from them),
+    # then those with few other words.
     ranked = rank_vocabularies(Features(shapes).words, _vocabularies())
     likely = [(score, key) for score, key in ranked if score >= _ENOUGH_WORDS and key in transformers.CONFIG_MAPPING]
     copies = _copies()
@@ -173,7 +169,7 @@ def _likely_classes(shapes: Mapping[str, Shape], transformers: Any) -> Iterator[
 
 @cache
 def _vocabularies() -> dict[str, frozenset[str]]:
-    """The names in the file of each model type that has one of its own."""
+    """The names in the file of each model type that has one."""
     models = import_module("transformers.models")
     folder = Path(str(models.__file__)).parent
     files = {path.parent.name: path for path in sorted(folder.glob("*/modeling_*.py")) if _is_plain(path)}

@@ -105,7 +105,7 @@ def configure(config_class: Any, settings: Settings) -> Any | None:
     """None where there is no such config, or none that could be built.
 
     Two numbers that must agree cannot be found one by one: what the config refuses is set on it all the same, and
-    `is_accepted` tells.
+    `is_accepted` checks.
     """
     if _largest(settings) > _LARGEST or settings.get("num_labels", 0) > _MOST_LABELS:
         return None

@@ -1,4 +1,4 @@
-"""Frozen graphs have no calls left: what they still tell of the modules their nodes were inlined from.
+"""Frozen graphs have no calls left: the modules that their nodes were inlined from, as far as they can be recovered.
 
 A node knows the names of its modules without the lists they stood in (`0.attention` for `blocks.0.attention`); the
 constants that were parameters have the whole name. Together they give the paths.
@@ -168,7 +168,7 @@ def _constant(node: Any) -> torch.Tensor | None:
 
 
 def _constant_name(node: Any) -> Names:
-    """`self.layer1.0.conv1.weight` without its first part; nothing for a value that is no named constant."""
+    """`self.layer1.0.conv1.weight` without its first part; nothing for a value that is not a named constant."""
     if _constant(node) is None:
         return ()
     parts = tuple(node.output().debugName().split("."))
