@@ -115,7 +115,12 @@ def bilinear(call: Call) -> Work:
 @formula("aten::_trilinear", category="matmul")
 def trilinear(call: Call) -> Work:
     """Sums a product of three tensors: first i1 with i2 over what i3 does not have, then the result with i3."""
-    sizes = _trilinear_sizes(call)
+    rank = len(call["i1"].shape) + len(call["expand1"])
+    sizes = [1] * rank
+    for tensor, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        kept = [dim for dim in range(rank) if dim not in call[expanded]]
+        for dim, size in zip(kept, call[tensor].shape, strict=True):
+            sizes[dim] = max(sizes[dim], size)
     only_third = set(call["expand1"]) & set(call["expand2"])
     summed_first = set(call["sumdim"]) & set(call["expand3"])
     first = prod(size for dim, size in enumerate(sizes) if dim not in only_third)
@@ -144,13 +149,3 @@ def _fused(call: Call) -> int:
     """Flops per output of a fused activation or sum; its name may be "none"."""
     fused = call.get("attr", call.get("activation", "none"))
     return int(fused not in ("none", "") or "relu" in call.op)
-
-
-def _trilinear_sizes(call: Call) -> list[int]:
-    rank = len(call["i1"].shape) + len(call["expand1"])
-    sizes = [1] * rank
-    for tensor, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
-        kept = [dim for dim in range(rank) if dim not in call[expanded]]
-        for dim, size in zip(kept, call[tensor].shape, strict=True):
-            sizes[dim] = max(sizes[dim], size)
-    return sizes

@@ -1,6 +1,6 @@
 """Matrix products: every form is rows × columns × shared dimension.
 
-A bias or an added input (`addmm`, `baddbmm`) is not a MAC; it is one flop per output element, `beta` and `alpha` scaling
+A bias or added input (`addmm`, `baddbmm`) is not a MAC; it is one flop per output element, `beta` and `alpha` scaling
 not counted (they are 1 in practice and folded into the product otherwise). A complex MAC is four real ones.
 Of a sparse operand only the stored elements are multiplied; of two, as many pairs as meet if they lie evenly. The 2:4
 forms store half the elements.

@@ -110,13 +110,12 @@ def _chain(folders: dict[str, _Folder], path: str) -> list[_Folder]:
 def module_types(source: Source) -> Mapping[str, str]:
     """The class of each module, by its path in the model: from the code, else from the pickle, where there is one."""
     if source.model is not None and not source.is_inferred:
-        return {path: _class_name(module) for path, module in source.model.named_modules(remove_duplicate=False)}
+        # Of a scripted module, the name it was scripted from.
+        return {
+            path: str(getattr(module, "original_name", type(module).__name__))
+            for path, module in source.model.named_modules(remove_duplicate=False)
+        }
     return {} if source.index is None else _pickled_types(source.index)
-
-
-def _class_name(module: object) -> str:
-    """Of a scripted module, the name it was scripted from."""
-    return str(getattr(module, "original_name", type(module).__name__))
 
 
 def _pickled_types(index: Index) -> Mapping[str, str]:

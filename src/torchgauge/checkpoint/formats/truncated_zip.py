@@ -15,7 +15,7 @@ from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
 from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.formats.torch_zip import storage_of, top_level_keys
-from torchgauge.checkpoint.index import Entry, Index
+from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.pickle import PickleMachine, scan_followers
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Storage
@@ -49,7 +49,11 @@ def open_cut_archive(source: ByteSource) -> Index:
         locate = _Places(source, records, pickle.sizes).locate
         listing = list_entries(found.tensors, locate, source.path, big_endian=is_big, is_module=found.is_module)
         end = source.start + source.size
-        lost = [entry.name for entry in listing.entries if not _is_whole(entry, end)]
+        lost = [
+            entry.name
+            for entry in listing.entries
+            if not (entry.offset is None or not entry.nbytes or entry.offset + entry.nbytes <= end)
+        ]
         if lost and len(lost) == len(listing.entries):
             raise FormatError(
                 f"{source.label}: the data of all tensors is missing at its end; is the download complete?"
@@ -141,7 +145,3 @@ class _Places:
         """A storage whose record is not there has its place after the end: whoever reads it will say so by name."""
         start, size = self._records.get(_STORAGES + storage.key, (self._source.size, self._sizes.get(storage.key, 0)))
         return Place(self._source.path, self._source.position(start), size)
-
-
-def _is_whole(entry: Entry, end: int) -> bool:
-    return entry.offset is None or not entry.nbytes or entry.offset + entry.nbytes <= end

@@ -172,7 +172,11 @@ def _vocabularies() -> dict[str, frozenset[str]]:
     """The names in the file of each model type that has one."""
     models = import_module("transformers.models")
     folder = Path(str(models.__file__)).parent
-    files = {path.parent.name: path for path in sorted(folder.glob("*/modeling_*.py")) if _is_plain(path)}
+    files = {
+        path.parent.name: path
+        for path in sorted(folder.glob("*/modeling_*.py"))
+        if path.stem == f"modeling_{path.parent.name}"
+    }
     # Types are spelt with hyphens where their folders have underscores.
     known = {name.replace("-", "_"): name for name in import_module("transformers").CONFIG_MAPPING}
     return {known[name]: vocabulary(read_text(str(path))) for name, path in files.items() if name in known}
@@ -184,10 +188,6 @@ def _copies() -> Counter[str]:
     folder = Path(str(import_module("transformers.models").__file__)).parent
     texts = [read_text(str(path)) for path in folder.glob("*/modular_*.py")]
     return Counter(name for text in texts for name in set(_TAKEN.findall(text)))
-
-
-def _is_plain(path: Path) -> bool:
-    return path.stem == f"modeling_{path.parent.name}"
 
 
 def _unlikeness(name: str, shapes: Mapping[str, Shape]) -> int:
