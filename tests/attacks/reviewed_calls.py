@@ -45,12 +45,18 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(owner, name)": OWN,
         "setattr(owner, name, giving(original, place))": OWN,
     },
+    "capture/failures.py": {
+        "getattr(module, attribute, None)": OWN,
+    },
     "capture/fake_run.py": {
         "getattr(getattr(torch.ops.aten, name.removeprefix('aten::')), overload)": OWN,
         "getattr(tensor, name)": LIVE,
         "getattr(torch.ops.aten, name.removeprefix('aten::'))": OWN,
         "torch.ops.aten.lift_fresh.default": OWN,
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
+    },
+    "capture/input_readers.py": {
+        "getattr(value, field.name, None)": DATACLASS,
     },
     "capture/leftovers.py": {
         "getattr(value, name, None)": LIVE,
@@ -63,12 +69,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
         "setattr(torch.Tensor, name, noted(name, original))": OWN,
     },
-    "capture/misfit.py": {
-        "getattr(module, attribute, None)": OWN,
-    },
-    "capture/names.py": {
-        "getattr(value, field.name, None)": DATACLASS,
-    },
     "capture/process_state.py": {
         "getattr(table, getter)": OWN,
         "getattr(table, setter)": OWN,
@@ -78,15 +78,11 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/recorder.py": {
         "getattr(value, f.name, None)": DATACLASS,
     },
-    "capture/script/onednn.py": {
-        "torch.ops.aten": OWN,
-    },
     "capture/script/operators.py": {
-        "torch._C.parse_schema": REGISTRY,
-    },
-    "capture/script/scalar_types.py": {
         "getattr(torch, name)": OWN,
         "hasattr(torch, name)": OWN,
+        "torch._C.parse_schema": REGISTRY,
+        "torch.ops.aten": OWN,
     },
     "capture/source_lines.py": {
         "Path(file)": OWN,
@@ -109,7 +105,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(value, field.name, None)": DATACLASS,
     },
     "capture/twin.py": {
-        "type(kind.__name__, (kind,), {'__del__': lambda self: None})": LIVE,
+        "type(kind.__name__, (kind,), harmless)": LIVE,
     },
     "capture/values.py": {
         "torch.ops.aten.index.Tensor": OWN,

@@ -1,18 +1,29 @@
-"""Calls the model, and says where it failed: the module, what it was given, the op and its shapes."""
+"""Calls the model, and says where it failed: the module, what it was given, the op and its shapes.
+
+A layer that was given the wrong size is named with the input of the model that would fit. What a layer takes is one of
+its attributes. Which input leads there is found by trying: a size that the layer gets straight from the input can be
+set, and sizes that shrink on their way through the model (pixels, samples) bisected.
+"""
 
 from __future__ import annotations
 
+import time
 import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from torchgauge import units
-from torchgauge.capture.misfit import find_misfit
 from torchgauge.capture.recorder import Recorder, describe_call
 from torchgauge.capture.signals import WORKS_ON_SPARSE, DataDependent
 from torchgauge.errors import ForwardError
 from torchgauge.facts import TensorSpec, tensor_specs
+from torchgauge.source import Candidate
+from torchgauge.units import format_shape
 
 # What torch says where C++ code asks for the memory of a tensor that has none.
 _READS_MEMORY = ("data is not allocated yet", "on an invalid python storage", "Cannot access data pointer")
@@ -69,3 +80,157 @@ def _describe(structure: Any) -> str:
     if not specs:
         return "no tensors"
     return ", ".join(f"{units.format_shape(spec.shape)} {spec.dtype}" for spec in specs[:6])
+
+
+# Models of one kind are often made for one of these sizes.
+_USUAL = (224, 256, 299, 384, 512, 128, 160, 192, 96, 64, 32, 28, 48, 16)
+_LARGEST, _TRIALS, _SECONDS = 4096, 40, 10.0
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """`layer` takes `needed` of what it calls `unit`, and got `got`."""
+
+    layer: str
+    unit: str
+    needed: int
+    got: int
+
+    def __str__(self) -> str:
+        return f"{self.layer} takes {self.needed} {self.unit} and got {self.got}"
+
+
+def find_misfit(module: Any, path: str, spec: TensorSpec | None) -> Misfit | None:
+    """What is wrong with the shape that a layer of torch was given; None where its attributes do not tell."""
+    if spec is None:
+        return None
+    shape, name = spec.shape, path or type(module).__name__
+    kind = str(getattr(module, "original_name", type(module).__name__))
+    for attribute, unit, place in _taken(kind, shape):
+        needed = getattr(module, attribute, None)
+        if not isinstance(needed, int) or isinstance(needed, bool):
+            continue
+        if place is None or not -len(shape) <= place < len(shape):
+            return None
+        if shape[place] != needed:
+            return Misfit(name, unit, needed, shape[place])
+    wanted = getattr(module, "normalized_shape", None)
+    if isinstance(wanted, tuple) and shape[-len(wanted) :] != wanted:
+        return Misfit(name, "features", prod(wanted), prod(shape[-len(wanted) :]))
+    return None
+
+
+def _taken(kind: str, shape: tuple[int, ...]) -> Iterator[tuple[str, str, int | None]]:
+    """The attributes that say what a layer takes, the word for it, and the dimension it is about."""
+    spatial = next((int(kind[at - 1]) for at in [kind.find("d")] if at > 0 and kind[at - 1 : at].isdigit()), None)
+    if "Conv" in kind and spatial is not None:
+        yield "in_channels", "channels", -spatial - 1
+    elif "Norm" in kind and spatial is not None:
+        # One dimension may be missing: (batch, features).
+        yield "num_features", "channels", 1 if len(shape) > 1 else None
+    elif kind == "GroupNorm":
+        yield "num_channels", "channels", 1 if len(shape) > 1 else None
+    elif "Linear" in kind:
+        yield "in_features", "features", -1
+    elif kind in ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"):
+        yield "input_size", "features", -1
+    elif kind == "MultiheadAttention":
+        yield "embed_dim", "features", -1
+
+
+# Runs a candidate: None where it works, the misfit where a layer complains, False where anything else is wrong.
+Trial = Callable[[Candidate], "Misfit | bool | None"]
+
+
+def fitting_input(candidate: Candidate, misfit: Misfit, attempt: Trial) -> Candidate | None:
+    """The candidate with a shape of its first floating tensor for which the model runs; None where none is found."""
+    if not _shape(candidate):
+        return None
+    deadline, left = time.monotonic() + _SECONDS, _TRIALS
+
+    def tried(changed: Candidate) -> Misfit | bool | None:
+        nonlocal left
+        left -= 1
+        return False if left < 0 or time.monotonic() > deadline else attempt(changed)
+
+    for _ in range(_ROUNDS):
+        following: tuple[Candidate, Misfit] | None = None
+        for shape in _direct(_shape(candidate), misfit):
+            changed = _with_shape(candidate, shape)
+            outcome = tried(changed)
+            if outcome is None:
+                return changed
+            # What it complained of is mended: another layer is next.
+            if isinstance(outcome, Misfit) and following is None and outcome.layer != misfit.layer:
+                following = changed, outcome
+        found = _by_size(candidate, misfit, tried)
+        if found is not None or following is None:
+            return found
+        candidate, misfit = following
+    return None
+
+
+def _direct(shape: tuple[int, ...], misfit: Misfit) -> Iterator[tuple[int, ...]]:
+    """Shapes in which the size that was wrong is the one that is taken."""
+    if len(shape) > 2 and prod(shape[1:]) == misfit.needed:
+        yield (shape[0], misfit.needed)
+    if misfit.unit == "channels" and len(shape) >= 3:
+        if shape[-1] == misfit.needed:  # channels last
+            yield (shape[0], shape[-1], *shape[1:-1])
+            yield (shape[-1], *shape[:-1])
+        places = [place for place in (1, 0) if place < len(shape) and shape[place] == misfit.got]
+    else:
+        places = [place for place in (len(shape) - 1, 1) if 0 <= place < len(shape) and shape[place] == misfit.got]
+    for place in places:
+        yield (*shape[:place], misfit.needed, *shape[place + 1 :])
+
+
+def _by_size(candidate: Candidate, misfit: Misfit, tried: Trial) -> Candidate | None:
+    """Pixels of a square image, samples of a signal: what arrives at the layer grows with them, so bisect them."""
+    shape = _shape(candidate)
+    if len(shape) < 3:
+        return None
+
+    def sized(size: int) -> Candidate:
+        return _with_shape(candidate, (*shape[:2], *(size for _ in shape[2:])))
+
+    def outcome(size: int) -> int:
+        """-1: too small, 1: too large, 0: it runs; what fails for another reason is too small."""
+        found = tried(sized(size))
+        if found is None:
+            return 0
+        return 1 if isinstance(found, Misfit) and found.layer == misfit.layer and found.got > misfit.needed else -1
+
+    low, high = 0, _LARGEST
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = outcome(middle)
+        if found == 0:
+            usual = next((size for size in _USUAL if low < size < high and outcome(size) == 0), middle)
+            return sized(usual)
+        low, high = (middle, high) if found < 0 else (low, middle)
+    return None
+
+
+def _shape(candidate: Candidate) -> tuple[int, ...]:
+    tensor = next(filter(_is_main, (*candidate.args, *candidate.kwargs.values())), None)
+    return () if tensor is None else tuple(tensor.shape)
+
+
+def _is_main(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _with_shape(candidate: Candidate, shape: tuple[int, ...]) -> Candidate:
+    """The candidate with another shape for its first floating tensor, which has no values then."""
+    values = [*candidate.args, *candidate.kwargs.values()]
+    place = next(number for number, value in enumerate(values) if _is_main(value))
+    values[place] = torch.empty(shape, dtype=values[place].dtype, device="meta")
+    count = len(candidate.args)
+    kwargs = dict(zip(candidate.kwargs, values[count:], strict=True))
+    return replace(candidate, args=tuple(values[:count]), kwargs=kwargs)
+
+
+def shape_text(candidate: Candidate) -> str:
+    return format_shape(_shape(candidate))

@@ -44,7 +44,9 @@ class Variables:
         self._before: dict[int, tuple[Any, Any]] = {}
         self._namespaces: dict[int, dict[str, Any]] = {}
         for start in starts:
-            reach = _reach(start)
+            reach = _reach_of.get(start)
+            if reach is None:
+                reach = _reach_of[start] = Reach(start)
             for namespace, names in reach.names:
                 before = self._namespaces.setdefault(id(namespace), {})
                 for name in names:
@@ -77,11 +79,22 @@ class Variables:
         held = [before] if type(holder) is types.CellType else before.values() if isinstance(before, dict) else before
         remarks = [text for value in held if id(value) in poisoned for text in take_out(value, poisoned)]
         if type(holder) is types.CellType:
-            _set_content(holder, before)
+            if before is _EMPTY:
+                del holder.cell_contents
+            else:
+                holder.cell_contents = before
         elif id(holder) in self._namespaces:
             # Only what is poisoned: a flag set in the run may stand for what cannot be undone (a library is loaded).
             for name in [name for name, value in holder.items() if id(value) in poisoned and name in before]:
-                _bind(holder, name, before[name])
+                # Of a class through the class, which remembers where its attributes are found.
+                value = before[name]
+                owner = _owner(holder)
+                if isinstance(owner, type):
+                    type.__delattr__(owner, name) if value is _EMPTY else type.__setattr__(owner, name, value)
+                elif value is _EMPTY:
+                    del holder[name]
+                else:
+                    holder[name] = value
             remarks += take_out(holder, poisoned)  # what the code does not name in so many words
         else:
             holder.clear()
@@ -139,13 +152,6 @@ _MOST_FUNCTIONS = 2_000
 _reach_of: weakref.WeakKeyDictionary[Any, Reach] = weakref.WeakKeyDictionary()
 
 
-def _reach(start: Any) -> Reach:
-    found = _reach_of.get(start)
-    if found is None:
-        found = _reach_of[start] = Reach(start)
-    return found
-
-
 def _plain_function(value: Any) -> types.FunctionType | None:
     """The function of a method, property or cache."""
     for name in ("__func__", "fget", "__wrapped__"):
@@ -174,24 +180,6 @@ def _content(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return _EMPTY
-
-
-def _set_content(cell: types.CellType, content: Any) -> None:
-    if content is _EMPTY:
-        del cell.cell_contents
-    else:
-        cell.cell_contents = content
-
-
-def _bind(namespace: dict[str, Any], name: str, value: Any) -> None:
-    """Of a class through the class, which remembers where its attributes are found."""
-    owner = _owner(namespace)
-    if isinstance(owner, type):
-        type.__delattr__(owner, name) if value is _EMPTY else type.__setattr__(owner, name, value)
-    elif value is _EMPTY:
-        del namespace[name]
-    else:
-        namespace[name] = value
 
 
 def _owner(attributes: Any) -> Any:

@@ -67,19 +67,16 @@ def _describe(func: Any) -> OpInfo:
         return OpInfo(f"higher_order::{func.name()}", "", frozenset(), tuple((n, None) for n in names), (), (), True)
     schema = func._schema
     returns = tuple(_relation(schema, ret) for ret in schema.returns)
+    view_tag = frozenset(("view",)) if returns and all(r.relation is Relation.VIEW for r in returns) else frozenset()
     return OpInfo(
         name=schema.name,
         overload=schema.overload_name,
-        tags=frozenset(str(tag).removeprefix("Tag.") for tag in func.tags) | _view_tag(returns),
+        tags=frozenset(str(tag).removeprefix("Tag.") for tag in func.tags) | view_tag,
         arguments=tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments),
         returns=returns,
         written=tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write),
         takes_tensors=any("Tensor" in str(a.type) for a in schema.arguments),
     )
-
-
-def _view_tag(returns: tuple[Return, ...]) -> frozenset[str]:
-    return frozenset(("view",)) if returns and all(r.relation is Relation.VIEW for r in returns) else frozenset()
 
 
 def _relation(schema: Any, ret: Any) -> Return:

@@ -1,20 +1,27 @@
-"""What a call of a known kind returns: worked out once per distinct call, replayed for its equals."""
+"""What a call of a known kind returns and costs: worked out once per distinct call, replayed for its equals.
+
+Outputs follow from the metadata of the inputs: our shape rule, else torch's meta kernel, else its fake kernel.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 
-from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs
-from torchgauge.capture.infer import infer
+from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import OpInfo, Relation, Return
 from torchgauge.capture.rules import find_rule
-from torchgauge.capture.signature import describe
-from torchgauge.cost.registry import find
-from torchgauge.facts import Signature
+from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.structure import tensors_in
+from torchgauge.cost import Call, Work, assess
+from torchgauge.cost.registry import Assessment, find, price
+from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +108,12 @@ class Planner:
         )
         info = call.info
         follows = bool(info.written) or not info.takes_tensors
-        reads = _first_positions(call.tensors)[: len(signature.inputs)]
-        return Plan(signature, result, info, follows, reads, _written_positions(call))
+        ids = list(map(id, call.tensors))
+        first_positions = tuple(index for index, own in enumerate(ids) if ids.index(own) == index)
+        reads = first_positions[: len(signature.inputs)]
+        written = set(map(id, call.written))
+        written_positions = tuple(index for index, fake in enumerate(call.tensors) if id(fake) in written)
+        return Plan(signature, result, info, follows, reads, written_positions)
 
     def _infer(self, call: OpCall) -> Any:
         rule = find_rule(call.info.name, call.info.tags)
@@ -155,16 +166,6 @@ class Planner:
         return tensors[0].spec.device if tensors else self._device
 
 
-def _first_positions(tensors: list[FakeTensor]) -> tuple[int, ...]:
-    ids = list(map(id, tensors))
-    return tuple(index for index, own in enumerate(ids) if ids.index(own) == index)
-
-
-def _written_positions(call: OpCall) -> tuple[int, ...]:
-    written = set(map(id, call.written))
-    return tuple(index for index, fake in enumerate(call.tensors) if id(fake) in written)
-
-
 def _writes_alone(call: OpCall) -> bool:
     """`fill_`, `relu_`, `uniform_`: nothing but its own tensor can decide the shape, and that it keeps."""
     returns = call.info.returns
@@ -185,3 +186,154 @@ def _outputs(result: Any) -> Any:
     elif isinstance(result, list | tuple):
         for item in result:
             yield from _outputs(item)
+
+
+_META = torch.device("meta")
+_REAL_ELEMENTS = 1 << 27
+
+
+def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the op would return, with meta (or fake) tensors in the place of tensors. Raises what torch raises."""
+    try:
+        return func(*_on_meta(args), **_on_meta(_without_device(func, kwargs)))
+    except NotImplementedError:
+        return _fake_kernel(func, args, kwargs)
+
+
+def meta_tensor(spec: Spec) -> torch.Tensor:
+    return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=_META)
+
+
+def _on_meta(value: Any) -> Any:
+    kind = type(value)
+    if kind is FakeTensor:
+        return meta_tensor(value.spec)
+    if kind is list:
+        return [_on_meta(item) for item in value]
+    if kind is tuple:
+        return tuple(_on_meta(item) for item in value)
+    if kind is dict:
+        return {name: _on_meta(item) for name, item in value.items()}
+    return value
+
+
+def _without_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    is_factory = _is_factory(func)
+    if not is_factory and "device" not in kwargs and "pin_memory" not in kwargs:
+        return kwargs
+    changed = dict(kwargs)
+    if is_factory or "device" in changed:
+        changed["device"] = _META
+    changed.pop("pin_memory", None)
+    return changed
+
+
+@cache
+def _is_factory(func: Any) -> bool:
+    """Whether it makes a tensor from none: a graph that leaves out the device would get a real one."""
+    arguments = func._schema.arguments
+    takes_tensors = any("Tensor" in str(argument.type) for argument in arguments)
+    return not takes_tensors and any(argument.name == "device" for argument in arguments)
+
+
+def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # Slow to import and to run, so the last resort; it knows ops that have no meta kernel. Those without any shape rule
+    # it runs for real, on zeros of the same shapes.
+    elements = sum(fake.numel() for fake in tensors_in((args, kwargs)))
+    if elements > _REAL_ELEMENTS:
+        raise NotImplementedError(f"{func} has no shape rule, and its {elements:,} elements are too many to run it")
+    from torch._subclasses import fake_tensor
+
+    mode = fake_tensor.FakeTensorMode(allow_fallback_kernels=True)
+    # Its cache lasts as long as the process and compares arguments, which packed weights cannot be.
+    mode.cache_enabled = False
+    with mode:
+        try:
+            return func(*_as_fake(args), **_as_fake(kwargs))
+        except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
+            raise DataDependent(str(func)) from None
+
+
+def _as_fake(value: Any) -> Any:
+    if isinstance(value, FakeTensor):
+        spec = value.spec
+        return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
+    if isinstance(value, list | tuple):
+        return type(value)(_as_fake(item) for item in value)
+    if isinstance(value, dict):
+        return {name: _as_fake(item) for name, item in value.items()}
+    return value
+
+
+SpecOf = Callable[[torch.Tensor], TensorSpec]
+
+
+def describe(
+    call: OpCall,
+    *,
+    outputs: tuple[TensorSpec, ...],
+    distinct: list[TensorSpec],
+    activation_bytes: int,
+    spec_of: SpecOf,
+    result: Any,
+) -> Signature:
+    """The signature of a call; `distinct` are the specs of its distinct tensors, `result` is what it returned."""
+    info = call.info
+    arguments = {name: _to_specs(value, spec_of) for name, value in call.bind().items()}
+    if call.wanted is not None:
+        arguments["output_mask"] = call.wanted
+    # The tensors an `out=` call reads: all but the last, which it only writes.
+    read = distinct[: -len(list(tensor_specs(arguments.get("out")))) or None] if "out" in info.tags else distinct
+    priced = Call(info.name, arguments, outputs, tuple(read), info.tags)
+    found = _assess(call, priced, result)
+    return Signature(
+        op=info.name,
+        overload=info.overload,
+        category=found.category,
+        status=found.status,
+        tags=tuple(sorted(info.tags)),
+        inputs=priced.tensors,
+        outputs=outputs,
+        attributes={name: plain for name, value in arguments.items() if (plain := _attribute(value)) is not None},
+        cost=found.cost,
+        activation_bytes=activation_bytes,
+    )
+
+
+def _assess(call: OpCall, priced: Call, result: Any) -> Assessment:
+    """Our own formula first; one that the user registered with torch where we have none."""
+    if find(priced.op) is None:
+        flops = _torch_formula(call, result)
+        if flops is not None:
+            return Assessment("other", COUNTED, price(priced, Work(macs=flops // 2, flops=flops)))
+    return assess(priced)
+
+
+def _torch_formula(call: OpCall, result: Any) -> int | None:
+    # Whoever registered a formula has imported the module; importing it here would cost every analysis.
+    counter = sys.modules.get("torch.utils.flop_counter")
+    if counter is None or not isinstance(call.func, torch._ops.OpOverload):
+        return None
+    rule = counter.flop_registry.get(call.func._overloadpacket)
+    return None if rule is None else int(rule(*call.args, **call.kwargs, out_val=result))
+
+
+def _to_specs(value: Any, spec_of: SpecOf) -> Any:
+    if isinstance(value, torch.Tensor):
+        return spec_of(value)
+    if isinstance(value, list | tuple):
+        return [_to_specs(item, spec_of) for item in value]
+    return value
+
+
+def _attribute(value: Any) -> Any:
+    """A non-tensor argument as JSON can hold it; None where it cannot."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, torch.device | torch.memory_format | torch.layout):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, bool | int | float) for item in value):
+        return list(value)
+    return None

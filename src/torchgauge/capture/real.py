@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.opinfo import op_info
 from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.plan import describe
 from torchgauge.capture.recorder import Recorder, spec_of_real
-from torchgauge.capture.signature import describe
 from torchgauge.capture.structure import is_subclass, storage_key, storage_of, tensors_in
 from torchgauge.facts import Allocation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,20 +14,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.capture.assemble import module_records, param_records
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.constants import elements_given
-from torchgauge.capture.failures import call_model, let_go
+from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped
 from torchgauge.capture.fake_tensor import Storage, make_fake
 from torchgauge.capture.input_readers import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.memory_access import memory_lent
-from torchgauge.capture.misfit import Misfit, fitting_input, shape_text
-from torchgauge.capture.paths import ModulePaths, unwrap
+from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.real import RealRun
-from torchgauge.capture.recorder import Recorder, describe_value, spec_of_real
+from torchgauge.capture.recorder import ModuleCalls, Recorder, describe_value, spec_of_real
 from torchgauge.capture.sharded import is_split
 from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
@@ -36,7 +35,7 @@ from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import MakeOptimizer, train_step
 from torchgauge.capture.twin import Copier, TensorCopies, sharing_memory
 from torchgauge.errors import ForwardError, InputError
-from torchgauge.facts import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory
+from torchgauge.facts import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory, TensorSpec
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 from torchgauge.source.modules import all_modules
@@ -127,33 +126,29 @@ def _trace(model: nn.Module, candidate: Candidate, request: Request) -> Trace:
     try:
         return _fake(model, candidate, request)
     except DataDependent as signal:
-        return _on_data(model, candidate, request, signal)
-
-
-def _on_data(model: nn.Module, candidate: Candidate, request: Request, signal: DataDependent) -> Trace:
-    """The model looks at its data: run it for real, or take upper bounds where that cannot be done."""
-    where = f" in '{signal.module}'" if signal.module else ""
-    reason = f"the model {signal.why} ({signal.op}{where})"
-    failure: ForwardError | None = None
-    real = None
-    try:
-        real = _with_real_parameters(model, request)
-    except InputError as error:  # there is no room for them
-        failure = ForwardError(f"{reason}, and {error}", module=signal.module)
-    missing = None if real is None else unsupported(real, request.device, request.dtype)
-    if missing is not None:
-        failure = ForwardError(f"{reason}, and {missing}", module=signal.module)
-    elif real is not None:
+        # The model looks at its data: run it for real, or take upper bounds where that cannot be done.
+        where = f" in '{signal.module}'" if signal.module else ""
+        reason = f"the model {signal.why} ({signal.op}{where})"
+        failure: ForwardError | None = None
+        real = None
         try:
-            return _real(real, candidate, request, reason)
-        except ForwardError as error:
-            failure = error
-    try:
-        return _fake(model, candidate, request, assume=True)
-    except (DataDependent, ForwardError):
-        raise failure or ForwardError(
-            f"{reason}, and {_why_not_real(model, candidate)}", module=signal.module
-        ) from signal
+            real = _with_real_parameters(model, request)
+        except InputError as error:  # there is no room for them
+            failure = ForwardError(f"{reason}, and {error}", module=signal.module)
+        missing = None if real is None else unsupported(real, request.device, request.dtype)
+        if missing is not None:
+            failure = ForwardError(f"{reason}, and {missing}", module=signal.module)
+        elif real is not None:
+            try:
+                return _real(real, candidate, request, reason)
+            except ForwardError as error:
+                failure = error
+        try:
+            return _fake(model, candidate, request, assume=True)
+        except (DataDependent, ForwardError):
+            raise failure or ForwardError(
+                f"{reason}, and {_why_not_real(model, candidate)}", module=signal.module
+            ) from signal
 
 
 def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
@@ -315,3 +310,57 @@ def _fake_like(run: FakeRun, root: Any) -> torch.Tensor:
 
 def _ones_like(run: RealRun, root: torch.Tensor) -> torch.Tensor:
     return run.admit(torch.ones_like(root))
+
+
+def param_records(paths: ModulePaths, describe: Callable[[torch.Tensor], TensorSpec]) -> tuple[ParamRecord, ...]:
+    """`describe` gives the tensors as the run has them: their type may have been asked for."""
+    return tuple(
+        ParamRecord(
+            name=owned.name,
+            spec=describe(owned.tensor),
+            trainable=owned.tensor.requires_grad and not owned.is_buffer,
+            is_buffer=owned.is_buffer,
+            aliases=tuple(owned.aliases),
+        )
+        for owned in paths.owned
+    )
+
+
+def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder: Recorder) -> tuple[ModuleRecord, ...]:
+    params, trainable, nbytes = _parameter_sums(paths, owned)
+    never = ModuleCalls()
+    records = []
+    for member in paths.members:
+        calls = recorder.calls.get(member.path, never)
+        records.append(
+            ModuleRecord(
+                path=member.path,
+                type=type_name(member.module),
+                aliases=tuple(member.aliases),
+                calls=calls.count,
+                params=params[member.path],
+                trainable_params=trainable[member.path],
+                param_bytes=nbytes[member.path],
+                inputs=calls.inputs,
+                outputs=calls.outputs,
+            )
+        )
+    return tuple(records)
+
+
+def _parameter_sums(
+    paths: ModulePaths, records: tuple[ParamRecord, ...]
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Unique parameters in each module's subtree: elements, trainable elements, bytes."""
+    params: dict[str, int] = defaultdict(int)
+    trainable: dict[str, int] = defaultdict(int)
+    nbytes: dict[str, int] = defaultdict(int)
+    for owned, record in zip(paths.owned, records, strict=True):
+        if record.is_buffer:
+            continue
+        numel, size = record.spec.numel, record.spec.nbytes
+        for path in paths.owners(owned):
+            params[path] += numel
+            nbytes[path] += size
+            trainable[path] += numel if record.trainable else 0
+    return params, trainable, nbytes

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from typing import Any
 
 import torch
-from torch import nn
 
 from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.paths import Inlined, ModulePaths
@@ -22,21 +21,18 @@ def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) ->
         run.adopt(owned.tensor, name=owned.name, dtype=dtype)
     for member in paths.members:
         if not isinstance(member.module, torch.jit.ScriptModule | Inlined):
-            _swap_module(member.module, run)
-
-
-def _swap_module(module: nn.Module, run: FakeRun) -> None:
-    for registry in (module._parameters, module._buffers):
-        for name, tensor in registry.items():
-            if tensor is not None:
-                registry[name] = run.adopt(tensor)  # type: ignore[assignment]
-    for name, value in module.__dict__.items():
-        if type(value) in _NO_TENSORS:
-            continue
-        if isinstance(value, torch.Tensor):
-            module.__dict__[name] = run.adopt(value)
-        elif isinstance(value, list | tuple) and any(_tensor(item) is not None for item in value):
-            module.__dict__[name] = [_swapped(item, run) for item in value]
+            module = member.module
+            for registry in (module._parameters, module._buffers):
+                for name, tensor in registry.items():
+                    if tensor is not None:
+                        registry[name] = run.adopt(tensor)  # type: ignore[assignment]
+            for name, value in module.__dict__.items():
+                if type(value) in _NO_TENSORS:
+                    continue
+                if isinstance(value, torch.Tensor):
+                    module.__dict__[name] = run.adopt(value)
+                elif isinstance(value, list | tuple) and any(_tensor(item) is not None for item in value):
+                    module.__dict__[name] = [_swapped(item, run) for item in value]
 
 
 def _swapped(item: Any, run: FakeRun) -> Any:

@@ -94,7 +94,9 @@ class Copier:
             target = value()
             twin = None if target is None else self._copies.get(id(target))
             return value if twin is None else weakref.ref(twin)
-        if _is_small_array(value):
+        numpy = sys.modules.get("numpy")
+        is_small_array = numpy is not None and type(value) is numpy.ndarray and value.nbytes <= LARGEST_ARRAY_BYTES
+        if is_small_array:
             return self._note(value, value.copy())
         return self._object(value) if is_plain(kind) else value
 
@@ -121,7 +123,10 @@ class Copier:
                 kind = type(module)
                 if kind not in kinds:
                     self.code.add(kind)
-                    kinds[kind] = _base_of(kind), _finalizer_free(kind)
+                    # A twin must not close, when it dies, what the original still uses.
+                    harmless = {"__del__": lambda self: None}
+                    copied = type(kind.__name__, (kind,), harmless) if hasattr(kind, "__del__") else kind
+                    kinds[kind] = _base_of(kind), copied
                 base, copied = kinds[kind]
                 made.append((module, self._note(module, base.__new__(copied))))
                 if not isinstance(module, torch.jit.ScriptModule):
@@ -307,11 +312,6 @@ def _rebuilt(kind: Any, items: list[Any]) -> Any:
         return kind(items)  # the tuples with names that C code returns
 
 
-def _finalizer_free(kind: type) -> type:
-    """A twin must not close, when it dies, what the original still uses."""
-    return type(kind.__name__, (kind,), {"__del__": lambda self: None}) if hasattr(kind, "__del__") else kind
-
-
 def slots(kind: type) -> list[Any]:
     found = _slots_of.get(kind)
     if found is None:
@@ -345,11 +345,6 @@ def _find_plain(kind: type) -> bool:
 
 _slots_of: weakref.WeakKeyDictionary[type, list[Any]] = weakref.WeakKeyDictionary()
 _plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
-
-
-def _is_small_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray and value.nbytes <= LARGEST_ARRAY_BYTES
 
 
 def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:

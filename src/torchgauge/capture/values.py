@@ -53,7 +53,7 @@ def follow(knowledge: Knowledge, call: OpCall, built: Any, macs: int) -> None:
     if info.written:
         _follow_write(knowledge, call, built, macs, is_random=is_random)
         return
-    if not all(map(is_known, tensors)) or (is_random and _has_floats(built)):
+    if not all(map(is_known, tensors)) or (is_random and any(_is_float(fake.dtype) for fake in _fakes(built))):
         return
     if "view" not in info.tags and not knowledge.affords(tensors, _fakes(built), macs + _sorting_steps(call)):
         return
@@ -232,26 +232,27 @@ def _index_by_mask(run: FakeRun, call: OpCall) -> Any:
     indices: list[Any] = []
     for index in call.args[1]:
         if _is_mask(index):
-            indices.extend(_positions(run, index))
+            assumed = index.storage_.assumed
+            if is_known(index) and run.knowledge.affords((index,), ()):
+                content = index.value
+                assert content is not None
+                count = int(content.count_nonzero())
+                has_room = run.knowledge.has_room(count * max(content.dim(), 1), torch.int64)
+                found = (
+                    content.nonzero()
+                    if has_room
+                    else torch.empty(count, content.dim(), dtype=torch.int64, device="meta")
+                )
+            elif run.assume:
+                found, assumed = _every_position(run, index.spec.shape), True
+                run.recorder.warn(_bound_warning("aten::index", run.recorder.path))
+            else:
+                raise DataDependent("aten::index")
+            positions = [run.wrap(position, assumed=assumed) for position in found.unbind(1)]
+            indices.extend(positions)
         else:
             indices.append(index)
     return run.execute(torch.ops.aten.index.Tensor, call.args[0], indices)
-
-
-def _positions(run: FakeRun, mask: FakeTensor) -> list[FakeTensor]:
-    assumed = mask.storage_.assumed
-    if is_known(mask) and run.knowledge.affords((mask,), ()):
-        content = mask.value
-        assert content is not None
-        count = int(content.count_nonzero())
-        has_room = run.knowledge.has_room(count * max(content.dim(), 1), torch.int64)
-        found = content.nonzero() if has_room else torch.empty(count, content.dim(), dtype=torch.int64, device="meta")
-    elif run.assume:
-        found, assumed = _every_position(run, mask.spec.shape), True
-        run.recorder.warn(_bound_warning("aten::index", run.recorder.path))
-    else:
-        raise DataDependent("aten::index")
-    return [run.wrap(position, assumed=assumed) for position in found.unbind(1)]
 
 
 def _keep_boxes(run: FakeRun, call: OpCall) -> Any:
@@ -338,10 +339,6 @@ def _tensors(real: Any) -> Iterator[torch.Tensor]:
     elif isinstance(real, list | tuple):
         for item in real:
             yield from _tensors(item)
-
-
-def _has_floats(built: Any) -> bool:
-    return any(_is_float(fake.dtype) for fake in _fakes(built))
 
 
 def _is_float(dtype: torch.dtype) -> bool:

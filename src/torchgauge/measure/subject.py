@@ -14,8 +14,8 @@ from torch import nn
 from torchgauge.capture.lazy import is_lazy
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.supported import unsupported
+from torchgauge.capture.surroundings import gradients_kept, untouched
 from torchgauge.capture.twin import Copier, TensorCopies, in_mode
-from torchgauge.capture.untouched import gradients_kept, untouched
 from torchgauge.errors import InputError
 from torchgauge.source import Candidate
 from torchgauge.source.building import rng_untouched

@@ -10,14 +10,13 @@ from torchgauge.capture.rules import (
     pooling,
     recurrent,
     reduction,
-    resize,
 )
 from torchgauge.capture.rules.pointwise import pointwise_rule
 from torchgauge.capture.rules.registry import RULES, Rule, shape_rule
 
 __all__ = ["RULES", "Rule", "find_rule", "shape_rule"]
 
-_FILES = (attention, convolution, copies, matmul, normalization, pointwise, pooling, recurrent, reduction, resize)
+_FILES = (attention, convolution, copies, matmul, normalization, pointwise, pooling, recurrent, reduction)
 
 
 def find_rule(op: str, tags: frozenset[str]) -> Rule | None:

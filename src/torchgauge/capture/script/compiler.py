@@ -46,7 +46,12 @@ class _Compiler:
         outputs = tuple(value.unique() for value in node.outputs())
         kind = node.kind()
         if kind == "prim::Constant":
-            return _constant(node, outputs)
+            if node.output().type().kind() == "FunctionType":  # what called it is inlined by now
+                return None
+            value = node.output().toIValue()
+            if isinstance(value, torch.Tensor):
+                return Step(control.held(value), (), outputs, takes_frame=True, is_constant=True)
+            return Step(lambda: value, (), outputs, is_constant=True)
         if kind == ONEDNN_CONSTANT:
             return Step(control.held(onednn_constant(node)), (), outputs, takes_frame=True, is_constant=True)
         blocks = tuple(map(self.block, node.blocks()))
@@ -69,15 +74,6 @@ class _Compiler:
 
 def _nothing() -> None:
     return None
-
-
-def _constant(node: Any, outputs: tuple[int, ...]) -> Step | None:
-    if node.output().type().kind() == "FunctionType":  # what called it is inlined by now
-        return None
-    value = node.output().toIValue()
-    if isinstance(value, torch.Tensor):
-        return Step(control.held(value), (), outputs, takes_frame=True, is_constant=True)
-    return Step(lambda: value, (), outputs, is_constant=True)
 
 
 def _unpack(node: Any) -> Callable[..., Any]:

@@ -103,7 +103,14 @@ class ScriptInterpreter:
         script = module._c
         self._types = module_types(script)
         self._is_foreign = is_foreign(module)
-        arguments = _bind(script._get_method("forward").schema, args, kwargs)
+        # The arguments in the order of the schema, defaults filled in.
+        declared = script._get_method("forward").schema.arguments[1:]
+        if len(args) > len(declared):
+            raise TypeError(f"forward takes {len(declared)} arguments, {len(args)} were given")
+        unknown = kwargs.keys() - {argument.name for argument in declared[len(args) :]}
+        if unknown:
+            raise TypeError(f"forward has no argument '{min(unknown)}', or it is given twice")
+        arguments = (*args, *(_value(argument, kwargs) for argument in declared[len(args) :]))
         return self._invoke(script, "forward", arguments)
 
     def call_method(self, owner: Any, name: str, args: tuple[Any, ...]) -> Any:
@@ -142,7 +149,12 @@ class ScriptInterpreter:
 
     def _invoke(self, owner: Any, name: str, args: tuple[Any, ...]) -> Any:
         try:
-            block = self._program(owner, name)
+            kind = owner._type()
+            found = self._programs.get((id(kind), name))
+            if found is None:
+                block = compile_graph(owner._get_method(name).graph, self._types)
+                found = self._programs[id(kind), name] = (kind, block)
+            block = found[1]
         except Unsupported as node:
             if self._is_foreign:
                 # There loops have no limit, Ctrl-C is not heard, and what a graph prints is really printed.
@@ -150,35 +162,13 @@ class ScriptInterpreter:
                     f"{owner._type().name()} uses {node}, which torchgauge does not interpret: "
                     "the code of a file is not handed to torch's own engine"
                 ) from None
-            self.recorder.warn(_opaque(owner, node))
+            what = f"{owner._type().name()} runs in torch's own engine because of {node}"
+            self.recorder.warn(f"{what}: its submodules are not shown")
             return owner._get_method(name)(*args)
         source = self.recorder.source
         results = Frame(self).run(block, (owner, *args))
         self.recorder.source = source
         return results[0]
-
-    def _program(self, owner: Any, name: str) -> Block:
-        kind = owner._type()
-        found = self._programs.get((id(kind), name))
-        if found is None:
-            block = compile_graph(owner._get_method(name).graph, self._types)
-            found = self._programs[id(kind), name] = (kind, block)
-        return found[1]
-
-
-def _opaque(owner: Any, node: Unsupported) -> str:
-    return f"{owner._type().name()} runs in torch's own engine because of {node}: its submodules are not shown"
-
-
-def _bind(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments in the order of the schema, defaults filled in."""
-    declared = schema.arguments[1:]
-    if len(args) > len(declared):
-        raise TypeError(f"forward takes {len(declared)} arguments, {len(args)} were given")
-    unknown = kwargs.keys() - {argument.name for argument in declared[len(args) :]}
-    if unknown:
-        raise TypeError(f"forward has no argument '{min(unknown)}', or it is given twice")
-    return (*args, *(_value(argument, kwargs) for argument in declared[len(args) :]))
 
 
 def _value(argument: Any, kwargs: dict[str, Any]) -> Any:

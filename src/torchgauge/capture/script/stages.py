@@ -38,7 +38,12 @@ def _grouped(steps: list[Step], depth: int, constants: frozenset[int], wanted: s
         if path is None:
             grouped.extend(reversed(group))
         else:
-            grouped.append(_stage(path, group, depth, constants, later))
+            made = {slot for step in group for slot in step.outputs}
+            given = tuple(sorted(reads_of(group) - made - constants))
+            left = tuple(sorted(made & later))
+            inner = _grouped(group, depth + 1, constants, later)
+            stage = Step(_runner(path, inner, left), given, (), takes_frame=True)
+            grouped.append(stage)
         later |= reads_of(group)
     return grouped[::-1]
 
@@ -58,14 +63,6 @@ def _paths(steps: list[Step], depth: int) -> list[str | None]:
         before = paths[index]
         lost.clear()
     return paths
-
-
-def _stage(path: str, steps: list[Step], depth: int, constants: frozenset[int], later: set[int]) -> Step:
-    made = {slot for step in steps for slot in step.outputs}
-    given = tuple(sorted(reads_of(steps) - made - constants))
-    left = tuple(sorted(made & later))
-    inner = _grouped(steps, depth + 1, constants, later)
-    return Step(_runner(path, inner, left), given, (), takes_frame=True)
 
 
 def _runner(path: str, steps: list[Step], left: tuple[int, ...]) -> Callable[..., Any]:
