@@ -9,8 +9,8 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from torchgauge.analysis.depth import WEIGHTS_BYTES
 from torchgauge.analysis.isolated import read_data
+from torchgauge.analysis.options import WEIGHTS_BYTES
 from torchgauge.analysis.pipeline import analyze
 from torchgauge.analysis.result import Analysis, load
 from torchgauge.errors import errors_as_torchgauge
@@ -67,7 +67,10 @@ def compare(first: Target, second: Target, *more: Target, **options: Any) -> Com
     `options` are those of `analyze`, for what is not analysed yet. The values of weights are compared by their figures;
     where two targets are files or folders (up to 4 GiB), also tensor by tensor, unless `weights` is False.
     """
-    _check_options(options)
+    # Reject unknown options even if every target is a saved run.
+    unknown = options.keys() - signature(analyze).parameters.keys()
+    if unknown:
+        raise TypeError(f"compare() got an unexpected keyword argument '{min(unknown)}'")
     targets, progress = (first, second, *more), options.get("progress")
     analyses = [open_analysis(target, **options) for target in targets]
     reads = options.get("weights", "auto") is not False
@@ -76,13 +79,6 @@ def compare(first: Target, second: Target, *more: Target, **options: Any) -> Com
     drifts = [_drift(sides[0], side, limits, progress) if reads else None for side in sides[1:]]
     with stage("comparing", shown=progress):
         return Comparison(analyses, drifts)
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Also where nothing is left to analyse, and nobody would miss them."""
-    unknown = options.keys() - signature(analyze).parameters.keys()
-    if unknown:
-        raise TypeError(f"compare() got an unexpected keyword argument '{min(unknown)}'")
 
 
 def open_analysis(target: Target, **options: Any) -> Analysis:

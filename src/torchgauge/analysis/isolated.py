@@ -121,7 +121,7 @@ def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_ro
         options["on_row"] = lambda row: ask_parent("row", json_line(row).encode())
     found = job(**options)
     report_loaded()
-    # A scan's own document lacks the modules that code told of.
+    # A scan's own document lacks the modules that the code names.
     return render_bytes(Analysis(found.capture), "json")
 
 
@@ -166,7 +166,7 @@ def _plain(job: Callable[[], Any]) -> bytes:
 
 
 def needs_fresh_torch(mode: str | None, device: Any) -> bool:
-    """The engine of a backward pass has threads of its own, and CUDA its context: neither survives a fork."""
+    """The autograd engine has threads and CUDA a context: neither survives a fork."""
     return mode == "train" or str(device).startswith("cuda")
 
 

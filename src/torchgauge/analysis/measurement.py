@@ -35,7 +35,7 @@ def measurements_asked(target: Any, profile: bool, sweep: Any, settings: Mapping
 
 
 def model_device(subject: Any) -> torch.device | None:
-    """Where a live model is: there it is measured, unless told otherwise."""
+    """The device of a live model: by default it is measured there."""
     from torch.nn import Module
 
     tensors = [*subject.parameters(), *subject.buffers()] if isinstance(subject, Module) else []

@@ -1,14 +1,19 @@
-"""What was asked for: the target itself, the type, the device."""
+"""What was asked for: the target itself, the type, the device, how far weights are read."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.errors import InputError
+from torchgauge.errors import InputError, UsageError
+from torchgauge.facts import ArchitectureRecord
 
 if TYPE_CHECKING:
     import torch
+
+    from torchgauge.source import Source
+    from torchgauge.weights import ScanRequest
 
 
 def chosen_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
@@ -29,15 +34,15 @@ def chosen_device(device: torch.device | str | None) -> torch.device:
 
 
 def pretended_device(device: torch.device, *, is_run: bool) -> tuple[torch.device, tuple[str, ...]]:
-    """Where the tensors of the static pass pretend to be, and what is to be said of it. A build of torch that does not
-    know the device cannot pretend: where runs were asked for too, the static figures are still worth having."""
+    """The device that the tensors of the static pass claim, and warnings. A CPU-only torch cannot claim CUDA: an error,
+    unless real runs were requested too; then the static figures are those of the CPU."""
     import torch
 
     if device.type != "cuda" or torch.version.cuda is not None or torch.version.hip is not None:
         return device, ()
-    unknown = f"this build of torch knows no '{device}' device, so tensors cannot pretend to be there"
+    unknown = f"this torch is CPU-only and has no '{device}'"
     if not is_run:
-        raise InputError(f"{unknown}; leave it out: parameters and MACs are the same on the CPU")
+        raise InputError(f"{unknown}; omit --device: parameters and MACs are the same on the CPU")
     return torch.device("cpu"), (f"{unknown}: the static figures are those of the CPU",)
 
 
@@ -57,3 +62,49 @@ def stored_path(target: Any) -> str | None:
         return None
     path = os.fspath(target).strip().removeprefix("hf:")
     return path if os.path.exists(path) and not path.endswith(".py") else None
+
+
+# Default size limits of automatic scans, in bytes.
+WEIGHTS_BYTES = 4 << 30
+DEEP_BYTES = 2 << 30
+
+
+def switch(value: bool | str, name: str) -> bool | None:
+    """None for "auto"."""
+    if value == "auto":
+        return None
+    if not isinstance(value, bool):
+        raise UsageError(f'{name} is True, False or "auto", not {value!r}')
+    return value
+
+
+def reads_weights(source: Source, weights: bool | None) -> bool:
+    if weights is not None:
+        return weights
+    return source.index is not None and source.index.stored_bytes <= WEIGHTS_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How far weight values are analysed; `deep` None decides by size."""
+
+    deep: bool | None
+    spectrum: bool
+
+    @classmethod
+    def of(cls, deep: bool | str, spectrum: bool) -> Depth:
+        chosen = switch(deep, "deep")
+        if spectrum and chosen is False:
+            raise UsageError("singular values are deep figures: leave out --no-deep (deep=False) or --spectrum")
+        return cls(True if spectrum else chosen, spectrum)
+
+    def request(self, nbytes: int) -> ScanRequest:
+        from torchgauge.weights import ScanRequest
+
+        deep = nbytes <= DEEP_BYTES if self.deep is None else self.deep
+        return ScanRequest(deep=deep, spectrum=self.spectrum)
+
+
+def known_heads(architecture: ArchitectureRecord | None) -> int | None:
+    heads = architecture.hyperparameters.get("heads") if architecture else None
+    return heads if isinstance(heads, int) else None

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.depth import Depth, reads_weights, switch
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
 from torchgauge.analysis.measurement import (
     asked_footprint,
@@ -16,7 +15,16 @@ from torchgauge.analysis.measurement import (
     measurements_asked,
     model_device,
 )
-from torchgauge.analysis.options import chosen_device, chosen_dtype, pretended_device, stored_path, unwrapped
+from torchgauge.analysis.options import (
+    Depth,
+    chosen_device,
+    chosen_dtype,
+    pretended_device,
+    reads_weights,
+    stored_path,
+    switch,
+    unwrapped,
+)
 from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.static_capture import static_run
 from torchgauge.analysis.verification import check_verify, verify_advice

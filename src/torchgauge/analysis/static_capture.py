@@ -19,7 +19,7 @@ NOT_RUN = "the weights alone: the code was not run"
 
 
 def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Capture, Trace | None]:
-    """Without code: what the names and shapes of the weights tell."""
+    """Without code: what follows from names and shapes of the weights."""
     from torchgauge.capture import Request, trace, undisturbed
     from torchgauge.source import candidate_inputs
 
@@ -37,7 +37,7 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
             return stored_capture(untold), None
         if not source.is_inferred or given["inputs"] is not None or given["input_size"] is not None or given["specs"]:
             raise
-        # Code and inputs were conclusions of ours: that they fail is no fault of the file.
+        # Code and inputs were inferred: the file is not to blame if they fail.
         failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
         return stored_capture(failed), None
     capture = Capture(
@@ -75,7 +75,7 @@ def _architecture(source: Source, traced: Trace) -> ArchitectureRecord:
 
 
 def stored_capture(source: Source) -> Capture:
-    """What names and shapes tell where there is no code to run."""
+    """What follows from names and shapes if there is no code to run."""
     from torchgauge.source.architecture import describe_shapes
     from torchgauge.source.state_names import model_shapes
     from torchgauge.source.weight_tree import module_records, module_types, param_records

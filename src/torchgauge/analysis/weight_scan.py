@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.depth import Depth, known_heads, switch
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
-from torchgauge.analysis.options import stored_path
+from torchgauge.analysis.options import Depth, known_heads, stored_path, switch
 from torchgauge.analysis.result import WeightScan
 from torchgauge.analysis.static_capture import stored_capture
 from torchgauge.errors import TargetError, errors_as_torchgauge
@@ -43,7 +42,7 @@ def scan_weights(
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> WeightScan:
-    """The tensors of a checkpoint file or folder and what their values tell; nothing in it is executed unless
+    """The tensors of a checkpoint file or folder and statistics of their values; nothing in it is executed unless
     `allow_pickle`.
 
     `weights` False reads the headers alone; "auto" reads the values, unless `against` names a checkpoint to compare
@@ -66,7 +65,7 @@ def scan_weights(
         )  # fmt: skip
     place, depth = os.fspath(path), Depth.of(deep, spectrum)
     reads = switch(weights, "weights")
-    # What the caller's own function raises is no fault of the file.
+    # An error of the caller's own function is not the file's.
     theirs: list[Exception] = []
     with errors_as_torchgauge(place, passing=theirs):
         with stage("reading", shown=progress) as tell:

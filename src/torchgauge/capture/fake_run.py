@@ -15,8 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torchgauge.capture import values
 from torchgauge.capture.fake_tensor import Census, FakeTensor, Ledger, Spec, Storage, make_fake
 from torchgauge.capture.known import Knowledge
-from torchgauge.capture.opcall import OpCall
-from torchgauge.capture.opinfo import op_info
+from torchgauge.capture.opcall import OpCall, op_info
 from torchgauge.capture.plan import FOLLOWS_SPARSE, Output, Plan, Planner, is_shareable, shared_plans, shared_specs
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices

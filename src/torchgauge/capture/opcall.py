@@ -1,12 +1,99 @@
-"""One call of an op: what was called, with what, on which tensors."""
+"""One call of an op: its schema (name, tags, which outputs share memory with which arguments) and its tensors."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-from torchgauge.capture.opinfo import OpInfo
+import torch
+
 from torchgauge.capture.structure import tensors_in
+
+
+class Relation(Enum):
+    NEW = "new"  # memory of its own
+    VIEW = "view"  # a new tensor over an argument's memory
+    SAME = "same"  # the argument itself, written to
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    relation: Relation
+    argument: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    name: str
+    overload: str
+    tags: frozenset[str]
+    arguments: tuple[tuple[str, Any], ...]
+    returns: tuple[Return, ...]
+    written: tuple[str, ...]
+    takes_tensors: bool
+
+    @property
+    def looks_at_values(self) -> bool:
+        return not self.tags.isdisjoint(("data_dependent_output", "dynamic_output_shape"))
+
+    @property
+    def changes_metadata(self) -> bool:
+        """`t_`, `squeeze_`, `as_strided_`: the tensor's own shape or stride changes."""
+        return "inplace_view" in self.tags
+
+
+# Schemas that claim new memory where the kernel hands out the input's.
+_SILENT_VIEWS = {
+    f"aten::{name}": "self" for name in ("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk")
+}
+
+# Schemas that claim a view where the result is, to the model, new: a constant that its forward makes.
+_FRESH = frozenset(("aten::lift_fresh",))
+
+_infos: dict[Any, OpInfo] = {}
+
+
+def op_info(func: Any) -> OpInfo:
+    info = _infos.get(func)
+    if info is None:
+        info = _infos[func] = _describe(func)
+    return info
+
+
+def _describe(func: Any) -> OpInfo:
+    if not isinstance(func, torch._ops.OpOverload):
+        # A higher-order op has no schema; its call names the arguments.
+        names = [name for name in inspect.signature(type(func).__call__).parameters if name not in ("self", "kwargs")]
+        return OpInfo(f"higher_order::{func.name()}", "", frozenset(), tuple((n, None) for n in names), (), (), True)
+    schema = func._schema
+    returns = tuple(_relation(schema, ret) for ret in schema.returns)
+    view_tag = frozenset(("view",)) if returns and all(r.relation is Relation.VIEW for r in returns) else frozenset()
+    return OpInfo(
+        name=schema.name,
+        overload=schema.overload_name,
+        tags=frozenset(str(tag).removeprefix("Tag.") for tag in func.tags) | view_tag,
+        arguments=tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments),
+        returns=returns,
+        written=tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write),
+        takes_tensors=any("Tensor" in str(a.type) for a in schema.arguments),
+    )
+
+
+def _relation(schema: Any, ret: Any) -> Return:
+    if schema.name in _FRESH:
+        return Return(Relation.NEW)
+    if schema.name in _SILENT_VIEWS:
+        return Return(Relation.VIEW, _SILENT_VIEWS[schema.name])
+    aliased = [a for a in schema.arguments if a.alias_info is not None]
+    for argument in aliased:
+        # A list of views (`split`, `unbind`) hides its alias set: the argument's alone shows that it is one.
+        if not argument.alias_info.is_write:
+            return Return(Relation.VIEW, argument.name)
+        if ret.alias_info is not None and ret.alias_info.after_set == argument.alias_info.after_set:
+            return Return(Relation.SAME, argument.name)
+    return Return(Relation.NEW)
 
 
 @dataclass(frozen=True, slots=True)

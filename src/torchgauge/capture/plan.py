@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
-from torchgauge.capture.opcall import OpCall
-from torchgauge.capture.opinfo import OpInfo, Relation, Return
+from torchgauge.capture.opcall import OpCall, OpInfo, Relation, Return
 from torchgauge.capture.rules import find_rule
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import tensors_in

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchgauge.capture.opcall import OpCall
-from torchgauge.capture.opinfo import op_info
+from torchgauge.capture.opcall import OpCall, op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import describe
 from torchgauge.capture.recorder import Recorder, spec_of_real

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from torchgauge.capture.script import control
+from torchgauge.capture.script.builtins import require_spelled_length
 from torchgauge.capture.script.operators import operator_of
-from torchgauge.capture.script.program import Block, Step, Unsupported, free_after_last_use
+from torchgauge.capture.script.program import Block, Step, Unsupported, free_after_last_use, is_instance
 from torchgauge.capture.script.stages import group_by_scope
-from torchgauge.capture.script.texts import require_spelled_length
-from torchgauge.capture.script.values import is_instance
 from torchgauge.source.torchscript.lowering import CALL, lower
 from torchgauge.source.torchscript.nodes import source_line
 from torchgauge.source.torchscript.scopes import ONEDNN_CONSTANT, Scopes, is_flat, onednn_constant

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchgauge.capture.script.program import Block, Unsupported
-from torchgauge.capture.script.values import Done, Instance
+from torchgauge.capture.script.program import Block, Done, Instance, Unsupported
 from torchgauge.capture.signals import Endless
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import torch
 
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.script.compiler import compile_graph
-from torchgauge.capture.script.program import Block, Step, Unsupported
-from torchgauge.capture.script.values import Instance
+from torchgauge.capture.script.program import Block, Instance, Step, Unsupported
 from torchgauge.capture.structure import map_tensors
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import is_foreign

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.script.builtins import BUILTINS
+from torchgauge.capture.script.builtins import BUILTINS, require_spelled_length
 from torchgauge.capture.script.program import Unsupported
-from torchgauge.capture.script.texts import require_spelled_length
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import find_operator, is_denied
 from torchgauge.source.pieces import bounded
