@@ -17,7 +17,7 @@ from torch import nn
 
 from torchgauge.checkpoint import Entry, Index, Role, open_checkpoint, sniff
 from torchgauge.errors import FormatError, TargetError, TorchgaugeError, UnpicklingWarning, errors_as_torchgauge
-from torchgauge.facts import AdapterRecord, TargetRecord
+from torchgauge.facts import TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.building import rng_untouched
 from torchgauge.source.python_code import importable
@@ -62,33 +62,26 @@ def _open_code(index: Index, opening: Opening) -> Source:
 
 
 def _open_given_code(index: Index, opening: Opening) -> Source | None:
-    if opening.code is not None and index.adapter is not None:
-        return _open_base(index, index.adapter, opening, opening.code)
-    if opening.code is not None:
-        return _join(index, opening, opening.code)
+    code = opening.code
+    if code is not None and index.adapter is not None:
+        # The code of an adapter is that of its base: the adapter's tensors are not among the model's.
+        model = code.runnable
+        known = replace(index.adapter, base_params=sum(parameter.numel() for parameter in model.parameters()))
+        record = _record(index, opening, f"base: {code.record.name}")
+        return Source(model, record, code.build_real, replace(index, adapter=known), (_WITHOUT_ADAPTER,))
+    if code is not None:
+        joined, warnings = join(index, code.runnable, code.record.name, opening.name)
+        record = _record(index, opening, f"code: {code.record.name}")
+        return Source(code.runnable, record, code.build_real, joined, warnings)
     if not (opening.allow_pickle and can_unpickle(index)):
         return None
     model = unpickle(index)
-    known = with_roles_of(model, index)
-    return Source(model, _record(index, opening, "unpickled"), index=known, is_unpickled=True)
-
-
-def _open_base(index: Index, adapter: AdapterRecord, opening: Opening, code: Source) -> Source:
-    """The code of an adapter is that of its base: the adapter's tensors are not among the model's."""
-    model = code.runnable
-    known = replace(adapter, base_params=sum(parameter.numel() for parameter in model.parameters()))
-    record = _record(index, opening, f"base: {code.record.name}")
-    return Source(model, record, code.build_real, replace(index, adapter=known), (_WITHOUT_ADAPTER,))
+    record = _record(index, opening, "unpickled")
+    return Source(model, record, index=with_roles_of(model, index), is_unpickled=True)
 
 
 def _record(index: Index, opening: Opening, remark: str = "") -> TargetRecord:
     return stored_target(index, opening.name, remark)
-
-
-def _join(index: Index, opening: Opening, code: Source) -> Source:
-    model = code.runnable
-    joined, warnings = join(index, model, code.record.name, opening.name)
-    return Source(model, _record(index, opening, f"code: {code.record.name}"), code.build_real, joined, warnings)
 
 
 def _load_program(index: Index) -> nn.Module:
@@ -140,16 +133,11 @@ def _open_huggingface(path: Path, opening: Opening) -> Source:
         return replace(found, warnings=(f"the config was not used: {error}", *found.warnings))
     if index is None:
         return Source(model, record, recipe.build_real)
-    warnings = (*index.warnings, *_size_warning(model, index))
+    # Names may differ where transformers converts them; the number of parameters may not.
+    warnings, stored, built = index.warnings, index.logical_params, sum(p.numel() for p in model.parameters())
+    if abs(stored - built) > _SAME_SIZE * max(stored, built):
+        warnings += (f"the files hold {stored:,} parameters, the architecture of the config {built:,}",)
     return Source(in_stored_dtype(model, index), record, recipe.build_real, index, warnings)
-
-
-def _size_warning(model: nn.Module, index: Index) -> tuple[str, ...]:
-    """Names may differ where transformers converts them; the number of parameters may not."""
-    stored, built = index.logical_params, sum(p.numel() for p in model.parameters())
-    if abs(stored - built) <= _SAME_SIZE * max(stored, built):
-        return ()
-    return (f"the files hold {stored:,} parameters, the architecture of the config {built:,}",)
 
 
 def in_stored_dtype(model: nn.Module, index: Index) -> nn.Module:
@@ -181,16 +169,12 @@ def join(index: Index, model: nn.Module, code: str, file: str) -> tuple[Index, t
     shapes = model_shapes(index)
     fit = find_fit(model, shapes)
     warnings = judge(fit.differences, len(shapes), code, file)
-    return with_roles_of(model, _with_lead(index, fit.lead)), warnings
-
-
-def _with_lead(index: Index, lead: str) -> Index:
-    """What stands before the model's own names: the container, the wrappers, and what the code does without."""
+    # What stands before the model's own names: the container, the wrappers, and what the code does without.
     name, entry = next(iter(model_entries(index).items()), ("", None))
-    own = name.removeprefix(lead)
-    if entry is None or not lead or not entry.name.endswith(own):
-        return index
-    return replace(index, metadata={**index.metadata, "model_prefix": entry.name.removesuffix(own)})
+    own = name.removeprefix(fit.lead)
+    if entry is not None and fit.lead and entry.name.endswith(own):
+        index = replace(index, metadata={**index.metadata, "model_prefix": entry.name.removesuffix(own)})
+    return with_roles_of(model, index), warnings
 
 
 def with_roles_of(model: nn.Module, index: Index) -> Index:
@@ -198,14 +182,13 @@ def with_roles_of(model: nn.Module, index: Index) -> Index:
     roles = {name: Role.BUFFER for name, _ in model.named_buffers(remove_duplicate=False)}
     roles |= {name: Role.PARAMETER for name, _ in model.named_parameters(remove_duplicate=False)}
     known = {entry.name: roles[name] for name, entry in model_entries(index).items() if name in roles}
-    return replace(index, entries=tuple(_with_role(entry, known.get(entry.name)) for entry in index.entries))
-
-
-def _with_role(entry: Entry, role: Role | None) -> Entry:
-    """What packs or serves a packing has its role from the packing: such a weight may be a buffer to the code."""
-    if role is None or entry.role is role or entry.logical_elements is not None:
-        return entry
-    return replace(entry, role=role)
+    entries = []
+    for entry in index.entries:
+        role = known.get(entry.name, entry.role)
+        # What packs or serves a packing has its role from the packing: such a weight may be a buffer to the code.
+        is_packed = entry.logical_elements is not None
+        entries.append(entry if entry.role is role or is_packed else replace(entry, role=role))
+    return replace(index, entries=tuple(entries))
 
 
 _BLOCK = 32  # values with one scale in MXFP4

@@ -24,7 +24,13 @@ def given_values(signature: ForwardSignature, inputs: Any, kwargs: Mapping[str, 
     args: tuple[Any, ...] = ()
     keywords = dict(kwargs)
     if isinstance(inputs, Mapping) and all(isinstance(name, str) for name in inputs):
-        args, keywords = _keywords_or_argument(signature, inputs, keywords)
+        # A dict whose names forward does not know, where forward needs one argument, is that argument.
+        needed = [parameter.name for parameter in signature.required(kwargs)]
+        unknown = not signature.takes_any_keyword and not any(name in signature.names for name in inputs)
+        if unknown and len(needed) == 1:
+            args = (inputs,)
+        else:
+            keywords = {**inputs, **kwargs}
     elif isinstance(inputs, tuple):
         # A named tuple is one structured value of the user's, not a list of arguments.
         args = (inputs,) if hasattr(inputs, "_fields") else inputs
@@ -32,17 +38,6 @@ def given_values(signature: ForwardSignature, inputs: Any, kwargs: Mapping[str, 
         args = (inputs,)
     signature.check(len(args), keywords)
     return Candidate(args, keywords, None, has_values=True)
-
-
-def _keywords_or_argument(
-    signature: ForwardSignature, inputs: Mapping[str, Any], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A dict whose names forward does not know, where forward needs one argument, is that argument."""
-    needed = [parameter.name for parameter in signature.required(kwargs)]
-    unknown = not signature.takes_any_keyword and not any(name in signature.names for name in inputs)
-    if unknown and len(needed) == 1:
-        return (inputs,), kwargs
-    return (), {**inputs, **kwargs}
 
 
 def parse_sizes(input_size: Any) -> tuple[InputSpec, ...]:
@@ -79,13 +74,9 @@ def sized_candidates(
         if names.count(name) > 1:
             raise InputError(f"the input '{name}' is given twice")
     signature.check(positional, {*(spec.name for spec in specs if spec.name), *kwargs})
-    return _typed(model, specs, _names(signature, specs), defaults, kwargs)
-
-
-def _names(signature: ForwardSignature, specs: Sequence[InputSpec]) -> list[str]:
-    """The name of the parameter that each spec fills, "" for one in `*args`."""
+    # The name of the parameter that each spec fills, "" for one in `*args`.
     places = iter([parameter.name for parameter in signature.positional])
-    return [spec.name or next(places, "") for spec in specs]
+    return _typed(model, specs, [spec.name or next(places, "") for spec in specs], defaults, kwargs)
 
 
 def _typed(

@@ -10,7 +10,7 @@ import torch
 from torchgauge.errors import FormatError
 from torchgauge.source.exported.calls import function_named
 from torchgauge.source.exported.live import place_of
-from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref, last_line
+from torchgauge.source.exported.program import Call, Graph, Input, Program, Ref, last_line
 from torchgauge.source.exported.stored_tensors import StoredTensors, dtype_of, size_of
 
 _LAYOUTS = {1: torch.sparse_coo, 2: torch.sparse_csr, 3: torch.sparse_csc, 4: torch.sparse_bsr, 5: torch.sparse_bsc,
@@ -80,16 +80,15 @@ def _call(node: dict[str, Any], where: str) -> Call | None:
     args = tuple(value for _, value in arguments[:count])
     kwargs = {entry["name"]: value for entry, value in arguments[count:]}
     outputs = [_taken_apart(output) for output in node["outputs"]]
-    is_whole = len(outputs) == 1 and _is_whole(node, outputs[0])
+    # Whether the one output is the result itself, not the first of several: before PyTorch 2.7, a higher-order op
+    # always returned a list.
+    is_plain = ".higher_order." not in node["target"] or bool(node.get("is_hop_single_tensor_return"))
+    is_whole = len(outputs) == 1 and (is_plain or isinstance(outputs[0], list))
     source = last_line(node["metadata"].get("stack_trace"))
-    return Call(function, args, kwargs, outputs[0] if is_whole else outputs, _places(node), source)
-
-
-def _is_whole(node: dict[str, Any], output: Any) -> bool:
-    """Whether the one output is the result itself, not the first of several. Before PyTorch 2.7, what a higher-order op
-    gives was a list."""
-    is_higher_order = ".higher_order." in node["target"]
-    return not is_higher_order or isinstance(output, list) or bool(node.get("is_hop_single_tensor_return"))
+    stack = [entry.split(",") for entry in node["metadata"].get("nn_module_stack", "").split(";")]
+    places = [place_of(*entry) for entry in stack if len(entry) == 3 and not entry[0].startswith(_NO_MODULE)]
+    within = tuple(place for place in places if place.path)
+    return Call(function, args, kwargs, outputs[0] if is_whole else outputs, within, source)
 
 
 def _positional(function: Any, entries: list[dict[str, Any]]) -> int:
@@ -133,13 +132,6 @@ def _root_type(graph: dict[str, Any]) -> str:
         if len(first) == 3 and not first[1]:
             return str(first[2].rpartition(".")[2])
     return "ExportedProgram"
-
-
-def _places(node: dict[str, Any]) -> tuple[Place, ...]:
-    stack = node["metadata"].get("nn_module_stack", "")
-    parts = [entry.split(",") for entry in stack.split(";") if entry and not entry.startswith(_NO_MODULE)]
-    places = (place_of(part[0], part[1], part[2]) for part in parts if len(part) == 3)
-    return tuple(found for found in places if found.path)
 
 
 def _argument(argument: dict[str, Any], where: str) -> Any:

@@ -30,10 +30,30 @@ _MOST_CHANGES = 6
 
 def match_listed(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     """`file` is the name of the file: it chooses between models whose tensors are the same."""
-    level = candidates(shapes)
-    ranked = sorted(level, key=lambda known: _rank(known, shapes, file))
-    attempts = (_try(known, shapes, _twins(known, ranked)) for known in ranked[:_MOST_BUILDS])
-    return next((match for match in attempts if match is not None), None)
+    ranked = sorted(candidates(shapes), key=lambda known: _rank(known, shapes, file))
+    for known in ranked[:_MOST_BUILDS]:
+        # Those with the same tensors, according to the table if it was made with the installed version.
+        others = [other for other in ranked if other is not known and is_current(other.target.partition(":")[0])]
+        same = [other.target for other in others if (other.heads, other.body) == (known.heads, known.body)]
+        across = [other.target for other in others if other.exact == known.exact]
+        registry, _, name = known.target.partition(":")
+        try:
+            recipe = _FINDERS[registry](name)
+            changes = _fitting_changes(known, recipe, shapes)
+            if changes is not None:
+                changed = Recipe(recipe.name, partial(changes.build, recipe.factory), recipe.looks_at_values)
+                return Match(
+                    known.target,
+                    changed,
+                    changed.build(),
+                    twins=tuple(dict.fromkeys((*same, *across))),
+                    remarks=tuple(changes.describe()),
+                    is_headless=bool(changes.removed),
+                )
+        # Not installed, not in the installed version, or it takes other arguments: that says nothing about the others.
+        except (MissingDependencyError, TargetError):
+            continue
+    return None
 
 
 def _rank(known: Known, shapes: Mapping[str, Shape], file: str) -> tuple[object, ...]:
@@ -44,45 +64,18 @@ def _rank(known: Known, shapes: Mapping[str, Shape], file: str) -> tuple[object,
     return -named, -len(stem & numbers), not known.target.startswith("torchvision:"), len(known.name), known.name
 
 
-def _twins(known: Known, ranked: list[Known]) -> tuple[str, ...]:
-    """Those with the same tensors, as the table knows it: it was made with the same version of the registry."""
-    same = (other for other in ranked if other is not known and (other.heads, other.body) == (known.heads, known.body))
-    across = (other for other in ranked if other is not known and other.exact == known.exact)
-    return tuple(
-        dict.fromkeys(other.target for other in (*same, *across) if is_current(other.target.partition(":")[0]))
-    )
-
-
-def _try(known: Known, shapes: Mapping[str, Shape], twins: tuple[str, ...]) -> Match | None:
-    registry, _, name = known.target.partition(":")
-    try:
-        recipe = _FINDERS[registry](name)
-        changes = next((found for found in _fitting(known, recipe, shapes) if found is not None), None)
-        if changes is None:
-            return None
-        changed = Recipe(recipe.name, partial(changes.build, recipe.factory), recipe.looks_at_values)
-        remarks, is_headless = tuple(changes.describe()), bool(changes.removed)
-        return Match(known.target, changed, changed.build(), twins=twins, remarks=remarks, is_headless=is_headless)
-    # Not installed, not in the installed version, or it takes other arguments: that says nothing about the others.
-    except (MissingDependencyError, TargetError):
-        return None
-
-
-def _fitting(known: Known, recipe: Recipe, shapes: Mapping[str, Shape]) -> Iterator[Changes | None]:
+def _fitting_changes(known: Known, recipe: Recipe, shapes: Mapping[str, Shape]) -> Changes | None:
     plain = Changes(known.options)
     differences = _differences(recipe, plain, shapes)
     if not differences:
-        yield plain
-        return
+        return plain
     for changes in islice(changes_for(known, differences, shapes), _MOST_CHANGES):
-        yield changes if _fits(recipe, changes, shapes) else None
-
-
-def _fits(recipe: Recipe, changes: Changes, shapes: Mapping[str, Shape]) -> bool:
-    try:
-        return not _differences(recipe, changes, shapes)
-    except TargetError:  # a setting that this model does not take
-        return False
+        try:
+            if not _differences(recipe, changes, shapes):
+                return changes
+        except TargetError:  # a setting that this model does not take
+            continue
+    return None
 
 
 def _differences(recipe: Recipe, changes: Changes, shapes: Mapping[str, Shape]) -> Differences:
