@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import TensorSpec
 from torchgauge.source.architecture import describe_shapes
-from torchgauge.source.state_names import DEEPEST, model_entries
+from torchgauge.source.state_names import MAX_NAME_DEPTH, model_entries
 from torchgauge.source.weight_tree import module_records, param_records
 
 WORDS = [
@@ -46,6 +46,6 @@ def test_a_name_of_a_million_folders_makes_no_deep_tree() -> None:
     entry = Entry("a." * 1_000_000 + "weight", TensorSpec((2,)), "f", 0, 8)
     index = Index("f", "torch", ("f",), (entry,))
     (name,) = model_entries(index)
-    assert name.count(".") == DEEPEST
-    assert len(module_records(param_records(index), {})) == DEEPEST + 1
+    assert name.count(".") == MAX_NAME_DEPTH
+    assert len(module_records(param_records(index), {})) == MAX_NAME_DEPTH + 1
     describe_shapes({name: (2,)})

@@ -12,7 +12,7 @@ from torchgauge.capture.signals import Endless
 
 OPS = 1 << 17  # each is a row of the report
 TENSORS = 1 << 20  # that ops return, all together: `unbind` gives many at once
-STEPS = 1 << 22  # nodes, branches and turns of loops that are interpreted; most are no ops
+STEPS = 1 << 22  # nodes, branches and turns of loops that are interpreted; most are not ops
 ELEMENTS = 1 << 23  # of lists, tuples and dicts, and sixteenths of the letters of texts
 
 

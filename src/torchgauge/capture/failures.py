@@ -102,7 +102,7 @@ class Misfit:
 
 
 def find_misfit(module: Any, path: str, spec: TensorSpec | None) -> Misfit | None:
-    """What is wrong with the shape that a layer of torch was given; None where its attributes do not tell."""
+    """What is wrong with the shape that a layer of torch was given; None if its attributes do not say."""
     if spec is None:
         return None
     shape, name = spec.shape, path or type(module).__name__

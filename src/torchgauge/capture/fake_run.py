@@ -48,7 +48,7 @@ class _Id(int):
 
 
 class _Stranger(Exception):  # noqa: N818 - a signal
-    """A tensor that is no fake tensor yet was found among the arguments."""
+    """A tensor that is not a fake one yet was found among the arguments."""
 
 
 class FakeRun(TorchDispatchMode):
@@ -138,7 +138,7 @@ class FakeRun(TorchDispatchMode):
         return lent[1]
 
     def dismiss(self) -> Census:
-        """Let go of all fake tensors; tells which of them something else still holds."""
+        """Release all fake tensors; returns which of them something else still holds."""
         self._adopted.clear()
         self._lent.clear()
         self.recorder.let_go()
@@ -298,7 +298,7 @@ class FakeRun(TorchDispatchMode):
         return built
 
     def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> FakeTensor:
-        """A fake tensor with a storage of its own for a value that was computed; without content for one on meta."""
+        """A fake tensor with a new storage for a value that was computed; without content for one on meta."""
         spec = self.specs.of(real, self.device)
         fake = make_fake(spec, Storage(spec.nbytes, self.recorder.ledger, born=len(self.recorder.ops)))
         self._know(fake, None if real.is_meta else real)

@@ -26,7 +26,7 @@ class Sparse(NamedTuple):
 
 
 def sparsity(tensor: torch.Tensor) -> Sparse | None:
-    """None for a dense tensor, and for layouts that do not tell."""
+    """None for a dense tensor, and for unknown layouts."""
     if tensor.layout is torch.sparse_coo:
         return Sparse(tensor._values().numel(), tensor._indices().nbytes)
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -88,7 +88,7 @@ class Specs:
 
 
 class Ledger:
-    """Bytes alive at this moment, and the number of storages that they are in. `events`, where it is wanted, lists the
+    """Bytes alive at this moment, and the number of storages that they are in. `events`, unless None, lists the
     storages as they come and go: (a number for the storage, its bytes), the bytes below 0 where it goes."""
 
     __slots__ = ("count", "events", "live")

@@ -210,7 +210,7 @@ class Leftovers:
         self._run = None
         if not census.alive:
             return []
-        # Made since the run began, as nobody collects; or a container that was empty until then.
+        # Made since the run began, as the collector is paused; or a container that was empty until then.
         young = set(map(id, gc.get_objects(generation=0)))
         gc.collect(0)  # cycles of the run itself
         remarks: dict[str, None] = {}

@@ -42,7 +42,7 @@ _DATA_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 def unwrap(module: nn.Module) -> nn.Module:
     """The model inside `torch.compile` and data-parallel wrappers."""
     while True:
-        # Not by `getattr`, which takes a module long where there is no such attribute.
+        # Not by `getattr`, which is slow for an attribute that a module lacks.
         is_child = "_orig_mod" in module._modules
         inner = module._modules["_orig_mod"] if is_child else module.__dict__.get("_orig_mod")
         if inner is None and isinstance(module, _DATA_PARALLEL):
@@ -109,7 +109,7 @@ class ModulePaths:
             self._scripted.add(path)
             for name, packed in packed_attributes(module._c) if member is None else ():
                 self._own(join(path, name), packed, is_buffer=False)
-            # Freezing leaves one module; constants in a part of a larger one are no weights.
+            # Freezing leaves one module; constants in a part of a larger one are not weights.
             if is_outermost:
                 self._add_inlined(path, module)
         for registry, is_buffer in ((module._parameters, False), (module._buffers, True)):

@@ -52,7 +52,7 @@ class RealRun(TorchDispatchMode):
         return tensor
 
     def lend(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Be told that a tensor may be written to from now on."""
+        """Note that a tensor may be written to from now on."""
         if storage_key(tensor) in self._foreign or self._is_new(tensor):
             self._remember(tensor)
         return tensor

@@ -66,9 +66,9 @@ class Recorder:
         self._forward_ops = 0
         self._paths = paths
         self._train = train
-        # What was written to in a rehearsal, as it was before.
+        # What a rehearsal wrote to, with the content before it.
         self._written: dict[int, Content] | None = None
-        # Autograd numbers its nodes; the number tells in which module a backward op's forward ran.
+        # Autograd numbers its nodes; the number says in which module a backward op's forward ran.
         self._path_of_node: dict[int, str] = {}
 
     def let_go(self) -> None:
@@ -108,7 +108,7 @@ class Recorder:
             self.calls, self.source, self._written = calls, source, around
 
     def note_write(self, fake: FakeTensor) -> None:
-        """To be told before an op writes to a fake tensor."""
+        """Call before an op writes to a fake tensor."""
         if self._written is not None and id(fake.storage_) not in self._written:
             self._written[id(fake.storage_)] = Content(fake)
 

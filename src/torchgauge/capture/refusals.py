@@ -106,7 +106,7 @@ def _indexed(call: OpCall) -> Iterator[tuple[FakeTensor, int, int]]:
     elif name in _FLAT:
         yield arguments["index"], source.numel(), -source.numel()
     elif name in _CLASSES:
-        # A negative `ignore_index` (-100 unless told otherwise) is the one number below zero that is allowed.
+        # A negative `ignore_index` (-100 by default) is the one number below zero that is allowed.
         yield arguments["target"], source.shape[-1 if source.dim() < 3 else 1], min(arguments["ignore_index"], 0)
     else:
         indices = arguments["indices"]

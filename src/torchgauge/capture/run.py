@@ -73,7 +73,7 @@ class Request:
 
 
 def trace(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Trace:
-    """Run the model on the first candidate that works. The model is left as it was, whatever happens."""
+    """Run the model on the first candidate that works. The model is left unchanged, even on errors."""
     with one_at_a_time, no_collections(), undisturbed(model):
         # A context variable that the forward sets is set in a copy of the context.
         return contextvars.copy_context().run(_first_that_runs, unwrap(model), candidates, request)
@@ -234,7 +234,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
         if is_file:
             mark_foreign(model)
-    # A training step writes to every parameter and its gradient, so there the twin has tensors of its own.
+    # A training step writes to every parameter and its gradient, so there the twin has its own tensors.
     copier = Copier(TensorCopies().copy if request.train else sharing_memory)
     with prepared(model, train=request.train, copier=copier) as twin:
         paths = ModulePaths(twin)

@@ -25,7 +25,7 @@ _REMARK = "fully_shard: analysed as one process with whole parameters; the commu
 
 def gather_parameters(model: nn.Module, copier: Copier) -> None:
     """Make the twin of `model` run without FSDP2. What FSDP2 casts, the twin casts too."""
-    if _STATE not in sys.modules:  # nobody has called fully_shard
+    if _STATE not in sys.modules:  # fully_shard was not called
         return
     from torch.distributed.fsdp import FSDPModule
 
@@ -92,7 +92,7 @@ def _whole(shard: Any, copier: Copier) -> nn.Parameter:
         whole = copier.copy(local).detach().view(shard._orig_size)
     else:
         whole = torch.empty(shard._orig_size, dtype=local.dtype, device="meta")
-    # Of one that is tensor parallel besides; torch before 2.10 calls it `_tp_spec`.
+    # Of one that is tensor parallel too; torch before 2.10 calls it `_tp_spec`.
     spec = getattr(shard, "_unsharded_dtensor_spec", None) or getattr(shard, "_tp_spec", None)
     if spec is not None:
         from torch.distributed.tensor import DTensor

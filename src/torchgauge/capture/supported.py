@@ -1,4 +1,4 @@
-"""Whether this processor can run arithmetic in a type: found out in a process of its own, which may die of it."""
+"""Whether this processor can run arithmetic in a type: tested in a separate process, which may crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from torchgauge.capture.fake_tensor import dtype_name
 
-# Torch has kernels of its own for the others on every processor; these use instructions that some processors lack.
+# Torch has its own kernels for the others on every processor; these use instructions that some processors lack.
 _DOUBTFUL = frozenset((torch.bfloat16, torch.float16))
 _PATIENCE_S = 120.0
 # The sizes are such that torch hands the work to oneDNN, as in a model.

@@ -76,8 +76,8 @@ def no_collections() -> Iterator[None]:
 
 @contextmanager
 def raised_recursion_limit(model: nn.Module) -> Iterator[None]:
-    """Twice the recursion limit: an analysis has frames of its own between those of torch, and must not fail where the
-    model alone would run. What is nested deeper still is told as that."""
+    """Twice the recursion limit: an analysis adds frames between those of torch, and must not fail where the
+    model alone would run. What is nested even deeper is reported as such."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(2 * limit)
     try:

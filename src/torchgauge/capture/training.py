@@ -36,7 +36,7 @@ def train_step(
     if not roots:
         raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
     gradients = [gradient_of(root) for root in roots]
-    # What torch imports at its first step runs ops of its own, so this is not the first.
+    # What torch imports at its first step runs ops, so this is not the first.
     optimizer = make_optimizer([torch.nn.Parameter(torch.empty(0))])
     optimizer.step()
     recorder.begin_backward()

@@ -1,7 +1,7 @@
 """A copy of everything that a run may write to: the modules of a model, their containers and plain objects, inputs.
 
 Analyses run on such a twin, never on the user's objects: what the forward stores goes away with the twin, another
-thread may use the model meanwhile, and modes are set on the twin alone. Tensors are shared, or replaced by `tensor`.
+thread may use the model then, and modes are set on the twin alone. Tensors are shared, or replaced by `tensor`.
 None of the user's code is called for it: no `__init__`, `__copy__`, `__reduce__` or `__setattr__`.
 """
 
@@ -250,7 +250,7 @@ class Copier:
 
 
 class TensorCopies:
-    """Tensors with memory of their own; what shares memory still does."""
+    """Tensors with their own memory; what shares memory still does."""
 
     def __init__(self) -> None:
         self._storages: dict[int, torch.UntypedStorage] = {}

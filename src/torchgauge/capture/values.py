@@ -22,7 +22,7 @@ from torchgauge.capture.structure import is_subclass
 if TYPE_CHECKING:
     from torchgauge.capture.fake_run import FakeRun
 
-HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are tables, which nobody looks at
+HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are tables, which no code reads
 # Ops that choose among alternatives by score; in models that look at the choice, these are routers.
 ROUTERS = frozenset(("aten::topk", "aten::argmax"))
 
@@ -145,7 +145,7 @@ def look(run: FakeRun, call: OpCall) -> Any:
     return run.conclude(call, torch.empty(shape, dtype=dtype, device="meta"))
 
 
-# What the contents of the arguments tell of the result before it is made: a few numbers can ask for any size.
+# What the contents of the arguments say about the result before it is made: a few numbers can ask for any size.
 Described = tuple[tuple[int, ...], torch.dtype]
 
 

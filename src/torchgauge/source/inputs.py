@@ -21,7 +21,7 @@ from torchgauge.source.signature import ForwardSignature, forward_signature
 from torchgauge.source.torchscript_inputs import script_assignments
 from torchgauge.source.user_inputs import InputSpec, given_values, holds_tensor, parse_sizes, sized_candidates
 
-MOST = 12
+MAX_CANDIDATES = 12
 _EXAMPLES = ("example_input_array", "example_inputs", "dummy_inputs")
 
 
@@ -55,7 +55,7 @@ def candidate_inputs(
     defaults = Defaults(dtype or model_dtype(model), batch or 1, seq)
     sizes = parse_sizes(input_size) if input_size is not None else tuple(specs)
     if sizes:
-        return islice(sized_candidates(model, signature, sizes, defaults, kwargs), MOST)
+        return islice(sized_candidates(model, signature, sizes, defaults, kwargs), MAX_CANDIDATES)
     if holds_tensor(kwargs) and not signature.required(kwargs):
         return iter([given_values(signature, None, kwargs)])
     if isinstance(model, ExportedModel) and not kwargs and seq is None:
@@ -93,7 +93,7 @@ def _inferred(
             seen.add(shapes)
             reason = "; ".join(explain(name, guess) for name, guess in assignment.items())
             yield Candidate(args, keywords | kwargs, reason)
-        if len(seen) == MOST:
+        if len(seen) == MAX_CANDIDATES:
             return
     if not seen:
         needed = ", ".join(parameter.name for parameter in signature.required()) or ", ".join(signature.names[:1])

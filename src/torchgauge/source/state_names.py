@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
-DEEPEST = 40
+MAX_NAME_DEPTH = 40
 
 
 def model_entries(index: Index) -> dict[str, Entry]:
@@ -32,10 +32,10 @@ def model_entries(index: Index) -> dict[str, Entry]:
 
 def shallow(name: str) -> str:
     """Limit the depth of a name: no model nests so deep, and a file must not create a tree of a million levels."""
-    if name.count(".") < DEEPEST:
+    if name.count(".") < MAX_NAME_DEPTH:
         return name
-    *folders, last = name.split(".", DEEPEST)
-    return ".".join([*folders, last.replace(".", "/")]) if len(folders) == DEEPEST else name
+    *folders, last = name.split(".", MAX_NAME_DEPTH)
+    return ".".join([*folders, last.replace(".", "/")]) if len(folders) == MAX_NAME_DEPTH else name
 
 
 def model_shapes(index: Index) -> dict[str, Shape]:

@@ -103,7 +103,7 @@ def _resolve_path(text: str, opening: Opening) -> Source:
     raise unknown_target(text)
 
 
-_DEEPEST = 4
+_MAX_ATTRIBUTE_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class HeldModel:
 def find_model(target: Any) -> HeldModel | None:
     """A module that can be called, `target` itself or the largest one in its attributes; None where there is none."""
     value, path, others = target, list[str](), list[str]()
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_ATTRIBUTE_DEPTH):
         is_module = isinstance(value, nn.Module)
         # Torch's own containers have no forward either; what they hold is a list of models, not one.
         if is_module and (has_forward(value) or type(value).__module__.startswith("torch.")):

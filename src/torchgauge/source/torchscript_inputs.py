@@ -23,7 +23,7 @@ from torchgauge.source.torchscript.lowering import lower
 
 # A trace has the length it was made with in its graph: several are tried.
 _LENGTHS = (128, 16, 8, 32, 64, 512)
-_MOST = 8
+_MAX_GUESSES = 8
 _DTYPES = {
     "Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16,
     "Long": torch.int64, "Int": torch.int32, "Bool": torch.bool, "Byte": torch.uint8,
@@ -46,7 +46,7 @@ def script_assignments(
         if made and all(tensor is not None for tensor in made.values()):
             yield {name: Guess(tensor, "the example that the trace was made with") for name, tensor in made.items()}
     uses = first_uses(model)
-    known = {p.name: list(islice(_guesses(uses[p.name], defaults), _MOST)) for p in parameters if p.name in uses}
+    known = {p.name: list(islice(_guesses(uses[p.name], defaults), _MAX_GUESSES)) for p in parameters if p.name in uses}
     main = next((p for p in parameters if known.get(p.name)), None)
     if main is None:
         return

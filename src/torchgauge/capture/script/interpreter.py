@@ -98,7 +98,7 @@ class ScriptInterpreter:
         self.iterations = 0  # of all loops so far
 
     def run(self, module: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the module's forward returns. The caller tells the recorder of this call, the others are told here."""
+        """What the module's forward returns. The caller records this call, inner calls are recorded here."""
         script = module._c
         self._types = module_types(script)
         self._is_foreign = is_foreign(module)
@@ -127,7 +127,7 @@ class ScriptInterpreter:
         return output
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What stands for a tensor that the model holds: taking it in is no op of the model."""
+        """What stands for a tensor that the model holds: making it is not an op of the model."""
         with torch._C._DisableTorchDispatch():
             return self._adopt(tensor)
 

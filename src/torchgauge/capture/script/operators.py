@@ -106,7 +106,7 @@ def as_tensor(data: Any, dtype: int | None = None, device: torch.device | None =
 
 
 def number_to_tensor(number: complex) -> torch.Tensor:
-    """A number that a trace carries as a tensor; making it is no op of the model."""
+    """A number that a trace carries as a tensor; making it is not an op of the model."""
     with torch._C._DisableTorchDispatch():
         return torch.tensor(number)
 

@@ -13,7 +13,7 @@ import torch
 class Step:
     """One node: `run` takes its inputs, after the frame where `takes_frame`, and gives one value or a tuple of several.
 
-    `scope` is the path of the module that the node was inlined from, where a frozen graph still tells.
+    `scope` is the path of the module that the node was inlined from, if a frozen graph still has it.
     """
 
     run: Callable[..., Any]
@@ -66,7 +66,7 @@ class Unsupported(Exception):  # noqa: N818 - a signal
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """An object of a class that is no module; its methods are inlined, so its attributes are all there is."""
+    """An object of a class that is not a module; its methods are inlined, so its attributes are all there is."""
 
     type: str
     attributes: dict[str, Any] = field(default_factory=dict)

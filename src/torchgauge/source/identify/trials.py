@@ -17,7 +17,7 @@ from torchgauge.source.identify.settings import Settings
 from torchgauge.source.identify.spellings import Spelling, patterns_of, spellings
 from torchgauge.source.state_names import Shape, compare
 
-_FEW = 12
+_MAX_WRONG_SIZES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Trials:
     def is_near(self, built: Built) -> bool:
         """Whether only some sizes are wrong."""
         wrong = self.file.wrong(built.outline)
-        return len(wrong) <= _FEW and all(dim >= 0 for _, dim in wrong)
+        return len(wrong) <= _MAX_WRONG_SIZES and all(dim >= 0 for _, dim in wrong)
 
     def fits(self, built: Built) -> bool:
         is_same = not built.wrong and not compare(built.spelling.shapes, self.file.shapes, built.spelling.twins)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 CALL = "torchgauge::CallModule"
-_DEEPEST = 64  # functions that call functions; TorchScript has no recursion
+_MAX_CALL_DEPTH = 64  # functions that call functions; TorchScript has no recursion
 
 Graph = Any
 Node = Any
@@ -32,7 +32,7 @@ def lower(graph: Graph, module_types: frozenset[str]) -> Graph:
             node.replaceAllUsesWith(call)
             node.destroy()
     # One pass leaves the calls that a function of a loaded archive makes itself.
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_CALL_DEPTH):
         torch._C._jit_pass_inline(lowered)
         if all(node.kind() != "prim::CallFunction" for node in nodes_of(lowered)):
             break
