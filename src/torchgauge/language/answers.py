@@ -18,7 +18,7 @@ from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, samp
 from torchgauge.language.layers import layer_rows
 from torchgauge.language.passes import Held, Interface, Observed, Pass, Point, Seen, observe
 from torchgauge.predict.kernels import Library
-from torchgauge.source.huggingface_config import ModelConfig
+from torchgauge.source.huggingface_inputs import ModelConfig
 
 # Lengths at which a model shows what its layers are: a window is longer than the first, and experts share the tokens
 # of the second.

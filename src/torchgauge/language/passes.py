@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from torchgauge.capture import undisturbed, unwrap
-from torchgauge.capture.assemble import param_records
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import call_model, let_go
@@ -27,7 +26,7 @@ from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.memory_access import memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, describe_value
-from torchgauge.capture.run import one_at_a_time
+from torchgauge.capture.run import one_at_a_time, param_records
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.surroundings import no_collections, prepared
 from torchgauge.capture.swap import swap_tensors
@@ -39,8 +38,7 @@ from torchgauge.predict.kernels import CudaKernels, Library
 from torchgauge.predict.steps import OP, CudaRun, add_adapters
 from torchgauge.source.allowed_ops import is_foreign
 from torchgauge.source.candidate import Defaults
-from torchgauge.source.huggingface_config import ModelConfig
-from torchgauge.source.huggingface_tensors import MAKERS
+from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
 
 # Ids with values, which models may look at; those of more are known by their shape alone.
 _MOST_IDS = 1 << 20
