@@ -386,8 +386,8 @@ class Fit:
     `max_memory_reserved()` would report them after `empty_cache()`; `used_bytes` is what the process adds on the
     device, its context included; `required_bytes` the smallest limit on reserved memory under which the run succeeds;
     `before_bytes` what is allocated when the step begins. `by_class` is taken when the most is allocated and sums to
-    `reserved_bytes`; slack is what is reserved and not in use. A CUDA graph is replayed: its tensors are reserved, and
-    of them only what stays counts as allocated.
+    `reserved_bytes`; slack is what is reserved and not in use; `course` has them over the step, sampled. A CUDA graph
+    is replayed: its tensors are reserved, and of them only what stays counts as allocated.
     """
 
     device: str
@@ -413,6 +413,7 @@ class Fit:
     holders: list[dict[str, Any]]
     loss: str | None
     timeline: list[dict[str, Any]]
+    course: dict[str, list[int]]
     warnings: list[str]
     _suggest: Callable[[], Suggestions] = field(repr=False, compare=False)
 
@@ -452,9 +453,11 @@ class Fit:
         return frame(self.timeline)
 
     def __str__(self) -> str:
-        from torchgauge.report.fit import fit_lines
+        from torchgauge.report.fit import fit_sections
+        from torchgauge.report.formats.text import write_sections
+        from torchgauge.report.options import PLAIN_WIDTH
 
-        return "\n".join(fit_lines(self.to_dict(remedies=False)))
+        return write_sections(fit_sections({"fit": [self.to_dict(remedies=False)]}), PLAIN_WIDTH)
 
 
 class Fits(list[Fit]):
@@ -522,6 +525,7 @@ class Case:
             "holders": [{"module": module, "bytes": nbytes} for module, nbytes in replay.holders],
             "loss": found.trace.loss or None,
             "timeline": list(replay.timeline),
+            "course": dict(replay.course),
             "warnings": list(found.trace.warnings),
         }
 
@@ -698,7 +702,7 @@ def fit_rows(
     """What an analysis keeps of the predictions for these devices."""
     found = fit(target, on=on, **options, progress=progress)
     rows = [one.to_dict(remedies=False) for one in ([found] if isinstance(found, Fit) else found)]
-    return tuple({key: value for key, value in row.items() if key != "timeline"} for row in rows)
+    return tuple({key: value for key, value in row.items() if key not in ("timeline", "course")} for row in rows)
 
 
 def fits_document(found: Iterable[Fit], *, remedies: bool) -> dict[str, Any]:

@@ -117,16 +117,21 @@ def batch_sizes(text: str | None) -> int | list[int] | None:
 def tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     import json
 
-    from torchgauge.report.fit import fit_report
-    from torchgauge.report.layout import plain
+    from torchgauge.report.fit import fit_sections
+    from torchgauge.report.formats.text import sections_lines
     from torchgauge.report.options import PLAIN_WIDTH
+    from torchgauge.report.registry import imported
     from torchgauge.report.terminal import terminal_width, write_lines
 
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     for path in args.outputs:
-        is_json = find_format(path, FIT).name == "json"
-        write_file(Path(path), text if is_json else plain(fit_report(document, PLAIN_WIDTH)), quiet=args.quiet)
+        format = find_format(path, FIT)
+        if format.is_prose:
+            content = imported(format.home)(fit_sections(document), PLAIN_WIDTH)
+        else:
+            content = imported(format.home)(document) if format.home else text
+        write_file(Path(path), content, quiet=args.quiet)
     if args.json:
         sys.stdout.write(text)
     elif not args.quiet:
-        write_lines(fit_report(document, terminal_width()), sys.stdout)
+        write_lines(sections_lines(fit_sections(document), terminal_width()), sys.stdout)

@@ -913,7 +913,7 @@ class ByteSpan(TypedDict):
 
 
 class FitRow(TypedDict):
-    """The predicted memory of a run on a device; an analysis leaves out the timeline."""
+    """The predicted memory of a run on a device; an analysis leaves out the course of a step."""
 
     device: str
     title: str
@@ -938,6 +938,7 @@ class FitRow(TypedDict):
     holders: list[dict[str, Any]]
     loss: str | None
     timeline: NotRequired[list[dict[str, Any]]]
+    course: NotRequired[dict[str, list[int]]]
     warnings: list[str]
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from torchgauge.predict.allocator import (
@@ -22,6 +23,8 @@ CLASSES = (
     "parameters", "buffers", "inputs", "gradients", "optimizer_state", "activations", "temporaries", "workspaces",
     "slack",
 )  # fmt: skip
+
+COURSE_POINTS = 240
 
 # What a process takes beside its allocator: the context with torch's kernels, then each thread that calls cuBLAS. As
 # measured on the H200 (driver 580, torch 2.11.0+cu130): 661 MB without cuBLAS, 729 in inference, 804 to 808 in
@@ -52,6 +55,7 @@ class Replay:
     holders: tuple[tuple[str, int], ...] = ()
     timeline: tuple[dict[str, Any], ...] = ()
     peak: Mapping[str, Any] = field(default_factory=dict)
+    course: Mapping[str, list[int]] = field(default_factory=dict)  # of the classes over the step
 
 
 def replay_steps(
@@ -75,12 +79,8 @@ def replay_steps(
             before = -1
         allocator.reset_peaks()
         _run(trace.steps[step], allocator, held, sizes or {}, watch, is_last)
-    return Replay(
-        before,
-        allocator.peak_allocated_bytes,
-        allocator.peak_reserved_bytes,
-        *(() if watch is None else watch.found(allocator.peak_reserved_bytes)),
-    )
+    peaks = before, allocator.peak_allocated_bytes, allocator.peak_reserved_bytes
+    return Replay(*peaks) if watch is None else watch.found(*peaks)
 
 
 def replay_graph(
@@ -95,13 +95,9 @@ def replay_graph(
         if watch:
             watch.place(kind, name, nbytes)
     _run(captured_events(trace), pool, held, sizes or {}, watch, is_last=True)
-    reserved = warmed.reserved_bytes + pool.peak_reserved_bytes
-    return Replay(
-        warmed.allocated_bytes,
-        warmed.allocated_bytes + pool.allocated_bytes,
-        reserved,
-        *(() if watch is None else watch.found(reserved)),
-    )
+    before, reserved = warmed.allocated_bytes, warmed.reserved_bytes + pool.peak_reserved_bytes
+    peaks = before, before + pool.allocated_bytes, reserved
+    return Replay(*peaks) if watch is None else watch.found(*peaks)
 
 
 def _warm_up(trace: Trace, allocator: CachingAllocator, sizes: Mapping[int, int]) -> CachingAllocator:
@@ -176,9 +172,12 @@ class _Watch:
         self._at_peak: list[tuple[str, str, int]] = []
         self._rows: list[dict[str, Any]] = []
         self._peak_row: dict[str, Any] = {}
+        self._now: Counter[str] = Counter()
+        self._course: list[Counter[str]] = []  # of each row, when it has the most
 
     def place(self, kind: str, name: str, nbytes: int) -> None:
         self._placed.append((kind, name.rpartition(".")[0], nbytes))
+        self._now[kind] += nbytes
 
     def start(self, index: int, is_last: bool) -> None:
         self._op = self._trace.ops[index] if index < len(self._trace.ops) else None
@@ -193,17 +192,21 @@ class _Watch:
                     "reserved_bytes": self._allocator.reserved_bytes,
                 }
             )
+            self._course.append(self._now.copy())
 
     def take(self, number: int, nbytes: int, is_last: bool) -> None:
         kind = self._trace.classes.get(number)
         if kind is None or kind == "results":
             kind = "activations" if self._op is not None and self._op.phase == "forward" else "temporaries"
         self._live[number] = (kind, self._op.module if self._op is not None else "", nbytes)
+        self._now[kind] += nbytes
         if not is_last:
             return
         allocator = self._allocator
         if self._rows:
             row = self._rows[-1]
+            if allocator.allocated_bytes >= row["allocated_bytes"]:
+                self._course[-1] = self._now.copy()
             row["allocated_bytes"] = max(row["allocated_bytes"], allocator.allocated_bytes)
             row["reserved_bytes"] = max(row["reserved_bytes"], allocator.reserved_bytes)
         if allocator.allocated_bytes > self._most:
@@ -212,11 +215,10 @@ class _Watch:
             self._peak_row = {**(self._rows[-1] if self._rows else {}), "allocated_bytes": allocator.allocated_bytes}
 
     def free(self, number: int) -> None:
-        self._live.pop(number, None)
+        kind, _, nbytes = self._live.pop(number, ("", "", 0))
+        self._now[kind] -= nbytes
 
-    def found(
-        self, reserved: int
-    ) -> tuple[dict[str, int], tuple[tuple[str, int], ...], tuple[dict[str, Any], ...], dict[str, Any]]:
+    def found(self, before: int, allocated: int, reserved: int) -> Replay:
         totals = dict.fromkeys(CLASSES, 0)
         holders: Counter[str] = Counter()
         live = self._at_peak or list(self._live.values())
@@ -225,7 +227,27 @@ class _Watch:
             if kind != "inputs":
                 holders[module] += nbytes
         totals["slack"] = reserved - sum(totals.values())
-        return totals, tuple(holders.most_common(10)), tuple(self._rows), self._peak_row
+        return Replay(
+            before,
+            allocated,
+            reserved,
+            totals,
+            tuple(holders.most_common(10)),
+            tuple(self._rows),
+            self._peak_row,
+            self._sampled_course(),
+        )
+
+    def _sampled_course(self) -> dict[str, list[int]]:
+        """Of each stretch of the step its highest moment."""
+        count = len(self._course)
+        ends = [count * place // COURSE_POINTS for place in range(COURSE_POINTS + 1)]
+        stretches = [range(start, end) for start, end in pairwise(ends) if end > start]
+        highest = [max(stretch, key=lambda row: sum(self._course[row].values())) for stretch in stretches]
+        kinds = [kind for kind in CLASSES if any(self._course[row][kind] for row in highest)]
+        return {kind: [self._course[row][kind] for row in highest] for kind in kinds} | {
+            "reserved": [self._rows[row]["reserved_bytes"] for row in highest]
+        }
 
 
 def succeeds_under(trace: Trace, settings: AllocatorSettings, limit: int, *, is_graph: bool = False) -> bool:

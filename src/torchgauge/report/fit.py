@@ -1,97 +1,228 @@
-"""The text report of `fit`: verdict, bar by class, peak, what to change."""
+"""The report of `fit`: a verdict per device, memory by class, the peak, what to change; and the picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from typing import Any
 
-from torchgauge.report.escape import visible
-from torchgauge.report.layout import Line, Span
+from torchgauge.report.model import (
+    Block,
+    Cell,
+    Chart,
+    Fact,
+    Facts,
+    Item,
+    Listing,
+    Section,
+    Table,
+    Text,
+    figures,
+    notes,
+    texts,
+)
 from torchgauge.units import format_bytes, format_percent
 
-_NAMES = {
-    "parameters": "parameters", "buffers": "buffers", "inputs": "inputs", "gradients": "gradients",
-    "optimizer_state": "optimizer state", "activations": "activations", "temporaries": "temporaries",
-    "workspaces": "kernel workspaces", "slack": "allocator slack",
+# The title of each class and its colour in the picture.
+CLASSES = {
+    "parameters": ("parameters", "#4269d0"), "buffers": ("buffers", "#6cc5b0"), "inputs": ("inputs", "#9c6b4e"),
+    "gradients": ("gradients", "#efb118"), "optimizer_state": ("optimizer state", "#ff725c"),
+    "activations": ("activations", "#3ca951"), "temporaries": ("temporaries", "#a463f2"),
+    "workspaces": ("kernel workspaces", "#ff8ab7"), "slack": ("allocator slack", "#9498a0"),
 }  # fmt: skip
-_MARKS = "█▓▒░▞▚▦▤·"
 _WORDS = {"fits": "fits", "does not fit": "does not fit", "too close": "too close to call"}
+_COLOURS = {"fits": "#3ca951", "too close": "#efb118", "does not fit": "#ff725c"}
+_NUMBERS = {
+    "allocated_bytes": "allocated by tensors", "reserved_bytes": "reserved by the allocator",
+    "used_bytes": "used on the device", "required_bytes": "smallest limit that works",
+}  # fmt: skip
+_MAX_DETAILED = 4  # predictions shown in full; the table has all
+_MIN_EXTRA_FLOPS = 0.005
+_SHOWN_ROOM = 4  # the device's line is drawn where it is at most so many times as high as what is reserved
 
 
-def fit_report(document: Mapping[str, Any], width: int) -> list[Line]:
-    """All devices of a document, a blank line between."""
-    lines: list[Line] = []
-    for one in document["fit"]:
-        lines += [(Span(text, "heading" if place == 0 else ""),) for place, text in enumerate(fit_lines(one, width))]
-        lines.append((Span(""),))
-    return lines[:-1]
+def fit_sections(document: Mapping[str, Any]) -> list[Section]:
+    """A table where there are several predictions, then each of them."""
+    rows: Sequence[Mapping[str, Any]] = document["fit"]
+    found = [Section(f"{rows[0]['target']}: memory", (_overview(rows),))] if len(rows) > 1 else []
+    return found + [Section(headline(row), tuple(_blocks(row))) for row in rows[:_MAX_DETAILED]]
 
 
-def fit_lines(one: Mapping[str, Any], width: int = 100) -> list[str]:
-    free = one["free_bytes"]
+def headline(row: Mapping[str, Any]) -> str:
+    free = row["free_bytes"]
     left = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} too much"
-    capacity, bounds = one["capacity_bytes"], one["bounds"]
-    batch = f", batch {one['batch']}" if one.get("batch") else ""
-    lines = [
-        f"{visible(one['target'])} on {one['title']}: {_WORDS[one['verdict']]} ({left} of {format_bytes(capacity)})",
-        f"  {one['mode']}{batch}; capacity: {one['capacity_source']}",
-        "",
+    verdict = f"{_WORDS[row['verdict']]} ({left} of {format_bytes(row['capacity_bytes'])})"
+    return f"{row['target']} on {row['title']}{_sizes(row)}: {verdict}"
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    named = {"batch": row.get("batch"), "sequence": row.get("seq")}
+    return "".join(f", {name} {size}" for name, size in named.items() if size)
+
+
+def _overview(rows: Sequence[Mapping[str, Any]]) -> Table:
+    headings = (*texts("Device"), *figures("Batch", "Sequence", "Verdict", "Used", "At least", "At most", "Free"))
+    cells = [
+        (
+            Cell(row["title"]),
+            Cell(str(row.get("batch") or "")),
+            Cell(str(row.get("seq") or "")),
+            Cell(_WORDS[row["verdict"]], is_warning=row["verdict"] != "fits"),
+            Cell(format_bytes(row["used_bytes"])),
+            Cell(format_bytes(row["bounds"]["used_bytes"]["low"])),
+            Cell(format_bytes(row["bounds"]["used_bytes"]["high"])),
+            Cell(format_bytes(max(row["free_bytes"], 0))),
+        )
+        for row in rows
     ]
-    for key, title in (
-        ("allocated_bytes", "allocated by tensors"), ("reserved_bytes", "reserved by the allocator"),
-        ("used_bytes", "used on the device"), ("required_bytes", "smallest limit that works"),
-    ):  # fmt: skip
-        span = bounds[key]
-        between = f"{format_bytes(span['low'])} to {format_bytes(span['high'])}"
-        lines.append(f"  {title:26} {format_bytes(one[key]):>10}   {between}")
-    lines += ["", *_bar(one, width), ""]
-    peak = one["peak"]
+    kept = [place for place in range(len(headings)) if place == 0 or any(line[place].text for line in cells)]
+    return Table("", tuple(headings[i] for i in kept), tuple(tuple(line[i] for i in kept) for line in cells))
+
+
+def _blocks(row: Mapping[str, Any]) -> Iterator[Block]:
+    spans = row["bounds"]
+    facts: list[Fact] = [
+        (title, format_bytes(row[key]), f"{format_bytes(spans[key]['low'])} to {format_bytes(spans[key]['high'])}")
+        for key, title in _NUMBERS.items()
+    ]
+    execution = "as a CUDA graph" if row["execution"] == "graph" else "eager"
+    yield Text(f"{row['mode']}, {execution}; capacity: {row['capacity_source']}", is_remark=True)
+    yield Facts(facts)
+    classes = {CLASSES[name][0]: nbytes for name, nbytes in row["by_class"].items() if nbytes > 0}
+    classes["context"] = row["used_bytes"] - row["reserved_bytes"]
+    yield Chart(
+        tuple(
+            (title, nbytes, f"{format_bytes(nbytes)}, {format_percent(nbytes / row['used_bytes'])}")
+            for title, nbytes in classes.items()
+        )
+    )
+    yield Facts(_peak_facts(row))
+    yield from notes(row["warnings"], is_remark=True)
+    remedies = row.get("remedies") or ()
+    if remedies:
+        yield Text("What to change")
+        yield Listing(tuple(_remedy(remedy) for remedy in remedies))
+
+
+def _peak_facts(row: Mapping[str, Any]) -> list[Fact]:
+    peak = row["peak"]
+    facts: list[Fact] = []
     if peak:
-        where = f" in {visible(peak['module'])}" if peak.get("module") else ""
-        lines.append(f"  peak: {peak.get('phase', '')}, {peak.get('op', '')}{where}")
-    holders = [h for h in one["holders"] if h["module"]][:3]
-    if holders:
-        held = ", ".join(f"{visible(h['module'])} {format_bytes(h['bytes'])}" for h in holders)
-        lines.append(f"  largest holders: {held}")
-    if one.get("loss"):
-        lines.append(f"  loss: {one['loss']}")
-    lines += [f"  note: {visible(text)}" for text in one["warnings"]]
-    lines += _remedies(one)
-    return lines
+        facts.append(("peak", f"{peak['phase']}, {peak['op']}", peak.get("module") or ""))
+    held = [f"{one['module']} {format_bytes(one['bytes'])}" for one in row["holders"] if one["module"]][:3]
+    if held:
+        facts.append(("largest holders", ", ".join(held), ""))
+    if row.get("loss"):
+        facts.append(("loss", row["loss"], ""))
+    for key, name in (("max_batch", "largest batch that fits"), ("max_seq", "longest sequence that fits")):
+        if row.get(key) is not None:
+            facts.append((name, str(row[key]) if row[key] else "none: not even 1", ""))
+    return facts
 
 
-def _bar(one: Mapping[str, Any], width: int) -> Sequence[str]:
-    """A bar of the device's memory: a mark per class, then the context; `|` is where the device ends."""
-    parts = [(name, nbytes) for name, nbytes in one["by_class"].items() if nbytes > 0]
-    room = max(min(width, 100) - 4, 20)
-    top = max(one["capacity_bytes"], one["used_bytes"])
-    text, done = "", 0
-    for name, nbytes in parts:
-        done += nbytes
-        text += _MARKS[list(_NAMES).index(name)] * (round(done / top * room) - len(text))
-    text += "c" * (round(one["used_bytes"] / top * room) - len(text))
-    end = round(one["capacity_bytes"] / top * room)
-    text = f"{text[:end].ljust(end)}|{text[end:]}"
-    lines = [f"  {text}"]
-    for name, nbytes in parts:
-        share = format_percent(nbytes / one["used_bytes"])
-        lines.append(f"  {_MARKS[list(_NAMES).index(name)]} {_NAMES[name]:20} {format_bytes(nbytes):>10} {share:>7}")
-    context = one["used_bytes"] - one["reserved_bytes"]
-    lines.append(f"  c {'context':20} {format_bytes(context):>10} {format_percent(context / one['used_bytes']):>7}")
-    return lines
+def _remedy(remedy: Mapping[str, Any]) -> Item:
+    extra = remedy["extra_flops"]
+    parts = [_WORDS[remedy["verdict"]], f"{format_percent(extra)} more FLOPs" if extra > _MIN_EXTRA_FLOPS else ""]
+    parts.append(remedy["effect"] or "")
+    told = f"{remedy['name']}: {format_bytes(remedy['used_bytes'])} ({', '.join(part for part in parts if part)})"
+    return Item(told, code=remedy["code"])
 
 
-def _remedies(one: Mapping[str, Any]) -> list[str]:
-    lines = []
-    if one.get("max_batch") is not None:
-        most = one["max_batch"]
-        lines.append(f"  largest batch that fits: {most}" if most else "  not even a batch of 1 fits")
-    if one.get("remedies"):
-        lines += ["", "  what to change"]
-        for remedy in one["remedies"]:
-            cost = f", {format_percent(remedy['extra_flops'])} more FLOPs" if remedy["extra_flops"] > 0.005 else ""
-            lines.append(
-                f"    {remedy['name']}: {format_bytes(remedy['used_bytes'])} ({_WORDS[remedy['verdict']]}{cost})"
-            )
-            lines.append(f"      {remedy['code']}")
-    return lines
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+_WIDTH, _HEIGHT, _LEFT, _GAP = 900, 240, 90, 70
+
+
+def fit_svg(document: Mapping[str, Any]) -> str:
+    """Memory by class over a step for each prediction, with the device's capacity as a line; above them, where there
+    are several, a cell for each."""
+    rows: Sequence[Mapping[str, Any]] = document["fit"]
+    pieces, top = [], 10.0
+    if len(rows) > 1:
+        drawn, height = _matrix(rows, top)
+        pieces.append(drawn)
+        top += height
+    for row in rows[:_MAX_DETAILED]:
+        pieces.append(_stack(row, top))
+        top += _HEIGHT + _GAP + 40
+    style = (
+        "text{font:12px sans-serif;fill:#333}.title{font-weight:bold}@media(prefers-color-scheme:dark){text{fill:#ddd}}"
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 200} {top:.0f}" role="img">'
+        f"<style>{style}</style>{''.join(pieces)}</svg>\n"
+    )
+
+
+def _matrix(rows: Sequence[Mapping[str, Any]], top: float) -> tuple[str, float]:
+    """Devices or lengths down, batches across."""
+    down = list(dict.fromkeys((row["title"], row.get("seq")) for row in rows))
+    across = list(dict.fromkeys(row.get("batch") for row in rows))
+    wide, high = min((_WIDTH - 140) / len(across), 150), 30
+    pieces = [
+        _label(150 + wide * (x + 0.5), top + 14, f"batch {batch or 1}", "middle") for x, batch in enumerate(across)
+    ]
+    for y, (title, seq) in enumerate(down):
+        pieces.append(_label(5, top + 40 + high * y, f"{title}{f', sequence {seq}' if seq else ''}"))
+    for row in rows:
+        x, y = across.index(row.get("batch")), down.index((row["title"], row.get("seq")))
+        left, above = 150 + wide * x, top + 20 + high * y
+        place = f'x="{left:.1f}" y="{above:.1f}" width="{wide - 2:.1f}" height="{high - 2}"'
+        title, colour = escape(headline(row)), _COLOURS[row["verdict"]]
+        pieces.append(f'<rect {place} fill="{colour}" opacity="0.75"><title>{title}</title></rect>')
+        pieces.append(_label(left + wide / 2, above + 19, format_bytes(row["used_bytes"]), "middle"))
+    return "".join(pieces), 40 + high * len(down) + 20
+
+
+def _stack(row: Mapping[str, Any], top: float) -> str:
+    course = row.get("course") or {}
+    kinds = [name for name in CLASSES if any(course.get(name, ()))]
+    count = len(course[kinds[0]]) if kinds else 0
+    room = row["capacity_bytes"] - row["context_bytes"]
+    most = max(row["reserved_bytes"], room if room < _SHOWN_ROOM * row["reserved_bytes"] else 0)
+    pieces = [_label(_LEFT, top + 14, headline(row), kind="title")]
+
+    def y(nbytes: float) -> float:
+        return top + 30 + _HEIGHT * (1 - nbytes / most)
+
+    below = [0] * count
+    for place, name in enumerate(kinds):
+        above = [low + nbytes for low, nbytes in zip(below, course[name], strict=True)]
+        xs = [_LEFT + _WIDTH * (i + 0.5) / count for i in range(count)]
+        points = [f"{x:.1f},{y(value):.1f}" for x, value in zip(xs, above, strict=True)]
+        points += [f"{x:.1f},{y(value):.1f}" for x, value in reversed(list(zip(xs, below, strict=True)))]
+        title, colour = CLASSES[name]
+        pieces.append(f'<polygon points="{" ".join(points)}" fill="{colour}"><title>{title}</title></polygon>')
+        left = _LEFT + place % 6 * 150
+        under = top + _HEIGHT + 50 + place // 6 * 18
+        pieces.append(f'<rect x="{left}" y="{under - 10}" width="10" height="10" fill="{colour}"/>')
+        pieces.append(_label(left + 14, under, title))
+        below = above
+    for nbytes, title in ((0, "0"), (row["allocated_bytes"], format_bytes(row["allocated_bytes"]))):
+        pieces.append(_label(_LEFT - 6, y(nbytes) + 4, title, "end"))
+    for nbytes, title, colour in ((row["reserved_bytes"], "reserved", "#9498a0"), (room, "there is room", "#d62728")):
+        if nbytes <= most:
+            line = y(nbytes)
+            ends = f'x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{line:.1f}" y2="{line:.1f}"'
+            pieces.append(f'<line {ends} stroke="{colour}" stroke-width="2" stroke-dasharray="6 4"/>')
+            pieces.append(_label(_LEFT + _WIDTH + 6, line + 4, f"{title}: {format_bytes(nbytes)}"))
+    return "".join(pieces)
+
+
+def _label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(text)}</text>'
+
+
+def fit_page(document: Mapping[str, Any]) -> str:
+    """One file that works offline: the picture and the sections."""
+    from torchgauge.report.formats.notebook import write_sections
+
+    title = escape(f"{document['fit'][0]['target']}: memory")
+    style = "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}svg{max-width:100%}"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
+        f"<style>{style}</style></head><body><h1>{title}</h1>{fit_svg(document)}"
+        f"{write_sections(fit_sections(document), 100)}</body></html>\n"
+    )

@@ -107,7 +107,14 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("json", ".json", "the verdicts"),
         Format("text", ".txt", "the report of the terminal"),
     ),
-    FIT: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),
+    FIT: (
+        Format("json", ".json", "all of it"),
+        Format("html", ".html", "one page, offline", home="fit:fit_page"),
+        Format("svg", ".svg", "memory by class over a step, verdicts by batch", home="fit:fit_svg"),
+        Format("md", ".md", "tables", home="formats.markdown:write_sections"),
+        Format("latex", ".tex", "tables", home="formats.latex:write_sections"),
+        Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
+    ),
     FORECAST: (
         Format("json", ".json", "all of it"),
         Format("svg", ".svg", "throughput against batch, time against energy"),
