@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.compat.profiled import FEW, METHODS, Unused, arguments, net, x
 from torchgauge.compat.moduleprofiler import ModuleProfiler, ops_to_flops, realtime_factor
-from torchgauge.compat.moduleprofiler.inference_time import machine
+from torchgauge.compat.moduleprofiler.profiler import machine
 
 PARAMS = [
     "type", "trainable_params", "trainable_params_dtype", "trainable_params_size_bits", "nontrainable_params",

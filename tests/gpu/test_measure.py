@@ -67,8 +67,8 @@ def test_every_kernel_belongs_to_a_module_and_every_working_op_is_joined(name: s
 
 
 def test_the_sum_over_modules_is_the_sum_over_kernels_of_the_same_runs() -> None:
-    from torchgauge.measure.device_times import device_module_times
     from torchgauge.measure.measuring import module_paths
+    from torchgauge.measure.parts import device_module_times
     from torchgauge.measure.profile import profile_runs
 
     build, size = MODELS["blocks"]

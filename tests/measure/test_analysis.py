@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.measure.alignment import align
+from torchgauge.measure.joining import align
 from torchgauge.source import resolve
 from torchgauge.source.real_model import AS_BUILT, real_model
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchgauge.measure.host import HostWatch
+from torchgauge.measure.measuring import HostWatch
 from torchgauge.measure.subject import Subject
 
 

@@ -22,8 +22,7 @@ from torchgauge.facts import View
 from torchgauge.report import Options, render, save, save_weights
 from torchgauge.report.escape import visible
 from torchgauge.report.page.assemble import assemble
-from torchgauge.report.page.column_store import columns, encode
-from torchgauge.report.page.payload import PARTS, build_payload, part, plain
+from torchgauge.report.page.payload import PARTS, build_payload, columns, encode, part, plain
 
 
 def decoded(column: Any, length: int) -> list[Any]:

@@ -30,7 +30,7 @@ from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, columns_of
 from torchgauge.report.content.ops import RANKED
 from torchgauge.report.content.summary import summary_facts
 from torchgauge.report.ranking import BY_FLOPS, top_ops
-from torchgauge.report.weight_columns import flat_rows
+from torchgauge.report.table_rows import flat_rows
 from torchgauge.units import format_bytes, format_count, format_exact
 
 Document = dict[str, Any]

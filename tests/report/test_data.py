@@ -20,6 +20,7 @@ from tests.report.sample import (
     sample_view,
 )
 from torchgauge.facts import View
+from torchgauge.report.content.memory import find_peak
 from torchgauge.report.content.ops import (
     LayerKind,
     UncountedOp,
@@ -29,7 +30,6 @@ from torchgauge.report.content.ops import (
     layer_kinds,
     unused_modules,
 )
-from torchgauge.report.peak import find_peak
 from torchgauge.report.ranking import BY_FLOPS, join_paths, path_pattern, top_modules, top_ops
 
 LINEAR_FLOPS = 2 * LINEAR_MACS + HIDDEN.numel

@@ -14,8 +14,8 @@ from torchgauge.facts import View
 from torchgauge.report.graph.coordinates import settle, stand, weighted_median
 from torchgauge.report.graph.layers import Arc, Layers, crossings, lay_in_rows
 from torchgauge.report.graph.opening import Opening, opening
-from torchgauge.report.graph.placement import Area, Box, place_scene
 from torchgauge.report.graph.places import build_graph
+from torchgauge.report.graph.room import Area, Box, place_scene
 from torchgauge.report.graph.runs import Runs
 from torchgauge.report.graph.scene import INPUT, Item, build_scene
 

@@ -16,7 +16,7 @@ from tests.report.sample import HOSTILE, sample_capture, sample_view
 from torchgauge.errors import UsageError
 from torchgauge.facts import Measured, TraceRecord, View
 from torchgauge.report import find_format, render
-from torchgauge.report.module_ranges import ModuleRange, module_ranges
+from torchgauge.report.formats.trace import ModuleRange, module_ranges
 from torchgauge.report.saving import save
 
 PHASES = {"M", "X", "C"}

@@ -21,7 +21,7 @@ from torchgauge.facts.document import capture_from_document
 from torchgauge.report import Options, render, to_dataframe
 from torchgauge.report.layout import cell_width
 from torchgauge.report.registry import SCAN, find_format
-from torchgauge.report.weight_columns import flat_rows
+from torchgauge.report.table_rows import flat_rows
 from torchgauge.report.weight_heatmap import heat_maps, narrowed, shade
 from torchgauge.report.weight_statistics import (
     advice,

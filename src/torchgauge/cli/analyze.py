@@ -111,7 +111,7 @@ def carbon_arguments(args: argparse.Namespace) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> int:
     options = report_options(args)
     check_trace(args)
-    # What the model's own code prints is no part of the report, nor of its JSON.
+    # What the model's code prints is not part of the report, nor of its JSON.
     with redirect_stdout(sys.stderr):
         found = analyze_target(args)
     deliver(found, args, options)

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     forms = {path: output_form(path) for path in args.outputs}
     check_folders(args.outputs)
     budgets = target_budgets(args.targets, given)
-    # What the model's own code prints is no part of the verdict.
+    # What the model's code prints is not part of the verdict.
     with redirect_stdout(sys.stderr):
         reports = [check_target(target, budget, args) for target, budget in budgets.items()]
     for path, form in forms.items():
@@ -163,8 +163,8 @@ def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
 
 
 def tell_errors(reports: Sequence[BudgetReport], *, broken_too: bool) -> None:
-    """On stderr what could not be told, and what is broken where stdout has no word for people."""
-    from torchgauge.report.budgets.words import unknown_words, verdict_words
+    """Unknown figures on stderr, and broken limits where stdout is JSON or silent."""
+    from torchgauge.report.budgets.text import unknown_words, verdict_words
     from torchgauge.report.escape import visible
 
     for report in reports:

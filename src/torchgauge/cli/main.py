@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(args: argparse.Namespace) -> int:
     with warnings.catch_warnings():
-        # What a pickle will run must be told, whatever the user's own filters say.
+        # Warnings about what a pickle runs are shown whatever filters the user has set.
         warnings.simplefilter("always", UnpicklingWarning)
         warnings.showwarning = show_announcement if args.quiet else show_warning
         status: int = COMMANDS[args.command].run(args)
@@ -135,7 +135,7 @@ def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
         drop_stdout()
         outcome.status = 0
     except OSError as error:
-        # What is written to files is told as such: this is stdout on a full disk, or a file that the model opens.
+        # Errors of output files are reported elsewhere: this is stdout on a full disk, or a file that the model opens.
         if args.debug:
             traceback.print_exc()
         complain("error", f"input or output failed: {error}")
@@ -276,7 +276,7 @@ def complain(kind: str, message: str) -> None:
 
 
 def make_encodable() -> None:
-    """A terminal with a small character set shows `?` for what it lacks; that is no reason to fail."""
+    """A terminal with a small character set shows `?` for what it lacks; that must not fail."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -13,7 +13,7 @@ from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
 
-# As shells tell that a program was ended by Ctrl-C.
+# The status by which shells report Ctrl-C.
 INTERRUPTED_STATUS = 130
 INTERRUPTED = "interrupted"
 
@@ -49,7 +49,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 def check_folders(outputs: Sequence[str]) -> None:
     """Long work must not end in the news that its result has no place."""
     for output in outputs:
-        # A link is followed, as the writing does; one without an end is for the writing to tell.
+        # Links are followed, as when writing; a loop of links fails there.
         if not Path(os.path.realpath(output)).parent.is_dir():
             raise TorchgaugeError(f"cannot write '{output}': there is no folder '{Path(output).parent}'")
         if Path(output).is_dir():
@@ -103,11 +103,11 @@ def print_report(view: View, options: Options, stream: TextIO, *, shown: bool | 
 
 
 def show_progress(args: argparse.Namespace, stream: TextIO) -> bool | None:
-    """None where there is no terminal: nothing moves then, but what is announced is."""
+    """None where there is no terminal: no progress bar then, but stages are still announced."""
     return False if args.quiet or args.no_progress else stream.isatty() or None
 
 
-# Tensors that cannot be read are told with their reason up to here, the others by name.
+# So many unreadable tensors are listed with their reason, the others by name.
 _TOLD = 5
 
 

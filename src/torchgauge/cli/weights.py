@@ -23,7 +23,7 @@ SUMMARY = "statistics of every tensor of a checkpoint file or folder, or what ch
 DESCRIPTION = """\
 Read every tensor of a checkpoint once: distribution, norms, entropy, and what
 pruning and quantization would cost. Nothing in the file is executed, and a file
-larger than memory is no trouble.
+may be larger than memory.
 
 PATH is a state dict or training checkpoint (torch.save), safetensors,
 TorchScript or exported program, known by its content, or a folder of sharded or
@@ -110,7 +110,7 @@ def scan_target(args: argparse.Namespace, on_row: Callable[[Mapping[str, Any]], 
 
 def open_streams(outputs: list[str], stack: ExitStack) -> Callable[[Mapping[str, Any]], None] | None:
     """JSON lines are written as the rows come: a long scan leaves nothing to wait for."""
-    from torchgauge.report.streaming import RowStream
+    from torchgauge.report.saving import RowStream
 
     streams = [stack.enter_context(RowStream(output)) for output in outputs]
 

@@ -1,4 +1,4 @@
-"""Real runs of a model with every call of its modules told; nothing is attached to the model, nothing stays on it."""
+"""Real runs of a model that report every module call; nothing is attached to the model."""
 
 from __future__ import annotations
 

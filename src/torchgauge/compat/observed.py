@@ -50,7 +50,7 @@ class FunctionCall:
 
 
 class Observer:
-    """Is told what happens. A pass may be begun again (on data, where the model looks at it): `begin` forgets."""
+    """Receives the events of a run. A pass may begin again (on data, if the model looks at it): `begin` resets."""
 
     def begin(self, root: nn.Module) -> None: ...
 
@@ -84,7 +84,7 @@ def observe(
 ) -> capture.Trace:
     """Run the model on tensors without values, in the mode of `train`; None leaves each module in its own.
 
-    `whole` tells of ops as the code calls them and of the autograd functions around them; a model that takes gradients
+    `whole` reports ops as the code calls them and of the autograd functions around them; a model that takes gradients
     in its forward cannot be run so.
     """
     modes = {name: module.training if train is None else train for name, module in model.named_modules()}
@@ -174,7 +174,7 @@ class _OutermostOps(TorchDispatchMode):
 
 @contextmanager
 def _told_of_modules(observer: Observer, original_of: Callable[[Any], Any]) -> Iterator[None]:
-    """In the call of the class, so that modules which the forward makes are told too; hooks do not tell of failures."""
+    """In the call of the class, so that modules made in the forward are seen too; hooks do not see failures."""
     original = nn.Module.__call__
     owner = threading.get_ident()
 

@@ -10,7 +10,7 @@ from torch import nn
 
 
 def require_module(model: object) -> None:
-    """The originals come to grief on the first attribute that what is no model lacks; so here, in words."""
+    """Raise AttributeError like the originals, with a clear message."""
     if not isinstance(model, nn.Module):
         raise AttributeError(f"the model is a torch.nn.Module, not a {type(model).__name__}; pass an instance")
 

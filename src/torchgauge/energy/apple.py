@@ -1,4 +1,4 @@
-"""Apple's processors: `powermetrics` tells their power, to root only."""
+"""Apple's processors: `powermetrics` reports their power, to root only."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _light_watts(times: Mapping[int, OpTime], whole: Whole, replayed: Sequence[R
 
 
 def _gap_shares(times: Mapping[int, OpTime]) -> dict[int, float]:
-    """Whom the device waited for; where nobody knows, by time."""
+    """Which op the device waited for; if unknown, by time."""
     waited = sum(time.idle_s for time in times.values())
     worked = sum(time.time_s for time in times.values())
     if waited:
@@ -139,7 +139,7 @@ def _figures(
 
 
 def _row(found: Replayed, waiting_w: float) -> dict[str, Any]:
-    """`replayed_s` far below `time_s` tells that the loop ran from a cache that the model does not have."""
+    """`replayed_s` far below `time_s` means that the loop ran from a cache that the model does not have."""
     kind = found.kind
     return {
         "op": kind.key[0],

@@ -10,7 +10,7 @@ from torchgauge.energy.meter import MACHINE, WATTS, FunctionMeter, Meter, meters
 from torchgauge.measure.absence import Absent
 
 SUPPLIES = Path("/sys/class/power_supply")
-# Firmware differs; most batteries tell a new figure every second or two.
+# Firmware differs; most batteries update every second or two.
 _UPDATE_S = 2.0
 # Steps of 10 mW are common; kernel interface: microwatts, microamperes and microvolts.
 _STEP_W = 0.01

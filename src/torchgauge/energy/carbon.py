@@ -45,7 +45,7 @@ class Footprint:
     grid: Grid
     pue: float = 1.0
     rate_per_s: float = REFERENCE_RATE_PER_S
-    is_default: bool = False  # nobody said where the electricity comes from
+    is_default: bool = False  # the source of the electricity was not given
 
     def grams(self, joules: float) -> float:
         return joules / JOULES_PER_KWH * self.pue * self.grid.g_per_kwh

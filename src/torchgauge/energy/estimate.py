@@ -99,15 +99,11 @@ def module_shares(
     """Of a module: its own ops and those of the modules below."""
     found = {module.path: 0.0 for module in modules}
     for op in ops:
-        for path in _upwards(op.module):
+        parts = op.module.split(".") if op.module else []
+        for path in [".".join(parts[:depth]) for depth in range(len(parts), -1, -1)]:
             if path in found:
                 found[path] += shares[op.index]
     return found
-
-
-def _upwards(path: str) -> list[str]:
-    parts = path.split(".") if path else []
-    return [".".join(parts[:depth]) for depth in range(len(parts), -1, -1)]
 
 
 def _op_work(op: OpRecord, technology: Technology, known: Circumstances) -> Range:

@@ -1,4 +1,4 @@
-"""The energy meters of this machine: how often and how finely they tell, or why they do not."""
+"""The energy meters of this machine: their update period and resolution, or why they cannot be read."""
 
 from __future__ import annotations
 

@@ -84,7 +84,11 @@ def _measured(
             energy = measure_energy(meter, run, order.effort, thermometer=_thermometer(device))
         if isinstance(energy, Absent):
             return EnergyFacts(unavailable(energy.reason, offers))
-        figures = _figures(subject, ops, energy, samples, device) | {"meters": _used_first(offers, meter)}
+        # The meter that was used, then the others.
+        marked = [row | {"used": row["name"] == meter.name and row["covers"] == meter.covers} for row in offers]
+        figures = _figures(subject, ops, energy, samples, device) | {
+            "meters": sorted(marked, key=lambda row: not row["used"])
+        }
         parts = _parts(subject, ops, run, meter, energy, order) if order.parts_s else Absent("not asked for")
     if isinstance(parts, Absent):
         return EnergyFacts(figures | {"attribution": {"method": None, "reason": parts.reason}})
@@ -104,24 +108,14 @@ def _figures(
     watts = heat["series"].get(thermal.POWER, {"values": []})["values"]
     found["watts_peak"] = max([found["watts_peak"], *watts])
     limit = device if isinstance(device, Absent) else device.power_limit_w()
-    return blank(MEASURED, **found, thermal=heat, notes=_notes(energy, heat)) | {
-        "power_limit_watts": None if isinstance(limit, Absent) else limit
-    }
-
-
-def _notes(energy: RunEnergy, heat: Mapping[str, Any]) -> list[str]:
     notes = []
     if not energy.is_steady:
         notes.append("energy and temperature were still changing when the warm-up ended")
     if heat["is_throttled"]:
         notes.append(f"the device held itself back: {', '.join(heat['throttled'])}")
-    return notes
-
-
-def _used_first(offers: list[dict[str, Any]], meter: Meter) -> list[dict[str, Any]]:
-    """The meter that was used, then the others."""
-    marked = [row | {"used": row["name"] == meter.name and row["covers"] == meter.covers} for row in offers]
-    return sorted(marked, key=lambda row: not row["used"])
+    return blank(MEASURED, **found, thermal=heat, notes=notes) | {
+        "power_limit_watts": None if isinstance(limit, Absent) else limit
+    }
 
 
 def _parts(

@@ -1,4 +1,4 @@
-"""What a meter is, the registry of all, and which of them tells of a device.
+"""The meter interface, the registry, and the meter of a device.
 
 A meter counts joules (a counter that only grows) or shows watts. One that is not to be had says why.
 """
@@ -29,7 +29,7 @@ class Reading:
 
 
 class Meter(Protocol):
-    """`covers` is the device it tells of ("cuda:0", "cpu", "machine"); `resolution_j` is the smallest step it can
+    """`covers` is the device it measures ("cuda:0", "cpu", "machine"); `resolution_j` is the smallest step it can
     show: of a power meter its watts over one update."""
 
     @property
@@ -71,7 +71,7 @@ def meters(name: str) -> Callable[[F], F]:
 
 @contextmanager
 def meters_of(device: str) -> Iterator[list[Meter]]:
-    """All that could tell of a device of torch ("cuda:1", "cpu"); open while the block runs."""
+    """All meters of a torch device ("cuda:1", "cpu"); open while the block runs."""
     # Each registers its own.
     from torchgauge.energy import amd, apple, battery, nvml_meter, perf_power, rapl  # noqa: F401
 
@@ -80,7 +80,7 @@ def meters_of(device: str) -> Iterator[list[Meter]]:
 
 
 def choose(found: Sequence[Meter], device: str) -> Meter | Absent:
-    """One that can be read and tells of this device alone, else of the whole machine; a counter before a power."""
+    """The meter of this device alone, else of the whole machine; counters are preferred to power readings."""
     for boundary in (device, MACHINE):
         for meter in sorted(found, key=lambda meter: meter.unit != JOULES):
             if meter.covers == boundary and meter.available() is None:
@@ -136,7 +136,7 @@ class Unwrapped:
     def grown(self, raw_j: float) -> float | Absent:
         if self._last is not None and raw_j < self._last:
             if self.range_j is None:
-                return Absent("the counter fell: it was reset meanwhile")
+                return Absent("the counter fell: it was reset")
             self._turned_j += self.range_j
         self._last = raw_j
         return self._turned_j + raw_j

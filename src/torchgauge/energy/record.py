@@ -30,5 +30,5 @@ def blank(origin: str, **known: Any) -> dict[str, Any]:
 
 
 def unavailable(reason: str, meters: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Where no meter could tell: the reason, and what each meter said. An estimate may still take its place."""
+    """No reading: the reason, and the reason of each meter. An estimate may still take its place."""
     return blank(UNAVAILABLE, reason=reason, meters=[dict(row) for row in meters])

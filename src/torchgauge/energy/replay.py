@@ -1,4 +1,4 @@
-"""A meter and a clock that are told what happens: for tests, here and in code that builds on torchgauge."""
+"""A meter and a clock with scripted readings: for tests, here and in code that builds on torchgauge."""
 
 from __future__ import annotations
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from torchgauge.energy.carbon import Footprint
-from torchgauge.energy.estimate import Circumstances, spread
-from torchgauge.energy.finalize import Analysed, completed
+from torchgauge.energy.estimate import Circumstances, Estimate, estimate, module_shares, spread
 from torchgauge.energy.measuring import EnergyOrder, measure_run
-from torchgauge.energy.pareto import ENERGY, TIME, mark_efficient
-from torchgauge.energy.record import unavailable
+from torchgauge.energy.record import ESTIMATED, MEASURED, unavailable
 from torchgauge.energy.technology import power_of
 from torchgauge.energy.window import Effort
-from torchgauge.facts import Capture, EnergyFacts, Measured
+from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord
 from torchgauge.hardware import Peaks, allows_tf32, cpu_name, device_name, has_cuda, peaks_of
 from torchgauge.measure import Subject
 from torchgauge.measure.parts import Work
+from torchgauge.units import format_seconds
 
 # Of the time for the undisturbed runs.
 _TRIALS, _PARTS, _POINT = 1.5, 3.0, 0.6
@@ -43,23 +42,35 @@ class EnergyWatch:
         row |= {ENERGY: found["joules_per_sample"], "watts_mean": found["watts_mean"]}
         row |= {"power_limit_watts": found["power_limit_watts"], "energy_reason": found["reason"]}
         if row[ENERGY] is None:
-            row["estimated_energy_per_sample_j"] = _estimated_each(subject.device, row.get(TIME))
-
-
-def _estimated_each(device: torch.device, time_s: float | None) -> dict[str, float] | None:
-    peaks = peaks_of(name_of(device), device.type)
-    power = power_of(peaks.watts if peaks else None, device.type, torch.get_num_threads())
-    return spread(power.scaled(time_s)) if power and time_s else None
+            time_s = row.get(TIME)
+            peaks = peaks_of(name_of(subject.device), subject.device.type)
+            power = power_of(peaks.watts if peaks else None, subject.device.type, torch.get_num_threads())
+            row["estimated_energy_per_sample_j"] = spread(power.scaled(time_s)) if power and time_s else None
 
 
 def energy_facts(
     capture: Capture, device: torch.device, facts: EnergyFacts | None, footprint: Footprint | None
 ) -> EnergyFacts:
-    """The whole of what is told of energy, from what was measured of it."""
+    """Everything the report says of energy, from the measured energy."""
     name = name_of(device)
     peaks = peaks_of(name, device.type)
     facts = facts or _missed(capture.measured)
-    known = _circumstances(capture.measured, device, name, peaks)
+    figures = capture.measured.figures if capture.measured else {}
+    threads = figures.get("threads") or {}
+    times = (
+        {index: row["time_s"] for index, row in capture.measured.ops.items() if row.get("time_s")}
+        if capture.measured
+        else {}
+    )
+    known = Circumstances(
+        device=name,
+        kind=device.type,
+        watts=peaks.watts if peaks else None,
+        cores=threads.get("intra_op") or torch.get_num_threads(),
+        time_s=(figures.get("latency") or {}).get("median_s"),
+        op_times=times,
+        tf32=device.type == "cuda" and allows_tf32("matmul"),
+    )
     return completed(facts, Analysed(capture.ops, capture.modules, capture.samples), known, peaks, footprint)
 
 
@@ -76,24 +87,99 @@ def name_of(device: torch.device) -> str:
     return cpu_name()
 
 
-def _circumstances(measured: Measured | None, device: torch.device, name: str, peaks: Peaks | None) -> Circumstances:
-    figures = measured.figures if measured else {}
-    threads = figures.get("threads") or {}
-    times = {index: row["time_s"] for index, row in measured.ops.items() if row.get("time_s")} if measured else {}
-    return Circumstances(
-        device=name,
-        kind=device.type,
-        watts=peaks.watts if peaks else None,
-        cores=threads.get("intra_op") or torch.get_num_threads(),
-        time_s=(figures.get("latency") or {}).get("median_s"),
-        op_times=times,
-        tf32=device.type == "cuda" and allows_tf32("matmul"),
-    )
-
-
 def with_efficient_points(measured: Measured) -> Measured:
     """The rows of a sweep say whether they are on the front of time against energy."""
     rows = measured.figures.get("sweep")
     if not rows:
         return measured
     return Measured({**measured.figures, "sweep": mark_efficient(rows)}, measured.modules, measured.ops, measured.trace)
+
+
+TIME, ENERGY = "time_per_sample_s", "energy_per_sample_j"
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """The places of the points that no other one dominates, by the first figure. Less is better in both; of equal
+    points the first counts."""
+    order = sorted(range(len(points)), key=lambda place: (*points[place], place))
+    found: list[int] = []
+    least = float("inf")
+    for place in order:
+        if points[place][1] < least:
+            found.append(place)
+            least = points[place][1]
+    return found
+
+
+def mark_efficient(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a sweep with `efficient`: whether the point is on the front; None where one of the two figures was
+    not measured. An estimate does not count: it follows the time, and would say nothing new."""
+    known = [place for place, row in enumerate(rows) if row.get(TIME) and row.get(ENERGY)]
+    chosen = {known[place] for place in front([(rows[place][TIME], rows[place][ENERGY]) for place in known])}
+    return [{**row, "efficient": place in chosen if place in known else None} for place, row in enumerate(rows)]
+
+
+NOT_MEASURED = "energy is measured with --profile"
+# Runs beside the meter may take so much more or less time than the undisturbed ones.
+_OTHER_TIME = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """What was analysed: its ops and modules, and the samples of one run."""
+
+    ops: Sequence[OpRecord]
+    modules: Sequence[ModuleRecord]
+    samples: int = 1
+
+
+def completed(
+    facts: EnergyFacts | None, subject: Analysed, known: Circumstances, peaks: Peaks | None, footprint: Footprint | None
+) -> EnergyFacts:
+    """Measured figures stay as they are; where there are none, an estimate takes their place under its own names."""
+    found = facts or EnergyFacts(unavailable(NOT_MEASURED))
+    if found.figures["origin"] != MEASURED and subject.ops:
+        found = estimated(found, estimate(subject.ops, known), subject)
+    found = noted(found, known.time_s) if found.figures["origin"] == MEASURED else found
+    figures = {**found.figures, "device_best": device_best(subject.ops, peaks, tf32=known.tf32)}
+    if footprint is not None:
+        figures["carbon"] = footprint.figures(figures, samples=subject.samples)
+    return replace(found, figures=figures)
+
+
+def noted(found: EnergyFacts, time_s: float | None) -> EnergyFacts:
+    """Joules are those of the runs beside the meter: where these took another time, the report says so."""
+    figures = found.figures
+    if not time_s or not figures["iterations"]:
+        return found
+    taken = figures["window_s"] / figures["iterations"]
+    if abs(taken / time_s - 1) <= _OTHER_TIME:
+        return found
+    note = f"a run took {format_seconds(taken)} beside the meter, not {format_seconds(time_s)} as the undisturbed ones"
+    return replace(found, figures={**figures, "notes": [*figures["notes"], note]})
+
+
+def estimated(found: EnergyFacts, guess: Estimate, subject: Analysed) -> EnergyFacts:
+    """`reason` goes on saying why nothing was measured."""
+    figures = {**found.figures, "origin": ESTIMATED, **guess.figures(samples=subject.samples)}
+    shares = module_shares(subject.ops, subject.modules, guess.ops)
+    return EnergyFacts(
+        figures=figures,
+        modules={path: guess.range_of(share) for path, share in shares.items() if share},
+        ops={index: guess.range_of(share) for index, share in guess.ops.items() if share},
+    )
+
+
+def device_best(ops: Sequence[OpRecord], peaks: Peaks | None, *, tf32: bool = False) -> dict[str, Any] | None:
+    """Operations per joule that no run can reach: the published peak over the published limit, in the type most of the
+    work is done in. None where one of the two is not known."""
+    flops: dict[str, int] = {}
+    for op in ops:
+        if op.signature.dtype:
+            flops[op.signature.dtype] = flops.get(op.signature.dtype, 0) + op.cost.flops
+    dtype = max(flops, key=lambda name: flops[name], default=None)
+    rate = peaks.rate(dtype, tf32=tf32) if peaks else None
+    if peaks is None or rate is None or not peaks.watts:
+        return None
+    bound = f"published peak over the limit of {peaks.watts:g} W ({peaks.source})"
+    return {"flops_per_joule": rate / peaks.watts, "dtype": dtype, "source": bound}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -136,13 +136,9 @@ def _published(table: Mapping[str, float], dtype: str) -> Range:
     if dtype == "tf32":
         return Range(table["float16"], table["float32"])
     if dtype == "float8":
-        return _between(table[name] for name in _FLOAT8)
+        found = [table[name] for name in _FLOAT8]
+        return Range(min(found), max(found))
     return Range(table[dtype], table[dtype])
-
-
-def _between(values: Iterable[float]) -> Range:
-    found = list(values)
-    return Range(min(found), max(found))
 
 
 def _step(from_node: str, to_node: str) -> Range:

@@ -20,7 +20,7 @@ _NAMES = {
 }  # fmt: skip
 # Reasons that make the device slower than it would be; the others are how it was set up, or rest.
 HELD_BACK = ("power_cap", "hardware_slowdown", "thermal_software", "thermal_hardware", "power_brake")
-# Of the run: rarer than that is no throttling worth telling.
+# Of the run: rarer than that is not reported as throttling.
 _LEAST_SHARE = 0.02
 
 
@@ -38,7 +38,7 @@ def quantities(device: Device | Absent, kind: str) -> Iterator[Quantity]:
 
 
 def _power(device: Device) -> float | Absent:
-    """Drivers before 530 tell no instant power."""
+    """Drivers before 530 do not report instantaneous power."""
     now = device.power_instant_w()
     return device.power_w() if isinstance(now, Absent) else now
 

@@ -143,7 +143,14 @@ def measure_energy(
     steady = _warm_up(meter, run, limits, thermometer, clock)
     if isinstance(steady, Absent):
         return steady
-    return _trials(meter, run, limits, RunEnergy(idle, is_steady=steady), thermometer, clock)
+    found = RunEnergy(idle, is_steady=steady)
+    begin, seconds = clock(), limits.trial_s(meter)
+    while len(found.trials) < limits.trials and not _is_spent(clock() - begin, len(found.trials), limits):
+        span = measure_energy_window(meter, run, seconds, clock=clock)
+        if isinstance(span, Absent):
+            return span
+        found.trials.append(Trial(span, thermometer()))
+    return found
 
 
 def idle_power(
@@ -181,23 +188,6 @@ def _agree(before: Trial, after: Trial) -> bool:
     if before.temperature_c is not None and after.temperature_c is not None:
         rise = abs(after.temperature_c - before.temperature_c)
     return abs(second - first) <= _STEADY * first and rise <= _STEADY_C
-
-
-def _trials(
-    meter: Meter,
-    run: Callable[[], object],
-    effort: Effort,
-    found: RunEnergy,
-    thermometer: Thermometer,
-    clock: Clock,
-) -> RunEnergy | Absent:
-    begin, seconds = clock(), effort.trial_s(meter)
-    while len(found.trials) < effort.trials and not _is_spent(clock() - begin, len(found.trials), effort):
-        span = measure_energy_window(meter, run, seconds, clock=clock)
-        if isinstance(span, Absent):
-            return span
-        found.trials.append(Trial(span, thermometer()))
-    return found
 
 
 def _is_spent(spent_s: float, trials: int, effort: Effort) -> bool:

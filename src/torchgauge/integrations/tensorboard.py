@@ -23,8 +23,13 @@ def log_analysis(writer: Any, analysis: Analysis, step: int | None = None) -> No
     """`writer` is a SummaryWriter."""
     for name, value in total_scalars(analysis).items():
         writer.add_scalar(name, value, global_step=step)
-    writer.add_text("torchgauge/report", _block(str(analysis)), global_step=step)
-    writer.add_text("torchgauge/modules", _table(analysis), global_step=step)
+    # Markdown that shows the text as it is: indented, so that nothing in it can end the block.
+    writer.add_text(
+        "torchgauge/report", "\n".join(f"    {line}" for line in str(analysis).splitlines()), global_step=step
+    )
+    keys = module_columns(analysis)
+    rows = [keys, ["---"] * len(keys), *([_inert(str(cell)) for cell in row] for row in module_cells(analysis, keys))]
+    writer.add_text("torchgauge/modules", "\n".join(f"| {' | '.join(row)} |" for row in rows), global_step=step)
     for histogram in weight_histograms(analysis):
         edges, counts = histogram.edges, histogram.counts
         writer.add_histogram_raw(
@@ -38,17 +43,6 @@ def log_analysis(writer: Any, analysis: Analysis, step: int | None = None) -> No
             bucket_counts=list(counts),
             global_step=step,
         )
-
-
-def _block(text: str) -> str:
-    """Markdown that shows the text as it is: indented, so that nothing in it can end the block."""
-    return "\n".join(f"    {line}" for line in text.splitlines())
-
-
-def _table(analysis: Analysis) -> str:
-    keys = module_columns(analysis)
-    rows = [keys, ["---"] * len(keys), *([_inert(str(cell)) for cell in row] for row in module_cells(analysis, keys))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _inert(text: str) -> str:

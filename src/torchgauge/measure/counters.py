@@ -51,11 +51,12 @@ class Counted:
         """Plain JSON, per run: `flops` is what the static count says a run does, `bytes_per_s` the memory's peak."""
         found = {name: value / runs for name, value in self.values.items()}
         general = {event.name: found.get(event.name) for event in GENERAL}
+        missed = _ratio(found.get("cache_misses"), found.get("cache_references"))
         return {
             "runs": runs,
             **general,
             "instructions_per_cycle": _ratio(found.get("instructions"), found.get("cycles")),
-            "cache_hit_ratio": _hits(found),
+            "cache_hit_ratio": None if missed is None else 1 - missed,
             **_float_figures(found, self.floats, flops),
             **_memory_figures(found, self.seconds / runs, bytes_per_s),
             "least_running_share": self.least_running_share if self.values else None,
@@ -66,11 +67,6 @@ class Counted:
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
-
-
-def _hits(found: Mapping[str, float]) -> float | None:
-    missed = _ratio(found.get("cache_misses"), found.get("cache_references"))
-    return None if missed is None else 1 - missed
 
 
 def _float_figures(
@@ -111,7 +107,19 @@ def counting(source: Kernel | Absent | None = None) -> Iterator[Counted]:
     """Count while the block runs: this process with all its threads; memory traffic is the whole machine's."""
     counted = Counted()
     machine = kernel() if source is None else source
-    events = _wanted(counted)
+    processor = this_processor()
+    floats, memory = float_events(processor), memory_events()
+    if isinstance(floats, Absent):
+        counted.absent[_FLOPS] = floats.reason
+    else:
+        counted.floats, counted.notes = floats, uncounted_work(processor)
+    if isinstance(memory, Absent):
+        counted.absent[_MEMORY] = memory.reason
+    events = [
+        *GENERAL,
+        *(found.event for found in counted.floats),
+        *([] if isinstance(memory, Absent) else memory),
+    ]
     if isinstance(machine, Absent):
         counted.absent |= dict.fromkeys((_figure(event.name) for event in events), machine.reason)
         yield counted
@@ -128,22 +136,6 @@ def counting(source: Kernel | Absent | None = None) -> Iterator[Counted]:
             for _, counter in counters:
                 machine.stop(counter)
             tally([(event, machine.read(counter)) for event, counter in counters], counted)
-
-
-def _wanted(counted: Counted) -> list[Event]:
-    processor = this_processor()
-    floats, memory = float_events(processor), memory_events()
-    if isinstance(floats, Absent):
-        counted.absent[_FLOPS] = floats.reason
-    else:
-        counted.floats, counted.notes = floats, uncounted_work(processor)
-    if isinstance(memory, Absent):
-        counted.absent[_MEMORY] = memory.reason
-    return [
-        *GENERAL,
-        *(found.event for found in counted.floats),
-        *([] if isinstance(memory, Absent) else memory),
-    ]
 
 
 def _figure(name: str) -> str:

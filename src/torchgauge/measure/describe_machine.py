@@ -16,7 +16,7 @@ def offers(system: System) -> dict[str, Any]:
 
 
 def peaks(system: System) -> list[dict[str, Any]]:
-    """Published and measured side by side; neither where nobody knows."""
+    """Published and measured side by side; neither if unknown."""
     devices = [
         ("cpu", "cpu", system.environment.cpu),
         *((device.kind, f"{device.kind}:{device.index}", device.name) for device in system.devices),

@@ -48,7 +48,7 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class FloatEvent:
-    """`width_bits` 0 is scalar, None where the event does not tell; `flops` is operations per count."""
+    """`width_bits` 0 is scalar, None if the event does not say; `flops` is operations per count."""
 
     event: Event
     width_bits: int | None
@@ -84,21 +84,17 @@ def _number(found: Mapping[str, str], key: str) -> int:
 
 def float_events(processor: Processor) -> list[FloatEvent] | Absent:
     if processor.vendor == "GenuineIntel" and processor.family == 6 and processor.model in _INTEL_MODELS:
-        return _intel(processor)
+        events = [
+            _raw(name, 0xC7, mask, width, flops)
+            for mask, (name, width, flops) in _INTEL.items()
+            if width < 512 or "avx512f" in processor.flags
+        ]
+        if "avx512_fp16" in processor.flags:
+            events += [_raw(name, 0xCF, mask, width, flops) for mask, (name, width, flops) in _INTEL_HALF.items()]
+        return events
     if processor.vendor == "AuthenticAMD" and processor.family in (0x17, 0x19, 0x1A):
         return _amd(processor)
     return Absent("the codes of this processor's floating-point events are not known")
-
-
-def _intel(processor: Processor) -> list[FloatEvent]:
-    events = [
-        _raw(name, 0xC7, mask, width, flops)
-        for mask, (name, width, flops) in _INTEL.items()
-        if width < 512 or "avx512f" in processor.flags
-    ]
-    if "avx512_fp16" in processor.flags:
-        events += [_raw(name, 0xCF, mask, width, flops) for mask, (name, width, flops) in _INTEL_HALF.items()]
-    return events
 
 
 def _amd(processor: Processor) -> list[FloatEvent]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import OpRecord
-from torchgauge.measure.alignment import align
 from torchgauge.measure.profile import Event, Kernel, Profiled
 
 # How far ahead a static op is looked for before it is given up: the others behind it must still be found.
@@ -46,7 +46,9 @@ def _in_turn(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
     found: dict[int, int] = {}
     place = 0
     for op in ops:
-        at = _find(calls, op.signature.op, place)
+        wanted = _either(op.signature.op)
+        within = range(place, min(place + _REACH, len(calls)))
+        at = next((i for i in within if _either(calls[i].name) == wanted), None)
         if at is not None:
             found[op.index] = at
             place = _after(calls, at)
@@ -71,12 +73,6 @@ def _joined(op: int, calls: list[Event], at: int) -> Joined:
     return Joined(op, calls[at], kernels)
 
 
-def _find(calls: list[Event], name: str, place: int) -> int | None:
-    wanted = _either(name)
-    within = range(place, min(place + _REACH, len(calls)))
-    return next((i for i in within if _either(calls[i].name) == wanted), None)
-
-
 def _either(name: str) -> str:
     """The op's name, in place or not: torch may work in place where no tensor is of a subclass, as the static pass's
     are."""
@@ -90,3 +86,55 @@ def _after(calls: list[Event], at: int) -> int:
     while after < len(calls) and calls[after].start_ns < end:
         after += 1
     return after
+
+
+# Rows that are kept for the way back, of as many bits each: 50 MB. Only very long sequences need several blocks.
+BLOCK = 20_000
+
+
+def align(wanted: Sequence[str], found: Sequence[str], *, block: int = BLOCK) -> dict[int, int]:
+    """Positions in `wanted` to positions in `found`, both rising, as many as there can be within a block; of each but
+    the last the first half counts, since its end does not know what comes after."""
+    pairs: dict[int, int] = {}
+    row = column = 0
+    while row < len(wanted) and column < len(found):
+        is_last = row + block >= len(wanted)
+        # As much of the one as of the other: with more, parts far ahead could be taken for these.
+        reach = math.ceil(block * (len(found) - column) / (len(wanted) - row))
+        part = found[column:] if is_last else found[column : column + reach]
+        kept = [pair for pair in _pairs(wanted[row : row + block], part) if is_last or pair[0] < block // 2]
+        pairs |= {row + i: column + j for i, j in kept}
+        if is_last:
+            break
+        row += block // 2
+        column += kept[-1][1] + 1 if kept else 0
+    return pairs
+
+
+def _pairs(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[int, int]]:
+    rows = _rows(wanted, found)
+    pairs: list[tuple[int, int]] = []
+    i, j = len(wanted), len(found)
+    while i and j:
+        if rows[i] >> (j - 1) & 1:
+            j -= 1
+        elif not rows[i - 1] >> (j - 1) & 1:
+            i -= 1
+        else:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+    return pairs[::-1]
+
+
+def _rows(wanted: Sequence[str], found: Sequence[str]) -> list[int]:
+    """After each of `wanted`: a bit that is 0 where the length of the common sequence grows (Hyyrö 2004, Bit-parallel
+    LCS-length computation revisited)."""
+    every = (1 << len(found)) - 1
+    places: dict[str, int] = {}
+    for j, name in enumerate(found):
+        places[name] = places.get(name, 0) | 1 << j
+    rows = [every]
+    for name in wanted:
+        matching = rows[-1] & places.get(name, 0)
+        rows.append((rows[-1] + matching | rows[-1] - matching) & every)
+    return rows

@@ -84,29 +84,23 @@ def time_runs(
     limits = budget or Budget()
     timed = Timed()
     gc.collect()
-    with no_collections():  # one amid a run would be charged to the model
+    with no_collections():  # a collection during a run would be charged to the model
         try:
-            _measure(run, limits, timed, beside, clock)
+            begin = clock()
+            timed.cold_s = _once(run, clock)
+            # The first run may take longer than all that follow: its time is not the warm-up's. A run that takes
+            # longer than all may is not repeated for that.
+            if timed.cold_s < limits.seconds:
+                for seconds in _warm_up(run, limits, clock(), clock):
+                    timed.warm.append(seconds)
+            while not _is_enough(timed, limits, clock() - begin):
+                timed.seconds.append(_once(run, clock))
+                if beside is not None and len(timed.seconds) % _BESIDE == 0:
+                    beside()
         # The model's own code may raise anything; what was measured until then is kept.
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             timed.failure = error
     return timed
-
-
-def _measure(
-    run: Callable[[], object], limits: Budget, timed: Timed, beside: Callable[[], object] | None, clock: Clock
-) -> None:
-    begin = clock()
-    timed.cold_s = _once(run, clock)
-    # The first run may take longer than all that follow: its time is not the warm-up's. A run that takes longer than
-    # all may is not repeated for that.
-    if timed.cold_s < limits.seconds:
-        for seconds in _warm_up(run, limits, clock(), clock):
-            timed.warm.append(seconds)
-    while not _is_enough(timed, limits, clock() - begin):
-        timed.seconds.append(_once(run, clock))
-        if beside is not None and len(timed.seconds) % _BESIDE == 0:
-            beside()
 
 
 def _warm_up(run: Callable[[], object], limits: Budget, begin: float, clock: Clock) -> Iterator[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from time import perf_counter, process_time
 from traceback import clear_frames
 from typing import Any
@@ -12,13 +13,13 @@ import torch
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import Measured, OpRecord
 from torchgauge.facts.measurements import blank
-from torchgauge.measure.host import HostWatch
-from torchgauge.measure.latency import Timed, time_runs
-from torchgauge.measure.machine import watch_machine
+from torchgauge.measure.counters import Counted, counting
+from torchgauge.measure.latency import Clock, Timed, time_runs
 from torchgauge.measure.module_rows import module_paths, module_rows
 from torchgauge.measure.module_times import ModuleWatch
 from torchgauge.measure.noise import Surroundings, surroundings_noted
 from torchgauge.measure.parts import Order, Work, measure_memory, measure_modules
+from torchgauge.measure.sampler import sampling
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.threads import measure_scaling
 from torchgauge.measure.training import TrainingStep
@@ -97,16 +98,6 @@ def _watching(work: Work) -> Callable[[], None] | None:
 
 
 def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> dict[str, Any]:
-    return {
-        "latency": timed.figures(items_per_run(subject)),
-        "device": str(subject.device),
-        "threads": {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()},
-        "surroundings": noted.figures(),
-        "notes": [*subject.notes, *_doubts(timed, noted)],
-    }
-
-
-def _doubts(timed: Timed, noted: Surroundings) -> list[str]:
     doubts = []
     precision = timed.precision
     if timed.is_warmup_only:
@@ -121,7 +112,13 @@ def _doubts(timed: Timed, noted: Surroundings) -> list[str]:
     if noted.is_loud:
         used = format_whole_percent(noted.others_share)
         doubts.append(f"other processes used {used} of the machine while it was measured")
-    return doubts
+    return {
+        "latency": timed.figures(items_per_run(subject)),
+        "device": str(subject.device),
+        "threads": {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()},
+        "surroundings": noted.figures(),
+        "notes": [*subject.notes, *doubts],
+    }
 
 
 def failure_text(error: BaseException) -> str:
@@ -151,3 +148,53 @@ def items_per_run(subject: Subject) -> int:
         if isinstance(value, torch.Tensor) and value.dim():
             return int(value.shape[0])
     return 1
+
+
+class HostWatch:
+    """Runs of its own between the undisturbed ones. Where the device is far behind, its queue is full and the host
+    waits for it: then this is near the whole, and no shorter kernel is held up by it."""
+
+    def __init__(self, subject: Subject, clock: Clock = perf_counter) -> None:
+        self._subject, self._clock = subject, clock
+        self._seconds: list[float] = []
+
+    def run(self) -> None:
+        self._subject.synchronize()
+        begin = self._clock()
+        self._subject()
+        self._seconds.append(self._clock() - begin)
+        self._subject.synchronize()
+
+    @property
+    def median_s(self) -> float | None:
+        return median(self._seconds) if self._seconds else None
+
+
+# Of the time for the undisturbed runs.
+_WATCHED_SHARE = 0.2
+_LEAST_RUNS = 3
+
+
+def watch_machine(work: Work) -> None:
+    """Runs of their own: the total comes from runs with nothing beside them."""
+    # The counters are opened first: the sampler's thread is not the model's.
+    with counting() as counted, sampling(work.subject.device) as samples:
+        runs = _repeat(work.run, _WATCHED_SHARE * work.order.budget.seconds)
+    work.figures["system"] = samples.figures()
+    work.figures["counters"] = _counters(work, counted, runs)
+
+
+def _repeat(run: Callable[[], None], seconds: float) -> int:
+    runs, end = 0, perf_counter() + seconds
+    while runs < _LEAST_RUNS or perf_counter() < end:
+        run()
+        runs += 1
+    return runs
+
+
+def _counters(work: Work, counted: Counted, runs: int) -> dict[str, Any]:
+    if work.on_device:
+        return {"absent": {"counters": "the work is on the device, and the processor counts its own"}}
+    peaks = work.order.peaks
+    flops = sum(op.cost.flops for op in work.ops)
+    return counted.figures(runs=runs, flops=flops, bytes_per_s=peaks.bytes_per_s if peaks else None)

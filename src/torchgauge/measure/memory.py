@@ -95,6 +95,11 @@ def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> dict[str
         return {"allocations": 0}
     total = sum(sizes)
     peak = allocation_peak(runs[-1], on_device=on_device)
+    # Counts by power of two: the key is the upper bound in bytes.
+    counts: dict[str, int] = {}
+    for size in sizes:
+        bound = str(1 << max(0, (size - 1).bit_length()))
+        counts[bound] = counts.get(bound, 0) + 1
     return {
         "allocations": len(sizes),
         "total_bytes": total,
@@ -102,7 +107,7 @@ def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> dict[str
         "largest_bytes": sizes[-1],
         # Bytes asked for over the run per byte of the peak: how often the same memory is used again.
         "reuse": total / peak if peak else None,
-        "by_size": _by_size(sizes),
+        "by_size": counts,
     }
 
 
@@ -113,12 +118,3 @@ def fragmentation(figures: Mapping[str, Any]) -> dict[str, Any]:
         return {"fragmentation": None, "fragmentation_reason": "the CPU's allocator does not tell its free pieces"}
     share = figures["cuda_split_peak_bytes"] / reserved if reserved else None
     return {"fragmentation": share, "fragmentation_reason": None}
-
-
-def _by_size(sizes: list[int]) -> dict[str, int]:
-    """Counts by power of two: the key is the upper bound in bytes."""
-    counts: dict[str, int] = {}
-    for size in sizes:
-        bound = str(1 << max(0, (size - 1).bit_length()))
-        counts[bound] = counts.get(bound, 0) + 1
-    return counts

@@ -37,7 +37,11 @@ def _events(controller: Path, kind: str, names: tuple[str, ...]) -> list[Event]:
         return []
     scale = float(_text(controller / "events" / f"{name}.scale") or 1) * unit
     number = int(_text(controller / "type"))
-    return [Event(kind, number, config, cpu, scale) for cpu in _cpus(_text(controller / "cpumask"))]
+    # `0,32`: one processor for every socket.
+    return [
+        Event(kind, number, config, cpu, scale)
+        for cpu in [int(part.partition("-")[0]) for part in _text(controller / "cpumask").split(",") if part]
+    ]
 
 
 def _text(path: Path) -> str:
@@ -54,8 +58,3 @@ def _config(terms: str, formats: Path) -> int | None:
             return None
         config |= int(value or "1", 0) << int(place[1])
     return config
-
-
-def _cpus(mask: str) -> list[int]:
-    """`0,32`: one processor for every socket."""
-    return [int(part.partition("-")[0]) for part in mask.split(",") if part]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
 from torchgauge.facts import Measured, OpRecord, TraceRecord
 from torchgauge.hardware import Peaks
-from torchgauge.measure.device_times import device_module_times, optimizer_time
 from torchgauge.measure.joining import Joined, join
 from torchgauge.measure.latency import Budget
 from torchgauge.measure.memory import (
@@ -23,10 +23,9 @@ from torchgauge.measure.memory import (
 from torchgauge.measure.module_rows import OPTIMIZER, OwnTimes, module_paths, module_rows, own_times, script_roots
 from torchgauge.measure.module_times import ENOUGH, ModuleTime, ModuleWatch
 from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
-from torchgauge.measure.profile import Profiled, profile_runs
+from torchgauge.measure.profile import Event, Profiled, profile_runs
 from torchgauge.measure.samples import nearest
 from torchgauge.measure.subject import Subject
-from torchgauge.measure.tracing import trace_of
 from torchgauge.measure.training import TrainingStep
 
 PROFILED_RUNS = 5
@@ -168,3 +167,89 @@ def _profile(work: Work, runs: Sequence[Profiled], joined: Sequence[Mapping[int,
         "device_s": worked[middle] if work.on_device else None,
         "device_idle_s": max(0.0, work.total_s - worked[middle]) if work.on_device else None,
     }
+
+
+# The range that torch puts around a step.
+_OPTIMIZER_STEP = "Optimizer.step#"
+
+
+def device_module_times(runs: Sequence[Profiled]) -> dict[str, ModuleTime]:
+    """Means over the runs, by path; modules that were not called are absent."""
+    parts = [_one_run(run) for run in runs]
+    paths = dict.fromkeys(path for part in parts for path in part)
+    return {path: _mean([part[path] for part in parts if path in part]) for path in paths}
+
+
+def optimizer_time(runs: Sequence[Profiled]) -> float:
+    """Mean device time of the kernels launched by optimizers: on a device one works on many parameters at once."""
+    return fmean(sum(_optimizer_kernels(run)) for run in runs) * 1e-9
+
+
+def _optimizer_kernels(run: Profiled) -> Iterator[int]:
+    end = 0
+    for event in run.events:
+        if event.name.startswith(_OPTIMIZER_STEP):
+            end = max(end, event.end_ns)
+        if event.start_ns < end:
+            yield from (kernel.duration_ns for kernel in event.kernels)
+
+
+def _mean(times: list[ModuleTime]) -> ModuleTime:
+    return ModuleTime(fmean(t.inclusive_s for t in times), fmean(t.self_s for t in times), times[0].calls)
+
+
+def _one_run(run: Profiled) -> dict[str, ModuleTime]:
+    inclusive: dict[str, int] = {}
+    own: dict[str, int] = {}
+    calls: dict[str, int] = {}
+    open_ranges: list[Event] = []
+    for event in run.events:
+        while open_ranges and open_ranges[-1].end_ns <= event.start_ns:
+            open_ranges.pop()
+        if event.path is not None:
+            open_ranges.append(event)
+            calls[event.path] = calls.get(event.path, 0) + 1
+        worked = sum(kernel.duration_ns for kernel in event.kernels)
+        if worked and open_ranges:
+            innermost = open_ranges[-1].path or ""
+            own[innermost] = own.get(innermost, 0) + worked
+            for path in dict.fromkeys(held.path or "" for held in open_ranges):
+                inclusive[path] = inclusive.get(path, 0) + worked
+    return {
+        path: ModuleTime(inclusive.get(path, 0) * 1e-9, own.get(path, 0) * 1e-9, count) for path, count in calls.items()
+    }
+
+
+NO_OP = -1
+
+
+def trace_of(run: Profiled, joined: Mapping[int, Joined]) -> TraceRecord:
+    """The whole run; calls and kernels of the static ops carry their index."""
+    ops = {id(call.event): index for index, call in joined.items()}
+    launched = {id(kernel): index for index, call in joined.items() for kernel in call.kernels}
+    names: dict[str, int] = {}
+    threads: dict[int, int] = {}
+
+    def name(text: str) -> int:
+        return names.setdefault(text, len(names))
+
+    def thread(number: int) -> int:
+        return threads.setdefault(number, len(threads))
+
+    start = run.start_ns
+    modules = [
+        (event.start_ns - start, event.duration_ns, name(event.path), thread(event.thread))
+        for event in run.events
+        if event.path is not None
+    ]
+    calls = [
+        (e.start_ns - start, e.duration_ns, name(e.name), thread(e.thread), ops.get(id(e), NO_OP))
+        for e in run.events
+        if e.path is None
+    ]
+    kernels = [
+        (k.start_ns - start, k.duration_ns, name(k.name), k.stream, launched.get(id(k), NO_OP)) for k in run.kernels
+    ]
+    memory = [(a.at_ns - start, a.nbytes, int(a.on_device)) for a in run.allocations]
+    duration = run.end_ns - start
+    return TraceRecord(duration, tuple(names), tuple(modules), tuple(calls), tuple(kernels), tuple(memory))

@@ -99,7 +99,7 @@ class LinuxKernel:
         return [int(name) for name in os.listdir("/proc/self/task")]
 
     def open(self, event: Event, thread: int) -> int | Absent | None:
-        """None where the thread has ended meanwhile."""
+        """None if the thread has ended."""
         number = _SYSCALL.get(platform.machine())
         if number is None:
             return Absent(f"counters on {platform.machine()} are not supported")

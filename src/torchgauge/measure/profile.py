@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 RUN = "torchgauge::run"
 MODULE = "torchgauge::module "
 MEMORY = "[memory]"
-# Calls of CUDA's and HIP's runtime are no ops; most are linked to the op that made them.
+# Calls of CUDA's and HIP's runtime are not ops; most are linked to the op that made them.
 _RUNTIME = re.compile(r"(cuda|cu|hip)[A-Z]")
 
 

@@ -104,7 +104,7 @@ def buffer_bytes(device: torch.device) -> int:
 
 
 def last_cache_bytes(caches: Path = _CACHES) -> int:
-    """The largest cache of a core, 64 MiB where the system does not tell."""
+    """The largest cache of a core, 64 MiB where the system does not say."""
     sizes = [path.read_text().strip() for path in caches.glob("index*/size")]
     known = [int(size[:-1]) * 1024 for size in sizes if size.endswith("K") and size[:-1].isdigit()]
     return max(known, default=64 * _MEBI)

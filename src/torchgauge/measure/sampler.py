@@ -1,4 +1,4 @@
-"""What the machine does while something runs, sampled by a thread whose cost is bounded and told.
+"""What the machine does while something runs, sampled by a thread whose cost is bounded and reported.
 
 with sampling(device) as samples:
     run()

@@ -121,7 +121,7 @@ def applied(settings: Settings, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _memory_fraction(fraction: float, device: torch.device) -> Iterator[None]:
-    # Before 2.8 torch does not tell what was set; it is all of the memory unless someone has set less.
+    # Before 2.8 torch does not expose the setting; assume all of the memory.
     read: Callable[[torch.device], float] | None = getattr(torch.cuda, "get_per_process_memory_fraction", None)
     before = read(device) if read else 1.0
     torch.cuda.set_per_process_memory_fraction(fraction, device)

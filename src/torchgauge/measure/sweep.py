@@ -43,20 +43,16 @@ class Sweep:
         if not self.values:
             raise UsageError(f"a sweep over {self.key} needs values, as in {self.key}={_EXAMPLES[self.key]}")
         for value in self.values:
-            _check(self.key, value)
+            if self.key == DTYPE:
+                if not parse_dtype(str(value)).is_floating_point:
+                    raise UsageError(f"a sweep over dtype takes floating types, not '{value}'")
+            elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UsageError(f"a sweep over {self.key} takes whole numbers from 1 on, not '{value}'")
+            elif self.key == THREADS and value > MOST_THREADS:
+                raise UsageError(f"a sweep over threads goes up to {MOST_THREADS}, not {value}")
 
 
 _EXAMPLES = {BATCH: "1,2,4,8", SEQ: "128,256,512", DTYPE: "float32,bfloat16", THREADS: "1,2,4"}
-
-
-def _check(key: str, value: Any) -> None:
-    if key == DTYPE:
-        if not parse_dtype(str(value)).is_floating_point:
-            raise UsageError(f"a sweep over dtype takes floating types, not '{value}'")
-    elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"a sweep over {key} takes whole numbers from 1 on, not '{value}'")
-    elif key == THREADS and value > MOST_THREADS:
-        raise UsageError(f"a sweep over threads goes up to {MOST_THREADS}, not {value}")
 
 
 def parse_sweeps(given: str | Sequence[str] | Mapping[str, Iterable[Any]] | None) -> tuple[Sweep, ...]:
@@ -126,7 +122,9 @@ def _row(
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         row["failure"] = failure_text(error)
         let_go(error)
-        _forget_memory(subject.device)
+        # What a point that failed had reserved is free for the next.
+        if subject.device.type == "cuda":
+            torch.cuda.empty_cache()
     return row
 
 
@@ -142,12 +140,6 @@ def _measure(subject: Subject, row: dict[str, Any], budget: Budget, *, train: bo
     row["memory"] = memory_figures(subject, run)
     if at_point is not None:
         at_point(subject, run, row)
-
-
-def _forget_memory(device: torch.device) -> None:
-    """What a point that failed had reserved is free for the next."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 @contextmanager

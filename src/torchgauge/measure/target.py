@@ -1,4 +1,4 @@
-"""A target measured as it was asked for: its model made real, on its device, under its settings."""
+"""Measures a target as requested: a real model, on its device, with its settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,13 @@ def measure_target(
 ) -> Measured:
     """The measurement of what was `traced` with these inputs. What fails is said under `failure`; the rest is kept."""
     inputs = _sweep_inputs(source, traced, request, given)
-    _refuse_early(traced, given, source, asked.sweeps)
+    # Before anything is run that takes its time.
+    fixed = _are_given(given) or isinstance(source.model, ExportedModel)
+    keys = {sweep.key for sweep in asked.sweeps}
+    if fixed and SEQ in keys:
+        raise UsageError("a sweep over seq changes inferred inputs: leave out those that you give, or give each length")
+    if fixed and BATCH in keys:
+        batch_size(traced.candidate)
     figures: dict[str, Any] = blank() | {"notes": list(asked.notes)}
     measured = Measured(figures)
     settings = asked.settings.figures(profile=asked.profile)
@@ -92,7 +98,7 @@ def _order(request: Request, asked: Asked) -> Order:
 
 
 def device_peaks(device: torch.device) -> Peaks | None:
-    """None where nobody knows, and where the device is not there."""
+    """None if unknown or if the device is absent."""
     if device.type != "cuda":
         return peaks_of(cpu_name(), device.type)
     return peaks_of(torch.cuda.get_device_name(device), device.type) if has_cuda(device.index) else None
@@ -122,16 +128,6 @@ def _sweep_inputs(source: Source, traced: Trace, request: Request, given: Mappin
         return trace(source.runnable, candidate_inputs(source.runnable, **{**given, key: value}), request).candidate
 
     return inputs
-
-
-def _refuse_early(traced: Trace, given: Mapping[str, Any], source: Source, sweeps: tuple[Sweep, ...]) -> None:
-    """Before anything is run that takes its time."""
-    fixed = _are_given(given) or isinstance(source.model, ExportedModel)
-    keys = {sweep.key for sweep in sweeps}
-    if fixed and SEQ in keys:
-        raise UsageError("a sweep over seq changes inferred inputs: leave out those that you give, or give each length")
-    if fixed and BATCH in keys:
-        batch_size(traced.candidate)
 
 
 def _are_given(given: Mapping[str, Any]) -> bool:

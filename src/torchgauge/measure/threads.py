@@ -24,7 +24,7 @@ MOST_THREADS = max(1024, os.cpu_count() or 1)
 # Each number of threads gets this share of the time for the undisturbed runs.
 _POINT_SHARE = 0.15
 _PROFILED_RUNS = 3
-# Kinds of ops that take less of the time tell nothing about threads.
+# Kinds of ops with a smaller share of the time say nothing about threads.
 _LEAST_SHARE = 0.01
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.facts import View
-from torchgauge.report.row_columns import op_columns, weight_columns
-from torchgauge.report.weight_columns import flat_rows
+from torchgauge.report.table_rows import flat_rows, op_columns, weight_columns
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,12 @@ def visible(text: str) -> str:
     """The text with every character that would not show as itself written as an escape, such as `\\x1b`."""
     if text.isprintable():
         return text
-    return "".join(_escaped(char) if _is_hidden(char) else char for char in text)
+    return "".join(
+        char.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if (unicodedata.category(char) in _HIDDEN or _is_noncharacter(ord(char)))
+        else char
+        for char in text
+    )
 
 
 def inert_cell(text: str) -> str:
@@ -29,14 +34,6 @@ def inert_cell(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) else text
 
 
-def _is_hidden(char: str) -> bool:
-    return unicodedata.category(char) in _HIDDEN or _is_noncharacter(ord(char))
-
-
 def _is_noncharacter(code: int) -> bool:
-    """The last two of each plane and a block of 32 are for nobody's use; XML forbids some of them."""
+    """The last two of each plane and a block of 32 are noncharacters; XML forbids some of them."""
     return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from torchgauge.facts import Capture, Node, ParamRecord, Row, TensorSpec, View, tensor_specs
+from torchgauge.facts import Node, ParamRecord, Row, TensorSpec, View, tensor_specs
 from torchgauge.facts.figures import MODULES, figures_of
 
 NUMBERED = re.compile(r"(.*?)(\d+)")
@@ -57,7 +57,13 @@ class _Folding:
 
     def __init__(self, view: View) -> None:
         self.rows = {row.path: row for row in view.modules}
-        self.params = _params_by_module(view.capture)
+        # The parameters below each module path, tied ones under all their names.
+        below: dict[str, list[ParamRecord]] = {}
+        for param in view.capture.params:
+            if not param.is_buffer:
+                for path in {path for name in (param.name, *param.aliases) for path in _ancestors(name)}:
+                    below.setdefault(path, []).append(param)
+        self.params = below
         self.numbers: dict[tuple[object, ...], int] = {}
         self.kind: dict[str, int] = {}
         # Children before their parents.
@@ -133,16 +139,6 @@ def run_name(names: list[str]) -> str:
     if len(names) == 1 or first is None or last is None:
         return names[0]
     return f"{names[0]}–{last[2]}"
-
-
-def _params_by_module(capture: Capture) -> dict[str, list[ParamRecord]]:
-    """The parameters below each module path, tied ones under all their names."""
-    below: dict[str, list[ParamRecord]] = {}
-    for param in capture.params:
-        if not param.is_buffer:
-            for path in {path for name in (param.name, *param.aliases) for path in _ancestors(name)}:
-                below.setdefault(path, []).append(param)
-    return below
 
 
 def _ancestors(name: str) -> Iterator[str]:

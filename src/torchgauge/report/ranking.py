@@ -9,8 +9,31 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
-from torchgauge.report.energy_figures import energy_key, own_energy, whole_joules
+from torchgauge.facts.figures import ESTIMATED
 from torchgauge.report.measurements import measured_member
+
+
+def is_estimated(view: View) -> bool:
+    return view.energy is not None and view.energy.get("origin") == ESTIMATED
+
+
+def energy_key(view: View) -> str:
+    return "estimated_energy_j" if is_estimated(view) else "energy_j"
+
+
+def whole_joules(view: View) -> float | None:
+    """Of one run: measured, or the middle of the estimate."""
+    if view.energy is None:
+        return None
+    joules: float | None = (view.energy.get("estimated_joules") or {}).get("value") if is_estimated(view) else None
+    return joules if is_estimated(view) else view.energy.get("joules")
+
+
+def own_energy(node: Node, rows: Mapping[str, Mapping[str, Any]], key: str) -> float:
+    """Without the modules below."""
+    below = sum(rows.get(child.path, {}).get(key) or 0.0 for child in node.children)
+    return (rows.get(node.path, {}).get(key) or 0.0) - below
+
 
 # What a list of places calls the root, whose path is empty.
 THE_MODEL = "(the model itself)"
@@ -112,6 +135,10 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
     for calls in equal_calls(ranked_ops):
         signature, sums, value = calls[0].signature, Sums.over(calls), sum(values[op.index] for op in calls)
         measured = [rows[op.index] for op in calls] if by == BY_TIME else []
+        # The least time the device needs for all calls over the time they took.
+        known = [
+            (row["roof_share"] * row["time_s"], row["time_s"]) for row in measured if row.get("roof_share") is not None
+        ]
         ranked.append(
             TopOps(
                 op=signature.op,
@@ -124,7 +151,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
                 macs=sums.macs,
                 flops=sums.flops,
                 bytes_moved=sums.bytes_read + sums.bytes_written,
-                roof_share=_roof_share(measured),
+                roof_share=sum(least for least, _ in known) / sum(taken for _, taken in known) if known else None,
                 bound=_bound(measured),
             )
         )
@@ -145,12 +172,6 @@ def _largest(ranked: list[Entry], by: str, limit: int) -> list[Entry]:
     # Of ops without arithmetic those that move most come first.
     ranked.sort(key=lambda entry: (entry.value, entry.bytes_moved if by == BY_FLOPS else 0), reverse=True)
     return ranked[:limit]
-
-
-def _roof_share(rows: list[Mapping[str, Any]]) -> float | None:
-    """The least time the device needs for all calls over the time they took."""
-    known = [(row["roof_share"] * row["time_s"], row["time_s"]) for row in rows if row.get("roof_share") is not None]
-    return sum(least for least, _ in known) / sum(taken for _, taken in known) if known else None
 
 
 def _bound(rows: list[Mapping[str, Any]]) -> str | None:

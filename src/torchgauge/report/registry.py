@@ -214,7 +214,7 @@ def _rendered(view: View, format: str, options: Options | None) -> str | bytes |
 
 @cache
 def load_renderers() -> None:
-    """Import what installed packages offer; one that does not load is told and left out."""
+    """Import what installed packages offer; one that does not load gives a warning and is left out."""
     from importlib.metadata import entry_points  # slow to load, and few reports need it
 
     for entry in entry_points(group=ENTRY_POINTS):

@@ -1,14 +1,16 @@
-"""Reports to files: written whole or not at all."""
+"""Reports and streams of rows to files: written whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self
 
-from torchgauge.cache import replace_file
+from torchgauge.cache import Draft, open_draft, replace_file
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import View
+from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import SCAN, find_format, render_pieces
 
@@ -24,7 +26,7 @@ def save_weights(view: View, path: str | Path, options: Options | None = None) -
 
 
 def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> None:
-    """A file is replaced whole, or left as it was."""
+    """The file is replaced whole or left unchanged."""
     with reporting_failure(path):
         replace_file(path, content.encode() if isinstance(content, str) else content)
 
@@ -36,5 +38,31 @@ def reporting_failure(path: Path) -> Iterator[None]:
     except OSError as error:
         raise TorchgaugeError(f"cannot write '{path}': {error.strerror or error}") from error
     except RuntimeError as error:
-        # A chain of links without an end, as Path.resolve tells it before Python 3.13.
+        # A loop of symbolic links, which Path.resolve reports this way before Python 3.13.
         raise TorchgaugeError(f"cannot write '{path}': {error}") from error
+
+
+class RowStream:
+    """JSON lines. Used in a `with` block: an error leaves the target unchanged."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._draft: Draft | None = None
+
+    def __enter__(self) -> Self:
+        with reporting_failure(self._path):
+            self._draft = open_draft(self._path)
+        return self
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        assert self._draft is not None
+        with reporting_failure(self._path):
+            self._draft.write(json_line(row).encode() + b"\n")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._draft is not None
+        if kind is not None:
+            self._draft.discard()
+            return
+        with reporting_failure(self._path):
+            self._draft.commit()

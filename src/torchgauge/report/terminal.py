@@ -35,16 +35,12 @@ def terminal_width() -> int:
 
 def write_lines(lines: Sequence[Line], stream: TextIO) -> None:
     if stream.isatty():
-        _write_styled(lines, stream)
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(file=stream, highlight=False, markup=False, emoji=False)
+        for line in lines:
+            # `Text`, not a string: names may hold what rich would take for markup.
+            console.print(Text.assemble(*((span.text, STYLES.get(span.style, "")) for span in line)), soft_wrap=True)
     else:
         stream.write(plain(lines))
-
-
-def _write_styled(lines: Sequence[Line], stream: TextIO) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    for line in lines:
-        # `Text`, not a string: names may hold what rich would take for markup.
-        console.print(Text.assemble(*((span.text, STYLES.get(span.style, "")) for span in line)), soft_wrap=True)

@@ -50,14 +50,14 @@ class HeatMap:
 
 def heat_maps(view: View, figure: str = "std") -> list[HeatMap]:
     """One map for each list of repeated blocks, the largest first; matrices alone, and only where layers are many."""
-    rows = {row["name"]: Row(value_figures(row)) for row in view.weights if _is_shown(row, figure)}
+    rows = {
+        row["name"]: Row(value_figures(row))
+        for row in view.weights
+        if (figure in row and row["role"] == "parameter" and row["shared_with"] is None and len(row["shape"]) > 1)
+    }
     patterns = {pattern: [rows[name] for name in names] for pattern, names in by_pattern(rows).items()}
     maps = [_heat_map(figure, stem, members) for stem, members in _by_stem(patterns).items()]
     return sorted((found for found in maps if len(found.columns) >= MIN_LAYERS), key=lambda found: -found.nbytes)
-
-
-def _is_shown(row: Row, figure: str) -> bool:
-    return figure in row and row["role"] == "parameter" and row["shared_with"] is None and len(row["shape"]) > 1
 
 
 def _by_stem(patterns: dict[str, list[Row]]) -> dict[Stem, dict[str, list[Row]]]:
@@ -122,9 +122,8 @@ def narrowed(cells: Sequence[float | None], middle: float, width: int) -> list[f
     if count <= width:
         return list(cells)
     cuts = [index * count // width for index in range(width + 1)]
-    return [_together(cells[start:stop], middle) for start, stop in pairwise(cuts)]
-
-
-def _together(cells: Sequence[float | None], middle: float) -> float | None:
-    present = [cell for cell in cells if cell is not None]
-    return farthest(present, middle) if present else None
+    rows = []
+    for start, stop in pairwise(cuts):
+        present = [cell for cell in cells[start:stop] if cell is not None]
+        rows.append(farthest(present, middle) if present else None)
+    return rows

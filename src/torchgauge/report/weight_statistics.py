@@ -1,10 +1,10 @@
-"""What the values of the weights tell, as data: places of repeated blocks, the hardest to quantize, what to do."""
+"""Statistics of the weights, as data: places of repeated blocks, the hardest to quantize, what to do."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What is recommended for a tensor, and how many of its siblings are told the same."""
+    """What is recommended for a tensor, and how many of its siblings have the same recommendation."""
 
     name: str
     text: str
@@ -62,7 +62,7 @@ def summary_part(view: View, key: str) -> Any:
 
 
 def examined(view: View) -> list[Row]:
-    """The model's parameters whose values were read; bytes that several names share are told once."""
+    """The model's parameters whose values were read; bytes that several names share count once."""
     return [
         Row(value_figures(row))
         for row in view.weights
@@ -76,21 +76,23 @@ def places(view: View) -> list[Place]:
     groups: dict[str, list[Row]] = {}
     for row in [row for row in rows if len(row["shape"]) > 1] or rows:
         groups.setdefault(place_of(row["name"]).pattern, []).append(row)
-    return sorted((_place(pattern, rows) for pattern, rows in groups.items()), key=lambda place: -place.nbytes)
-
-
-def _place(pattern: str, rows: Sequence[Row]) -> Place:
-    return Place(
-        pattern=pattern if len(rows) > 1 else rows[0]["name"],
-        count=len(rows),
-        elements=sum(row["elements"] for row in rows),
-        nbytes=sum(row["bytes"] for row in rows),
-        std=_median(_known(row["std"] for row in rows)),
-        abs_max=max(_known(row["abs_max"] for row in rows), default=None),
-        sparsity=weighted((row["sparsity"], row["elements"]) for row in rows),
-        removable=weighted((removable(row), row["elements"]) for row in rows),
-        int8_db=min(_known(sqnr_db(row, "int8") for row in rows), default=None),
-        smallest_30db=formats_text(quantization_of(row).get("smallest_30db") for row in rows),
+    return sorted(
+        (
+            Place(
+                pattern=pattern if len(rows) > 1 else rows[0]["name"],
+                count=len(rows),
+                elements=sum(row["elements"] for row in rows),
+                nbytes=sum(row["bytes"] for row in rows),
+                std=_median(_known(row["std"] for row in rows)),
+                abs_max=max(_known(row["abs_max"] for row in rows), default=None),
+                sparsity=weighted((row["sparsity"], row["elements"]) for row in rows),
+                removable=weighted((removable(row), row["elements"]) for row in rows),
+                int8_db=min(_known(sqnr_db(row, "int8") for row in rows), default=None),
+                smallest_30db=formats_text(quantization_of(row).get("smallest_30db") for row in rows),
+            )
+            for pattern, rows in groups.items()
+        ),
+        key=lambda place: -place.nbytes,
     )
 
 
@@ -160,8 +162,13 @@ def easiest_to_prune(view: View, limit: int) -> list[Row]:
 
 
 def advice(view: View) -> list[Advice]:
-    """Unusable values first, then the largest tensors; siblings that are told the same but for the figures once."""
-    rows = [row for row in view.weights if row.get("recommendations") and _is_own(row)]
+    """Unusable values first, then the largest tensors; siblings with the same recommendation are listed once."""
+    # Under its first name, and no mere part of a packing.
+    rows = [
+        row
+        for row in view.weights
+        if row.get("recommendations") and (row["shared_with"] is None and row["logical_elements"] != 0)
+    ]
     rows.sort(key=lambda row: (not (row.get("nan") or row.get("inf")), -row["bytes"]))
     groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row in rows:
@@ -171,27 +178,21 @@ def advice(view: View) -> list[Advice]:
     return [Advice(*members[0], len(members) - 1) for members in groups.values()]
 
 
-def _is_own(row: Row) -> bool:
-    """Under its first name, and no mere part of a packing."""
-    return row["shared_with"] is None and row["logical_elements"] != 0
-
-
 def by_operation(view: View) -> list[OpShare]:
     """Those that use the most weight bytes first; a weight used twice counts for both."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in weight_ops(view.capture.ops, view.weights, view.capture.params):
         groups.setdefault((row["op"], path_pattern(row["module"])), []).append(row)
-    shares = [_op_share(op, module, rows) for (op, module), rows in groups.items()]
+    shares = [
+        OpShare(
+            op=op,
+            module=module if len(rows) > 1 else rows[0]["module"],
+            calls=len(rows),
+            nbytes=sum(row["bytes"] for row in rows),
+            removable=weighted((row["removable"]["0.01"], row["elements"]) for row in rows),
+            smallest_30db=formats_text(row["smallest_30db"] for row in rows),
+            bytes_after=sum(row["bytes_after"]["30db"] for row in rows),
+        )
+        for (op, module), rows in groups.items()
+    ]
     return sorted(shares, key=lambda share: -share.nbytes)
-
-
-def _op_share(op: str, module: str, rows: Sequence[dict[str, Any]]) -> OpShare:
-    return OpShare(
-        op=op,
-        module=module if len(rows) > 1 else rows[0]["module"],
-        calls=len(rows),
-        nbytes=sum(row["bytes"] for row in rows),
-        removable=weighted((row["removable"]["0.01"], row["elements"]) for row in rows),
-        smallest_30db=formats_text(row["smallest_30db"] for row in rows),
-        bytes_after=sum(row["bytes_after"]["30db"] for row in rows),
-    )

@@ -207,7 +207,11 @@ def _bytes_verdict(
 def compared(original: Side, changed: Side, tolerance: float) -> tuple[Difference, float]:
     """How far the outputs are apart, and how far they may be."""
     expected = original.outputs()
-    allowed = max(tolerance, _rounding(expected), _SELF * (difference(expected, original.outputs()).relative or 0.0))
+    allowed = max(
+        tolerance,
+        max((ROUNDING_BY_TYPE.get(str(tensor.dtype), ROUNDING) for _, tensor in expected), default=ROUNDING),
+        _SELF * (difference(expected, original.outputs()).relative or 0.0),
+    )
     found = difference(expected, _sliced(changed.outputs(), expected, changed.samples))
     if found.reason is None and (found.relative or 0.0) > allowed and _is_random(original, expected, allowed):
         return replace(found, reason=_RANDOM), allowed
@@ -218,10 +222,6 @@ def _is_random(original: Side, expected: list[tuple[str, torch.Tensor]], allowed
     """Whether the model itself gives something else when it draws other numbers."""
     relative = difference(expected, original.outputs(SEED + 1)).relative
     return relative is not None and relative > allowed
-
-
-def _rounding(outputs: Sequence[tuple[str, torch.Tensor]]) -> float:
-    return max((ROUNDING_BY_TYPE.get(str(tensor.dtype), ROUNDING) for _, tensor in outputs), default=ROUNDING)
 
 
 def _sliced(

@@ -15,7 +15,7 @@ from torchgauge.measure.latency import Clock
 from torchgauge.measure.samples import median_interval
 from torchgauge.verify.switches import Switches
 
-# With fewer the whole range is no interval of 95 %.
+# With fewer, the whole range is not a 95 % interval.
 LEAST_PAIRS = 6
 # Rounds of a comparison, at times apart. By two alone, a third pace of the machine is outside as often as not.
 ROUNDS = 4
@@ -23,7 +23,7 @@ ROUNDS = 4
 _PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
 # And so many until there are pairs enough of what takes long.
 _LAST_PATIENCE = 20.0
-# A round whose ratio is known to no more than a tenth either way tells nothing of most gains.
+# A round whose ratio is known to no more than a tenth either way says nothing about most gains.
 _NOISY = 0.2
 # Shorter ones are dominated by the clock and by what runs in between.
 _SAMPLE_S, _MOST_REPEATS = 5e-3, 1000
@@ -47,7 +47,7 @@ class Paired:
     """Logarithms of the ratio of times, the second over the first; one for each pair of neighbours. `floor` is how far
     those of two equal models are apart: where they lie in memory makes a difference that more pairs do not average.
     `earlier` is a round of the same comparison at another time: what a machine does for seconds on end, no pair of
-    neighbours shows. `others_share` is the part of the machine that other processes took meanwhile."""
+    neighbours shows. `others_share` is the part of the machine that other processes took during the runs."""
 
     logs: list[float] = field(default_factory=list)
     floor: float = 0.0
@@ -115,7 +115,7 @@ def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_co
     """First and second in turns for `seconds`, longer where these do not suffice. The order changes from pair to pair:
     what is faster only because it comes later is so for both."""
     paired = Paired()
-    with no_collections():  # one amid a run would be charged to it
+    with no_collections():  # a collection during a run would be charged to it
         repeats = [_warm_up(side, _WARMUP_SHARE * seconds, clock) for side in (first, second)]
         begin = clock()
         while not _is_enough(paired, clock() - begin, seconds):

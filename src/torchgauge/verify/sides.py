@@ -101,7 +101,14 @@ class Bench:
 
     def copied(self) -> nn.Module:
         try:
-            return _as_flat(_with_own_classes(copy.deepcopy(self.subject.model)), self.subject.model)
+            # A parametrized module has a class of its own, which its copy shares: to take the parametrization off
+            # one would take it off both.
+            model = copy.deepcopy(self.subject.model)
+            for module in model.modules():
+                if is_parametrized(module):
+                    kind = type(module)
+                    module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
+            return _as_flat(model, self.subject.model)
         # Copying runs what the model's own classes say about it, which may raise anything.
         except Exception as error:
             raise NotApplicableError(f"the model cannot be copied: {failure_text(error)}") from error
@@ -112,28 +119,18 @@ class Bench:
         return Side(subject, TrainingStep(subject).run if self.train else subject.run, switches, samples)
 
 
-def _with_own_classes(model: nn.Module) -> nn.Module:
-    """A parametrized module has a class of its own, which its copy shares: to take the parametrization off one would
-    take it off both."""
-    for module in model.modules():
-        if is_parametrized(module):
-            kind = type(module)
-            module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
-    return model
-
-
 def _as_flat(duplicate: nn.Module, model: nn.Module) -> nn.Module:
     """Weights of a recurrent layer that lie in one piece are copied to several, which cuDNN would join at each call."""
     twins = dict(duplicate.named_modules())
     for path, module in model.named_modules():
         twin = twins.get(path)
-        if isinstance(module, nn.RNNBase) and isinstance(twin, nn.RNNBase) and _is_flat(module):
+        if (
+            isinstance(module, nn.RNNBase)
+            and isinstance(twin, nn.RNNBase)
+            and (len({parameter.untyped_storage().data_ptr() for parameter in module.parameters(recurse=False)}) == 1)
+        ):
             twin.flatten_parameters()
     return duplicate
-
-
-def _is_flat(module: nn.RNNBase) -> bool:
-    return len({parameter.untyped_storage().data_ptr() for parameter in module.parameters(recurse=False)}) == 1
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Sizes of what a module was given and gave back; the map is how users tell sizes of their own modules."""
+"""Sizes of what a module was given and gave back; the map takes users' sizes of their own modules."""
 
 from __future__ import annotations
 

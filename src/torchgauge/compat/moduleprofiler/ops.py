@@ -1,4 +1,4 @@
-"""moduleprofiler's formulas for the operations of a layer; the map is how users tell those of their own modules."""
+"""moduleprofiler's formulas for the operations of a layer; the map takes users' formulas of their own modules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def get_default_ops_map() -> OpsMap:
 
 
 def own_count(module: nn.Module, input: Input, output: Any) -> int | None:
-    """torchgauge's FLOPs of one call, all inside included; None where it cannot tell.
+    """torchgauge's FLOPs of one call, all inside included; None if unknown.
 
     For those who want it as the "default" entry of the map, where the original has None.
     """

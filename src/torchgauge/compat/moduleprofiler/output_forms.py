@@ -111,12 +111,13 @@ def to_frame(rows: Specs | list[dict[str, Any]]) -> DataFrame:
         raise MissingDependencyError("pandas", "a table of a profile") from error
     listed = rows if isinstance(rows, list) else [{"module": name, **spec} for name, spec in rows.items()]
     columns: dict[str, list[Any]] = {key: [row[key] for row in listed] for key in (listed[0] if listed else {})}
-    return pandas.DataFrame({key: _column(pandas, values) for key, values in columns.items()})
-
-
-def _column(pandas: Any, values: list[Any]) -> Any:
-    """Whole numbers stay whole and None stays None: pandas would make floats and NaN of them."""
-    return pandas.Series(values, dtype=object if any(value is None for value in values) else None)
+    # Whole numbers stay whole and None stays None: pandas would make floats and NaN of them.
+    return pandas.DataFrame(
+        {
+            key: pandas.Series(values, dtype=object if any(value is None for value in values) else None)
+            for key, values in columns.items()
+        }
+    )
 
 
 def _times(specs: Specs, aggr: bool) -> list[dict[str, Any]]:

@@ -3,24 +3,91 @@
 from __future__ import annotations
 
 import inspect
+import os
+import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import fmean, median, stdev
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from torchgauge.compat.module_calls import ModuleCall, running, told_of_calls
-from torchgauge.compat.moduleprofiler import inference_time, params
 from torchgauge.compat.moduleprofiler.io_size import IoSizeMap, get_default_io_size_map
 from torchgauge.compat.moduleprofiler.ops import OpsMap, get_default_ops_map
 from torchgauge.compat.moduleprofiler.output_forms import OutputForms, Specs
 from torchgauge.compat.surroundings import every_module_called, require_module
 from torchgauge.errors import MissingDependencyError
+from torchgauge.hardware import total_memory
 from torchgauge.measure import Subject
 from torchgauge.measure.module_times import time_modules
 from torchgauge.source import Candidate
+
+FIGURES: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "max": max,
+    "min": min,
+    "std": stdev,
+    "median": median,
+}
+
+
+def summarise(times_ms: Sequence[float], order: Sequence[str]) -> dict[str, float | None]:
+    """None of what was never timed; the spread of a single run is not a number."""
+    return {f"inference_time_{name}_ms": _figure(name, times_ms) for name in order}
+
+
+def _figure(name: str, times_ms: Sequence[float]) -> float | None:
+    if not times_ms:
+        return None
+    if name == "std" and len(times_ms) == 1:
+        return float("nan")
+    return float(FIGURES[name](times_ms))
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "intraop_threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "host_name": platform.node(),
+        "os": platform.system(),
+        "os_release": platform.release(),
+        "cpu_count": os.cpu_count(),
+        "total_memory": f"{total_memory() // 2**20} MB",
+        "gpu": _gpu_names(),
+    }
+
+
+def _gpu_names() -> str | list[str]:
+    if not torch.cuda.is_available():
+        return "unavailable"
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def param_spec(module: nn.Module, *, size: bool, dtype: bool) -> dict[str, Any]:
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+    return _figures("trainable", trained, size, dtype) | _figures("nontrainable", frozen, size, dtype)
+
+
+def shares(spec: dict[str, Any], total: int) -> dict[str, float]:
+    """Of the parameters of the whole model; none of a model that has none."""
+    keys = ("trainable_params", "nontrainable_params")
+    return {f"{key}_percent": spec[key] / total if total else 0.0 for key in keys}
+
+
+def _figures(prefix: str, parameters: Iterable[nn.Parameter], size: bool, dtype: bool) -> dict[str, Any]:
+    found = list(parameters)
+    bits = sum(parameter.numel() * parameter.element_size() * 8 for parameter in found)
+    return {
+        f"{prefix}_params": sum(parameter.numel() for parameter in found),
+        f"{prefix}_params_dtype": found[-1].dtype if found and dtype else None,
+        f"{prefix}_params_size_bits": bits if size else 0,
+    }
+
 
 ROOT = "__root__"
 T = TypeVar("T")
@@ -62,11 +129,11 @@ class ModuleProfiler(OutputForms):
         self._log(f"Counting parameters of <b>{type(module).__name__}</b>")
         members = list(_named(module))
         specs = {
-            name: {"type": type(member).__name__, **params.param_spec(member, size=param_size, dtype=param_dtype)}
+            name: {"type": type(member).__name__, **param_spec(member, size=param_size, dtype=param_dtype)}
             for name, member in self._track(members, "Counting parameters", "params")
         }
         total = specs[ROOT]["trainable_params"] + specs[ROOT]["nontrainable_params"]
-        return {name: spec | params.shares(spec, total) for name, spec in specs.items()} if percent else specs
+        return {name: spec | shares(spec, total) for name, spec in specs.items()} if percent else specs
 
     def trace_io_sizes(
         self, module: nn.Module, input: Any, pred_fn: Callable[..., Any] | None = None, eval: bool = False
@@ -116,12 +183,10 @@ class ModuleProfiler(OutputForms):
                 for name, taken in time_modules(subject.run, names, 1).items():
                     if taken.calls:
                         times[name].append(taken.inclusive_s * 1e3)
-        order, about = ("mean", "max", "min", "std", "median"), inference_time.machine()
+        order, about = ("mean", "max", "min", "std", "median"), machine()
         return _specs(
             module,
-            lambda name: (
-                {"inference_time_ms": times[name]} | inference_time.summarise(times[name][drop_first:], order) | about
-            ),
+            lambda name: {"inference_time_ms": times[name]} | summarise(times[name][drop_first:], order) | about,
         )
 
     def estimate_total_inference_time(
@@ -137,8 +202,8 @@ class ModuleProfiler(OutputForms):
                 subject.run()
                 times.append((time.perf_counter() - start) * 1e3)
         kept = times[drop_first:]
-        figures = inference_time.summarise(kept, ("mean", "min", "max", "std", "median"))
-        about = inference_time.machine()
+        figures = summarise(kept, ("mean", "min", "max", "std", "median"))
+        about = machine()
         return {ROOT: {"type": type(module).__name__, **about, "inference_time_ms": kept, **figures}}
 
     def _begin(self, what: str, module: nn.Module, attributes: Iterable[str]) -> None:

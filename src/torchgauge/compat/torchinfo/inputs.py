@@ -63,7 +63,7 @@ def _dtype(kind: Any) -> torch.dtype:
     """A dtype may be given as torch.LongTensor too, which has one."""
     found = getattr(kind, "dtype", kind)
     if not isinstance(found, torch.dtype):
-        raise ValueError(f"dtypes holds {kind!r}, which is no dtype of torch")
+        raise ValueError(f"dtypes holds {kind!r}, which is not a torch dtype")
     return found
 
 

@@ -141,7 +141,9 @@ def _mult_adds(layer: LayerInfo) -> int:
     if layer.own_macs:
         left, whole = sum(count for count, _ in weights), sum(numel for _, numel in weights)
         products = layer.own_macs * left // whole if whole else layer.own_macs
-        return products + biases * _positions(layer)
+        # At how many places the output is computed from the weights.
+        channels = getattr(layer.module, "out_channels", None) or (layer.dims or [1])[-1]
+        return products + biases * (prod(layer.dims) // channels if channels else 0)
     if isinstance(layer.module, nn.Embedding | nn.EmbeddingBag):  # a look-up multiplies nothing
         return 0
     return (biases + sum(count for count, _ in weights)) * prod(layer.dims[:1])
@@ -149,12 +151,6 @@ def _mult_adds(layer: LayerInfo) -> int:
 
 def _is_bias(name: str) -> bool:
     return name.startswith("bias") or name.endswith("bias")
-
-
-def _positions(layer: LayerInfo) -> int:
-    """At how many places the output is computed from the weights."""
-    channels = getattr(layer.module, "out_channels", None) or (layer.dims or [1])[-1]
-    return prod(layer.dims) // channels if channels else 0
 
 
 def _kernel_size(module: nn.Module) -> int | list[int] | None:

@@ -3,16 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from torchgauge.compat.observed import Observer, OpCall, observe
 from torchgauge.compat.torchinfo.layer_info import LayerInfo
-from torchgauge.compat.torchinfo.sizes import measure
+
+Measured = tuple[list[int], int]
+NOTHING: Measured = ([], 0)
+
+
+def measure(value: Any, batch_dim: int | None) -> Measured:
+    """Size, and bytes of an element; the size of the batch is given as 1 where `batch_dim` says which it is."""
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, str | type):
+        raise TypeError(f"a layer gave {value!r}: neither a tensor nor something that holds one")
+    if isinstance(value, Mapping):
+        value = list(value.values())[-1:]
+    size, element_bytes = _first(value)
+    if batch_dim is not None and batch_dim < len(size):
+        size = [*size[:batch_dim], 1, *size[batch_dim + 1 :]]
+    return size, element_bytes
+
+
+def _tensor(value: torch.Tensor) -> Measured:
+    return list(value.size()), value.element_size()
+
+
+def _first(value: Any) -> Measured:
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, np.ndarray):
+        return list(value.shape), value.itemsize
+    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
+        return _tensor(value.data)
+    if isinstance(value, torch.distributions.Distribution):
+        return list(value.batch_shape + value.event_shape), 0
+    if hasattr(value, "tensors"):
+        return _first(value.tensors)
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
+        return _first(value[0])
+    return NOTHING
 
 
 class LayerCalls(Observer):
@@ -27,7 +66,7 @@ class LayerCalls(Observer):
         self._places: dict[int, list[LayerInfo]] = {}
         for place in places:
             self._places.setdefault(place.layer_id, []).append(place)
-        # A script module is a box: what it calls is not told.
+        # A script module is opaque: its inner calls are not seen.
         self.layers = [place for place in places if isinstance(place.module, torch.jit.ScriptModule)]
         # What is running: its row, and its place in the structure.
         self._running: list[tuple[LayerInfo, LayerInfo]] = [(places[0], places[0])]
@@ -86,7 +125,19 @@ def called_layers(
 ) -> list[LayerInfo]:
     """The layers of one forward pass; `calls` holds those that ran if it fails."""
     observe(model, args, kwargs, calls, train=train, device=device)
-    return _finished(_with_containers(calls.layers))
+    # Modules that are never called themselves, such as `nn.ModuleList`, put before the first layer they hold.
+    found: list[LayerInfo] = []
+    current: list[nn.Module] = []  # the modules the last layer is in, the layer included
+    for layer in calls.layers:
+        for depth, holder in enumerate(_holders(layer)):
+            if current[depth : depth + 1] != [holder.module]:
+                shown = LayerInfo(holder.var_name, holder.module, holder.depth, holder.parent_info)
+                found.append(shown)
+                current[depth:] = [holder.module]
+        found.append(layer)
+        if layer.depth:
+            current[layer.depth - 1 :] = [layer.module]
+    return _finished(found)
 
 
 def static_layers(model: nn.Module) -> list[LayerInfo]:
@@ -118,22 +169,6 @@ def _holders(layer: LayerInfo) -> list[LayerInfo]:
     while above is not None and above.depth > 0:
         found.insert(0, above)
         above = above.parent_info
-    return found
-
-
-def _with_containers(calls: list[LayerInfo]) -> list[LayerInfo]:
-    """Modules that are never called themselves, such as `nn.ModuleList`, put before the first layer they hold."""
-    found: list[LayerInfo] = []
-    current: list[nn.Module] = []  # the modules the last layer is in, the layer included
-    for layer in calls:
-        for depth, holder in enumerate(_holders(layer)):
-            if current[depth : depth + 1] != [holder.module]:
-                shown = LayerInfo(holder.var_name, holder.module, holder.depth, holder.parent_info)
-                found.append(shown)
-                current[depth:] = [holder.module]
-        found.append(layer)
-        if layer.depth:
-            current[layer.depth - 1 :] = [layer.module]
     return found
 
 

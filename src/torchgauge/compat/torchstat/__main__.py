@@ -13,7 +13,15 @@ from torchgauge.source.python_code import build_from_file
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="torchstat", description=stat.__doc__)
+    file = parser.add_mutually_exclusive_group(required=True)
+    file.add_argument("file", nargs="?", help="Python file that has the model")
+    file.add_argument("-f", "--file", dest="named_file", help="the same, as an option")
+    parser.add_argument("-m", "--model", required=True, help="class of the model; it is called without arguments")
+    parser.add_argument(
+        "-s", "--size", type=_size, default="3x224x224", help="size of one sample, such as 3x224x224 (the default)"
+    )
+    arguments = parser.parse_args(argv)
     try:
         model = build_from_file(Path(arguments.file or arguments.named_file), arguments.model)
         stat(model, arguments.size)
@@ -33,18 +41,6 @@ def main(argv: list[str] | None = None) -> int:
 def _complain(message: str) -> int:
     print(f"torchstat: {message}", file=sys.stderr)
     return 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="torchstat", description=stat.__doc__)
-    file = parser.add_mutually_exclusive_group(required=True)
-    file.add_argument("file", nargs="?", help="Python file that has the model")
-    file.add_argument("-f", "--file", dest="named_file", help="the same, as an option")
-    parser.add_argument("-m", "--model", required=True, help="class of the model; it is called without arguments")
-    parser.add_argument(
-        "-s", "--size", type=_size, default="3x224x224", help="size of one sample, such as 3x224x224 (the default)"
-    )
-    return parser
 
 
 def _size(text: str) -> tuple[int, ...]:

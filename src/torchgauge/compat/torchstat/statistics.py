@@ -48,16 +48,12 @@ def build_stat_tree(stats: Mapping[str, LeafStat]) -> StatTree:
                 nodes[path] = StatNode(path, parent=node)
                 node.children.append(nodes[path])
             node = nodes[path]
-        _fill(node, leaf)
+        node.input_shape = leaf.input_shape
+        node.output_shape = leaf.output_shape
+        node.parameter_quantity = leaf.parameter_quantity
+        node.inference_memory = leaf.inference_memory
+        node.MAdd = leaf.madd
+        node.Flops = leaf.flops
+        node.Memory = leaf.memory_bytes
+        node.duration = leaf.duration
     return StatTree(root)
-
-
-def _fill(node: StatNode, leaf: LeafStat) -> None:
-    node.input_shape = leaf.input_shape
-    node.output_shape = leaf.output_shape
-    node.parameter_quantity = leaf.parameter_quantity
-    node.inference_memory = leaf.inference_memory
-    node.MAdd = leaf.madd
-    node.Flops = leaf.flops
-    node.Memory = leaf.memory_bytes
-    node.duration = leaf.duration

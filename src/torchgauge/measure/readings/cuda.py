@@ -55,7 +55,7 @@ def nvml_device(index: int) -> AbstractContextManager[Device | Absent]:
 
 
 def _place(properties: Any) -> str:
-    """On the bus, as NVML writes it; empty with a torch that does not tell."""
+    """On the bus, as NVML writes it; empty if torch does not expose it."""
     if not hasattr(properties, "pci_bus_id"):
         return ""
     return f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"

@@ -32,7 +32,7 @@ def quantities() -> Iterator[Quantity]:
     )  # fmt: skip
 
 
-# One call to the kernel tells both, for all threads; psutil reads files for the one and lacks the other.
+# One call to the kernel gives both, for all threads; psutil reads files for the one and lacks the other.
 if sys.platform == "win32":
 
     def _context_switches() -> Value | Absent:

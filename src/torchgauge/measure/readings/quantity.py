@@ -21,7 +21,7 @@ class Quantity:
     """`read` gives the value now; of a counter, which only grows, what is shown is its rate.
 
     The name carries the unit of what is shown. `update_s` is how often the source itself changes, `resolution` the
-    smallest step it can show, in the unit of what is read; None where nobody says.
+    smallest step it can show, in the unit of what is read; None if unknown.
     """
 
     name: str
@@ -52,6 +52,6 @@ class Quantity:
 def read_now(quantity: Quantity) -> Value | Absent:
     try:
         return quantity.read()
-    # What psutil raises where the system does not tell, or does not tell us.
+    # What psutil raises where the system does not say, or does not let us read.
     except (OSError, NotImplementedError, psutil.Error) as error:
         return Absent(f"{quantity.source}: {error}" if str(error) else f"{quantity.source} does not tell")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torchgauge.report.budgets.annotations import is_in_actions, render_annotations
-from torchgauge.report.budgets.junit import render_junit
+from torchgauge.report.budgets.ci import is_in_actions, render_annotations, render_junit
 from torchgauge.report.budgets.limits import KEYS, Limit, analysis_needs, limit, limits, parse_limit
 from torchgauge.report.budgets.text import budget_lines, render_json, render_text
 from torchgauge.report.budgets.verdicts import BudgetReport, Verdict, check_view, unchecked

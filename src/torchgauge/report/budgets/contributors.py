@@ -84,7 +84,21 @@ def _amounts(view: View, key: str) -> Mapping[str, float]:
         return {row.path: row.self_time_s or 0.0 for row in view.modules}
     if key == "energy_j":
         return _sums((op.module, op.energy_j or 0.0) for op in view.ops)
-    return _of_tensors(view, key)
+    if key in _HELD:
+        return _sums(
+            (param.module, param.spec.nbytes if key.endswith("_bytes") else param.spec.numel)
+            for param in view.capture.params
+            if _HELD[key](param.is_buffer, param.trainable)
+        )
+    if key not in keys_known(TOTALS, FILES):
+        return {}
+    roles = {"optimizer_elements": "optimizer", "logical_params": "parameter"}
+    stored = view.capture.stored.tensors if view.capture.stored else ()
+    return _sums(
+        (tensor.name.rpartition(".")[0], tensor.nbytes if key == "stored_bytes" else _elements(tensor, key))
+        for tensor in stored
+        if tensor.shared_with is None and tensor.role == roles.get(key, tensor.role)
+    )
 
 
 # By key what a training step keeps in memory.
@@ -101,24 +115,6 @@ _HELD: dict[str, Callable[[bool, bool], bool]] = {
     "param_bytes": lambda is_buffer, trainable: not is_buffer,
     "buffer_bytes": lambda is_buffer, trainable: is_buffer,
 }
-
-
-def _of_tensors(view: View, key: str) -> Mapping[str, float]:
-    if key in _HELD:
-        return _sums(
-            (param.module, param.spec.nbytes if key.endswith("_bytes") else param.spec.numel)
-            for param in view.capture.params
-            if _HELD[key](param.is_buffer, param.trainable)
-        )
-    if key not in keys_known(TOTALS, FILES):
-        return {}
-    roles = {"optimizer_elements": "optimizer", "logical_params": "parameter"}
-    stored = view.capture.stored.tensors if view.capture.stored else ()
-    return _sums(
-        (tensor.name.rpartition(".")[0], tensor.nbytes if key == "stored_bytes" else _elements(tensor, key))
-        for tensor in stored
-        if tensor.shared_with is None and tensor.role == roles.get(key, tensor.role)
-    )
 
 
 def _elements(tensor: StoredTensor, key: str) -> int:

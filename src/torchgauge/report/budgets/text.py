@@ -1,4 +1,4 @@
-"""Verdicts as lines of text and as JSON."""
+"""Verdicts as a section of text, as sentences and as JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from torchgauge.report.budgets.contributors import PEAKS
 from torchgauge.report.budgets.limits import KEYS
-from torchgauge.report.budgets.verdicts import WITHIN, BudgetReport, Verdict
-from torchgauge.report.budgets.words import unknown_words
+from torchgauge.report.budgets.verdicts import UNKNOWN, WITHIN, BudgetReport, Verdict
+from torchgauge.report.escape import visible
 from torchgauge.report.formats.text import sections_lines
 from torchgauge.report.json_text import json_line
 from torchgauge.report.layout import Line, plain
@@ -68,7 +68,25 @@ def budget_document(reports: Sequence[BudgetReport]) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "document": "budgets",
         "exit_status": max((report.exit_status for report in reports), default=0),
-        "targets": [_target(report) for report in reports],
+        "targets": [
+            {
+                "target": report.target,
+                "exit_status": report.exit_status,
+                "failure": report.failure,
+                "verdicts": [
+                    {
+                        "key": verdict.limit.key,
+                        "limit": verdict.limit.most,
+                        "value": verdict.value,
+                        "state": verdict.state,
+                        "reason": verdict.reason,
+                        "blamed": [asdict(entry) for entry in verdict.blamed],
+                    }
+                    for verdict in report.verdicts
+                ],
+            }
+            for report in reports
+        ],
     }
 
 
@@ -76,20 +94,24 @@ def render_json(reports: Sequence[BudgetReport]) -> str:
     return json_line(budget_document(reports)) + "\n"
 
 
-def _target(report: BudgetReport) -> dict[str, Any]:
-    return {
-        "target": report.target,
-        "exit_status": report.exit_status,
-        "failure": report.failure,
-        "verdicts": [
-            {
-                "key": verdict.limit.key,
-                "limit": verdict.limit.most,
-                "value": verdict.value,
-                "state": verdict.state,
-                "reason": verdict.reason,
-                "blamed": [asdict(entry) for entry in verdict.blamed],
-            }
-            for verdict in report.verdicts
-        ],
-    }
+def verdict_words(verdict: Verdict) -> str:
+    key = verdict.limit.key
+    if verdict.state == UNKNOWN:
+        return visible(f"{key} is not known: {verdict.reason}")
+    return f"{key} is {verdict.value_text}, {verdict.over_text} over its limit of {verdict.limit.text}"
+
+
+def unknown_words(report: BudgetReport) -> list[str]:
+    """What is unknown, and why; one reason for all if the target itself failed."""
+    if report.failure is not None:
+        return [visible(f"not checked: {report.failure}")]
+    return [verdict_words(verdict) for verdict in report.unknown]
+
+
+def blame_words(verdict: Verdict) -> list[str]:
+    form = KEYS[verdict.limit.key].form
+    return [
+        f"{visible(entry.paths or THE_MODEL)} ({visible(entry.kind)}"
+        f"{f' ×{entry.count}' if entry.count > 1 else ''}): {form(entry.value)}, {format_percent(entry.share)}"
+        for entry in verdict.blamed
+    ]

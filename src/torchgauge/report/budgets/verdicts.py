@@ -1,4 +1,4 @@
-"""A model against its budget: what is within, what is not and who is to blame, what nobody can tell."""
+"""A model against its budget: what is within, what is broken and by which modules, what is unknown."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from torchgauge.report.comparison.readings import Reading
 from torchgauge.units import format_percent, format_value
 
 SAME, MORE, LESS = "same", "more", "less"
-# Measured, and not to be told apart; measured once, so that nobody knows; measured the one, estimated the other;
+# Measured, intervals overlap; measured once, spread unknown; one measured, the other estimated;
 # missing on a side.
 INDISTINCT, UNCERTAIN, INCOMPARABLE, UNKNOWN = "indistinct", "uncertain", "incomparable", "unknown"
 
@@ -28,7 +28,14 @@ class Change:
     def text(self) -> str:
         """`+12.3 %`, `×14`, `no difference`."""
         if self.verdict in (MORE, LESS):
-            return _relative(self.ratio)
+            if self.ratio is None:
+                return "new"
+            if self.ratio >= _FACTOR:
+                return f"×{format_value(self.ratio)}"
+            share = format_percent(self.ratio - 1)
+            if share in ("0.0 %", "-0.0 %"):
+                return "< 0.1 %"
+            return f"+{share}" if self.ratio > 1 else share.replace("-", "−")
         words = {SAME: "=", INDISTINCT: "no difference", UNCERTAIN: "?", INCOMPARABLE: "not comparable", UNKNOWN: "-"}
         return words[self.verdict]
 
@@ -54,14 +61,3 @@ def _verdict(base: Reading, other: Reading, difference: float) -> str:
 
 def _direction(difference: float) -> str:
     return SAME if difference == 0 else MORE if difference > 0 else LESS
-
-
-def _relative(ratio: float | None) -> str:
-    if ratio is None:
-        return "new"
-    if ratio >= _FACTOR:
-        return f"×{format_value(ratio)}"
-    share = format_percent(ratio - 1)
-    if share in ("0.0 %", "-0.0 %"):
-        return "< 0.1 %"
-    return f"+{share}" if ratio > 1 else share.replace("-", "−")

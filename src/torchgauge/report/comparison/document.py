@@ -1,19 +1,27 @@
-"""A comparison as the JSON document, and its rows as CSV."""
+"""A comparison as JSON, CSV and DataFrame; rendered in any format, and saved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.facts import Row
 from torchgauge.report.comparison.data import Compared, Figure
 from torchgauge.report.comparison.rows import FIGURES, ModuleRow
-from torchgauge.report.comparison.structure import Structure
+from torchgauge.report.comparison.sections import comparison_sections
 from torchgauge.report.comparison.weights import WeightsCompared
-from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
+from torchgauge.report.registry import COMPARISON, OTHERS, find_format, imported
+from torchgauge.report.saving import write_whole
+from torchgauge.report.table_rows import rows_to_csv
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 KIND = "comparison"
 SCHEMA_VERSION = 1
@@ -27,7 +35,10 @@ def comparison_document(compared: Compared) -> dict[str, Any]:
         "sides": [asdict(side) for side in compared.sides],
         "differing": compared.differing,
         "totals": [_figure(figure) for figure in compared.figures],
-        "structure": [_structure(found) for found in compared.structures],
+        "structure": [
+            {"unchanged": found.unchanged, "changes": [asdict(change) for change in found.changes]}
+            for found in compared.structures
+        ],
         "modules": [_module(row) for row in compared.modules],
         "weights": [None if found is None else _weights(found) for found in compared.weights],
     }
@@ -73,10 +84,6 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _structure(found: Structure) -> dict[str, Any]:
-    return {"unchanged": found.unchanged, "changes": [asdict(change) for change in found.changes]}
-
-
 def _module(row: ModuleRow) -> dict[str, Any]:
     return {
         "path": row.path,
@@ -93,3 +100,28 @@ def _weights(found: WeightsCompared) -> dict[str, Any]:
     pairs = [asdict(pair) | {"shift": pair.shift, "equal": pair.is_equal} for pair in found.pairs]
     members = {"added": list(found.added), "removed": list(found.removed)}
     return {"pairs": pairs, **members, "drift": None if found.drift is None else dict(found.drift)}
+
+
+def render(compared: Compared, format: str = "text", options: Options | None = None) -> str:
+    formats = {entry.name: entry for entry in OTHERS[COMPARISON]}
+    if format not in formats:
+        raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(formats))}")
+    options, write = options or Options(), imported(formats[format].home)
+    if formats[format].is_prose:
+        return str(write(comparison_sections(compared, options), options.width))
+    return str(write(compared, options))
+
+
+def save(compared: Compared, path: str | Path, options: Options | None = None) -> None:
+    write_whole(Path(path), render(compared, find_format(path, COMPARISON).name, options))
+
+
+def to_dataframe(compared: Compared) -> pd.DataFrame:
+    """One row per module, all figures of all sides."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingDependencyError("pandas", "a DataFrame") from error
+    from torchgauge.report.comparison.document import flat_modules
+
+    return pd.DataFrame.from_records([dict(row) for row in flat_modules(compared)])

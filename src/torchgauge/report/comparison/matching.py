@@ -58,7 +58,7 @@ def _contents(view: View) -> dict[str, dict[str, Row]]:
 
 
 def _has_equal_values(mine: Row, theirs: Row) -> bool | None:
-    """Whether two tensors hold the same values, as their figures tell; None where one value is all they hold."""
+    """Whether two tensors hold the same values, judged by their statistics; None for constant tensors."""
     if list(mine.shape) != list(theirs.shape):
         return False
     if not mine.std or not theirs.std:
@@ -137,7 +137,7 @@ class _Matcher:
             verdicts += [_has_equal_values(row, others[name]) for name, row in ours.items() if name in others]
         informative = [verdict for verdict in verdicts if verdict is not None]
         if not informative:
-            # Norms as they were initialised, or nothing that was read: a name then tells more.
+            # Norms as they were initialised, or values that were not read: then the name decides.
             return not verdicts or node.name == other.name
         return 2 * sum(informative) > len(informative)
 

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts.figures import MODULES, Use, numbers_in
-from torchgauge.report.comparison.data import Compared, Figure
-from torchgauge.report.comparison.rows import ModuleRow
+from torchgauge.report.comparison.data import Compared
 from torchgauge.report.comparison.sections import (
     circumstance_section,
     figure_section,
@@ -34,7 +33,20 @@ def page_payload(compared: Compared) -> dict[str, Any]:
         "comparison": {
             "sides": [asdict(side) for side in compared.sides],
             "differing": None if differing is None else _table(differing),
-            "figures": [_figure(figure) for figure in compared.figures],
+            "figures": [
+                {
+                    "title": figure.quantity.title,
+                    "texts": [figure.quantity.form(reading.value) for reading in figure.readings],
+                    "values": [reading.value for reading in figure.readings],
+                    "origins": [reading.origin for reading in figure.readings],
+                    "intervals": [
+                        reading.interval and [figure.quantity.form(end) for end in reading.interval]
+                        for reading in figure.readings
+                    ],
+                    "changes": [found and {"verdict": found.verdict, "text": found.text} for found in figure.changes],
+                }
+                for figure in compared.figures
+            ],
             "notes": figures["notes"],
         },
         "compared_structure": [_table(section) for section in structure_sections(compared)],
@@ -43,19 +55,6 @@ def page_payload(compared: Compared) -> dict[str, Any]:
     }
     shown: dict[str, Any] = plain(payload)
     return shown
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "title": figure.quantity.title,
-        "texts": [figure.quantity.form(reading.value) for reading in figure.readings],
-        "values": [reading.value for reading in figure.readings],
-        "origins": [reading.origin for reading in figure.readings],
-        "intervals": [
-            reading.interval and [figure.quantity.form(end) for end in reading.interval] for reading in figure.readings
-        ],
-        "changes": [found and {"verdict": found.verdict, "text": found.text} for found in figure.changes],
-    }
 
 
 def _table(section: Section) -> dict[str, Any]:
@@ -75,16 +74,15 @@ def _modules(compared: Compared) -> dict[str, Any]:
     keys = [figure.key for figure in shown]
     # An estimate's mark is the page's to set.
     figures = [{"key": f.key, "label": f.short, "form": f.unit.value, "kind": f.origin} for f in shown]
-    rows = [_module(row, keys) for row in compared.modules]
+    rows = [
+        {
+            "depth": row.depth,
+            "paths": [found and found.path for found in row.rows],
+            "types": [found and found.type for found in row.rows],
+            "states": list(row.states),
+            "changed": row.is_changed,
+            "values": [list(row.values(key)) for key in keys],
+        }
+        for row in compared.modules
+    ]
     return {"labels": [side.label for side in compared.sides], "figures": figures, "rows": rows}
-
-
-def _module(row: ModuleRow, keys: list[str]) -> dict[str, Any]:
-    return {
-        "depth": row.depth,
-        "paths": [found and found.path for found in row.rows],
-        "types": [found and found.type for found in row.rows],
-        "states": list(row.states),
-        "changed": row.is_changed,
-        "values": [list(row.values(key)) for key in keys],
-    }

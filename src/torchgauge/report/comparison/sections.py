@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.errors import UsageError
@@ -10,16 +11,117 @@ from torchgauge.facts.figures import ESTIMATED
 from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
 from torchgauge.report.comparison.changes import INCOMPARABLE, INDISTINCT, UNCERTAIN, change
 from torchgauge.report.comparison.data import Compared
-from torchgauge.report.comparison.groups import RowGroup, grouped_changes, grouped_rows
 from torchgauge.report.comparison.readings import ABOUT, Reading
-from torchgauge.report.comparison.rows import FIGURES, MEASURED
-from torchgauge.report.comparison.structure import STATES
+from torchgauge.report.comparison.rows import FIGURES, FIXED, MEASURED, ModuleRow
+from torchgauge.report.comparison.structure import (
+    ADDED,
+    RECAST,
+    REMOVED,
+    RENAMED,
+    RETYPED,
+    STATES,
+    ModuleChange,
+)
 from torchgauge.report.comparison.weights import WeightsCompared
 from torchgauge.report.content.modules import PAGE_LINES
 from torchgauge.report.model import Cell, Section, Table, figures, more, texts
 from torchgauge.report.options import Options
-from torchgauge.report.ranking import THE_MODEL
+from torchgauge.report.ranking import THE_MODEL, join_paths, path_pattern
 from torchgauge.units import format_count, format_exact, format_percent, format_shape, format_value
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroup:
+    state: str
+    paths: str
+    what: str
+    count: int
+    params: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Modules with equal figures on all sides; `figures` are those of one of them, of measured ones the mean. They are
+    not added up: modules may share parameters."""
+
+    paths: str
+    kind: str
+    count: int
+    depth: int
+    figures: dict[str, tuple[float | None, ...]]
+
+
+def grouped_changes(changes: Iterable[ModuleChange]) -> list[ChangeGroup]:
+    groups: dict[Hashable, list[ModuleChange]] = {}
+    for one in changes:
+        patterns = path_pattern(one.base_path or ""), path_pattern(one.other_path or "")
+        types = one.base_type, one.other_type, one.base_params, one.other_params
+        groups.setdefault((one.state, patterns, types, one.tensors), []).append(one)
+    rows = []
+    for members in groups.values():
+        first = members[0]
+        params = [m.other_params if m.other_params is not None else m.base_params for m in members]
+        rows.append(
+            ChangeGroup(
+                state=first.state,
+                paths=join_paths([member.path for member in members]) or THE_MODEL,
+                what=_what(members),
+                count=len(members),
+                params=sum(count for count in params if count is not None),
+            )
+        )
+    return rows
+
+
+def _what(members: Sequence[ModuleChange]) -> str:
+    first = members[0]
+    if first.state in (ADDED, REMOVED):
+        return first.other_type or first.base_type or ""
+    if first.state == RENAMED:
+        return f"→ {join_paths([member.other_path or '' for member in members]) or THE_MODEL}"
+    if first.state == RETYPED:
+        return f"{first.base_type} → {first.other_type}"
+    kind = f"{first.base_type}: " if first.base_type else ""
+    tensors = "; ".join(f"{t.name} {t.base or 'none'} → {t.other or 'none'}" for t in first.tensors)
+    if first.state == RECAST and len({(t.base, t.other) for t in first.tensors}) == 1:
+        tensors = f"{first.tensors[0].base} → {first.tensors[0].other}"
+    return f"{kind}{tensors}"
+
+
+def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:
+    """In the order of the first of each."""
+    groups: dict[Hashable, list[ModuleRow]] = {}
+    for row in rows:
+        fixed = tuple(row.values(key) for key in FIXED)
+        places = tuple(None if found is None else path_pattern(found.path) for found in row.rows)
+        groups.setdefault((places, row.kind, row.states, fixed), []).append(row)
+    return [_row_group(members) for members in groups.values()]
+
+
+def _row_group(members: Sequence[ModuleRow]) -> RowGroup:
+    first = members[0]
+    sides = zip(*(row.rows for row in members), strict=True)
+    names = [_joined([None if row is None else row.path for row in rows]) for rows in sides]
+    known = [name for name in names if name is not None]
+    figures = {
+        key: tuple(_mean(values) for values in zip(*[row.values(key) for row in members], strict=True))
+        for key in (*FIXED, *MEASURED)
+    }
+    return RowGroup(" → ".join(dict.fromkeys(known)), first.kind, len(members), first.depth, figures)
+
+
+def _joined(paths: Sequence[str | None]) -> str | None:
+    known = [path for path in paths if path is not None]
+    return (join_paths(known) or THE_MODEL) if known else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    # Not through a division: equal counts stay whole.
+    return known[0] if known.count(known[0]) == len(known) else sum(known) / len(known)
+
 
 WEIGHTS, CHANGES = 20, 40
 COMPARED = ("params", "macs")
@@ -92,7 +194,7 @@ def structure_sections(compared: Compared) -> Iterator[Section]:
 
 
 def check_columns(options: Options) -> None:
-    """Before the work: a column that is no figure of a module cannot be compared."""
+    """Refuse columns that cannot be compared, before the work begins."""
     chosen = () if options.columns == DEFAULT_COLUMNS else options.columns
     for key in (*chosen, *([options.sort] if options.sort else [])):
         if key not in FIGURES:

@@ -91,7 +91,7 @@ def _pair_changes(
     types = _tensor_changes(own[0].get(node.path, {}), own[1].get(partner.path, {}), shapes=False)
     if partner.path != _expected_path(node, matching):
         yield _changed(RENAMED, node, partner)
-    # Weights without code have no types: that is no change.
+    # Weights without code have no types: that does not count as a change.
     if node.record.type != partner.record.type and node.record.type and partner.record.type:
         yield _changed(RETYPED, node, partner, shapes)
     elif shapes:

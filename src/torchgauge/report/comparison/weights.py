@@ -1,6 +1,6 @@
 """The weights of two sides: which tensors both have, and how far their figures are apart.
 
-Figures of values tell that two tensors differ, not that they are equal; `drift`, from the files themselves, tells both.
+Statistics can show that two tensors differ, not that they are equal; `drift`, from the files themselves, shows both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WeightPair:
 
     @property
     def is_equal(self) -> bool:
-        """As far as the figures tell."""
+        """Judged by the statistics."""
         same_form = (self.shape, self.dtype) == (self.other_shape, self.other_dtype)
         return same_form and all(base == other for base, other in self.figures.values())
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.content.ops import RANKED, shapes_text
-from torchgauge.report.energy_figures import is_estimated
 from torchgauge.report.model import (
     Block,
     Cell,
@@ -23,7 +22,7 @@ from torchgauge.report.model import (
     texts,
 )
 from torchgauge.report.options import Options
-from torchgauge.report.ranking import BY_ENERGY, THE_MODEL, TopModules, TopOps, rate, top_modules, top_ops
+from torchgauge.report.ranking import BY_ENERGY, THE_MODEL, TopModules, TopOps, is_estimated, rate, top_modules, top_ops
 from torchgauge.units import (
     format_count,
     format_exact,

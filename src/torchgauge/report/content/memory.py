@@ -112,7 +112,7 @@ class Categories:
 @dataclass(frozen=True, slots=True)
 class Moment:
     """One op: bytes of activations before or after it, whichever are more, bytes of the parameters' gradients (known
-    from the shapes: an allocator does not tell them apart), and bytes it held besides as it worked."""
+    from the shapes: an allocator cannot tell them apart), and bytes it held besides as it worked."""
 
     op: int
     activations_bytes: int
@@ -162,3 +162,23 @@ def at_peak(view: View) -> Categories | None:
         gradients_bytes=top.gradients_bytes,
         workspace_bytes=top.workspace_bytes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """`op` is None where the inputs alone are the peak."""
+
+    activation_bytes: int
+    op: OpRecord | None
+
+    @property
+    def place(self) -> str:
+        if self.op is None:
+            return "the inputs"
+        return f"{self.op.op} (op {self.op.index}) in {self.op.module or 'the model itself'}"
+
+
+def find_peak(view: View) -> Peak:
+    op = max(view.capture.ops, key=lambda op: op.live_bytes, default=None)
+    total = view.totals.peak_activation_bytes
+    return Peak(total, op if op is not None and op.live_bytes == total else None)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import Row, View
-from torchgauge.report.csv_rows import rows_to_csv
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
-from torchgauge.report.row_columns import op_columns, weight_columns
-from torchgauge.report.weight_columns import flat_rows
+from torchgauge.report.table_rows import flat_rows, op_columns, rows_to_csv, weight_columns
 
 
 @renderer("csv", suffix=".csv", contents="one row per module", note="modules")

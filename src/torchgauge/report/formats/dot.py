@@ -8,11 +8,10 @@ from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.escape import visible
 from torchgauge.report.graph.opening import opening
-from torchgauge.report.graph.palette import LIGHT, color_of
+from torchgauge.report.graph.palette import LIGHT, color_of, wire_width
 from torchgauge.report.graph.places import build_graph
 from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Edge, Item, Scene, build_scene, walk
-from torchgauge.report.graph.width import wire_width
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, Scene, build_scene, walk
 from torchgauge.report.graph.words import Words
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
@@ -39,7 +38,10 @@ def _document(scene: Scene, words: Words, name: str) -> Iterator[str]:
     yield f"digraph {quoted(name)} {{"
     yield _DEFAULTS
     yield from _inside(scene.root, ids, words) if scene.root.inside else [_node(scene.root, ids, words, "  ")]
-    yield from (_edge(edge, ids, words) for edge in scene.edges)
+    for edge in scene.edges:
+        label, tooltip = quoted(words.shape(edge)), quoted(words.flowing(edge))
+        width = f"{wire_width(edge.nbytes):.1f}"
+        yield f"  {ids[edge.source]} -> {ids[edge.target]} [label={label}, tooltip={tooltip}, penwidth={width}]"
     yield "}"
 
 
@@ -71,12 +73,6 @@ def _node(item: Item, ids: dict[Item, str], words: Words, indent: str) -> str:
     if item.kind == MORE:
         attributes["style"] = "dashed"
     return f"{indent}{ids[item]} [{', '.join(f'{key}={value}' for key, value in attributes.items())}]"
-
-
-def _edge(edge: Edge, ids: dict[Item, str], words: Words) -> str:
-    label, tooltip = quoted(words.shape(edge)), quoted(words.flowing(edge))
-    width = f"{wire_width(edge.nbytes):.1f}"
-    return f"  {ids[edge.source]} -> {ids[edge.target]} [label={label}, tooltip={tooltip}, penwidth={width}]"
 
 
 def quoted(*lines: str) -> str:

@@ -1,6 +1,6 @@
 """JSON lines: the whole document, a row a line, so that files of many runs can be read together and as a stream.
 
-The member `table` says what a line is: `run` for the members of the document that are no rows (totals, target,
+The member `table` says what a line is: `run` for the members of the document that are not rows (totals, target,
 environment, …), else the member the row belongs to: `inputs`, `modules`, `ops`, `parameters`, `weights`, `advice`,
 `options`.
 """

@@ -19,8 +19,7 @@ from torchgauge.facts.figures import MODULES, OPS, WEIGHTS, Unit, figures_of
 from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
-from torchgauge.report.row_columns import op_columns, weight_columns
-from torchgauge.report.weight_columns import FLAT, flat_rows
+from torchgauge.report.table_rows import FLAT, flat_rows, op_columns, weight_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -137,5 +136,5 @@ def _plain(value: Any, kind: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Half a surrogate pair is no text that a file can hold: it becomes an escape."""
+    """A lone surrogate cannot be encoded: it becomes an escape."""
     return str(value).encode("utf-8", "backslashreplace").decode()

@@ -9,13 +9,11 @@ from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.escape import visible
 from torchgauge.report.graph.opening import opening
-from torchgauge.report.graph.palette import DARK, LIGHT, color_of
-from torchgauge.report.graph.placement import Box, Wire, place_scene
+from torchgauge.report.graph.palette import DARK, LIGHT, color_of, wire_width
 from torchgauge.report.graph.places import build_graph
-from torchgauge.report.graph.room import HEADER, Area
+from torchgauge.report.graph.room import HEADER, Area, Box, Wire, place_scene
 from torchgauge.report.graph.runs import Runs
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item, build_scene
-from torchgauge.report.graph.width import wire_width
 from torchgauge.report.graph.words import Words
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
@@ -105,7 +103,13 @@ def _node(box: Box, words: Words) -> Iterator[str]:
     if label.path:
         yield f"<title>{_text(label.path)}</title>"
     if item.kind in (PLACE, STEP):
-        yield from _strip(box, words)
+        # What kinds of work are inside, by their share.
+        y = box.y + 3
+        for category, share in words.shares(box.item):
+            height = share * (box.height - 6)
+            size = f'x="{box.x + 4:.1f}" y="{y:.1f}" width="{_STRIP:g}" height="{height:.1f}"'
+            yield f'<rect class="{color_of(category)}" {size}><title>{category}</title></rect>'
+            y += height
     middle = box.x + box.width / 2 + (_STRIP / 2 if item.kind in (PLACE, STEP) else 0)
     top = box.y + (17 if label.detail else box.height / 2 + 4)
     yield f'<text x="{middle:.1f}" y="{top:.1f}" text-anchor="middle">{_text(label.title)}</text>'
@@ -113,16 +117,6 @@ def _node(box: Box, words: Words) -> Iterator[str]:
         detail = f'x="{middle:.1f}" y="{box.y + 32:.1f}" text-anchor="middle"'
         yield f'<text class="detail" {detail}>{_text(label.detail)}</text>'
     yield "</g>"
-
-
-def _strip(box: Box, words: Words) -> Iterator[str]:
-    """What kinds of work are inside, by their share."""
-    y = box.y + 3
-    for category, share in words.shares(box.item):
-        height = share * (box.height - 6)
-        size = f'x="{box.x + 4:.1f}" y="{y:.1f}" width="{_STRIP:g}" height="{height:.1f}"'
-        yield f'<rect class="{color_of(category)}" {size}><title>{category}</title></rect>'
-        y += height
 
 
 def _wire(wire: Wire, words: Words) -> Iterator[str]:

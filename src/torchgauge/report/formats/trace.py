@@ -6,13 +6,13 @@ process 2: its kernels by stream. The memory that torch held beyond what it held
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import OpRecord, TraceRecord, View
 from torchgauge.report.json_text import json_line
-from torchgauge.report.module_ranges import ModuleRange, module_ranges
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 from torchgauge.units import format_shape
@@ -42,10 +42,26 @@ def trace_events(view: View, trace: TraceRecord) -> Iterator[Event]:
     """Names of the tracks first, then slices and counters; a slice comes before those inside it."""
     ranges = module_ranges(trace, view.capture.ops)
     lanes = _lanes(trace)
-    yield from _track_names(view, trace, ranges, lanes)
+    yield _named("process_name", HOST, 0, f"host: {view.capture.target.name}")
+    for thread in sorted({row[3] for row in (*trace.calls, *trace.modules)}):
+        yield _named("thread_name", HOST, thread, "modules and ops" if thread == 0 else f"thread {thread}")
+    inferred = {found.thread for found in ranges if found.inferred}
+    for thread in inferred:
+        yield _named("thread_name", HOST, thread, "modules, from the ops that ran in them")
+    if trace.kernels:
+        device = view.measurements.get("device") if view.measurements else None
+        yield _named("process_name", DEVICE, 0, f"device: {device or view.capture.run.device}")
+        streams = dict(zip(lanes, (row[3] for row in trace.kernels), strict=True))
+        for lane, stream in sorted(streams.items()):
+            yield _named("thread_name", DEVICE, lane, f"stream {stream}")
     yield from _host_slices(view, trace, ranges)
     yield from _kernels(view, trace, lanes)
-    yield from _memory(trace)
+    held = {HOST: 0, DEVICE: 0}
+    for at, nbytes, on_device in trace.memory:
+        process = DEVICE if on_device else HOST
+        held[process] += nbytes
+        name = "device memory held" if on_device else "memory held"
+        yield {"ph": "C", "name": name, "ts": at / 1000, "pid": process, "tid": 0, "args": {"bytes": held[process]}}
 
 
 def _circumstances(view: View, trace: TraceRecord) -> Event:
@@ -59,21 +75,6 @@ def _circumstances(view: View, trace: TraceRecord) -> Event:
     }
 
 
-def _track_names(view: View, trace: TraceRecord, ranges: list[ModuleRange], lanes: list[int]) -> Iterator[Event]:
-    yield _named("process_name", HOST, 0, f"host: {view.capture.target.name}")
-    for thread in sorted({row[3] for row in (*trace.calls, *trace.modules)}):
-        yield _named("thread_name", HOST, thread, "modules and ops" if thread == 0 else f"thread {thread}")
-    inferred = {found.thread for found in ranges if found.inferred}
-    for thread in inferred:
-        yield _named("thread_name", HOST, thread, "modules, from the ops that ran in them")
-    if trace.kernels:
-        device = view.measurements.get("device") if view.measurements else None
-        yield _named("process_name", DEVICE, 0, f"device: {device or view.capture.run.device}")
-        streams = dict(zip(lanes, (row[3] for row in trace.kernels), strict=True))
-        for lane, stream in sorted(streams.items()):
-            yield _named("thread_name", DEVICE, lane, f"stream {stream}")
-
-
 def _named(what: str, process: int, thread: int, name: str) -> Event:
     return {"ph": "M", "name": what, "ts": 0, "pid": process, "tid": thread, "args": {"name": name}}
 
@@ -82,7 +83,15 @@ def _host_slices(view: View, trace: TraceRecord, ranges: list[ModuleRange]) -> l
     ops = {op.index: op for op in view.capture.ops}
     kinds = {record.path: record.type for record in view.capture.modules}
     modules = [
-        _slice(_module_name(found.path, kinds), "module", found.start_ns, found.duration_ns, HOST, found.thread, {})
+        _slice(
+            f"{found.path} {kinds.get(found.path, '')}".strip() or "model",
+            "module",
+            found.start_ns,
+            found.duration_ns,
+            HOST,
+            found.thread,
+            {},
+        )
         for found in ranges
     ]
     calls = [
@@ -91,10 +100,6 @@ def _host_slices(view: View, trace: TraceRecord, ranges: list[ModuleRange]) -> l
     ]
     # Of two that start together the longer one is the outer one; the sort is stable: a module is around its op.
     return sorted([*modules, *calls], key=lambda event: (event["ts"], -event["dur"]))
-
-
-def _module_name(path: str, kinds: dict[str, str]) -> str:
-    return f"{path} {kinds.get(path, '')}".strip() or "model"
 
 
 def _slice(name: str, category: str, start: int, duration: int, process: int, thread: int, facts: Event) -> Event:
@@ -137,10 +142,48 @@ def _kernels(view: View, trace: TraceRecord, lanes: list[int]) -> Iterator[Event
         yield _slice(trace.names[name], "kernel", start, duration, DEVICE, lane, facts)
 
 
-def _memory(trace: TraceRecord) -> Iterator[Event]:
-    held = {HOST: 0, DEVICE: 0}
-    for at, nbytes, on_device in trace.memory:
-        process = DEVICE if on_device else HOST
-        held[process] += nbytes
-        name = "device memory held" if on_device else "memory held"
-        yield {"ph": "C", "name": name, "ts": at / 1000, "pid": process, "tid": 0, "args": {"bytes": held[process]}}
+@dataclass(frozen=True, slots=True)
+class ModuleRange:
+    """`inferred` ranges run from a module's first op to its last; they have a thread of their own."""
+
+    path: str
+    start_ns: int
+    duration_ns: int
+    thread: int
+    inferred: bool = False
+
+
+def module_ranges(trace: TraceRecord, ops: Sequence[OpRecord]) -> list[ModuleRange]:
+    """TorchScript and exported programs call their modules outside Python: there the ranges come from the ops."""
+    seen = [ModuleRange(trace.names[path], start, duration, thread) for start, duration, path, thread in trace.modules]
+    if any(found.path for found in seen):
+        return seen
+    return [*seen, *_inferred(trace, {op.index: op.module for op in ops})]
+
+
+def _inferred(trace: TraceRecord, modules: dict[int, str]) -> Iterator[ModuleRange]:
+    track = 1 + max((row[3] for row in (*trace.calls, *trace.modules)), default=0)
+    running: list[tuple[str, int]] = []
+    until = 0
+    for start, duration, _, _, index in trace.calls:
+        if index not in modules:
+            continue
+        inside = _levels(modules[index])
+        kept = _common(running, inside)
+        yield from (ModuleRange(path, begun, until - begun, track, True) for path, begun in running[kept:])
+        running = running[:kept] + [(path, start) for path in inside[kept:]]
+        until = start + duration
+    yield from (ModuleRange(path, begun, until - begun, track, True) for path, begun in running)
+
+
+def _levels(path: str) -> list[str]:
+    """`a`, `a.b`, `a.b.c`."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[: depth + 1]) for depth in range(len(parts))]
+
+
+def _common(running: list[tuple[str, int]], inside: list[str]) -> int:
+    pairs = zip(running, inside, strict=False)
+    return next(
+        (depth for depth, ((path, _), other) in enumerate(pairs) if path != other), min(len(running), len(inside))
+    )

@@ -8,7 +8,7 @@ attributes of the schema from the table of figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from html import escape
 from importlib.resources import files
@@ -80,7 +80,7 @@ def _row(tag: str, row: Mapping[str, Any]) -> str:
     for key, value in row.items():
         if value is None:
             continue
-        if key in declared and (text := _fitting(value, declared[key])) is not None:
+        if key in declared and (text := _FORMS[declared[key]](value)) is not None:
             plain.append(f' {key}="{text}"')
         else:
             nested.append(_element(value, key))
@@ -101,18 +101,14 @@ def _element(value: Any, key: str | None = None) -> str:
     if isinstance(value, Mapping):
         return f"<object{name}>{''.join(_members(value))}</object>"
     if isinstance(value, list | tuple):
-        return _list_element(value, name)
+        # Numbers alone are one text: a histogram or a trace has thousands.
+        if value and all(type(item) is int for item in value):
+            return f"<integers{name}>{' '.join(map(str, value))}</integers>"
+        if value and all(map(_is_number, value)):
+            return f"<numbers{name}>{' '.join(map(repr, value))}</numbers>"
+        return f"<list{name}>{''.join(map(_element, value))}</list>"
     kind, text = _scalar(value)
     return f"<{kind}{name}>{text}</{kind}>"
-
-
-def _list_element(items: Sequence[Any], name: str) -> str:
-    """Numbers alone are one text: a histogram or a trace has thousands."""
-    if items and all(type(item) is int for item in items):
-        return f"<integers{name}>{' '.join(map(str, items))}</integers>"
-    if items and all(map(_is_number, items)):
-        return f"<numbers{name}>{' '.join(map(repr, items))}</numbers>"
-    return f"<list{name}>{''.join(map(_element, items))}</list>"
 
 
 def _scalar(value: Any) -> tuple[str, str]:
@@ -169,10 +165,6 @@ _TYPES = {
     Unit.TEXT: "xs:string", Unit.COUNT: "count", Unit.WHOLE: "count", Unit.BYTES: "bytes", Unit.SECONDS: "seconds",
     Unit.JOULES: "joules",
 }  # fmt: skip
-
-
-def _fitting(value: Any, kind: str) -> str | None:
-    return _FORMS[kind](value)
 
 
 @cache

@@ -28,7 +28,7 @@ class ModelInput:
 
 @dataclass(slots=True)
 class Flow:
-    """The steps are the ops of the forward pass that are drawn: all but views and memory that nobody reads.
+    """The steps are the ops of the forward pass that are drawn: all but views and memory that is never read.
 
     `outputs` are the steps that make what the model returns, with what they make."""
 
@@ -39,12 +39,12 @@ class Flow:
 
     @property
     def is_known(self) -> bool:
-        """Whether the file tells who reads what."""
+        """Whether the file records which op reads which output."""
         return bool(self.links or self.inputs or self.outputs)
 
 
 def trace_flow(capture: Capture) -> Flow:
-    """Who reads what is not guessed: of files that do not tell, the steps alone or a graph without inputs."""
+    """Data flow is not guessed: files without it give the steps alone, or a graph without inputs."""
     forward = [op for op in capture.ops if op.phase == "forward"]
     read = {producer for op in forward for producer in op.producers}
     flow = Flow([op for op in forward if op.category != "view" and (op.status != FREE or op.index in read)])
@@ -62,14 +62,19 @@ class _Origin:
 
 
 class _Tracing:
-    """The state of one walk over the ops. `behind` tells where what a view shows comes from, for views that count as
+    """The state of one walk over the ops. `behind` has the origin of what a view shows, for views that count as
     the writers of memory of their own."""
 
     def __init__(self, capture: Capture, flow: Flow) -> None:
         self.flow = flow
         self.step_of = {op.index: step for step, op in enumerate(flow.steps)}
         self.behind: dict[int, _Origin] = {}
-        self.tensors = _distinct(capture.inputs)
+        # The inputs that anything reads; those with the same readers are one tensor.
+        tensors: dict[tuple[tuple[int, int], ...], list[InputRecord]] = {}
+        for record in capture.inputs:
+            if record.readers:
+                tensors.setdefault(record.readers, []).append(record)
+        self.tensors = list(tensors.values())
         self.given = {reader: n for n, names in enumerate(self.tensors) for reader in names[0].readers or ()}
         self.readers: list[list[int]] = [[] for _ in self.tensors]
         self.results = capture.run.results
@@ -115,7 +120,7 @@ class _Tracing:
         return found
 
     def _likely_outputs(self) -> list[tuple[int, TensorSpec]]:
-        """For older files: a step whose result nobody reads and that is as large as something the model returns."""
+        """For older files: a step whose result is never read and that is as large as something the model returns."""
         read = {link.source for link in self.flow.links}
         wanted = {(spec.numel, spec.dtype) for spec in self.returned}
         return [
@@ -125,12 +130,3 @@ class _Tracing:
             for spec in op.signature.outputs[:1]
             if (spec.numel, spec.dtype) in wanted
         ]
-
-
-def _distinct(inputs: Iterable[InputRecord]) -> list[list[InputRecord]]:
-    """The inputs that anything reads; those with the same readers are one tensor."""
-    tensors: dict[tuple[tuple[int, int], ...], list[InputRecord]] = {}
-    for record in inputs:
-        if record.readers:
-            tensors.setdefault(record.readers, []).append(record)
-    return list(tensors.values())

@@ -1,8 +1,9 @@
-"""One colour for each kind of op, the same as on the page; light, dark and in print."""
+"""Colours and widths of a graph: one colour for each kind of op, the same as on the page; light, dark and in print."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log2
 
 CATEGORY_COLORS: Mapping[str, int] = {
     "matmul": 0, "convolution": 1, "attention": 2, "normalization": 3, "activation": 4, "elementwise": 5, "softmax": 6,
@@ -25,3 +26,8 @@ DARK: Mapping[str, str] = {
 
 def color_of(category: str) -> str:
     return f"c{CATEGORY_COLORS.get(category, OTHER)}"
+
+
+def wire_width(nbytes: int) -> float:
+    """From 1 for a kibibyte to 5 for a gibibyte, with the logarithm: sizes differ by orders of magnitude."""
+    return min(max(log2(max(nbytes, 1)) / 5 - 1, 1.0), 5.0)

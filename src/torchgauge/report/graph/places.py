@@ -19,7 +19,7 @@ MOST_CALLS = 8
 
 @dataclass(slots=True)
 class Place:
-    """`row` is that of the module; `call` of `calls` tells places of the same module apart. `first` and `last` are the
+    """`row` is the module's; `call` of `calls` distinguishes places of the same module. `first` and `last` are the
     steps at or below the place that these are, `name` the path below the place around it. A place in a loop is passed
     `turns` times: of its steps the first `period` are drawn, each for those that repeat it."""
 
@@ -142,7 +142,7 @@ class _Growing:
         return visits
 
     def _times(self, row: int, around: int) -> int:
-        """Calls of a module for each call of the one around it; 1 where that is no whole number."""
+        """Calls of a module for each call of the one around it; 1 where that is not a whole number."""
         times, rest = divmod(self.nodes[row].record.calls, max(self.nodes[around].record.calls, 1))
         return times if times and not rest else 1
 

@@ -1,4 +1,5 @@
-"""The layout of one open module: entries on the upper edge, what stands in it in rows, exits on the lower edge.
+"""The layout of open modules: entries on the upper edge, contents in rows, exits on the lower edge. Each is laid
+out on its own, then placed as one box in the module around it.
 
 Data that enter or leave pass the frame at one point, however many things inside read them.
 """
@@ -11,7 +12,7 @@ from itertools import pairwise
 
 from torchgauge.report.graph.coordinates import stand
 from torchgauge.report.graph.layers import Arc, lay_in_rows
-from torchgauge.report.graph.scene import INPUT, Edge, Item
+from torchgauge.report.graph.scene import INPUT, Edge, Item, Scene, walk
 
 ROW_GAP, COLUMN_GAP, PADDING, HEADER = 34.0, 26.0, 16.0, 24.0
 # What goes back up stands beside what comes down.
@@ -37,7 +38,7 @@ class Box:
 class Wire:
     """A piece of the way of some edges, from row to row. Where two points are not above each other it bends.
 
-    `leaves` tells that it begins at what made the data, `arrives` that it ends at what reads them."""
+    `leaves`: it begins at the op that made the data; `arrives`: it ends at the op that reads them."""
 
     points: list[Point]
     edges: list[Edge]
@@ -196,3 +197,48 @@ class Room:
 
 def _numbered(items: Iterable[Item]) -> dict[Item, int]:
     return {item: place for place, item in enumerate(dict.fromkeys(items))}
+
+
+__all__ = ["Area", "Box", "Wire", "place_scene"]
+
+
+def place_scene(scene: Scene, size: Size) -> Area:
+    """`size` gives width and height of a closed item, and the room that the heading of an open one needs."""
+    traffic, areas = _traffic(scene), dict[Item, Area]()
+    for item in reversed(list(walk(scene.root))):  # what is inside before what is around it
+        inner = [areas.pop(child) for child in item.inside]
+        areas[item] = Room(item, inner, traffic.get(item, Traffic()), size).area() if inner else _closed(item, size)
+    return areas[scene.root]
+
+
+def _closed(item: Item, size: Size) -> Area:
+    width, height = size(item)
+    return Area(width, height, [Box(item, 0, 0, width, height)])
+
+
+def _traffic(scene: Scene) -> dict[Item, Traffic]:
+    """Each edge in parts: up out of the open modules around its source, across, down into those around its target.
+
+    What goes back leaves and arrives at the frames: inside it would have to come from the wrong side."""
+    traffic: dict[Item, Traffic] = {}
+    order = {item: number for number, item in enumerate(walk(scene.root))}
+    for edge in scene.edges:
+        up, down = _outwards(edge.source), _outwards(edge.target)
+        while up[-2] is down[-2]:
+            up.pop()
+            down.pop()
+        traffic.setdefault(up[-1], Traffic()).add(up[-2], down[-2], edge)
+        if order[up[-2]] > order[down[-2]]:
+            continue
+        for inner, outer in pairwise(up[:-1]):
+            traffic.setdefault(outer, Traffic()).add(inner, None, edge)
+        for inner, outer in pairwise(down[:-1]):
+            traffic.setdefault(outer, Traffic()).add(None, inner, edge)
+    return traffic
+
+
+def _outwards(item: Item) -> list[Item]:
+    chain = [item]
+    while (around := chain[-1].around) is not None:
+        chain.append(around)
+    return chain

@@ -75,7 +75,10 @@ class _Staging:
         self.item_of_place: dict[int, Item] = {0: self.root}
         self.item_of_step: dict[int, Item] = {}
         self.stand_ins = _stand_ins(graph, runs)
-        self.levels = _levels(graph)
+        levels: list[int] = []
+        for place in graph.places:
+            levels.append(0 if place.parent < 0 else levels[place.parent] + 1)
+        self.levels = levels
         self.found: dict[tuple[Item, Item], Edge] = {}
 
     def fill(self) -> None:
@@ -161,13 +164,6 @@ class _Staging:
                 below_b, b = b, places[b].parent
         is_within_run = below_a >= 0 and below_b >= 0 and self.runs.first[below_a] == self.runs.first[below_b]
         return not is_within_run and self.stand_ins[a] == a
-
-
-def _levels(graph: Graph) -> list[int]:
-    levels: list[int] = []
-    for place in graph.places:
-        levels.append(0 if place.parent < 0 else levels[place.parent] + 1)
-    return levels
 
 
 def _stand_ins(graph: Graph, runs: Runs) -> list[int]:

@@ -20,7 +20,7 @@ NAME_WIDTH = 30
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What it is called, what it is, what it costs; `path` tells where it belongs."""
+    """Name, kind and cost of a box; `path` is the module it belongs to."""
 
     title: str
     kind: str = ""

@@ -14,7 +14,6 @@ from torchgauge.report.page.parts import (
     advice,
     distribution,
     energy,
-    environment,
     graph,
     memory,
     method,
@@ -23,7 +22,6 @@ from torchgauge.report.page.parts import (
     ops,
     overview,
     roofline,
-    sweeps,
     time,
     weights,
 )
@@ -45,7 +43,6 @@ __all__ = [
     "build_payload",
     "distribution",
     "energy",
-    "environment",
     "figures",
     "graph",
     "memory",
@@ -57,7 +54,6 @@ __all__ = [
     "part",
     "render_page",
     "roofline",
-    "sweeps",
     "time",
     "weights",
 ]

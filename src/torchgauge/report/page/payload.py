@@ -1,9 +1,9 @@
-"""What a page knows: one registry of parts, each a name and the data it gives; scripts draw what is there."""
+"""The data of the page: a registry of parts, each a name and what it gives; rows are stored as columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torchgauge.facts import View
@@ -52,3 +52,28 @@ def plain(value: Any) -> Any:
 def _shown(text: str) -> str:
     """Lines stay lines (code is shown too); every other character that would not show as itself is an escape."""
     return "\n".join(map(visible, text.split("\n"))) if "\n" in text else visible(text)
+
+
+# Of the ends of a range, which only a tooltip shows with three digits.
+_DIGITS = 5
+
+
+def shortened(values: Iterable[Any]) -> list[Any]:
+    return [float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value for value in values]
+
+
+def columns(length: int, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The columns that hold anything."""
+    filled = {key: column for key, column in values.items() if any(value is not None for value in column)}
+    return {"length": length, "columns": {key: encode(column) for key, column in filled.items()}}
+
+
+def encode(values: Sequence[Any]) -> Any:
+    """The values as they are, as {"same": value}, or as {"table": distinct values, "index": their places}."""
+    places: dict[Any, int] = {}
+    index = [places.setdefault(value, len(places)) for value in values]
+    if len(places) == 1:
+        return {"same": values[0]}
+    if len(places) * 2 > len(values):
+        return list(values)
+    return {"table": list(places), "index": index}

@@ -1,4 +1,4 @@
-"""Attention written out: models and layers that know a fused form are told to use it."""
+"""Attention written out: switch models and layers that have a fused form to it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from torchgauge.verify.trial import Applied, NotApplicableError, Trial
 @transformation("attention-by-hand")
 def fused_attention(trial: Trial) -> Applied:
     """Only what the model offers itself: `need_weights`, transformers' and timm's switches."""
-    layers = _attention_layers(trial)
+    paths = (str(place["module"] or "") for place in trial.places)
+    layers = [path for path in paths if isinstance(trial.module(path), nn.MultiheadAttention)]
     if layers:
         return Applied(_need_no_weights(layers), places=len(layers))
     code = _transformers_switch(trial) or _timm_switch(trial)
     if code is None:
         raise NotApplicableError("it is part of a forward: edit its source")
     return Applied(code)
-
-
-def _attention_layers(trial: Trial) -> list[str]:
-    paths = (str(place["module"] or "") for place in trial.places)
-    return [path for path in paths if isinstance(trial.module(path), nn.MultiheadAttention)]
 
 
 def _need_no_weights(layers: list[str]) -> str:

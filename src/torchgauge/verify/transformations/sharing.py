@@ -13,15 +13,14 @@ from torchgauge.verify.trial import Applied, NotApplicableError, Trial
 def tie(trial: Trial) -> Applied:
     pairs = [(str(place["weight"]), str(place["evidence"]["same_values_as"])) for place in trial.places]
     known = dict(trial.model.named_parameters(remove_duplicate=False))
-    lines = [_tie_line(copy, original) for copy, original in pairs if copy in known and original in known]
+    lines = []
+    for copy, original in pairs:
+        if copy in known and original in known:
+            module, _, name = copy.rpartition(".")
+            lines.append(f"setattr(model.get_submodule({module!r}), {name!r}, model.get_parameter({original!r}))\n")
     if not lines:
         raise NotApplicableError("the model that runs has no parameters of these names")
     return Applied("".join(lines), places=len(lines))
-
-
-def _tie_line(copy: str, original: str) -> str:
-    module, _, name = copy.rpartition(".")
-    return f"setattr(model.get_submodule({module!r}), {name!r}, model.get_parameter({original!r}))\n"
 
 
 @transformation("unused-parameters")

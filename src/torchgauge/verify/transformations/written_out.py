@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch import nn
-
 from torchgauge.facts import FREE
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import transformation
@@ -24,22 +22,36 @@ def torch_gelu(trial: Trial) -> Applied:
     found = _whole_modules(trial)
     if any(next(trial.model.get_submodule(path).parameters(), None) is not None for path in found):
         raise NotApplicableError(_AMID)
-    forms = [(path, _gelu_form(places)) for path, places in found.items()]
+    forms = [
+        (path, "none" if any("aten::erf" in place["evidence"]["passes"] for place in places) else "tanh")
+        for path, places in found.items()
+    ]
     return Applied(
         f"for path, form in {literal(forms)}:\n    model.set_submodule(path, torch.nn.GELU(approximate=form))\n",
         places=_count(found),
     )
 
 
-def _gelu_form(places: Iterable[Place]) -> str:
-    return "none" if any("aten::erf" in place["evidence"]["passes"] for place in places) else "tanh"
-
-
 @transformation("norm-by-hand")
 def torch_norm(trial: Trial) -> Applied:
     is_layer_norm = "layer_norm" in str(trial.row["code"])
     found = _whole_modules(trial)
-    lines = [_norm_line(trial, path, is_layer_norm) for path in found]
+    lines = []
+    for path in found:
+        norm = trial.model.get_submodule(path)
+        own = dict(norm.named_parameters(recurse=False))
+        shifts = [name for name in own if name in _SHIFTS]
+        scales = [name for name in own if name not in _SHIFTS]
+        if (
+            len(scales) > 1
+            or len(shifts) > 1
+            or (shifts and not is_layer_norm)
+            or any(p.dim() != 1 for p in own.values())
+        ):
+            raise NotApplicableError("could not determine which parameters are scale and shift")
+        scale, shift = (f"getattr(norm, {names[0]!r})" if names else "None" for names in (scales, shifts))
+        eps = _eps(trial, path)
+        lines.append(f"norm = model.get_submodule({path!r})\nnorm.forward = normalised({scale}, {shift}, {eps!r})")
     function = "layer_norm" if is_layer_norm else "rms_norm"
     return Applied(
         "def normalised(weight, bias, eps):\n"
@@ -48,18 +60,6 @@ def torch_norm(trial: Trial) -> Applied:
         + "\n".join(lines),
         places=_count(found),
     )
-
-
-def _norm_line(trial: Trial, path: str, is_layer_norm: bool) -> str:
-    norm = trial.model.get_submodule(path)
-    own = dict(norm.named_parameters(recurse=False))
-    shifts = [name for name in own if name in _SHIFTS]
-    scales = [name for name in own if name not in _SHIFTS]
-    if len(scales) > 1 or len(shifts) > 1 or (shifts and not is_layer_norm) or any(p.dim() != 1 for p in own.values()):
-        raise NotApplicableError("could not determine which parameters are scale and shift")
-    scale, shift = (f"getattr(norm, {names[0]!r})" if names else "None" for names in (scales, shifts))
-    eps = _eps(trial, path)
-    return f"norm = model.get_submodule({path!r})\nnorm.forward = normalised({scale}, {shift}, {eps!r})"
 
 
 def _eps(trial: Trial, path: str) -> float:
@@ -82,16 +82,18 @@ def _whole_modules(trial: Trial) -> Groups:
         module = trial.module(path)
         covered = {index for place in places for index in place["ops"]}
         work = {op.index for op in _forward_ops(trial, path)}
-        if path and module is not None and not list(module.children()) and len(work - covered) <= _scaling(module):
+        # Ops that may stand besides: the product with a scale and the sum with a shift, or a cast to each and
+        # back.
+        if (
+            path
+            and module is not None
+            and not list(module.children())
+            and len(work - covered) <= (2 * len(list(module.parameters(recurse=False))))
+        ):
             found[path] = places
     if not found:
         raise NotApplicableError(_AMID)
     return found
-
-
-def _scaling(module: nn.Module) -> int:
-    """Ops that may stand besides: the product with a scale and the sum with a shift, or a cast to each and back."""
-    return 2 * len(list(module.parameters(recurse=False)))
 
 
 def _forward_ops(trial: Trial, path: str) -> Iterable[Any]:

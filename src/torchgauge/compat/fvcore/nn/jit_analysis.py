@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,13 +15,46 @@ import torch
 from torch import nn
 from torch.jit._trace import TracerWarning
 
-from torchgauge.compat.fvcore.nn.ignored_ops import IGNORED_OPS
 from torchgauge.compat.fvcore.nn.jit_handles import Handle
 from torchgauge.compat.fvcore.nn.module_names import with_owners
 from torchgauge.compat.fvcore.nn.trace import Trace, trace
 from torchgauge.compat.fvcore.nn.values import Node
-from torchgauge.compat.fvcore.nn.warning import warn_uncalled, warn_unsupported
 from torchgauge.compat.surroundings import require_module
+
+_logger = logging.getLogger(__name__)
+# These hold modules and are never called, or have a forward that does nothing.
+_NOT_CALLED = (nn.ModuleList, nn.ModuleDict, nn.Module, nn.Identity)
+
+
+def warn_unsupported(ops: Counter[str]) -> None:
+    for op, times in ops.items():
+        _logger.warning("Unsupported operator %s encountered %d time(s)", op, times)
+
+
+def warn_uncalled(model: nn.Module, names: set[str]) -> None:
+    modules = dict(model.named_modules())
+    skipped = {kind.forward for kind in _NOT_CALLED}
+    uncalled = sorted(name for name in names if type(modules[name]).forward not in skipped)
+    if uncalled:
+        _logger.warning(
+            "These modules were never called, or only through other methods than forward; what they did then counts "
+            "for their callers: %s",
+            ", ".join(uncalled),
+        )
+
+
+_NAMES = (
+    "__and__", "arange", "bitwise_not", "cat", "chunk", "clamp", "clamp_", "constant_pad_nd", "contiguous", "copy_",
+    "detach", "dropout", "empty", "eq", "expand", "flatten", "floor", "floor_divide", "full", "full_like", "gather",
+    "ge", "gt", "index", "index_put_", "lift_fresh", "masked_fill", "max", "narrow", "new_empty", "new_full",
+    "new_zeros", "nonzero", "ones", "permute", "relu", "relu_", "remainder", "reshape", "roll", "select", "slice",
+    "split", "split_with_sizes", "squeeze", "stack", "t", "to", "transpose", "type_as", "unbind", "unsqueeze",
+    "unsqueeze_", "view", "zeros", "zeros_like",
+)  # fmt: skip
+# Marks for a profiler, such as `nn.DataParallel` sets; a trace does not show them.
+_MARKS = ("_record_function_enter", "_record_function_enter_new", "_record_function_exit")
+IGNORED_OPS = frozenset((*(f"aten::{name}" for name in _NAMES), *(f"profiler::{name}" for name in _MARKS)))
+
 
 TRACER_WARNINGS = ("all", "no_tracer_warning", "none")
 ANCESTOR_MODES = ("owner", "caller")

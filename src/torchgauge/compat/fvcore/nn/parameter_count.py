@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from torch import nn
 
-from torchgauge.compat.fvcore.nn.magnitude import scaled
 from torchgauge.compat.fvcore.nn.module_names import members, with_owners
-from torchgauge.compat.fvcore.nn.pipe_table import pipe_table
+from torchgauge.compat.fvcore.nn.pipe_table import pipe_table, scaled
 
 
 def parameter_count(model: nn.Module) -> defaultdict[str, int]:

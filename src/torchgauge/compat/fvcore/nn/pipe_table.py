@@ -17,16 +17,13 @@ def _column(title: str, cells: list[str]) -> list[str]:
     given = [cell for cell in cells if cell]
     is_number = bool(given) and all(_is(float, cell) for cell in given)
     if is_number and not all(_is(int, cell) for cell in given):
-        cells = _pointed([f"{float(cell):g}" if cell else "" for cell in cells])
+        numbers = [f"{float(cell):g}" if cell else "" for cell in cells]
+        decimals = [len(number.partition(".")[2]) if "." in number else -1 for number in numbers]
+        cells = [number + " " * (max(decimals) - places) for number, places in zip(numbers, decimals, strict=True)]
     width = max(len(title) + MIN_PADDING, *map(len, cells))
     rule = "-" * (width + 1)
     lines = [f" {text:>{width}} " if is_number else f" {text:<{width}} " for text in (title, *cells)]
     return [lines[0], f"{rule}:" if is_number else f":{rule}", *lines[1:]]
-
-
-def _pointed(numbers: list[str]) -> list[str]:
-    decimals = [len(number.partition(".")[2]) if "." in number else -1 for number in numbers]
-    return [number + " " * (max(decimals) - places) for number, places in zip(numbers, decimals, strict=True)]
 
 
 def _is(kind: Callable[[str], float], text: str) -> bool:
@@ -35,3 +32,12 @@ def _is(kind: Callable[[str], float], text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_UNITS = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "K": 1e3}
+
+
+def scaled(count: float, units: str = "PTGMK") -> tuple[float, str]:
+    """The count in the largest of the units of which it is more than a tenth; without a unit where there is none."""
+    unit = next((unit for unit in units if abs(count) > _UNITS[unit] / 10), "")
+    return count / _UNITS.get(unit, 1), unit

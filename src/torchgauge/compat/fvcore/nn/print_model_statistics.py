@@ -12,10 +12,9 @@ from torch import nn
 from torchgauge.compat.fvcore.nn.activation_count import ActivationCountAnalysis
 from torchgauge.compat.fvcore.nn.flop_count import FlopCountAnalysis
 from torchgauge.compat.fvcore.nn.jit_analysis import JitModelAnalysis
-from torchgauge.compat.fvcore.nn.magnitude import scaled
 from torchgauge.compat.fvcore.nn.module_names import members, with_owners
 from torchgauge.compat.fvcore.nn.parameter_count import parameter_count, parameter_shapes
-from torchgauge.compat.fvcore.nn.pipe_table import pipe_table
+from torchgauge.compat.fvcore.nn.pipe_table import pipe_table, scaled
 
 Numbers = dict[str, dict[str, Any]]
 Texts = dict[str, dict[str, str]]
@@ -148,7 +147,7 @@ def _model_stats_table(statistics: Texts, max_depth: int = 3, stat_columns: Sequ
     columns = list(titles if stat_columns is None else stat_columns)
     root, figures = _fastforward("", statistics)
     rows = [_row(root or "model", figures, columns, 0)]
-    # What every name begins with tells nothing.
+    # A prefix that all names share says nothing.
     known = f"{root}." if root else ""
     for depth, name, found in _below(root, statistics, max_depth):
         rows.append(_row(name.removeprefix(known), found, columns, depth))

@@ -8,9 +8,9 @@ from typing import Any
 
 from torchgauge.facts import Node, OpRecord, View
 from torchgauge.report.content.ops import Slice, by_category, by_phase, layer_kinds
-from torchgauge.report.energy_figures import energy_key, is_estimated, own_energy
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
+from torchgauge.report.ranking import energy_key, is_estimated, own_energy
 
 Rows = list[dict[str, Any]]
 
@@ -18,7 +18,7 @@ Rows = list[dict[str, Any]]
 @part("distribution")
 def distribution(view: View, options: Options) -> dict[str, Any] | None:
     """`categories` and `phases` have a row for each kind of op and phase, `layers` for each type of module with the
-    work done in it but not below; `resembles` are kinds of layers told from names and shapes alone."""
+    work done in it but not below; `resembles` are kinds of layers guessed from names and shapes alone."""
     if not view.capture.has_code:
         counts = view.architecture.layer_counts
         return {"resembles": [{"name": kind, "count": count} for kind, count in counts.items()]} if counts else None
@@ -71,7 +71,10 @@ def _layers(view: View) -> Rows:
         | {"name": kind, "count": len(members), "params": kinds[kind].params if kind in kinds else 0}
         for kind, members in nodes.items()
     ]
-    return sorted((row for row in rows if _has_cost(row)), key=lambda row: (-row["flops"], -row["params"]))
+    return sorted(
+        (row for row in rows if any(row[key] for key in ("params", "flops", "bytes_moved", "time_s", "energy"))),
+        key=lambda row: (-row["flops"], -row["params"]),
+    )
 
 
 def _work(view: View, nodes: Iterable[Node]) -> dict[str, Any]:
@@ -87,7 +90,3 @@ def _work(view: View, nodes: Iterable[Node]) -> dict[str, Any]:
         "time_s": sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None,
         "energy": sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None,
     }
-
-
-def _has_cost(row: Mapping[str, Any]) -> bool:
-    return any(row[key] for key in ("params", "flops", "bytes_moved", "time_s", "energy"))

@@ -8,11 +8,19 @@ from typing import Any
 from torchgauge.facts import View
 from torchgauge.report.content.ops import shapes_text
 from torchgauge.report.content.sweep import ENERGY, GUESS, TIME
-from torchgauge.report.energy_figures import is_estimated, whole_joules
 from torchgauge.report.measurements import measured_rows
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
-from torchgauge.report.ranking import BY_ENERGY, TopModules, TopOps, rate, top_modules, top_ops
+from torchgauge.report.ranking import (
+    BY_ENERGY,
+    TopModules,
+    TopOps,
+    is_estimated,
+    rate,
+    top_modules,
+    top_ops,
+    whole_joules,
+)
 
 _RANKED = 20
 _AS_THEY_ARE = (

@@ -6,11 +6,10 @@ from typing import Any
 
 from torchgauge.facts import TensorSpec, View
 from torchgauge.report.graph.opening import MOST_INSIDE, READABLE_NODES, folded_items, readable
-from torchgauge.report.graph.places import Graph, build_graph
+from torchgauge.report.graph.places import build_graph
 from torchgauge.report.graph.runs import Runs
 from torchgauge.report.options import Options
-from torchgauge.report.page.column_store import encode
-from torchgauge.report.page.payload import part
+from torchgauge.report.page.payload import encode, part
 from torchgauge.units import format_shape
 
 
@@ -24,8 +23,16 @@ def graph(view: View, options: Options) -> dict[str, Any] | None:
     opening = readable(found, runs)
     flow = found.flow
     rows = {op.index: row for row, op in enumerate(view.capture.ops)}
+    # `period` is left out where all steps of a place are drawn, as outside of loops.
     return {
-        "places": _places(found),
+        "places": {
+            "row": [place.row for place in found.places],
+            "parent": [place.parent for place in found.places],
+            "call": encode([place.call for place in found.places]),
+            "calls": encode([place.calls for place in found.places]),
+            "turns": encode([place.turns for place in found.places]),
+            "period": {n: place.period for n, place in enumerate(found.places) if place.period < len(place.steps)},
+        },
         "steps": {"op": [rows[op.index] for op in flow.steps], "place": found.place_of},
         "links": {
             "source": [link.source for link in flow.links],
@@ -41,18 +48,6 @@ def graph(view: View, options: Options) -> dict[str, Any] | None:
         "shown": READABLE_NODES if len(folded_items(found, runs, 0)) > opening.most else MOST_INSIDE,
         "most": MOST_INSIDE,
         "phases": len({op.phase for op in view.capture.ops}),
-    }
-
-
-def _places(found: Graph) -> dict[str, Any]:
-    """`period` is left out where all steps of a place are drawn, as outside of loops."""
-    return {
-        "row": [place.row for place in found.places],
-        "parent": [place.parent for place in found.places],
-        "call": encode([place.call for place in found.places]),
-        "calls": encode([place.calls for place in found.places]),
-        "turns": encode([place.turns for place in found.places]),
-        "period": {n: place.period for n, place in enumerate(found.places) if place.period < len(place.steps)},
     }
 
 

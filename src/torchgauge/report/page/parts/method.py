@@ -1,8 +1,8 @@
-"""How each number was obtained, and every caveat."""
+"""How each number was obtained, every caveat, and the environment of the run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +12,7 @@ from torchgauge.report.content.summary import run_text
 from torchgauge.report.content.system import plain_name
 from torchgauge.report.measurements import measured_member
 from torchgauge.report.options import Options
+from torchgauge.report.page.parts.roofline import device_peaks
 from torchgauge.report.page.payload import part
 from torchgauge.report.weight_statistics import summary_part
 from torchgauge.units import format_seconds, format_shape
@@ -23,6 +24,12 @@ VERDICTS = ("dangerous", "unknown", "expected")
 @part("method")
 def method(view: View, options: Options) -> dict[str, Any]:
     run = view.capture.run
+    nodes = unused_modules(view)
+    rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MOST_UNUSED]]
+    # What is absent for one reason together.
+    names: dict[str, list[str]] = {}
+    for row in _absent(view):
+        names.setdefault(row["reason"], []).append(row["name"])
     return {
         "has_code": view.capture.has_code,
         "run": run_text(view),
@@ -32,12 +39,12 @@ def method(view: View, options: Options) -> dict[str, Any]:
         "warnings": list(run.warnings),
         "inputs": _inputs(view),
         "coverage": asdict(coverage(view)) if view.capture.has_code else None,
-        "unused": _unused(view),
+        "unused": {"count": len(nodes), "modules": rows},
         "measured": _measured(view),
         "energy": _energy(view),
         "weights": _weights(view),
         "settings": [_setting(name, value) for name, value in measured_member(view, "settings").items()],
-        "absent": _by_reason(_absent(view)),
+        "absent": [_missing(", ".join(dict.fromkeys(found)), reason) for reason, found in names.items()],
         "pickle": _pickle(view),
     }
 
@@ -52,12 +59,6 @@ def _inputs(view: View) -> list[dict[str, Any]]:
         }
         for entry in view.capture.inputs
     ]
-
-
-def _unused(view: View) -> dict[str, Any]:
-    nodes = unused_modules(view)
-    rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MOST_UNUSED]]
-    return {"count": len(nodes), "modules": rows}
 
 
 def _measured(view: View) -> dict[str, Any] | None:
@@ -108,14 +109,6 @@ def _pickle(view: View) -> dict[str, Any] | None:
     return {"executed": stored.executed, "imports": rows}
 
 
-def _by_reason(absent: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """What is absent for one reason together."""
-    names: dict[str, list[str]] = {}
-    for row in absent:
-        names.setdefault(row["reason"], []).append(row["name"])
-    return [_missing(", ".join(dict.fromkeys(found)), reason) for reason, found in names.items()]
-
-
 def _absent(view: View) -> Iterator[dict[str, str]]:
     """What could not be had, each with its reason."""
     if not view.capture.has_code:
@@ -148,3 +141,35 @@ def _reasons(absent: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 def _missing(name: str, reason: str) -> dict[str, str]:
     return {"name": name, "reason": reason}
+
+
+_MOST_FILES = 40
+
+
+@part("environment")
+def environment(view: View, options: Options) -> dict[str, Any]:
+    capture, here = view.capture, view.capture.environment
+    return {
+        "created": capture.created,
+        "version": capture.version,
+        "device": capture.run.device,
+        "python": here.python,
+        "torch": here.torch,
+        "platform": here.platform,
+        "cpu": here.cpu,
+        "cpu_cores": here.cpu_cores,
+        "memory_bytes": here.memory_bytes,
+        "threads": here.threads,
+        "accelerator": here.device,
+        "settings": [{"name": name, "value": value} for name, value in here.settings.items()],
+        "packages": [{"name": name, "version": version} for name, version in here.packages.items()],
+        "peaks": device_peaks(view),
+        "target": {
+            "name": capture.target.name,
+            "kind": capture.target.kind,
+            "format": capture.target.format,
+            "files": list(capture.target.files[:_MOST_FILES]),
+            "file_count": len(capture.target.files),
+            "metadata": [{"name": name, "value": value} for name, value in capture.target.metadata.items()],
+        },
+    }

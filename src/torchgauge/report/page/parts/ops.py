@@ -7,9 +7,8 @@ from typing import Any
 from torchgauge.facts import View
 from torchgauge.facts.figures import OPS, Use, range_keys, shown_in
 from torchgauge.report.options import Options
-from torchgauge.report.page.column_store import columns, shortened
 from torchgauge.report.page.figures import value_of
-from torchgauge.report.page.payload import part
+from torchgauge.report.page.payload import columns, part, shortened
 from torchgauge.units import format_shape
 
 SHAPES = 3  # of one op; the others are counted

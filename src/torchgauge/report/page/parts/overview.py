@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
+from torchgauge.facts.weights import quantization_of, removable
+from torchgauge.report.content.energy import range_text
+from torchgauge.report.content.memory import find_peak
 from torchgauge.report.content.notes import note_texts
 from torchgauge.report.content.ops import coverage
-from torchgauge.report.content.summary import input_facts, model_kind, origin_facts, run_text
+from torchgauge.report.content.summary import (
+    input_facts,
+    memory_facts,
+    model_kind,
+    origin_facts,
+    parameter_note,
+    run_text,
+    stored_facts,
+)
+from torchgauge.report.content.time import interval_share
 from torchgauge.report.options import Options
-from torchgauge.report.page.parts.cards import cards
 from torchgauge.report.page.payload import part
-from torchgauge.units import format_exact, format_percent
+from torchgauge.report.ranking import is_estimated
+from torchgauge.report.weight_statistics import summary_part
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_decibels,
+    format_exact,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_value,
+    format_watts,
+)
 
 
 @part("overview")
@@ -48,3 +72,106 @@ def warnings(view: View) -> list[str]:
         names = ", ".join(name for name, _ in failures[:6])
         texts.append(f"{format_exact(len(failures))} tensors could not be read: {names}")
     return texts
+
+
+TEN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    label: str
+    value: str
+    note: str = ""
+    kind: str = STATIC
+
+
+def cards(view: View) -> list[Card]:
+    """Where little was asked for, what else is known makes up the ten."""
+    first = [*_first(view)]
+    return [*first, *[*_further(view)][: max(TEN - len(first), 0)]]
+
+
+def _first(view: View) -> Iterator[Card]:
+    yield from _parameters(view)
+    yield from (Card(name, value, note) for name, value, note in stored_facts(view))
+    if view.capture.has_code:
+        figures, peak = view.totals, find_peak(view)
+        moved = f"{format_bytes(figures.bytes_read)} read, {format_bytes(figures.bytes_written)} written"
+        yield Card("MACs", format_count(figures.macs), format_exact(figures.macs))
+        yield Card("FLOPs", format_count(figures.flops), format_exact(figures.flops))
+        yield Card("Bytes moved", format_bytes(figures.bytes_read + figures.bytes_written), moved)
+        step = view.capture.run.step
+        if step is None:
+            yield Card("Peak activations", format_bytes(peak.activation_bytes), f"at {peak.place}")
+        else:
+            yield Card("Gradients", format_bytes(figures.gradient_bytes), "of the trained parameters")
+            yield Card("Optimizer state", format_bytes(figures.optimizer_bytes), step.optimizer)
+    yield from _latency(view)
+    yield from _energy(view)
+
+
+def _further(view: View) -> Iterator[Card]:
+    if view.capture.has_code:
+        figures = view.totals
+        moved = figures.bytes_read + figures.bytes_written
+        if moved:
+            yield Card("Arithmetic intensity", format_count(figures.flops / moved), "FLOPs per byte moved")
+        without = (
+            f"{format_exact(figures.uncounted_ops)} without a formula" if figures.uncounted_ops else "all accounted for"
+        )
+        yield Card("Ops", format_exact(figures.ops), without)
+        yield Card("Activations", format_bytes(figures.activation_bytes), "sum of all op outputs")
+    yield from _values(summary_part(view, "total") or {})
+    depth = max(row.depth for row in view.modules)
+    yield Card("Modules", format_exact(len(view.modules)), f"{format_exact(depth)} deep")
+
+
+def _parameters(view: View) -> Iterator[Card]:
+    figures, note = view.totals, parameter_note(view)
+    exact = format_exact(figures.params)
+    yield Card("Parameters", format_count(figures.params), f"{exact}; {note}" if note else exact)
+    name, value, parts = memory_facts(view)[0]
+    yield Card(name, value, parts)
+
+
+def _latency(view: View) -> Iterator[Card]:
+    figures: Mapping[str, Any] = view.measurements or {}
+    found = figures.get("latency")
+    if not found:
+        return
+    precision = interval_share(found)
+    spread = (
+        "one run"
+        if precision is None
+        else f"median of {format_exact(found['runs'])} runs, ±{format_percent(precision)}"
+    )
+    yield Card("Latency", format_seconds(found["median_s"]), spread, MEASURED)
+    if found.get("throughput_per_s") is not None:
+        yield Card("Throughput", f"{format_count(found['throughput_per_s'])}/s", "samples, at the median", MEASURED)
+
+
+def _energy(view: View) -> Iterator[Card]:
+    figures: Mapping[str, Any] = view.energy or {}
+    if view.totals.energy_j is not None:
+        mean = figures.get("watts_mean")
+        note = f"one run, at {format_watts(mean)} in the mean" if mean is not None else "one run"
+        yield Card("Energy", format_joules(view.totals.energy_j), note, MEASURED)
+    elif figures and is_estimated(view):
+        joules = figures["estimated_joules"]
+        yield Card("Energy", f"≈ {format_joules(joules['value'])}", range_text(joules), ESTIMATED)
+
+
+def _values(total: Mapping[str, Any]) -> Iterator[Card]:
+    if total.get("mean") is None:
+        return
+    yield Card("Standard deviation", format_value(total["std"]), f"mean {format_value(total['mean'])}")
+    span = f"{format_value(total['min'])} … {format_value(total['max'])}"
+    yield Card("Largest magnitude", format_value(total["abs_max"]), span)
+    yield Card("Zeros", format_percent(total["sparsity"]), f"{format_exact(total['zeros'])} values")
+    if total.get("compressibility") is not None:
+        yield Card("Compressible", format_percent(total["compressibility"]), "without loss, by its entropy")
+    found: Mapping[str, Any] = (quantization_of(total).get("int8") or {}).get("per_tensor") or {}
+    if found.get("sqnr_db") is not None:
+        yield Card("In int8", format_decibels(found["sqnr_db"]), "signal to noise with one scale per tensor")
+    if (share := removable(total)) is not None:
+        yield Card("Prunable", format_percent(share), "by magnitude, at an error of 1 %")

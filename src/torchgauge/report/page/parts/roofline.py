@@ -25,7 +25,15 @@ Peaks = dict[str, Any]
 @part("roofline")
 def roofline(view: View, options: Options) -> dict[str, Any] | None:
     """`points` are equal calls together, where ops were timed; `histogram` is of the shapes alone."""
-    histogram = _histogram(view.capture.ops)
+    # By powers of two of FLOPs per byte: how many ops, FLOPs and bytes lie there.
+    bins: dict[int, dict[str, int]] = {}
+    for op in view.capture.ops:
+        if op.status == COUNTED and op.cost.flops and _moved(op):
+            found = bins.setdefault(floor(log2(op.cost.flops / _moved(op))), {"ops": 0, "flops": 0, "bytes": 0})
+            found["ops"] += 1
+            found["flops"] += op.cost.flops
+            found["bytes"] += _moved(op)
+    histogram = [{"low": 2.0**power, "high": 2.0 ** (power + 1), **bins[power]} for power in sorted(bins)]
     if not histogram:
         return None
     peaks = device_peaks(view)
@@ -42,33 +50,29 @@ def device_peaks(view: View) -> Peaks | None:
     """By the exact name of the device; where only the measured ops know it, from their shares of the roof."""
     known = Machine.of(view.capture).peaks
     if known is None:
-        return _recovered(view)
+        # `roof_share` is the least possible time over the time taken: the least times of the ops hold both limits.
+        # A limit is taken only where two ops agree on it.
+        rows = view.capture.measured.ops if view.capture.measured else {}
+        flops: dict[str, list[float]] = {}
+        moved: list[float] = []
+        for op in view.capture.ops:
+            row = rows.get(op.index, {})
+            least_s = (row.get("roof_share") or 0.0) * (row.get("time_s") or 0.0)
+            if least_s:
+                flops.setdefault(op.signature.dtype or "", []).append(op.cost.flops / least_s)
+                moved.append(_moved(op) / least_s)
+        rates = {dtype: rate for dtype, found in flops.items() if (rate := _agreed(found))}
+        bandwidth = _agreed(moved)
+        if not bandwidth:
+            return None
+        source = "recovered from the ops' shares of the roof; float32 is TF32 where the run allowed it"
+        return {"name": None, "flops_per_s": rates, "bytes_per_s": bandwidth, "source": source}
     return {
         "name": known.name,
         "flops_per_s": dict(known.flops_per_s),
         "bytes_per_s": known.bytes_per_s,
         "source": known.source,
     }
-
-
-def _recovered(view: View) -> Peaks | None:
-    """`roof_share` is the least possible time over the time taken: the least times of the ops hold both limits. A limit
-    is taken only where two ops agree on it."""
-    rows = view.capture.measured.ops if view.capture.measured else {}
-    flops: dict[str, list[float]] = {}
-    moved: list[float] = []
-    for op in view.capture.ops:
-        row = rows.get(op.index, {})
-        least_s = (row.get("roof_share") or 0.0) * (row.get("time_s") or 0.0)
-        if least_s:
-            flops.setdefault(op.signature.dtype or "", []).append(op.cost.flops / least_s)
-            moved.append(_moved(op) / least_s)
-    rates = {dtype: rate for dtype, found in flops.items() if (rate := _agreed(found))}
-    bandwidth = _agreed(moved)
-    if not bandwidth:
-        return None
-    source = "recovered from the ops' shares of the roof; float32 is TF32 where the run allowed it"
-    return {"name": None, "flops_per_s": rates, "bytes_per_s": bandwidth, "source": source}
 
 
 def _agreed(rates: Iterable[float]) -> float | None:
@@ -109,18 +113,6 @@ def _points(view: View) -> list[dict[str, Any]]:
         for entry in top_ops(view, BY_TIME, _MOST_DOTS)
         if entry.flops and entry.bytes_moved
     ]
-
-
-def _histogram(ops: Iterable[OpRecord]) -> list[dict[str, Any]]:
-    """By powers of two of FLOPs per byte: how many ops, FLOPs and bytes lie there."""
-    bins: dict[int, dict[str, int]] = {}
-    for op in ops:
-        if op.status == COUNTED and op.cost.flops and _moved(op):
-            found = bins.setdefault(floor(log2(op.cost.flops / _moved(op))), {"ops": 0, "flops": 0, "bytes": 0})
-            found["ops"] += 1
-            found["flops"] += op.cost.flops
-            found["bytes"] += _moved(op)
-    return [{"low": 2.0**power, "high": 2.0 ** (power + 1), **bins[power]} for power in sorted(bins)]
 
 
 def _moved(op: OpRecord) -> int:

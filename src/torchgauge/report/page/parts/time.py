@@ -1,4 +1,4 @@
-"""Measured time: the undisturbed runs, who took it, what nobody did, and what the machine did meanwhile."""
+"""Measured time: undisturbed runs, the slowest parts, unattributed time, the load of the machine, and sweeps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.content.ops import shapes_text
+from torchgauge.report.content.sweep import sweep_points
 from torchgauge.report.content.system import counter_facts, plain_name
 from torchgauge.report.content.time import find_residue, interval_share
-from torchgauge.report.measurements import measured_member
+from torchgauge.report.measurements import measured_member, measured_rows
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import BY_TIME, rate, top_modules, top_ops, top_phases
@@ -132,4 +133,20 @@ def _counters(figures: Mapping[str, Any]) -> dict[str, Any] | None:
         "facts": counter_facts(figures),
         "notes": list(figures.get("notes") or ()),
         "absent": [{"name": plain_name(name), "reason": why} for name, why in (figures.get("absent") or {}).items()],
+    }
+
+
+@part("sweeps")
+def sweeps(view: View, options: Options) -> dict[str, Any] | None:
+    points = sweep_points(view)
+    scaling = measured_rows(view, "scaling", within="threads")
+    if not points and not scaling:
+        return None
+    threads = measured_member(view, "threads")
+    serial = (threads.get("serial_share") or {}).items()
+    return {
+        "sweeps": [{"key": key, "points": [asdict(point) for point in found]} for key, found in points.items()],
+        "scaling": scaling,
+        "utilisation": threads.get("utilisation"),
+        "serial_share": [{"name": kind, "share": share} for kind, share in serial if share is not None],
     }

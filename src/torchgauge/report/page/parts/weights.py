@@ -1,4 +1,4 @@
-"""What the values of the weights tell, tensor by tensor."""
+"""Statistics of the weights, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import Row, View
+from torchgauge.facts.siblings import Stem, by_pattern, layer_of, stem_of
 from torchgauge.facts.weights import quantization_of, value_figures
 from torchgauge.report.content.tensors import by_dtype, by_role
 from torchgauge.report.options import Options
-from torchgauge.report.page.column_store import columns
-from torchgauge.report.page.parts.weight_map import weight_map
-from torchgauge.report.page.payload import part
+from torchgauge.report.page.payload import columns, part
 from torchgauge.report.weight_statistics import advice, places, summary_part
 from torchgauge.units import format_shape
 
@@ -104,11 +103,6 @@ def _quantiles(row: Figures) -> tuple[Any, ...] | None:
     return tuple(_short(found.get(key)) for key in QUANTILES) if found else None
 
 
-def _decibels(row: Figures, format: str, granularity: str) -> float | None:
-    found: float | None = ((quantization_of(row).get(format) or {}).get(granularity) or {}).get("sqnr_db")
-    return found
-
-
 def _sqnr(row: Figures) -> tuple[Any, ...] | None:
     """For each granularity the decibels of all formats; None where nothing is known."""
     known = quantization_of(row)
@@ -141,7 +135,73 @@ def _total(total: Figures) -> dict[str, Any]:
 def _kind(kind: Figures) -> dict[str, Any]:
     keys = ("kind", "tensors", "bytes", "mean", "std", "abs_max", "sparsity")
     magnitude = (kind.get("pruning") or {}).get("magnitude") or {}
+    found: float | None = ((quantization_of(kind).get("int8") or {}).get("per_tensor") or {}).get("sqnr_db")
     return {key: _short(kind.get(key)) for key in keys} | {
         "removable": magnitude.get("0.01"),
-        "int8_db": _decibels(kind, "int8", "per_tensor"),
+        "int8_db": found,
     }
+
+
+MIN_LAYERS = 3
+
+Grid = dict[str, Any]
+
+
+def weight_map(rows: Sequence[Row]) -> list[Grid]:
+    """One grid for each list of repeated blocks, the largest first; the tensors in none come last, in a grid with one
+    row. A cell holds the places of its tensors among `rows`: several where experts share a layer."""
+    shown = {
+        row["name"]: place
+        for place, row in enumerate(rows)
+        if (row["role"] == "parameter" and row["shared_with"] is None and row.get("mean") is not None)
+    }
+    sizes = {name: rows[place]["bytes"] for name, place in shown.items()}
+    grids = [_grid(stem, patterns, shown) for stem, patterns in _by_stem(sizes).items()]
+    kept = [grid for grid in grids if len(grid["columns"]) >= MIN_LAYERS]
+    placed = {place for grid in kept for row in grid["rows"] for cell in row["cells"] for place in cell}
+    left = {name: place for name, place in shown.items() if place not in placed}
+    return [
+        *kept,
+        *(
+            [
+                {
+                    "stem": None,
+                    "columns": list(left),
+                    "rows": [{"label": "", "cells": [[place] for place in left.values()]}],
+                }
+            ]
+            if left
+            else []
+        ),
+    ]
+
+
+def _by_stem(sizes: Mapping[str, int]) -> dict[Stem, dict[str, list[str]]]:
+    """Each pattern with the largest stem that it begins with: what a few layers have goes with what all have."""
+    patterns = by_pattern(sizes)
+    own = {pattern: stem_of(pattern, names) for pattern, names in patterns.items()}
+    weight: Counter[Stem] = Counter()
+    for pattern, names in patterns.items():
+        weight[own[pattern]] += sum(sizes[name] for name in names)
+    ranked = [stem for stem, _ in weight.most_common()]
+    groups: dict[Stem, dict[str, list[str]]] = {stem: {} for stem in ranked}
+    for pattern, names in patterns.items():
+        fitting = next(stem for stem in ranked if f"{pattern}.".startswith(f"{stem.path}."))
+        groups[fitting][pattern] = names
+    return {stem: found for stem, found in groups.items() if found}
+
+
+def _grid(stem: Stem, patterns: Mapping[str, Sequence[str]], places: Mapping[str, int]) -> Grid:
+    layers = sorted({_layer(name, stem) for names in patterns.values() for name in names})
+    rows = []
+    for pattern, names in patterns.items():
+        cells: dict[tuple[int, ...], list[int]] = {}
+        for name in names:
+            cells.setdefault(_layer(name, stem), []).append(places[name])
+        label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
+        rows.append({"label": label, "cells": [cells.get(layer, []) for layer in layers]})
+    return {"stem": stem.path, "columns": [".".join(map(str, layer)) for layer in layers], "rows": rows}
+
+
+def _layer(name: str, stem: Stem) -> tuple[int, ...]:
+    return layer_of(name)[: stem.depth]

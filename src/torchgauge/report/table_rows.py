@@ -1,0 +1,91 @@
+"""Rows of modules, ops and weights as flat tables, and as CSV: raw figures, shapes as `1x3x224x224`, nested values as
+JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torchgauge.facts import FREE, Cost, OpRecord, Row, Signature, StoredTensor, TensorSpec, View
+from torchgauge.facts.figures import Unit
+from torchgauge.facts.files import weight_row
+from torchgauge.report.escape import inert_cell
+from torchgauge.report.json_text import json_value
+
+# Long lists say nothing in a cell; the JSON has them.
+_LEFT_OUT = frozenset({"histogram", "singular_values", "code_counts"})
+# The start of a nested name where the key itself would only be repeated.
+_PREFIXES = {"quantiles": "quantile_", "quantization": "", "spectrum": ""}
+_SEPARATOR = "; "
+# Columns that only a flat row has; the others are in the table of figures.
+FLAT = {
+    "smallest_30db": Unit.TEXT,
+    "smallest_20db": Unit.TEXT,
+    "recommendations": Unit.TEXT,
+    "histogram_edges": Unit.NUMBERS,
+    "histogram_counts": Unit.NUMBERS,
+}
+
+
+def flat_rows(rows: Sequence[Row]) -> list[Row]:
+    """All rows with the same columns, in the order in which they first appear; None where a row lacks one."""
+    flat = [dict(_flat(row, "")) for row in rows]
+    columns = dict.fromkeys(key for row in flat for key in row)
+    return [Row({key: row.get(key) for key in columns}) for row in flat]
+
+
+def _flat(mapping: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in mapping.items():
+        if key in _LEFT_OUT:
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, prefix + _PREFIXES.get(key, f"{key}_"))
+        else:
+            yield prefix + key, _SEPARATOR.join(value) if key == "recommendations" and value is not None else value
+
+
+_OP = OpRecord(0, Signature("", "", "other", FREE, (), (), (), {}, Cost(), 0), "", 0)
+_TENSOR = StoredTensor("", TensorSpec(()), 0, "", None)
+
+
+def op_columns(view: View) -> list[str]:
+    rows = view.ops or View(replace(view.capture, ops=(_OP,))).ops
+    return list(rows[0])
+
+
+def weight_columns(rows: list[Row]) -> list[str]:
+    """Of rows made flat; without any, what is said of a tensor whose values were not read."""
+    return list(rows[0] if rows else weight_row(_TENSOR))
+
+
+def rows_to_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> str:
+    """`columns` head a table that may have no rows; where there are some, they name their own."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(inert_cell, rows[0] if rows else columns or ()))
+    writer.writerows([_cell(key, value) for key, value in row.items()] for row in rows)
+    return buffer.getvalue()
+
+
+def _cell(key: str, value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return inert_cell(value)
+    if key == "shape":
+        return _dims(value)
+    if key.endswith("_shapes"):
+        return " ".join(map(_dims, value))
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return inert_cell(" ".join(value))
+    if isinstance(value, list | dict):
+        return inert_cell(json.dumps(json_value(value)))
+    return value
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return "x".join(str(size) for size in shape) or "scalar"
