@@ -1,0 +1,174 @@
+"""Prefill and decode of three language models on a CUDA device, against what was predicted without one.
+
+    python benchmarks/llm.py --predict predictions.json                      # on any machine, no GPU needed
+    python benchmarks/llm.py --device cuda --predictions predictions.json -o measured.json
+    python benchmarks/llm.py --table measured.json                           # the table of docs/llm.md
+
+Weights are random, of the published shapes. Times are medians with the device synchronised, memory is what
+`torch.cuda.max_memory_allocated()` says of the pass. The run takes about two minutes on an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+BATCHES, CONTEXTS = (1, 16), (512, 2048, 8192)
+COMMON: dict[str, Any] = {"max_position_embeddings": 131072, "dtype": "bfloat16", "rope_theta": 500000.0}
+# Shapes of the configs published with Llama 3.2 1B, Qwen 2.5 3B and Llama 3.1 8B.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama-1b": ("Llama", {"vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
+                           "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+                           "head_dim": 64, "tie_word_embeddings": True}),
+    "qwen-3b": ("Qwen2", {"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 11008,
+                          "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
+                          "tie_word_embeddings": True}),
+    "llama-8b": ("Llama", {"vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
+                           "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+                           "tie_word_embeddings": False}),
+}  # fmt: skip
+
+
+def build(name: str, device: str) -> torch.nn.Module:
+    """On a real device with small random weights; their values do not change what runs."""
+    import transformers
+
+    family, settings = MODELS[name]
+    config = getattr(transformers, f"{family}Config")(**COMMON, **settings)
+    with torch.device("meta"):
+        model: torch.nn.Module = getattr(transformers, f"{family}ForCausalLM")._from_config(config)
+    if device != "meta":
+        # Buffers are computed from the config; the meta device has only their shapes.
+        model.to_empty(device=device)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(std=0.02)
+        rotary = type(model.model.rotary_emb)(config, device=device)  # type: ignore[union-attr, operator]
+        model.model.rotary_emb = rotary  # type: ignore[union-attr]
+        if config.tie_word_embeddings:
+            model.tie_weights()  # type: ignore[operator]
+    return model.eval()
+
+
+def predict(device: str) -> dict[str, Any]:
+    import torchgauge as tg
+    from torchgauge.predict.devices import find_device
+    from torchgauge.source.torchvision_ops import torchvision_importable
+
+    workspace = find_device(device).chip.cublas_bytes
+    rows: dict[str, Any] = {}
+    for name in MODELS:
+        with torchvision_importable():
+            found = tg.llm(build(name, "meta"))
+        for batch in BATCHES:
+            for context in CONTEXTS:
+                for step in (
+                    found.prefill(context, batch, on=device, last_logits=True),
+                    found.decode(context, batch, on=device),
+                ):
+                    rows[f"{name} {step.kind} {batch}x{context}"] = {
+                        "time_s": step.time_s, "low_s": step.low_s, "high_s": step.high_s, "bound": step.bound,
+                        "allocated_bytes": found.weights_bytes + step.peak_bytes + workspace,
+                        "cache_bytes": found.cache_bytes(context, batch),
+                    }  # fmt: skip
+    return {"device": device, "torch": torch.__version__, "rows": rows}
+
+
+def measure(budget_s: float = 170.0) -> dict[str, Any]:
+    started = time.perf_counter()
+    rows: dict[str, Any] = {}
+    for name in MODELS:
+        model = build(name, "cuda")
+        for batch in BATCHES:
+            for context in CONTEXTS:
+                if time.perf_counter() - started > budget_s:
+                    break
+                rows |= measure_point(name, model, batch, context)
+        del model
+        gc.collect()
+        torch.cuda.empty_cache()
+    return {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
+
+
+@torch.no_grad()
+def measure_point(name: str, model: torch.nn.Module, batch: int, context: int) -> dict[str, Any]:
+    prompt = torch.full((batch, context), 5, device="cuda")
+    token = prompt[:, :1].contiguous()
+    times: list[float] = []
+    for _ in range(3 if batch * context > 16384 else 6):  # the first one compiles and allocates
+        cache = None
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        out = model(input_ids=prompt, use_cache=True, logits_to_keep=1)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+        peak = torch.cuda.max_memory_allocated()
+        cache = out.past_key_values
+        del out
+    rows = {f"{name} prefill {batch}x{context}": row(times[1:], peak)}
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    rows[f"{name} prefill {batch}x{context}"]["cache_bytes"] = held
+    times, peaks = [], []
+    for _ in range(12):
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        out = model(input_ids=token, past_key_values=cache, use_cache=True)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+        peaks.append(torch.cuda.max_memory_allocated())
+        cache = out.past_key_values
+        del out
+    rows[f"{name} decode {batch}x{context}"] = row(times[2:], peaks[0])
+    return rows
+
+
+def row(times: list[float], peak: int) -> dict[str, Any]:
+    return {"time_s": statistics.median(times), "spread_s": max(times) - min(times), "allocated_bytes": peak}
+
+
+def compare(measured: dict[str, Any]) -> None:
+    print("| pass | measured | predicted | error | memory | error |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, real in measured["rows"].items():
+        said = measured["predictions"]["rows"][name]
+        time_error = said["time_s"] / real["time_s"] - 1
+        memory_error = said["allocated_bytes"] / real["allocated_bytes"] - 1
+        print(
+            f"| {name} | {real['time_s'] * 1e3:.1f} ms | {said['time_s'] * 1e3:.1f} ms | {time_error:+.0%} "
+            f"| {real['allocated_bytes'] / 2**30:.2f} GiB | {memory_error:+.1%} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--predict", metavar="FILE", help="write predictions; no GPU needed")
+    parser.add_argument("--on", default="h200", help="the device that predictions are for")
+    parser.add_argument("--device", choices=("cuda",), help="measure on it")
+    parser.add_argument("--predictions", metavar="FILE", help="written beforehand by --predict")
+    parser.add_argument("-o", dest="output", metavar="FILE", help="measurements, with the predictions")
+    parser.add_argument("--table", metavar="FILE", help="print the table of a file of measurements")
+    args = parser.parse_args()
+    if args.table:
+        compare(json.loads(Path(args.table).read_text()))
+    elif args.predict:
+        Path(args.predict).write_text(json.dumps(predict(args.on), indent=1))
+    elif args.device:
+        found = measure() | {"predictions": json.loads(Path(args.predictions).read_text())}
+        if args.output:
+            Path(args.output).write_text(json.dumps(found, indent=1))
+        compare(found)
+    else:
+        parser.error("one of --predict, --device cuda, --table")
+
+
+if __name__ == "__main__":
+    main()
