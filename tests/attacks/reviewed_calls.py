@@ -318,6 +318,13 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(torch, elements.most_common(1)[0][0])": OWN,
         "torch.load(index.path, map_location='cpu', weights_only=False)": ASKED,
     },
+    "source/gguf_model.py": {
+        "getattr(self, TEXT)": OWN,
+        "getattr(self, name)": OWN,
+        "setattr(self, name, _linear(shapes, name))": OWN,
+        "setattr(self, name, _norm(shapes, name))": OWN,
+        "setattr(self, name, nn.ParameterDict({key.rpartition('.')[2]: nn.Parameter(torch.empty(sha": OWN,
+    },
     "source/huggingface.py": {
         "Path(entry)": USER,
         "getattr(transformers, name, None)": LISTED,

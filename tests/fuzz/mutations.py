@@ -51,6 +51,8 @@ def mutate_content(content: bytes, chance: random.Random, depth: int = 0) -> byt
     known: tuple[Mutation, ...]
     if content[:4] == b"PK\x03\x04" and depth < 2:
         known = (zip_header, *(lambda data, chance: zip_records(data, chance, depth + 1),) * 8)
+    elif content[:4] == b"GGUF":
+        known = (gguf_header,)
     elif content[8:9] == b"{":
         known = (safetensors_header,)
     elif content[:1] in (b"{", b"["):
@@ -183,6 +185,19 @@ def write_zip(records: list[tuple[str, bytes]], compression: int) -> bytes:
         if any("\udcff" in name for name, _ in records)
         else buffer.getvalue()
     )
+
+
+def gguf_header(content: bytes, chance: random.Random) -> bytes:
+    """A number or a byte of the metadata or of the list of tensors: counts, lengths, types, sizes, offsets."""
+    end = min(len(content), 4096)
+    at = chance.randrange(4, end)
+    if chance.random() < 0.5:
+        width = chance.choice((4, 8))
+        number = chance.choice((0, 1, 2, 7, 31, 255, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1))
+        data = (number % (1 << 8 * width)).to_bytes(width, "little")
+    else:
+        data = bytes([chance.randrange(256)])
+    return content[:at] + data + content[at + len(data) :]
 
 
 def safetensors_header(content: bytes, chance: random.Random) -> bytes:

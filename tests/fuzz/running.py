@@ -20,7 +20,7 @@ import torchgauge as tg
 from tests.fuzz.mutations import CANARY, mutate, mutate_content
 from tests.fuzz.samples import SINGLE, Files
 from torchgauge import cli, errors
-from torchgauge.analysis import comparison, pipeline, weight_scan
+from torchgauge.analysis import comparison, language, pipeline, weight_scan
 from torchgauge.cli import main as cli_main
 from torchgauge.weights import ScanRequest, journal, scan
 
@@ -260,7 +260,7 @@ def read_in_this_process() -> None:
     """Without the isolated reader: faster, and nothing stands between the audit hook and what it watches."""
     for command in vars(sys.modules[cli_main.__module__])["COMMANDS"].values():
         vars(command).pop("isolated_paths", None)
-    for module in (pipeline, weight_scan, comparison):
+    for module in (pipeline, weight_scan, comparison, language):
         vars(module)["needs_isolation"] = lambda *_, **__: False
     vars(comparison)["is_isolated"] = lambda: True
 
@@ -285,6 +285,8 @@ def commands(name: str, target: Path, sound: Path, folder: Path) -> Iterator[lis
     yield from (["weights", path, "--json"], ["weights", path, "--no-weights"], ["weights", path, "--against", other])
     yield from (["compare", path, other], ["compare", other, path, "-o", f"{folder}/out/both.html"])
     yield ["check", path, "--max", "params=1k", "--max", "macs=1G"]
+    if name.endswith(".gguf"):
+        yield ["llm", path, "--context", "64"]
 
 
 def render(path: str, output: str) -> int:

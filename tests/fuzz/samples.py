@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
+from tests.checkpoint.gguf_writing import write_gguf
 from tests.checkpoint.test_folders import write_distributed, write_sharded
 from tests.checkpoint.test_torch_files import write_tar
 from tests.checkpoint.test_trainer_folders import write_deepspeed, write_megatron
@@ -88,6 +89,7 @@ SINGLE: dict[str, Make] = {
     "legacy.pth": lambda path: torch.save(training_state(), path, _use_new_zipfile_serialization=False),
     "tar.pth": write_tar,
     "plain.pkl": write_pickled,
+    "model.gguf": lambda path: write_gguf(path, layers=1),
     "model.safetensors": lambda path: save_file(Net().state_dict(), path),
     "cnn.json": lambda path: path.write_bytes((DATA / "runs" / "cnn.json").read_bytes()),
     "measured.json": lambda path: path.write_bytes((DATA / "runs" / "measured.json").read_bytes()),

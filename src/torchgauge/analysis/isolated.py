@@ -30,7 +30,7 @@ Found = TypeVar("Found", bound=Analysis)
 # A document's numbers and texts take several times its size once they are Python objects (measured: 5 to 8).
 _OBJECTS_PER_BYTE = 8
 # Packages that take seconds to import.
-_PACKAGES = ("timm", "torchvision", "transformers")
+_PACKAGES = ("gguf", "timm", "torchvision", "transformers")
 # Most files of this size have no tensor that needs the compiled kernels, which take half a second to load.
 _SMALL_FILE_BYTES = 1 << 20
 _imported_by_readers: set[str] = set()

@@ -230,7 +230,8 @@ def _answer(
     with errors_as_torchgauge(stored_path(target)), stage("reading the model", shown=progress) as tell:
         source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
         if source.model is None:
-            raise InputError("weights alone do not say what a token costs: add the code (--as file.py:Net)")
+            why = f" ({'; '.join(source.warnings)})" if source.warnings else ""
+            raise InputError(f"weights alone do not say what a token costs: add the code, --as file.py:Net{why}")
         question = Question(points, devices, describes=describes, **settings)
         return answer(source.model, question, library, tell)
 

@@ -54,6 +54,7 @@ class Entry:
     file (meta, spread over `chunks`, or compressed: `deflated`). `shared_with` names the tensor whose bytes it
     overlaps: the largest of the storage, then the first; disjoint views of a storage share nothing. `logical_elements`
     differs from the stored ones where several values are packed into one, or where a tensor only serves a packing (0).
+    `encoding` names the type of quantised blocks, of which the spec has the bytes.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Entry:
     big_endian: bool = False
     chunks: tuple[Chunk, ...] = ()
     deflated: Deflated | None = None
+    encoding: str | None = None
 
     @property
     def elements(self) -> int:
@@ -93,7 +95,7 @@ class PickledModule:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A checkpoint file or folder. `format` is one of: torch, torch-legacy, torch-tar, safetensors,
+    """A checkpoint file or folder. `format` is one of: torch, torch-legacy, torch-tar, gguf, safetensors,
     safetensors-sharded, torch-sharded, distributed, deepspeed, megatron, tensor-parallel, torchscript, exported."""
 
     path: str

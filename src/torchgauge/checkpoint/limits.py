@@ -22,5 +22,8 @@ INFLATED_FILES = 4
 INFLATION_RATIO = 1100  # deflate reaches 1032
 
 SAFETENSORS_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+GGUF_HEADER_BYTES = 2**29  # tokenizers of a quarter of a million tokens take some MB
+GGUF_ARRAY_ITEMS = 4096  # of an array in the metadata that are kept: a number for each layer
+GGUF_TEXT_BYTES = 2**16
 JSON_BYTES = 2**29
 IMPORTS = 10_000

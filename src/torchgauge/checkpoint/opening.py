@@ -12,6 +12,7 @@ from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.trainer_files import with_trainer_files
 from torchgauge.checkpoint.formats import (
     exported,
+    gguf,
     plain_pickle,
     safetensors,
     torch_legacy,
@@ -27,7 +28,8 @@ from torchgauge.errors import FormatError
 
 # Importing a format registers it.
 FORMAT_MODULES = (
-    distributed, torch_legacy, safetensors, plain_pickle, torch_tar, torch_zip, exported, torchscript, ranked, sharded,
+    distributed, torch_legacy, gguf, safetensors, plain_pickle, torch_tar, torch_zip, exported, torchscript, ranked,
+    sharded,
 )  # fmt: skip
 
 

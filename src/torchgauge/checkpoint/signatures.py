@@ -23,7 +23,6 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"Rar!", "a RAR archive"),
     (257, b"ustar", "a tar archive; unpack it first"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras weights, perhaps)"),
-    (0, b"GGUF", "a GGUF file (llama.cpp)"),
     (0, b"ggml", "a GGML file (llama.cpp)"),
     (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"\x93NUMPY", "a NumPy array"),
@@ -65,8 +64,8 @@ def refuse_foreign_file(path: str) -> None:
         may_be_pickle = _LEGACY_DIGITS in head[:64] or source.read(source.size - 1, 1) == b"."
         if what is None and not may_be_pickle:
             is_marked = (
-                head[:1] == b"\x80" or head[8:9] == b"{" or head[:4] == b"PK\x03\x04"
-            )  # pickle, safetensors, zip
+                head[:1] == b"\x80" or head[8:9] == b"{" or head[:4] in (b"PK\x03\x04", b"GGUF")
+            )  # pickle, safetensors, zip, GGUF
             what = _describe_text(head) or (None if is_marked else _describe_binary(head))
         # An archive may have anything before it; a tar may be one that early versions of torch wrote.
         if what is not None and head[257:262] != b"ustar" and not has_directory(source):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypedDict
 
@@ -90,7 +90,8 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
             **kept,
         )
 
-    facts = _Facts(question)
+    stored: dict[str, int] = getattr(model, "stored_bytes", {})
+    facts = _Facts(question, stored)
     result: dict[str, Any] = {}
     per_token = question.ops_per_token
     if question.describes or per_token is None:
@@ -140,6 +141,7 @@ def context_limit(config: ModelConfig) -> int | None:
 @dataclass
 class _Facts:
     question: Question
+    stored: Mapping[str, int]
 
     def of_point(self, point: Point, one: Observed, params: Sequence[ParamRecord]) -> PointFacts:
         return {
@@ -152,7 +154,7 @@ class _Facts:
         }
 
     def of_pass(self, run: Pass, params: Sequence[ParamRecord]) -> PassFacts:
-        cost = cost_of(run, params)
+        cost = cost_of(run, params, self.stored)
         return {
             **{name: getattr(cost, name) for name in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")},  # type: ignore[typeddict-item]
             "peak_bytes": run.peak_bytes,
@@ -266,10 +268,11 @@ def _description(
     ops = [op for part in run.segments for op in part.ops]
     embedding, head, tied, vocabulary = _ends(ops, own)
     params = sum(param.spec.numel for param in own)
-    stored: Counter[str] = Counter()
+    types: Counter[str] = Counter()
     for param in own:
-        stored[param.spec.dtype] += param.spec.nbytes
-    weight_bytes = sum(stored.values())
+        types[param.spec.dtype] += param.spec.nbytes
+    stored: Mapping[str, int] = getattr(model, "stored_bytes", {})
+    weight_bytes = sum(stored.get(param.name, param.spec.nbytes) for param in own)
     return {
         "type": type(model).__name__,
         "params": params,
@@ -280,7 +283,7 @@ def _description(
         "vocabulary": vocabulary,
         "context_limit": limit,
         "positions": _positions(model, seen.params, ops, limit),
-        "dtype": stored.most_common(1)[0][0] if stored else None,
+        "dtype": types.most_common(1)[0][0] if types else None,
         "weight_bytes": weight_bytes,
         "buffer_bytes": sum(param.spec.nbytes for param in seen.params if param.is_buffer),
         "bits_per_weight": 8 * weight_bytes / max(params, 1),

@@ -38,7 +38,9 @@ class Cost:
     uncounted: Mapping[str, int] = field(default_factory=dict)
 
 
-def cost_of(run: Pass, params: Iterable[ParamRecord]) -> Cost:
+def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] | None = None) -> Cost:
+    """`stored` has the bytes of parameters that are kept in another form than they are computed with."""
+    stored = stored or {}
     sizes = {param.name: param.spec for param in params if not param.is_buffer}
     totals = dict.fromkeys((*FIGURES, "weight_bytes", "matrix_bytes", "ops"), 0)
     modules: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
@@ -68,6 +70,13 @@ def cost_of(run: Pass, params: Iterable[ParamRecord]) -> Cost:
                 else:
                     others += spec.distinct_bytes
             held = max(cost.bytes_read - others, 0) * times
+            names = [name for name in dict.fromkeys(op.weights) if name in stored and name in sizes]
+            if names:
+                share = sum(stored[name] for name in names) / max(sum(sizes[name].nbytes for name in names), 1)
+                saved = held - round(held * share)
+                held -= saved
+                totals["bytes_read"] -= saved
+                row[2] -= saved
             totals["weight_bytes"] += held
             if segment.paths and op.cost.macs and any(len(spec.shape) > 1 for spec in specs):
                 totals["matrix_bytes"] += held

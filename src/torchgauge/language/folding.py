@@ -20,6 +20,8 @@ from torchgauge.capture.paths import ModulePaths
 from torchgauge.facts import OpRecord
 from torchgauge.predict.steps import CudaRun
 
+# Where classes of caches are defined: their entries are looked into.
+_CACHES = ("transformers.cache_utils", "torchgauge.source.gguf_model")
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 
 
@@ -250,7 +252,7 @@ def _tensors(value: Any) -> Iterator[FakeTensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from _tensors(item)
-    elif type(value).__module__.startswith("transformers.cache_utils") and not hasattr(value, "layers"):
+    elif type(value).__module__.startswith(_CACHES) and not hasattr(value, "layers"):
         yield from _tensors(vars(value))
 
 

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ def _open_code(index: Index, opening: Opening) -> Source:
         except TorchgaugeError as error:
             return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
         return Source(model, _record(index, opening), index=index)
+    if opening.code is None and index.format == "gguf":
+        return _open_gguf(index, opening)
     return _open_given_code(index, opening) or _identify(index, opening)
 
 
@@ -95,6 +98,17 @@ def _load_program(index: Index) -> nn.Module:
     from torchgauge.source.exported import load_exported
 
     return load_exported(index.path)
+
+
+def _open_gguf(index: Index, opening: Opening) -> Source:
+    """A decoder built from the metadata, in half precision: matrices are unpacked to it where they are used."""
+    from torchgauge.source.gguf_model import build_model
+
+    model, reason = build_model(index, logical_shapes(index))
+    if model is None:
+        return Source(None, _record(index, opening), index=index, warnings=(reason,))
+    remark = f"code: a decoder as its metadata describe it ({index.metadata['gguf']['general.architecture']})"
+    return Source(model.half(), _record(index, opening, remark), index=index)
 
 
 def _identify(index: Index, opening: Opening) -> Source:
@@ -205,6 +219,8 @@ def _unpacked(name: str, entry: Entry, entries: Mapping[str, Entry]) -> tuple[st
     shape, count = entry.spec.shape, entry.logical_elements
     if count is None:
         return name, shape
+    if entry.encoding is not None and shape:  # GGUF: a row of blocks for a row of the matrix
+        return name, (*shape[:-1], count // max(prod(shape[:-1]), 1))
     layer = name.removesuffix("qweight")
     scales = entries.get(f"{layer}scales")
     if layer != name and scales is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Importing a layout registers it.
-from torchgauge.weights.packings import awq, bitsandbytes, compressed, gptq, scaled, small_floats
+from torchgauge.weights.packings import awq, bitsandbytes, compressed, gguf, gptq, scaled, small_floats
 from torchgauge.weights.packings.packing import LAYOUTS, Block, Packing
 from torchgauge.weights.packings.unpack import Unpacked, dequantized_figures, find_packing, unpack
 
@@ -17,6 +17,7 @@ __all__ = [
     "compressed",
     "dequantized_figures",
     "find_packing",
+    "gguf",
     "gptq",
     "scaled",
     "small_floats",

@@ -1,0 +1,137 @@
+"""GGUF files: every type with its true bits, values as the `gguf` package has them, and damaged files."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gguf")
+
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+
+import torchgauge as tg
+from tests.checkpoint.gguf_writing import TYPES, VOCABULARY, WIDTH, tensors, write_gguf
+from torchgauge.checkpoint import open_checkpoint
+from torchgauge.checkpoint.formats.gguf import BLOCKS, PLAIN
+from torchgauge.errors import FormatError
+from torchgauge.weights.packings import find_packing
+
+
+def test_the_table_of_types_is_that_of_the_package() -> None:
+    for kind in GGMLQuantizationType:
+        if int(kind) in BLOCKS:
+            assert BLOCKS[int(kind)] == (kind.name, *GGML_QUANT_SIZES[kind])
+        else:
+            assert int(kind) in PLAIN
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_values_are_those_of_the_package(kind: str, tmp_path: Path) -> None:
+    index = open_checkpoint(write_gguf(tmp_path / "model.gguf", kind))
+    entries = {entry.name: entry for entry in index.entries}
+    entry, value = entries["blk.1.attn_q.weight"], tensors()["blk.1.attn_q.weight"]
+    number = GGMLQuantizationType[kind]
+    assert entry.offset is not None
+    with open(entry.file, "rb") as stream:
+        stream.seek(entry.offset)
+        stored = np.frombuffer(stream.read(entry.nbytes), np.uint8)
+    expected = value if kind == "F32" else dequantize(quantize(value, number), number)
+    if int(number) in PLAIN:
+        assert entry.encoding is None
+        assert entry.spec.shape == (WIDTH, WIDTH)
+        return
+    block, nbytes = GGML_QUANT_SIZES[number]
+    assert 8 * entry.nbytes / (entry.logical_elements or 1) == 8 * nbytes / block
+    packing = find_packing(entry, entries, lambda one, at, count: stored[at : at + count].tobytes())
+    assert packing is not None
+    assert packing.shape == (WIDTH, WIDTH)
+    found = np.concatenate([part.values for part in packing.blocks()]).reshape(packing.shape)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_weights_are_counted_by_value(tmp_path: Path) -> None:
+    found = tg.scan_weights(write_gguf(tmp_path / "model.gguf", "Q4_0"))
+    assert found.totals.logical_params == sum(value.size for value in tensors().values())
+    rows = {row["name"]: row for row in found.weights}
+    assert rows["blk.0.attn_q.weight"]["packing"]["layout"] == "gguf Q4_0"
+
+
+def test_metadata_and_tokenizer_are_told(tmp_path: Path) -> None:
+    index = open_checkpoint(write_gguf(tmp_path / "model.gguf"))
+    told = index.metadata["archive"]
+    assert told["general.architecture"] == "llama"
+    assert told["tokenizer"] == f"gpt2, {VOCABULARY} tokens"
+
+
+def test_the_same_view_without_transformers(tmp_path: Path) -> None:
+    found = tg.llm(write_gguf(tmp_path / "model.gguf", "Q4_0"))
+    assert found.params == sum(value.size for value in tensors().values())
+    assert [row["kind"] for row in found.layers] == ["grouped-query"] * 2
+    assert found.cache_bytes(10) == 2 * 10 * 2 * (WIDTH // 4) * 2 * 2
+    assert found.facts["bits_per_weight"] < 5
+    assert found.facts["tied"]
+    assert found.context_limit == 4096
+    step = found.decode(100)
+    matrices = sum(value.size for name, value in tensors().items() if value.ndim > 1)
+    # Every matrix once, the embedding as the head; scores and values over 101 tokens.
+    assert step.macs == matrices + 2 * 2 * WIDTH * 101
+    assert step.weight_bytes == pytest.approx(matrices * 4.5 / 8, rel=0.02)
+
+
+def test_experts_and_windows_of_a_file(tmp_path: Path) -> None:
+    found = tg.llm(write_gguf(tmp_path / "model.gguf", "Q8_0", experts=4, window=32))
+    expert = 3 * WIDTH * 512
+    assert found.params - found.active_params == 2 * 2 * expert
+    assert {row["kind"] for row in found.layers} == {"sliding-window"}
+    assert found.cache_bytes(100) == found.cache_bytes(200)
+
+
+def test_tensors_of_an_unknown_kind_leave_the_weights(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf")
+    data = path.read_bytes().replace(b"blk.1.ffn_up", b"blk.1.unheard"[:12])
+    path.write_bytes(data)
+    assert tg.scan_weights(path).totals.params
+    with pytest.raises(tg.InputError, match="not known here"):
+        tg.llm(path)
+
+
+@pytest.mark.parametrize(
+    ("at", "content", "message"),
+    [
+        (4, struct.pack("<I", 1), "version 1"),
+        (8, struct.pack("<Q", 1 << 60), "tensors do not fit"),
+        (16, struct.pack("<Q", 1 << 50), "metadata fields do not fit"),
+        (24, struct.pack("<Q", 1 << 40), "letters do not fit"),
+    ],
+)
+def test_a_header_that_lies_is_refused(at: int, content: bytes, message: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf")
+    data = bytearray(path.read_bytes())
+    data[at : at + len(content)] = content
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=message):
+        open_checkpoint(path)
+
+
+def test_a_file_that_is_cut_off_gives_the_tensors_before_the_cut(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", "Q8_0")
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+    assert "bytes are missing at its end" in open_checkpoint(path).warnings[0]
+    path.write_bytes(data[:3000])
+    with pytest.raises(FormatError):
+        open_checkpoint(path)
+
+
+def test_every_cut_of_the_header_is_one_sentence(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf")
+    data = path.read_bytes()
+    for end in range(8, 600, 7):
+        path.write_bytes(data[:end])
+        with pytest.raises(FormatError) as caught:
+            open_checkpoint(path)
+        assert "\n" not in str(caught.value)
