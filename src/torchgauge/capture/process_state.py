@@ -130,7 +130,19 @@ def _read(read: Callable[[], Any]) -> Any:
 def process_state_kept() -> Iterator[None]:
     """Set back at the end: the table above, random states, the default device, modes that were entered and not left."""
     before = [_read(read) for read, _ in SETTINGS.values()]
-    states = _random_states()
+    # How each random state is set back.
+    python, cpu = random.getstate(), torch.get_rng_state()
+    states: list[Callable[[], Any]] = [lambda: random.setstate(python), lambda: torch.set_rng_state(cpu)]
+    numpy = sys.modules.get("numpy.random")  # not loaded, it has drawn nothing and will begin with a fresh seed
+    if numpy is not None:
+        legacy = numpy.get_state()
+        states.append(lambda: numpy.set_state(legacy))
+    if torch.cuda.is_initialized():
+        cuda = torch.cuda.get_rng_state_all()
+        states.append(lambda: torch.cuda.set_rng_state_all(cuda))
+    if torch.backends.mps.is_available():
+        mps = torch.mps.get_rng_state()
+        states.append(lambda: torch.mps.set_rng_state(mps))
     device_mode = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     device, modes = _device.CURRENT_DEVICE, _get_current_function_mode_stack()
     depth = torch._C._len_torch_dispatch_stack()
@@ -151,20 +163,3 @@ def process_state_kept() -> Iterator[None]:
                 write(value)
         for restore in states:
             restore()
-
-
-def _random_states() -> list[Callable[[], Any]]:
-    """How each is set back."""
-    python, cpu = random.getstate(), torch.get_rng_state()
-    restores: list[Callable[[], Any]] = [lambda: random.setstate(python), lambda: torch.set_rng_state(cpu)]
-    numpy = sys.modules.get("numpy.random")  # not loaded, it has drawn nothing: it will begin with a seed of its own
-    if numpy is not None:
-        legacy = numpy.get_state()
-        restores.append(lambda: numpy.set_state(legacy))
-    if torch.cuda.is_initialized():
-        cuda = torch.cuda.get_rng_state_all()
-        restores.append(lambda: torch.cuda.set_rng_state_all(cuda))
-    if torch.backends.mps.is_available():
-        mps = torch.mps.get_rng_state()
-        restores.append(lambda: torch.mps.set_rng_state(mps))
-    return restores

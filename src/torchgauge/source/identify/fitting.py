@@ -118,13 +118,25 @@ class _Attempt:
         final = Solver(self.whole).solve(start) if start is not None else built
         if not self.whole.fits(final):
             return None
-        assumed = assumed_values(final, unseen, Features(built.outline.shapes).hyperparameters)
+        # The hyperparameters that shapes leave open, with the values that the model was built with.
+        known = Features(built.outline.shapes).hyperparameters
+        stated = stated_hyperparameters(final.model)
+        found = {name: stated.get(name, known[name]) for name in known.get("assumed", ())}
+        if "head_size" in found and "head_size" not in stated:
+            found["head_size"] = known["heads"] * known["head_size"] // found["heads"]
+        # Shapes never determine the routing.
+        found |= {name: stated[name] for name in ("experts_per_token",) if name in stated}
+        assumed = found | ({"depth": value_at(final.config, _depth(final.config))} if unseen.has_shared_layers else {})
         defaults = (type(final.config).__name__, unseen.names(final.config))
         return Match(self.target, final.recipe, final.model, assumed, defaults)
 
     def _find_unseen(self, solver: Solver, built: Built) -> Undetermined:
         self.first.until(time.thread_time() + _UNSEEN_SECONDS)
-        return find_unseen(solver, built)
+        # Numbers and flags are changed in turn: nothing follows those that leave all names and shapes as they are.
+        # First, as time may run out: the others are only reported.
+        shared = _shared_layers(solver, built)
+        settings = built.settings if shared is None else shared
+        return Undetermined(settings, tuple(_found(solver, built)), shared is not None)
 
 
 def _attempts(classes: Iterable[NamedClass], file: Outline, ends: float) -> Iterator[_Attempt]:
@@ -190,14 +202,6 @@ def _computes(path: Path, value: Any) -> bool:
     return kind is not None and kind.search(str(path[-1])) is not None
 
 
-def find_unseen(solver: Solver, built: Built) -> Undetermined:
-    """Numbers and flags are changed in turn: nothing follows those that leave all names and shapes as they are."""
-    # First, as time may run out: the others are only reported.
-    shared = _shared_layers(solver, built)
-    settings = built.settings if shared is None else shared
-    return Undetermined(settings, tuple(_found(solver, built)), shared is not None)
-
-
 def _shared_layers(solver: Solver, built: Built) -> Settings | None:
     """The settings without a number of layers, where no tensor follows it and there are more by default than tensors
     for them: layers that share theirs. None where each has its own."""
@@ -245,17 +249,6 @@ def _is_unseen(solver: Solver, built: Built, path: Path, values: tuple[Any, ...]
 
 def _is_same(other: Built | None, built: Built) -> bool:
     return other is not None and other.outline.shapes == built.outline.shapes
-
-
-def assumed_values(built: Built, unseen: Undetermined, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters that shapes leave open, with the values that the model was built with."""
-    stated = stated_hyperparameters(built.model)
-    found = {name: stated.get(name, known[name]) for name in known.get("assumed", ())}
-    if "head_size" in found and "head_size" not in stated:
-        found["head_size"] = known["heads"] * known["head_size"] // found["heads"]
-    # Shapes never determine the routing.
-    found |= {name: stated[name] for name in ("experts_per_token",) if name in stated}
-    return found | ({"depth": value_at(built.config, _depth(built.config))} if unseen.has_shared_layers else {})
 
 
 # Which tensors belong to which part of a model that has several; those of text have names of no other part.
