@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Form = tuple[str, nn.Module, tuple[Any, ...]]
+Form = tuple[str, Any, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,9 @@ def places(advice: Advice) -> set[str | None]:
     return {row[key] for row in rows for key in ("module", "weight")} - {None}
 
 
-def seen(model: nn.Module, *shape: int, **settings: Any) -> Evidence:
-    found = analyze(model.eval(), input_size=shape or None, advice=False, progress=False, **settings)
+def seen(model: Any, *shape: int, **settings: Any) -> Evidence:
+    model = model.eval() if isinstance(model, nn.Module) else model
+    found = analyze(model, input_size=shape or None, advice=False, progress=False, **settings)
     return Evidence(found.capture, found)
 
 

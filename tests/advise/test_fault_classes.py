@@ -6,10 +6,11 @@ import pytest
 
 from tests.advise.fault_classes import CLASSES, FaultClass, Form
 from tests.advise.planted import said, seen
+from tests.advise.unseen_faults import UNSEEN
 from torchgauge.advise import RULES, advise
 
-FAULTS = [(group, form) for group in CLASSES for form in group.faults]
-TWINS = [(group, form) for group in CLASSES for form in group.twins]
+FAULTS = [(group, form) for group in (*CLASSES, *UNSEEN) for form in group.faults]
+TWINS = [(group, form) for group in (*CLASSES, *UNSEEN) for form in group.twins]
 
 
 def name(value: object) -> str:

@@ -23,15 +23,13 @@ from torchgauge.units import format_whole_percent
 WAITING = 0.3
 # What tensor cores run, and autocast casts for.
 TENSOR_CORES = ("matmul", "convolution", "attention", "recurrent")
-# Of a predicted gain, what is surely there: the time of an op is predicted to within a factor of two, mostly.
-_SURE = 0.5
 # So many launches fit into the queue of a CUDA device: with more, the host waits for it.
 QUEUED = 1000
 
 
 # Passes over memory that one kernel spares: tensors in cache, or a function like tanh, make them cost less than their
 # bytes. Measured on a CPU: 9 to 76 % of the bytes' share were saved.
-_LEAST_SPARED = 0.2
+_LEAST_SPARED = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,8 @@ class Machine:
 
 class Evidence:
     """Everything is computed when it is first asked for. `view` is a view of the capture that is there already;
-    `predicted` are seconds by the index of the op, for the device that the advice is for."""
+    `predicted` are seconds by the index of the op, for the device that the advice is for; `on` is its name where it is
+    not the one of the capture: a GPU, which waits for the host for `idle` of a run."""
 
     def __init__(
         self,
@@ -79,8 +78,11 @@ class Evidence:
         view: View | None = None,
         machine: Machine | None = None,
         predicted: Mapping[int, float] | None = None,
+        on: str | None = None,
+        idle: float = 0.0,
     ) -> None:
         self.capture = capture
+        self.on, self._idle = on, idle
         self._predicted = predicted
         self.view = View(capture) if view is None else view
         self.machine = Machine.of(capture) if machine is None else machine
@@ -92,7 +94,7 @@ class Evidence:
     @property
     def device(self) -> str:
         """Torch's type of the device: cpu, cuda, …"""
-        return self.capture.run.device.partition(":")[0]
+        return "cuda" if self.on is not None else self.capture.run.device.partition(":")[0]
 
     @property
     def is_cuda(self) -> bool:
@@ -156,17 +158,20 @@ class Evidence:
     def time_s(self) -> float | None:
         """Of the whole model, measured."""
         time: float | None = self.totals.time_s
-        return time
+        return time if self.on is None else None
 
     @cached_property
     def op_times(self) -> Mapping[int, float]:
-        """Measured seconds by the index of the op; empty without a profile."""
-        rows = self.capture.measured.ops if self.capture.measured else {}
+        """Measured seconds by the index of the op; empty without a profile, and for another device."""
+        rows = self.capture.measured.ops if self.capture.measured and self.on is None else {}
         return {index: row["time_s"] for index, row in rows.items() if row.get("time_s") is not None}
 
     @cached_property
     def idle_share(self) -> float:
-        """Of the undisturbed time, what a CUDA device spends waiting for the host; 0 where nobody measured."""
+        """Of the undisturbed time, what a CUDA device spends waiting for the host: measured, or predicted for a device
+        that is named; else 0."""
+        if self.on is not None:
+            return self._idle
         if not self.is_cuda or not self.time_s or not self.op_times:
             return 0.0
         return max(0.0, 1 - sum(self.op_times.values()) / self.time_s)
@@ -214,11 +219,14 @@ class Evidence:
 
     def without_times(self) -> Evidence:
         """The same without a profile."""
-        return Evidence(replace(self.capture, measured=None), machine=self.machine, predicted=self._predicted)
+        static = replace(self.capture, measured=None)
+        return Evidence(static, machine=self.machine, predicted=self._predicted, on=self.on, idle=self._idle)
 
     @cached_property
     def times(self) -> OpTimes:
         """Of the ops: as a profile measured them, else as they were predicted for the device, or by its roofline."""
+        if self.on is not None and self._predicted is not None:
+            return OpTimes(self._predicted, "predicted")
         if self.op_times:
             return OpTimes(self.op_times, "measured", self.time_s)
         seconds = self._predicted
@@ -263,12 +271,15 @@ class Evidence:
         if gain.device is not None:
             return replace(gain, amount=gain.middle * (gain.whole_s or 0.0))
         times = self.times
-        limit = 1.0 if gain.touched is None else times.share(gain.touched)
+        low, high = gain.low, gain.high
+        if gain.touched is not None:
+            share, (least, most) = times.share(gain.touched), times.share_range(gain.touched)
+            low, high = (min(end / share, 1.0) * of if share else 0.0 for end, of in ((low, least), (high, most)))
+            low = min(low, high)
         is_measured = times.basis == "measured" or gain.basis == "measured"
-        sure = 1.0 if is_measured or gain.touched is None else _SURE
-        low, high = min(sure * gain.low, limit), min(gain.high, limit)
         basis = "bound" if low == 0 else "measured" if is_measured else "predicted"
-        return replace(gain, low=low, high=high, amount=(low + high) / 2 * times.whole, basis=basis)
+        amount = (low + high) / 2 * times.whole
+        return replace(gain, low=low, high=high, amount=amount, basis=basis, device=self.on)
 
     @cached_property
     def least_time(self) -> LeastTime | None:

@@ -13,16 +13,28 @@ from torchgauge.hardware import Peaks
 # What eager PyTorch takes on the host for an op that does next to nothing, and for a view. Measured with torch 2.13 on
 # an EPYC 9374F and an EPYC of 2 shared cores: 2 to 6 µs and 0.7 to 2 µs through nn.Module.
 DISPATCH_S, VIEW_S = 4e-6, 1.2e-6
-# Of the peak rate that kernels of a category reach, by the comparisons of predicted and measured times in
-# docs/advice.md; what is not listed is bound by memory.
-_REACHED = {"matmul": 0.7, "convolution": 0.5, "attention": 0.4, "recurrent": 0.3}
-# Elements per second and core of functions that are computed, not looked up: exp, tanh, erf and the like.
-_FUNCTIONS = {"activation", "softmax"}
-_FUNCTION_FLOPS = 8
+# Of the peak rate that kernels of a category reach; what is not listed is bound by memory. From the comparison of
+# predicted and measured ops in docs/advice.md, as are the figures below.
+_REACHED = {"matmul": 0.6, "convolution": 0.4, "attention": 0.4, "recurrent": 0.3}
+_REACHED_GROUPED = 0.1
+# Nanoseconds per element on one core, for what is computed element by element and not bound by memory: by op, by
+# category, and for copies of turned tensors. Vectorised kernels (AVX2) of torch 2.13; within a factor of two elsewhere.
+_NS_PER_ELEMENT = {
+    "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 1.1, "cos": 1.1, "erf": 1.1, "pow": 1.5, "sigmoid": 1.1, "silu": 1.1,
+    "gelu": 1.0, "native_batch_norm": 0.28,
+    "native_layer_norm": 1.6, "native_group_norm": 1.6, "_fused_rms_norm": 1.6, "linalg_vector_norm": 0.5,
+    "tril": 0.5, "triu": 0.5, "cumsum": 1.0, "index": 1.0, "gather": 1.0, "scatter": 1.0,
+}  # fmt: skip
+_NS_BY_CATEGORY = {"softmax": 1.5, "resize": 1.9, "sort": 20.0, "pooling": 1.0}
+_NS_TURNED_COPY = 1.3
+# Ops are shared out among threads from so many elements on.
+_ELEMENTS_PER_THREAD = 32768
 # A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 2.5 GHz; two channels of memory.
 _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
+# The time of some ops beside that of others is predicted to within this factor (docs/advice.md).
+UNSURE = 1.5
 # Tensors that fit into the caches are read faster than from memory.
-_CACHED_BYTES, _CACHE_SPEEDUP = 1 << 20, 3.0
+_CACHED_BYTES, _CACHE_SPEEDUP = 16 << 20, 3.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,12 @@ class OpTimes:
         found = sum(self.seconds.get(index, 0.0) for index in set(ops))
         return min(found / self.total, 1.0) if self.total else 0.0
 
+    def share_range(self, ops: Iterable[int]) -> tuple[float, float]:
+        """The least and the most that it may be: what is predicted may be wrong by `UNSURE` either way."""
+        share, unsure = self.share(ops), 1.0 if self.basis == "measured" else UNSURE
+        low, high = share / unsure, share * unsure
+        return low / (low + 1 - share), high / (high + 1 - share)
+
 
 def predicted_times(
     ops: Iterable[OpRecord], peaks: Peaks | None, device: str, threads: int, least: LeastTime | None
@@ -55,18 +73,40 @@ def predicted_times(
     if least is None or peaks is None or not peaks.bytes_per_s:
         rate = max(threads, 1) * _CORE_FLOPS_PER_S
         least = LeastTime(Peaks("a typical processor", {"float32": rate, "float64": rate / 2}, _BYTES_PER_S))
-    return {op.index: _seconds(op, least, is_cuda=is_cuda) for op in ops}
+    return {op.index: _on_gpu(op, least) if is_cuda else _on_processor(op, least, threads) for op in ops}
 
 
-def _seconds(op: OpRecord, least: LeastTime, *, is_cuda: bool) -> float:
+def _on_gpu(op: OpRecord, least: LeastTime) -> float:
+    """The host launches ahead: the longer of the two is what a run takes."""
     if op.status == FREE:
-        return 0.0 if is_cuda else VIEW_S
-    cost, bandwidth = op.signature.cost, least.peaks.bytes_per_s or _BYTES_PER_S
-    nbytes = cost.bytes_read + cost.bytes_written
-    if not is_cuda and nbytes <= _CACHED_BYTES:
+        return 0.0
+    return max(_kernel(op, least, least.peaks.bytes_per_s or _BYTES_PER_S), DISPATCH_S)
+
+
+def _on_processor(op: OpRecord, least: LeastTime, threads: int) -> float:
+    if op.status == FREE:
+        return VIEW_S
+    signature, bandwidth = op.signature, least.peaks.bytes_per_s or _BYTES_PER_S
+    if signature.cost.bytes_read + signature.cost.bytes_written <= _CACHED_BYTES:
         bandwidth *= _CACHE_SPEEDUP
-    flops = cost.flops * (_FUNCTION_FLOPS if op.category in _FUNCTIONS else 1)
-    arithmetic = flops / (least.rate_of(op) * _REACHED.get(op.category, 0.5))
-    kernel = max(arithmetic, nbytes / bandwidth)
-    # On CUDA the host launches ahead: the longer of the two is what a run takes.
-    return max(kernel, DISPATCH_S) if is_cuda else kernel + DISPATCH_S
+    elements = max((spec.numel for spec in (*signature.outputs, *signature.inputs[:1])), default=0)
+    sharing = min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
+    wide = 2.0 if signature.dtype == "float64" else 1.0
+    functions = elements * _ns_per_element(op) * wide * 1e-9 / sharing
+    return DISPATCH_S + max(_kernel(op, least, bandwidth), functions)
+
+
+def _ns_per_element(op: OpRecord) -> float:
+    name = op.op.removeprefix("aten::").removesuffix("_")
+    is_turned = op.category == "copy" and op.signature.inputs and op.signature.inputs[0].stride is not None
+    known = _NS_PER_ELEMENT.get(name) or _NS_BY_CATEGORY.get(op.category)
+    return known or (_NS_TURNED_COPY if is_turned else 0.0)
+
+
+def _kernel(op: OpRecord, least: LeastTime, bandwidth: float) -> float:
+    cost = op.signature.cost
+    reached = _REACHED.get(op.category, 0.5)
+    if op.category == "convolution" and int(op.signature.attributes.get("groups") or 1) > 1:
+        reached = _REACHED_GROUPED
+    arithmetic = cost.flops / (least.rate_of(op) * reached)
+    return max(arithmetic, (cost.bytes_read + cost.bytes_written) / bandwidth)

@@ -154,7 +154,7 @@ def _rank(advice: Advice) -> tuple[bool, bool, int, float, float, str, str, tupl
     place = (advice.rule, where.module or where.weight or "", where.ops)
     if gain is None:
         return advice.kind != "bug", True, 0, 0.0, 0.0, *place
-    kind = 2 if not gain.is_time else 1 if gain.device else 0
+    kind = 2 if not gain.is_time else 1 if gain.device == "cuda" else 0
     return advice.kind != "bug", gain.low == 0, kind, -gain.low, -gain.middle, *place
 
 

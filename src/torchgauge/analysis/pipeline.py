@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchgauge.analysis.advice_times import expected_times
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
 from torchgauge.analysis.measurement import (
     asked_footprint,
@@ -105,7 +106,8 @@ def analyze(
     them beside it: what is refuted is withdrawn, what is confirmed makes a plan.
     TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
 
-    `on` names devices whose memory the run is predicted to take, as `fit` does ("h200", ["l4", "24GiB"]).
+    `on` names devices whose memory the run is predicted to take, as `fit` does ("h200", ["l4", "24GiB"]); gains of
+    advice are predicted for the first of them.
 
     A file or folder is read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB
     or twice the size of the file) and `time_limit` seconds (default: 300, and more for large files).
@@ -176,7 +178,7 @@ def analyze(
         from torchgauge.advise import Evidence, advise, list_options
 
         with stage("looking for advice", shown=progress):
-            evidence = Evidence(found.capture, found)
+            evidence = Evidence(found.capture, found, **expected_times(found.capture, on))
             rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
             choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
         found = found.with_remarks(advice=rows, options=choices)

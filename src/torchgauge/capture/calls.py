@@ -16,7 +16,8 @@ import torch
 
 from torchgauge.capture.higher_order import branches_followed
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.recorder import UNKNOWN_LINE, Recorder
+from torchgauge.capture.source_lines import model_line
 
 if TYPE_CHECKING:
     from torchgauge.capture.script.interpreter import Adopt
@@ -46,6 +47,16 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
         recorder.leave_path(previous, output)
         return output
 
+    def call_layer(path: str, run: Any, *args: Any, **kwargs: Any) -> Any:
+        """A layer of torch's own is one line of the model's code, whatever its ops: the stack is looked at once."""
+        before = recorder.source
+        if before is None:
+            recorder.source = model_line() or UNKNOWN_LINE
+        try:
+            return call(path, run, *args, **kwargs)
+        finally:
+            recorder.source = before
+
     watched: list[dict[str, Any]] = []
     for module, path in paths.modules():
         run: Any = partial(exported, module) if isinstance(module, exported_model) else module._call_impl
@@ -55,7 +66,8 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
             if can_interpret(module):
                 interpreter = interpreter or ScriptInterpreter(recorder, adopt)
                 run = partial(interpreter.run, module)
-        module.__dict__["_compiled_call_impl"] = partial(call, path, run)
+        is_layer = type(module).__module__.startswith("torch.nn.") and not module._modules
+        module.__dict__["_compiled_call_impl"] = partial(call_layer if is_layer else call, path, run)
         watched.append(module.__dict__)
     try:
         with branches_followed(recorder):

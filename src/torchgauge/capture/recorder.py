@@ -18,6 +18,9 @@ from torchgauge.capture.structure import packed
 from torchgauge.facts import Allocation, HostRead, OpRecord, Signature, TensorSpec
 from torchgauge.facts.strides import is_contiguous
 
+# Of ops whose layer was not called from a line of the model's code: not to be looked for again.
+UNKNOWN_LINE = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -79,7 +82,11 @@ class Recorder:
     def record(self, signature: Signature, weights: tuple[str, ...], producers: tuple[int | None, ...]) -> None:
         path = self._attribute(weights) if self._train else self.path
         self.budget.spend_op(len(signature.outputs))
-        source = self.source or (model_line() if self.phase == "forward" else None)
+        source = self.source
+        if source is None and self.phase == "forward":
+            source = model_line()
+        elif source is UNKNOWN_LINE:
+            source = None
         self.ops.append(
             OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, source, producers)
         )

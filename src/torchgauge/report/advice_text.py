@@ -38,7 +38,8 @@ def gain_text(gain: Mapping[str, Any] | None) -> str:
     if gain["quantity"] == "time_s":
         seconds = gain.get("seconds")
         part = f" ({format_seconds(seconds)} of {format_seconds(seconds / middle)})" if seconds and middle else ""
-        place = " on a GPU" if gain.get("device") == "cuda" else ""
+        device = gain.get("device")
+        place = "" if device is None else " on a GPU" if device == "cuda" else f" on {device}"
         return f"{lead} {percent} faster{place}{part}"
     less = _LESS.get(gain["quantity"], f"of {gain['quantity']}")
     nbytes = gain.get("bytes")

@@ -114,7 +114,7 @@ def _advice(
             evidence={_ROLES[rule_name]: pair.layer.module, "norm_bytes_moved": moved(pair.norm)},
             recommendation=words,
             code=code if is_plain(pair) else None,
-            expected_gain=evidence.share([pair.norm]).gain(0.5, 1.0, "the batch norm's pass over its input and output"),
+            expected_gain=evidence.share([pair.norm]).gain(0.8, 1.0, "the batch norm's pass over its input and output"),
             risk=_RISK,
             confidence="high",
         )

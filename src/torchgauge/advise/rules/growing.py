@@ -112,7 +112,7 @@ def one_hot_product(evidence: Evidence) -> Iterator[Advice]:
             evidence={"one_hot_shape": list(made[-1].signature.outputs[0].shape), "macs": op.cost.macs},
             recommendation="look the rows up: a product with one-hot rows multiplies with zeros",
             code="y = torch.nn.functional.embedding(indices, table)  # table: weight.T of a linear layer",
-            expected_gain=evidence.share(touched).gain(0.7, 0.98, "the one-hot rows and the product become a lookup"),
+            expected_gain=evidence.share(touched).gain(0.8, 1.0, "the one-hot rows and the product become a lookup"),
             risk="none",
             confidence="high",
         )

@@ -20,10 +20,10 @@ _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers
 @rule("launch-bound", family="launch")
 def launch_bound(evidence: Evidence) -> Iterator[Advice]:
     """The device's work leaves gaps: the time of all kernels is well below that of the run."""
-    whole, idle = evidence.time_s, evidence.idle_share
+    whole, idle = evidence.time_s or (evidence.times.whole if evidence.on else None), evidence.idle_share
     if not whole or not evidence.waits_for_host:
         return
-    busy = sum(evidence.op_times.values())
+    busy = (1 - idle) * whole
     trains = evidence.is_train
     yield Advice(
         rule="launch-bound",

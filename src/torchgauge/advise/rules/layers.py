@@ -103,10 +103,18 @@ def resample_before_pointwise(evidence: Evidence) -> Iterator[Advice]:
             evidence={"resampling": before.op, "pixels_saved_share": saved},
             recommendation="put the 1×1 convolution before the upsampling: the result is the same, on fewer pixels",
             code="y = torch.nn.functional.interpolate(conv(x), size=size, mode=mode)  # not conv(interpolate(x))",
-            expected_gain=evidence.share([op]).gain(0.7 * saved, saved, "the convolution on the small image"),
+            expected_gain=_reordered(evidence, op, before, saved, 1 - channels_out / channels_in),
             risk="rounding differs in the last digits",
             confidence="high",
         )
+
+
+def _reordered(evidence: Evidence, op: OpRecord, resize: OpRecord, pixels: float, channels: float) -> Gain:
+    """The convolution on fewer pixels, and the upsampling of fewer channels."""
+    parts = (evidence.share([op]).value * pixels, evidence.share([resize]).value * channels)
+    both = evidence.share([op, resize])
+    share = sum(parts) / both.value if both.value else 0.0
+    return both.gain(0.8 * share, share, "the convolution on fewer pixels, the upsampling of fewer channels")
 
 
 def _is_1x1(op: OpRecord) -> bool:
