@@ -19,6 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("phase", choices=("predict", "measure", "compare"))
     parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("--host", type=Path, help="host.json of the device's run, for eager time")
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/forecast"))
     args = parser.parse_args()
@@ -28,7 +29,7 @@ def main() -> int:
         return device_phase(args.output, args.seconds)
     from forecast_compare import compare, predict
 
-    return predict(args.output) if args.phase == "predict" else compare(*args.paths)
+    return predict(args.output, args.host) if args.phase == "predict" else compare(*args.paths)
 
 
 if __name__ == "__main__":

@@ -187,6 +187,18 @@ def chosen(calls: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 
 def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:
+    from torchgauge.predict import steps
+
+    noted = Noting.planner(steps)
+    try:
+        trace = traced(configuration)
+    finally:
+        steps.CudaPlanner = Noting.original  # type: ignore[misc]
+    yield from described(trace.step_ops, noted)
+
+
+def traced(configuration: Any) -> Any:
+    """Two steps of a model of the list, without data."""
     import torch
 
     from torchgauge.predict import steps
@@ -213,14 +225,7 @@ def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:
     inputs = tuple(given["args"]) or given["kwargs"]
     kwargs = given["kwargs"] if given["args"] else None
     candidate = next(iter(candidate_inputs(model, inputs=inputs, kwargs=kwargs, dtype=setting.dtype)))
-    noted = Noting.planner(steps)
-    try:
-        trace = steps.trace(model, candidate, setting)
-    finally:
-        steps.CudaPlanner = Noting.original  # type: ignore[misc]
-    indices = [index for number, index in trace.steps[1] if number == steps.OP and index < len(trace.ops)]
-    ops = [trace.ops[index] for index in indices]
-    yield from described(ops, noted)
+    return steps.trace(model, candidate, setting)
 
 
 class Noting:

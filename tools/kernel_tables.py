@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -51,3 +54,137 @@ def compact_published(folder: Path, output: Path) -> int:
     output.write_bytes(buffer.getvalue())
     print(f"{output}: {len(buffer.getvalue()):,} bytes")
     return 0
+
+
+# Peak rates that times are put in relation to: NVIDIA's data sheet; 2 µs is what the shortest kernels take in a graph.
+H200 = {"float64": 34e12, "float32": 67e12, "tf32": 494.7e12, "float16": 989.4e12, "bfloat16": 989.4e12}
+# Replays of one kernel that differ by more than this say nothing.
+MOST_SPREAD = 0.5
+# Runs of the collection that are not what is traced (masks made under capture) or whose kernels are too few.
+LEFT_OUT = ("bert-base bf16 b16 s512", "gpt2-768 bf16 b4 s512", "t5-512 bf16", "lstm-1024x3 b64 s128 fp32")
+
+
+def build_tables(folder: Path) -> int:
+    """The table of the package from a folder with what a device said (kernels, host, energy) and the signatures."""
+    from torchgauge.predict.coordinates import locate
+    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, Rates, write_table
+
+    calls = read_measured(folder)
+    measured = [(locate(signature, cold), seconds) for _, signature, cold, seconds in calls]
+    rates = Rates(H200, 4.8e12, 2e-6)
+    spread, report = held_out(rates, measured)
+    plain = KernelTable.of("h200", rates, measured)
+    facts = {
+        "host": json.loads((folder / "host.json").read_text()),
+        "energy": energy_of(folder, calls, plain),
+        "run_factor": 1.04,
+        "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
+        "held_out": report,
+    }
+    table = KernelTable.of("h200", rates, measured, spread=spread, facts=facts)
+    data = write_table(table)
+    (FOLDER / "h200.npz").write_bytes(data)
+    print(json.dumps(report, indent=1), json.dumps(facts["energy"], indent=1), f"{len(data):,} bytes", sep="\n")
+    return 0
+
+
+def read_measured(folder: Path) -> list[tuple[int, Any, list[bool], float]]:
+    """Number, signature, which inputs were cold, seconds."""
+    with gzip.open(folder / "signatures.jsonl.gz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    found = []
+    for line in (folder / "kernels.jsonl").read_text().splitlines():
+        number, seconds, spread = json.loads(line)
+        if seconds and spread < MOST_SPREAD:
+            told, cold, _ = rows[number]
+            found.append((number, signature_of(told), cold, seconds))
+    return found
+
+
+def signature_of(row: dict[str, Any]) -> Any:
+    from torchgauge.facts import Cost, Signature, TensorSpec
+
+    def spec(told: dict[str, Any]) -> TensorSpec:
+        stride = None if told["stride"] is None else tuple(told["stride"])
+        return TensorSpec(tuple(told["shape"]), told["dtype"], stride, told["stored"], told["index_bytes"])
+
+    inputs, outputs = (tuple(map(spec, row[name])) for name in ("inputs", "outputs"))
+    return Signature(
+        row["op"], row["overload"], row["category"], row["status"], tuple(row["tags"]), inputs, outputs,
+        row["attributes"], Cost(**row["cost"]), row["activation_bytes"],
+    )  # fmt: skip
+
+
+def held_out(rates: Any, measured: list[tuple[Any, float]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """In ten parts, each predicted from the other nine: half of the 90 % interval by family and distance, in octaves,
+    and what the report tells."""
+    from torchgauge.predict.kernel_tables import DISTANCES, KernelTable
+
+    errors: dict[str, list[tuple[float, int]]] = {}
+    order = np.random.default_rng(0).permutation(len(measured))
+    for part in range(10):
+        left_out = set(order[part::10].tolist())
+        table = KernelTable.of("h200", rates, [one for n, one in enumerate(measured) if n not in left_out])
+        for number in left_out:
+            place, seconds = measured[number]
+            estimate = table.estimate(place)
+            errors.setdefault(place.family, []).append((estimate.log_s - float(np.log2(seconds)), estimate.reach))
+    spread, report = {}, {}
+    for family, found in errors.items():
+        widths = []
+        for reach in range(len(DISTANCES) + 1):
+            # With few of a class, those of the classes around it.
+            own = [abs(e) for e, r in found if r == reach]
+            own = own if len(own) >= 20 else [abs(e) for e, r in found if abs(r - reach) <= 1]
+            widths.append([float(np.quantile(own or [abs(e) for e, _ in found], 0.9))])
+        # Farther is not surer.
+        spread[family] = [[float(max(width[0] for width in widths[: n + 1]))] for n in range(len(widths))]
+        parts = np.array([abs(2**error - 1) for error, _ in found])
+        inside = np.mean([abs(error) <= spread[family][reach][0] for error, reach in found])
+        report[family] = {
+            "kernels": len(found), "median": round(float(np.median(parts)), 4), "mean": round(float(parts.mean()), 4),
+            "p90": round(float(np.quantile(parts, 0.9)), 4), "coverage": round(float(inside), 3),
+        }  # fmt: skip
+    return spread, report
+
+
+def energy_of(folder: Path, calls: list[tuple[int, Any, list[bool], float]], table: Any) -> dict[str, Any]:
+    """Joules beyond the idle power by operation and type, byte and busy second: non-negative least squares, relative to
+    what the counter said, on single kernels and (three times their weight) the collection's whole models."""
+    from scipy.optimize import nnls
+
+    from torchgauge.predict.coordinates import cold_inputs, is_silent, locate
+
+    def work(place: Any) -> Any:
+        kind = "half" if place.rate in ("float16", "bfloat16") else place.rate
+        flops = [place.flops if kind == name else 0.0 for name in ("float32", "tf32", "half")]
+        return np.array([*flops, place.cold_bytes, place.nbytes - place.cold_bytes]) * 1e-12
+
+    told = json.loads((folder / "energy.json").read_text())
+    idle = told[0]["idle_w"]
+    places = {number: locate(signature, cold) for number, signature, cold, _ in calls}
+    rows = [
+        ([*work(places[row["call"]]), row["seconds"] * 1e2], row["joules"], row["seconds"], 1.0)
+        for row in told[1:]
+        if row["call"] in places
+    ]
+    configurations = {one.name: one for one in import_module("forecast_models").collected()}
+    for line in (folder / "whole.jsonl").read_text().splitlines():
+        found = json.loads(line)
+        if "joules" not in found or found["name"] in LEFT_OUT:
+            continue
+        ops = import_module("collect_kernels").traced(configurations[found["name"]]).step_ops
+        own = [locate(op.signature, cold) for op, cold in zip(ops, cold_inputs(ops), strict=True) if not is_silent(op)]
+        busy = min(sum(2 ** table.estimate(place).log_s for place in own), found["energy_seconds"])
+        rows.append(([*sum(work(place) for place in own), busy * 1e2], found["joules"], found["energy_seconds"], 3.0))
+    left = np.array([row[0] for row in rows])
+    joules, seconds, weight = (np.array([row[place] for row in rows]) for place in (1, 2, 3))
+    best, _ = nnls(left * (weight / joules)[:, None], (joules - idle * seconds) * weight / joules)
+    misses = np.abs((left @ best + idle * seconds) / joules - 1)
+    float32, tf32, half, cold, warm = (float(value) * 1e-12 for value in best[:5])
+    return {
+        "idle_w": idle, "busy_w": float(best[5]) * 1e2, "per_byte_j": warm, "per_cold_byte_j": cold, "limit_w": 700.0,
+        "per_flop_j": {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half}, "low": 0.8, "high": 1.25,
+        "kernels": int((weight == 1).sum()), "median_error": float(np.median(misses[weight == 1])),
+        "models": int((weight == 3).sum()), "mean_error": float(misses[weight == 3].mean()),
+    }  # fmt: skip

@@ -78,7 +78,10 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
             made = maker(name, signature)
             if made is not None:
                 kind, at, rate, flops = made
-                return Place(family, kind, (*at, _log(cold_bytes)), flops or cost.flops, nbytes, cold_bytes, rate)
+                # A recurrent layer is one launch after the other, a step each.
+                launches = round(2 ** (at[0] + (at[4] + at[5]) / 2)) if family == "recurrent" else 1
+                place = (*at, _log(cold_bytes) / 4)
+                return Place(family, kind, place, flops or cost.flops, nbytes, cold_bytes, rate, launches)
     # What a compiler merges streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
@@ -132,7 +135,8 @@ def _matmul(name: str, signature: Signature) -> Made | None:
     kind = f"{form} {_kind_of(dtype)} {_orientation(left)}{_orientation(right)} {plus}"
     aligned = _alignment(columns if _orientation(right) == "r" else depth, depth if _orientation(left) == "r" else rows)
     at = (
-        _log(rows), _log(columns), _log(depth), _log(batch), *_tiles(rows, columns, batch, depth), _log(aligned),
+        _log(rows), _log(columns), 2 * _log(depth), _log(batch), *_tiles(rows, columns, batch, depth),
+        2 * _log(aligned),
     )  # fmt: skip
     return kind, at, dtype, 2.0 * batch * rows * columns * depth
 
@@ -164,20 +168,22 @@ def _convolution(name: str, signature: Signature) -> Made | None:
     kernel = prod(weight.shape[2:])
     pixels = batch * prod(out.shape[2:])
     stride = max((int(s) for s in _list(attributes.get("stride"))), default=1)
-    dilation = max((int(s) for s in _list(attributes.get("dilation"))), default=1)
     depthwise = groups > 1 and groups == channels
     layout = "last" if _is_channels_last(data) or _is_channels_last(weight) else "first"
     shape = "depthwise" if depthwise else "grouped" if groups > 1 else "pointwise" if kernel == 1 else "full"
     mask = "".join("01"[bool(x)] for x in _list(attributes.get("output_mask"))) if is_backward else ""
     mask = mask[:2]  # the bias is a sum beside the others
     turned = " transposed" if is_transposed else ""
-    kind = f"{name[12:]}{mask} {len(sides)}d {shape} {_kind_of(data.dtype)} {layout}{turned}"
+    # cuDNN has kernels for depthwise float16 that bfloat16 does without.
+    type_name = data.dtype if depthwise else _kind_of(data.dtype)
+    kind = f"{name[12:]}{mask} {len(sides)}d {shape} {type_name} {layout}{turned}"
     rows, columns, depth = pixels, made // groups, kernel * channels // groups
+    _, wasted = _tiles(rows, columns, groups, depth)
+    # Weights of the coordinates: found on the H200's kernels, each left out in turn.
     at = (
-        _log(pixels), _log(channels // groups), _log(made // groups), _log(groups), _log(kernel) * 2,
-        3.0 * (stride > 1), 2.0 * (dilation > 1), _log(batch) / 2,
-        *_tiles(rows, columns, groups, depth), _log(_alignment(channels // groups, made // groups)),
-        1.0 if len(inputs) > len(specs) else 0.0,
+        _log(pixels), _log(channels // groups), 2 * _log(made // groups), _log(groups), 8 * _log(kernel),
+        6.0 * (stride > 1), _log(batch) / 4, wasted / 2, _log(_alignment(channels // groups, made // groups)),
+        _log(_alignment(prod(sides))), 8.0 if len(inputs) > len(specs) else 0.0,
     )  # fmt: skip
     rate = "tf32" if data.dtype == "float32" else data.dtype
     if is_transposed:
@@ -264,8 +270,9 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...]]:
     orders = {_order(spec) for spec in big if len(spec.shape) == len(large.shape)}
     run = min((_inner_run(spec) for spec in big), default=1)
     mixed = "mixed" if len(orders) > 1 else ""
+    mode = "train" if attributes.get("training") or attributes.get("train") else ""
     widths = "".join(str(spec.itemsize) for spec in big[:3])
-    kind = f"{name} {widths} {mixed}"
+    kind = f"{name} {widths} {mixed} {mode}"
     read = sum(spec.distinct_bytes for spec in inputs)
     written = sum(spec.distinct_bytes for spec in outputs)
     last = large.shape[-1] if large.shape else 1

@@ -27,7 +27,7 @@ Floats = NDArray[np.float32]
 # Neighbours that are looked at, and the distance (in octaves) at which one weighs half.
 _COUNT, _HALF_WEIGHT = 12, 0.25
 # How strongly slopes are drawn towards none: with few or far neighbours a plain average is safer.
-_RIDGE = 0.3
+_RIDGE = 0.1
 # Upper ends of the classes of distance to the nearest measured place; the last one is for another kind of call.
 DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
 
