@@ -67,7 +67,7 @@ LEFT_OUT = ("bert-base bf16 b16 s512", "gpt2-768 bf16 b4 s512", "t5-512 bf16", "
 def build_tables(folder: Path) -> int:
     """The table of the package from a folder with what a device said (kernels, host, energy) and the signatures."""
     from torchgauge.predict.coordinates import locate
-    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, Rates, write_table
+    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, Rates, held_out, write_table
 
     calls = read_measured(folder)
     measured = [(locate(signature, cold), seconds) for _, signature, cold, seconds in calls]
@@ -113,39 +113,6 @@ def signature_of(row: dict[str, Any]) -> Any:
         row["op"], row["overload"], row["category"], row["status"], tuple(row["tags"]), inputs, outputs,
         row["attributes"], Cost(**row["cost"]), row["activation_bytes"],
     )  # fmt: skip
-
-
-def held_out(rates: Any, measured: list[tuple[Any, float]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """In ten parts, each predicted from the other nine: half of the 90 % interval by family and distance, in octaves,
-    and what the report tells."""
-    from torchgauge.predict.kernel_tables import DISTANCES, KernelTable
-
-    errors: dict[str, list[tuple[float, int]]] = {}
-    order = np.random.default_rng(0).permutation(len(measured))
-    for part in range(10):
-        left_out = set(order[part::10].tolist())
-        table = KernelTable.of("h200", rates, [one for n, one in enumerate(measured) if n not in left_out])
-        for number in left_out:
-            place, seconds = measured[number]
-            estimate = table.estimate(place)
-            errors.setdefault(place.family, []).append((estimate.log_s - float(np.log2(seconds)), estimate.reach))
-    spread, report = {}, {}
-    for family, found in errors.items():
-        widths = []
-        for reach in range(len(DISTANCES) + 1):
-            # With few of a class, those of the classes around it.
-            own = [abs(e) for e, r in found if r == reach]
-            own = own if len(own) >= 20 else [abs(e) for e, r in found if abs(r - reach) <= 1]
-            widths.append([float(np.quantile(own or [abs(e) for e, _ in found], 0.9))])
-        # Farther is not surer.
-        spread[family] = [[float(max(width[0] for width in widths[: n + 1]))] for n in range(len(widths))]
-        parts = np.array([abs(2**error - 1) for error, _ in found])
-        inside = np.mean([abs(error) <= spread[family][reach][0] for error, reach in found])
-        report[family] = {
-            "kernels": len(found), "median": round(float(np.median(parts)), 4), "mean": round(float(parts.mean()), 4),
-            "p90": round(float(np.quantile(parts, 0.9)), 4), "coverage": round(float(inside), 3),
-        }  # fmt: skip
-    return spread, report
 
 
 def energy_of(folder: Path, calls: list[tuple[int, Any, list[bool], float]], table: Any) -> dict[str, Any]:

@@ -1,15 +1,307 @@
-"""Kernels of this machine, as `torchgauge system --calibrate` measured them."""
+"""Kernels of this machine: `torchgauge system --calibrate` measures them, `forecast --on this` uses them.
+
+The same table as the package has for the H200, from layers of many sizes that are drawn here. It is a file of numbers
+that can be carried to another machine: `forecast --on kernels.npz`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from torchgauge.errors import InputError
+from torchgauge.cache import cache_folder, replace_file
+from torchgauge.errors import FormatError, InputError, TorchgaugeError
+from torchgauge.predict.coordinates import Place, is_silent, locate
+from torchgauge.predict.kernel_tables import KernelTable, Rates, held_out, read_table, write_table
 
 if TYPE_CHECKING:
+    import torch
+
     from torchgauge.predict.devices import Device
     from torchgauge.predict.time import Profile
 
+Tell = Callable[[int, int, str], None]
+# Of a layer, so that many sizes are seen in the time: larger ones are carried on from these.
+_MOST_FLOPS = {"cpu": 6e8, "cuda": 1e12}
+# A table is far smaller; an archive that says more about itself is not one.
+_MOST_BYTES = 64 << 20
+
+
+def kernel_file(device: str) -> Path:
+    """Where the kernels of this machine's device ("cpu", "cuda") are kept."""
+    return cache_folder() / f"kernels-{device}.npz"
+
 
 def present_profile(name: str) -> tuple[Profile, Device | None]:
-    raise InputError(f"'{name}' was not measured yet: run 'torchgauge system --calibrate'")
+    """This machine's GPU, or its processor where there is none or `name` is "cpu"; or what a file has."""
+    import torch
+
+    from torchgauge.predict.devices import find_device
+
+    is_cuda = name == "this" and torch.cuda.is_available()
+    path = Path(name) if name.endswith(".npz") else kernel_file("cuda" if is_cuda else "cpu")
+    if not path.is_file():
+        what = "no such file" if name.endswith(".npz") else "run 'torchgauge system --calibrate' first"
+        raise InputError(f"the kernels of '{name}' were not measured: {what}")
+    table = open_table(path)
+    device = find_device("this") if is_cuda else None
+    return profile_from(table), device
+
+
+def open_table(path: Path) -> KernelTable:
+    data = path.read_bytes()
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            size = sum(item.file_size for item in archive.infolist())
+    except zipfile.BadZipFile as error:
+        raise FormatError(f"'{path}' is not a table of kernels: {error}") from error
+    if size > _MOST_BYTES:
+        raise FormatError(f"'{path}' is not a table of kernels: {size} bytes unpacked")
+    return read_table(data, str(path))
+
+
+def profile_from(table: KernelTable) -> Profile:
+    from torchgauge.predict.time import MEASURED, Profile, host_of
+
+    is_cpu = table.facts.get("kind") == "cpu"
+    host = host_of(table.facts.get("host"))
+    return Profile(
+        table.device, str(table.facts.get("title", table.device)), table.rates, table, MEASURED, host, None,
+        is_serial=is_cpu,
+    )  # fmt: skip
+
+
+def calibrate_kernels(
+    device: str, title: str, rates: Rates, measured: str, *, seconds: float = 100.0, tell: Tell | None = None
+) -> Path:
+    """Measure layers of many sizes for about that long, and keep their times."""
+    import torch
+
+    kind = device.partition(":")[0]
+    found: list[tuple[Place, float]] = []
+    with torch.inference_mode():
+        ends = time.monotonic() + seconds
+        for count, (run, place, weight_bytes) in enumerate(drawn(device)):
+            if time.monotonic() > ends:
+                break
+            took = best_seconds(run, device, is_cold=weight_bytes > place.nbytes / 2)
+            found.append((place, took))
+            if tell is not None and count % 20 == 0:
+                done = 1 - (ends - time.monotonic()) / seconds
+                tell(int(100 * done), 100, f"{device} kernels")
+        host = host_costs(device)
+    spread, report = held_out(rates, found)
+    facts = {"kind": kind, "title": title, "measured": measured, "host": host, "held_out": report}
+    table = KernelTable.of(title, rates, found, spread=spread, facts=facts)
+    path = kernel_file(kind)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write_table(table))
+    except OSError as error:
+        raise TorchgaugeError(f"the kernels cannot be kept in '{path}': {error.strerror or error}") from error
+    return path
+
+
+def best_seconds(run: Callable[[], Any], device: str, *, is_cold: bool) -> float:
+    """The fastest of a few runs. Weights come from memory in a model: where they are most of what is read, other memory
+    is gone through before each run."""
+    import torch
+
+    wait = torch.cuda.synchronize if device != "cpu" else None
+    best, spent, runs = float("inf"), 0.0, 0
+    while runs < 3 or (spent < 0.01 and runs < 8):
+        if is_cold:
+            _evict(device)
+        if wait is not None:
+            wait()
+        started = time.perf_counter()
+        run()
+        if wait is not None:
+            wait()
+        took = time.perf_counter() - started
+        best, spent, runs = min(best, took), spent + took, runs + 1
+        if spent > 0.1:
+            break
+    return best
+
+
+_evicted: dict[str, torch.Tensor] = {}
+
+
+def _evict(device: str) -> None:
+    import torch
+
+    if device not in _evicted:
+        _evicted[device] = torch.zeros(16 << 20, device=device)
+    _evicted[device].add_(1.0)
+
+
+def host_costs(device: str) -> dict[str, Any]:
+    """A small op, a view and an empty module: seconds each."""
+    import torch
+    from torch import nn
+
+    x = torch.randn(64, device=device)
+    empty = nn.Sequential(*(nn.Identity() for _ in range(50)))
+    parts: dict[str, Callable[[], Any]] = {
+        "launch_s": lambda: [x + x for _ in range(50)],
+        "view_s": lambda: [x.view(8, 8) for _ in range(50)],
+        "module_s": lambda: empty(x),
+    }
+    found: dict[str, Any] = {}
+    for name, run in parts.items():
+        times = []
+        for _ in range(20):
+            started = time.perf_counter()
+            run()
+            times.append((time.perf_counter() - started) / 50)
+        found[name] = min(times)
+    return found | {"per_op_s": {}}
+
+
+def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:
+    """Layers in random order, each with the place of its only op and the bytes of its weights."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    choose = random.Random(0)
+
+    def pick(*values: Any) -> Any:
+        return choose.choice(values)
+
+    def size(low: float, high: float, step: int = 1) -> int:
+        return max(step, round(2 ** choose.uniform(low, high) / step) * step)
+
+    def image() -> tuple[int, int, int, int]:
+        side = pick(7, 8, 14, 14, 16, 28, 28, 32, 56, 56, 112)
+        channels = size(3.5, 11.5, 8) if side <= 16 else size(3.5, 9, 8) if side <= 32 else size(3, 7.5, 8)
+        return pick(1, 1, 2, 4, 8, 16), channels, side, side
+
+    class Applied(nn.Module):
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__()
+            self.function = function
+
+        def forward(self, *tensors: torch.Tensor) -> Any:
+            return self.function(*tensors)
+
+    pointwise = (
+        torch.relu, functional.gelu, functional.silu, torch.sigmoid, torch.tanh, functional.hardswish, torch.rsqrt,
+        lambda x: x * 2.0, lambda x: x + 1.0, lambda x: x.pow(2), torch.neg, torch.cos, functional.hardsigmoid,
+        lambda x: functional.hardtanh(x, 0.0, 6.0), torch.exp,
+    )  # fmt: skip
+    inplace = (lambda x: x.relu_(), lambda x: functional.silu(x, inplace=True), lambda x: x.add_(1.0),
+               lambda x: functional.hardtanh(x, 0.0, 6.0, inplace=True), lambda x: x.mul_(1.01),
+               lambda x: functional.hardswish(x, inplace=True))  # fmt: skip
+
+    def tokens() -> tuple[int, ...]:
+        return pick(1, 2, 4, 8), size(4, 10), size(6, 12, 32)
+
+    def made() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+        what = choose.random()
+        normal = torch.randn
+        if what < 0.34:
+            batch, channels, height, width = image()
+            kernel = pick(1, 1, 1, 3, 3, 3, 5, 7)
+            stride = pick(1, 1, 1, 2)
+            how = choose.random()
+            if how < 0.12:
+                channels, kernel, stride = 3, pick(3, 4, 7, 16), pick(2, 4, 16)
+                height = width = pick(224, 224, 192, 256)
+            wide = size(4, 10, 8)
+            if how > 0.75:
+                groups, wide, kernel = channels, channels, pick(3, 3, 5, 7)
+            elif how > 0.68 and channels % 32 == 0 and channels > 32:
+                groups, wide, kernel = channels // 32, channels, 3
+            else:
+                groups = 1
+            layer = nn.Conv2d(channels, wide, kernel, stride, 0 if kernel == stride else kernel // 2, groups=groups,
+                              bias=choose.random() < 0.4)  # fmt: skip
+            return layer, (normal(batch, channels, height, width),)
+        if what < 0.58:
+            rows, width, wide = size(0, 11), size(5, 12.3, 32), size(5, 12.3, 32)
+            linear = nn.Linear(width, wide, bias=choose.random() < 0.8)
+            return linear, (normal(rows, width),)
+        if what < 0.64:
+            batch, rows, depth, columns = size(0, 6), size(3, 9), size(4, 8, 8), size(3, 9)
+            right = normal(batch, depth, columns)
+            right = normal(batch, columns, depth).transpose(1, 2) if choose.random() < 0.5 else right
+            return Applied(torch.bmm), (normal(batch, rows, depth), right)
+        if what < 0.69:
+            batch, heads, length, width = pick(1, 2, 4, 8), pick(4, 8, 12, 16), size(4, 10), pick(32, 64, 64, 128)
+            parts = tuple(normal(batch, length, heads, width).transpose(1, 2) for _ in range(3))
+            causal = choose.random() < 0.3
+            return Applied(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal)), parts
+        if what < 0.75:
+            shape = image()
+            return nn.BatchNorm2d(shape[1]).eval(), (normal(shape),)
+        if what < 0.80:
+            shape = tokens()
+            return nn.LayerNorm(shape[-1]), (normal(shape),)
+        if what < 0.88:
+            shape = image() if choose.random() < 0.5 else tokens()
+            return Applied(choose.choice(pointwise if choose.random() < 0.6 else inplace)), (normal(shape).abs(),)
+        if what < 0.93:
+            shape = image() if choose.random() < 0.5 else tokens()
+            other = normal(shape) if choose.random() < 0.7 else normal(*shape[:2], *(1 for _ in shape[2:]))
+            return Applied(pick(torch.add, torch.mul, lambda a, b: a.add_(b))), (normal(shape), other)
+        if what < 0.945:
+            batch, heads, length = pick(1, 2, 4), pick(4, 8, 12), size(4, 9)
+            return nn.Softmax(-1), (normal(batch, heads, length, length),)
+        if what < 0.965:
+            shape = tokens()
+            turned = normal(shape).transpose(1, 2) if choose.random() < 0.5 else normal(image()).permute(0, 2, 3, 1)
+            return Applied(lambda x: x.clone(memory_format=torch.contiguous_format)), (turned,)
+        if what < 0.98:
+            shape = image()
+            reduce = pick(
+                lambda x: x.mean((2, 3)), lambda x: x.mean((2, 3), keepdim=True),
+                lambda x: functional.max_pool2d(x, 3, 2, 1), lambda x: functional.avg_pool2d(x, 2, 2),
+            )  # fmt: skip
+            return Applied(reduce), (normal(shape),)
+        if what < 0.99:
+            shape = image()
+            return Applied(lambda a, b: torch.cat([a, b], 1)), (normal(shape), normal(shape))
+        rows, width = size(9, 16), size(6, 11, 32)
+        return nn.Embedding(rows, width), (torch.randint(0, rows, (pick(1, 4, 8), size(4, 10))),)
+
+    while True:
+        # On the meta device first: drawing weights takes longer than measuring them.
+        with torch.device("meta"):
+            layer, shown = made()
+        place = only_place(layer.eval(), shown)
+        if place is None or place.flops > _MOST_FLOPS["cpu" if device == "cpu" else "cuda"]:
+            continue
+        layer = layer.to_empty(device=device)
+        for tensor in (*layer.parameters(), *layer.buffers()):
+            tensor.fill_(1)
+        inputs = tuple(_filled(tensor, device) for tensor in shown)
+        weights = float(sum(tensor.nbytes for tensor in layer.parameters()))
+        yield (lambda layer=layer, inputs=inputs: layer(*inputs)), place, weights
+
+
+def _filled(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    """A tensor of the same shape and strides with content."""
+    import torch
+
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    return made.fill_(0.5) if tensor.is_floating_point() else made.random_(0, 100)
+
+
+def only_place(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> Place | None:
+    """Where the only op of a layer that computes lies; None where it has several."""
+    import torch
+
+    from torchgauge.capture import Request, trace
+    from torchgauge.source import candidate_inputs
+
+    with torch.inference_mode(False):
+        seen = trace(layer, candidate_inputs(layer, inputs=inputs), Request(torch.device("cpu")))
+    busy = [op for op in seen.ops if not is_silent(op)]
+    return locate(busy[0].signature) if len(busy) == 1 else None

@@ -301,7 +301,7 @@ _FAMILIES = (
         frozenset(
             f"_scaled_dot_product_{kind}_attention{end}"
             for kind in ("cudnn", "flash", "efficient")
-            for end in ("", "_backward")
+            for end in ("", "_backward", "_for_cpu", "_for_cpu_backward")
         ),
         _attention,
     ),
