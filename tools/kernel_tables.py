@@ -151,7 +151,7 @@ def energy_of(folder: Path, calls: list[tuple[int, Any, list[bool], float]], tab
     float32, tf32, half, cold, warm = (float(value) * 1e-12 for value in best[:5])
     return {
         "idle_w": idle, "busy_w": float(best[5]) * 1e2, "per_byte_j": warm, "per_cold_byte_j": cold, "limit_w": 700.0,
-        "per_flop_j": {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half}, "low": 0.8, "high": 1.25,
+        "per_flop_j": {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half}, "low": 0.75, "high": 1.45,
         "kernels": int((weight == 1).sum()), "median_error": float(np.median(misses[weight == 1])),
         "models": int((weight == 3).sum()), "mean_error": float(misses[weight == 3].mean()),
     }  # fmt: skip

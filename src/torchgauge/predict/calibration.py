@@ -10,6 +10,7 @@ import random
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,7 +179,7 @@ def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:
     def size(low: float, high: float, step: int = 1) -> int:
         return max(step, round(2 ** choose.uniform(low, high) / step) * step)
 
-    def image() -> tuple[int, int, int, int]:
+    def image() -> tuple[int, ...]:
         side = pick(7, 8, 14, 14, 16, 28, 28, 32, 56, 56, 112)
         channels = size(3.5, 11.5, 8) if side <= 16 else size(3.5, 9, 8) if side <= 32 else size(3, 7.5, 8)
         return pick(1, 1, 2, 4, 8, 16), channels, side, side
@@ -283,7 +284,7 @@ def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:
             tensor.fill_(1)
         inputs = tuple(_filled(tensor, device) for tensor in shown)
         weights = float(sum(tensor.nbytes for tensor in layer.parameters()))
-        yield (lambda layer=layer, inputs=inputs: layer(*inputs)), place, weights
+        yield partial(layer, *inputs), place, weights
 
 
 def _filled(tensor: torch.Tensor, device: str) -> torch.Tensor:
