@@ -38,7 +38,7 @@ def main() -> int:
             told = json.loads(args.limits.read_text())["configurations"]
             limits = {name: told[name]["required_bytes"] for name in told if told[name].get("is_limit_tested")}
         parts = args.only or [part for part in PARTS if part != "limits"]
-        return device_phase(args.output, args.seconds, limits, parts, args.set or [0, 1, 2])
+        return device_phase(args.output, args.seconds, limits, parts, args.set or [0, 1, 2], args.match)
     from fit_compare import compare, predict
 
     return predict(args.output, args.match) if args.phase == "predict" else compare(*args.paths)

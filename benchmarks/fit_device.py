@@ -685,7 +685,7 @@ def versions() -> dict[str, Any]:
 
 
 def device_phase(
-    out: Path, seconds: float, predictions: dict[str, Any] | None, parts: list[str], sets: list[int]
+    out: Path, seconds: float, predictions: dict[str, Any] | None, parts: list[str], sets: list[int], match: str = ""
 ) -> int:
     """Everything, in the order of its worth, until `seconds` are over; what was found is on disk after each part."""
     started = time.monotonic()
@@ -748,9 +748,12 @@ def device_phase(
             (f"fixture {kind}", 2, partial(record_fixture, kind)) for kind in ("plain", "limit", "expandable", "split")
         ]
     if "configurations" in parts:
-        chosen_sets = [configuration for configuration in CONFIGURATIONS if configuration.held_out in sets]
+        chosen_sets = [c for c in CONFIGURATIONS if c.held_out in sets and match in c.name]
         ordered = sorted(chosen_sets, key=lambda configuration: -configuration.size)
-        jobs += [(c.name, c.size, partial(measure, c.name, history=not c.held_out, tracker=True)) for c in ordered]
+        jobs += [
+            (c.name, c.size, partial(measure, c.name, history=not c.held_out or bool(match), tracker=True))
+            for c in ordered
+        ]
     if "convolutions" in parts:
         jobs += [(f"convolutions {part}", 4, partial(measure_convolutions, part, 6, 60.0)) for part in range(6)]
     if "graphs" in parts:

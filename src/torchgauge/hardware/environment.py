@@ -23,6 +23,7 @@ from torchgauge.hardware.machine import (
     total_memory,
     usable_cores,
 )
+from torchgauge.isolation import threads_of_caller
 
 # Packages that shape a result; a version is read only where the package is loaded, so this costs nothing.
 _PACKAGES = ("numpy", "timm", "torchvision", "transformers")
@@ -78,7 +79,7 @@ def _switches(device: str) -> dict[str, Any]:
 def _torch_facts() -> tuple[str, int]:
     import torch
 
-    return str(torch.__version__), torch.get_num_threads()
+    return str(torch.__version__), threads_of_caller() or torch.get_num_threads()
 
 
 def _installed_torch() -> str:

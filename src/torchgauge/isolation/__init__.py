@@ -16,7 +16,7 @@ from torchgauge.lazy import lazy_names
 if TYPE_CHECKING:
     from torchgauge.isolation.limits import Limits, limits_for
     from torchgauge.isolation.process import run_isolated
-    from torchgauge.isolation.reader import NeedsPackageError, ask_parent, is_isolated, stop_clock
+    from torchgauge.isolation.reader import NeedsPackageError, ask_parent, is_isolated, stop_clock, threads_of_caller
     from torchgauge.isolation.rights import Barrier, barriers
 
 __all__ = [
@@ -29,12 +29,13 @@ __all__ = [
     "limits_for",
     "run_isolated",
     "stop_clock",
+    "threads_of_caller",
 ]
 
 _HOMES = {
     "limits": ("Limits", "limits_for"),
     "process": ("run_isolated",),
-    "reader": ("NeedsPackageError", "ask_parent", "is_isolated", "stop_clock"),
+    "reader": ("NeedsPackageError", "ask_parent", "is_isolated", "stop_clock", "threads_of_caller"),
     "rights": ("Barrier", "barriers"),
 }
 __getattr__ = lazy_names(__name__, _HOMES)

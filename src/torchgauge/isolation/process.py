@@ -24,7 +24,7 @@ from torchgauge import cache, errors
 from torchgauge.errors import LimitError, TorchgaugeError
 from torchgauge.isolation.channel import BadMessageError, Channel, Message
 from torchgauge.isolation.limits import Limits
-from torchgauge.isolation.reader import NeedsPackageError, close_inherited_files, read
+from torchgauge.isolation.reader import NeedsPackageError, close_inherited_files, read, use_one_thread
 
 Service = Callable[[Message], Mapping[str, Any] | None]
 
@@ -193,8 +193,7 @@ class _Forked(_Reader):
 def _in_one_thread(work: Callable[[], bytes]) -> bytes:
     """OpenMP's threads do not survive a fork: a parallel region would wait for them forever. Setting their number may
     start a thread, so it is done here, when the rights are gone."""
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)
+    use_one_thread()
     return work()
 
 

@@ -20,6 +20,7 @@ from torchgauge.isolation.limits import Limits, limit_own_resources
 from torchgauge.isolation.rights import drop_rights, end_with_parent
 
 _channel: Channel | None = None
+_threads_of_caller: int | None = None
 
 
 class NeedsPackageError(BaseException):
@@ -29,6 +30,18 @@ class NeedsPackageError(BaseException):
     def __init__(self, package: str) -> None:
         super().__init__(package)
         self.package = package
+
+
+def use_one_thread() -> None:
+    global _threads_of_caller
+    if (torch := sys.modules.get("torch")) is not None:
+        _threads_of_caller = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+
+def threads_of_caller() -> int | None:
+    """How many threads torch uses where the result goes; None where this process uses as many."""
+    return _threads_of_caller
 
 
 def is_isolated() -> bool:
