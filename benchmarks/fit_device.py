@@ -345,7 +345,11 @@ def measure_convolutions(part: int, parts: int, seconds: float) -> dict[str, Any
                 x = torch.empty(n, c, h, w, device="cuda", dtype=dtype).to(memory_format=layout).normal_()
                 sizes = (c, k // groups, r, s) if transposed else (k, c // groups, r, s)
                 weight = torch.empty(*sizes, device="cuda", dtype=dtype).to(memory_format=layout).normal_()
-                given = ([stride] * 2, [padding] * 2, [dilation] * 2, bool(transposed), [0, 0], groups)
+                if h == r == 1:  # of one dimension
+                    strides, paddings, dilations = [1, stride], [0, padding], [1, dilation]
+                else:
+                    strides, paddings, dilations = [stride] * 2, [padding] * 2, [dilation] * 2
+                given = (strides, paddings, dilations, bool(transposed), [0, 0], groups)
                 key = f"{name} {'x'.join(map(str, shape))}"
                 forward = partial(torch.ops.aten.convolution.default, x, weight, None, *given)
                 out = watch.call(f"{key} forward", forward)

@@ -49,7 +49,9 @@ class Convolution:
         """What the choice of a kernel depends on before all sizes."""
         grouping = "dense" if self.groups == 1 else "depthwise" if self.groups == self.in_channels else "grouped"
         is_matmul = self.kernel_height >= self.height and self.kernel_width >= self.width and not self.padding
-        return grouping, self.transposed, self.kernel_height * self.kernel_width == 1, self.stride > 1, is_matmul
+        is_1d = self.height == self.kernel_height == 1 and self.width > 1
+        is_pointwise = self.kernel_height * self.kernel_width == 1
+        return grouping, self.transposed, is_pointwise, self.stride > 1, is_matmul, is_1d
 
     @property
     def elements(self) -> tuple[int, int, int]:
@@ -89,14 +91,14 @@ _MIN_SHAPES_OF_A_KIND, _WIDE_MARGIN = 5, 2.0  # with fewer measured shapes of a 
 
 
 def estimate(shape: Convolution, column: int, known: dict[Convolution, int]) -> Workspace:
-    """From the nearest shapes of the same kind, else of any: the median of the nearest three, the range of all."""
+    """From the nearest shapes of the same kind, else of any: the size of the nearest, the range of several."""
     alike = [other for other in known if other.kind == shape.kind]
     nearest = sorted(alike or known, key=lambda other: _distance(shape, other))[:_NEIGHBOURS]
     itemsize = 4 if _FORMATS[column // 3].startswith("fp32") else 2
     found = [_carried_over(shape, other, known[other], itemsize) for other in nearest]
     error = _MARGIN if len(alike) >= _MIN_SHAPES_OF_A_KIND else _WIDE_MARGIN
     error *= sum(shape.elements) * itemsize
-    return Workspace(sorted(found[:3])[len(found[:3]) // 2], max(0, int(min(found) - error)), int(max(found) + error))
+    return Workspace(found[0], max(0, int(min(found) - error)), int(max(found) + error))
 
 
 def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize: int) -> int:
