@@ -195,6 +195,21 @@ class Stack(nn.Module):
         return h
 
 
+class CrossAttention(nn.Module):
+    """Healthy: every block reads what the encoder made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = nn.ModuleList(nn.Linear(32, 32) for _ in range(6))
+        self.mlps = nn.ModuleList(nn.Sequential(*(nn.Linear(32, 32) for _ in range(10))) for _ in range(6))
+
+    def forward(self, h: Tensor, memory: Tensor) -> Tensor:
+        for key, mlp in zip(self.keys, self.mlps, strict=True):
+            k = key(memory)
+            h = mlp(h + F.scaled_dot_product_attention(h, k, k))
+        return h
+
+
 LOOPS = FaultClass(
     "a loop where one op exists",
     ("loop-over-steps", "loop-over-samples", "parallel-linears", "dense-experts"),
@@ -211,6 +226,7 @@ LOOPS = FaultClass(
     (
         ("an LSTM", nn.LSTM(8, 16, batch_first=True), (x(4, 24, 8),)),
         ("a stack of layers", Stack(), (x(16, 64),)),
+        ("blocks that read the encoder", CrossAttention(), (x(1, 16, 32), x(1, 16, 32))),
         ("one layer for all depths", Stack(shared=True), (x(16, 64),)),
         (
             "query, key, value",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 from tests.advise.planted import Planted, said, seen, timed
@@ -13,6 +15,7 @@ from tests.advise.test_families import ZOO
 from torchgauge import analyze
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, list_options, rule
 from torchgauge.advise.registry import OPTIONS
+from torchgauge.capture.source_lines import _told
 
 NET = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 
@@ -114,3 +117,26 @@ def test_a_size_of_memory_has_no_speed() -> None:
     found = analyze(NET, input_size=(8, 64), on="24GiB", progress=False)
 
     assert all("device" not in row.expected_gain for row in found.advice)
+
+
+def test_packages_whose_names_begin_alike_are_told_apart() -> None:
+    folder = Path(torch.__file__).parent
+
+    assert _told(str(folder / "nn" / "modules" / "linear.py")) is None
+    assert _told(f"{folder}vision/models/resnet.py") in ("torchvision/models/resnet.py", "resnet.py")
+
+
+def test_code_for_a_script_says_where_it_belongs() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(self.conv(x))
+
+    model = Net().eval()
+    own, script = (analyze(each, input_size=(1, 3, 8, 8), progress=False) for each in (model, torch.jit.script(model)))
+    codes = [next(row.code for row in found.advice if row.rule == "conv-bn-fusion") for found in (own, script)]
+
+    assert codes[1] == f"# in the source that the script or export was made from:\n{codes[0]}"

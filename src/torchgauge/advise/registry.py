@@ -30,6 +30,8 @@ TensorRow = Mapping[str, Any]
 TensorFinder = Callable[[TensorRow], Iterator[str]]
 # Choices that every model has; they are listed apart from advice.
 OPTIONS = ("precision", "batch", "compile", "quantize")
+# Kinds of targets whose modules cannot be replaced.
+_COMPILED = ("torchscript", "exported")
 # Gains whose middle is below these shares of the whole are left out unless all advice is asked for.
 LEAST_TIME, LEAST_BYTES = 0.01, 0.05
 
@@ -123,8 +125,10 @@ def _settled(advice: Advice, evidence: Evidence) -> Advice:
     """With its gain held to the time of the ops it touches, and the line of the code that calls them."""
     lines = (evidence.line_of(index) for index in advice.where.ops)
     where = replace(advice.where, source=advice.where.source or next(filter(None, lines), None))
-    gain = advice.expected_gain
-    return replace(advice, where=where, expected_gain=None if gain is None else evidence.settled(gain))
+    gain, code = advice.expected_gain, advice.code
+    if code and "model." in code and evidence.capture.target.kind in _COMPILED:
+        code = f"# in the source that the script or export was made from:\n{code}"
+    return replace(advice, where=where, code=code, expected_gain=None if gain is None else evidence.settled(gain))
 
 
 def ranked(

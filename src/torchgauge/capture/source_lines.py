@@ -12,7 +12,7 @@ import torch
 import torchgauge
 
 # Frames of these packages are not the model's code.
-_OWN = tuple(str(Path(str(package.__file__)).parent) for package in (torch, torchgauge))
+_OWN = tuple(str(Path(str(package.__file__)).parent / "_")[:-1] for package in (torch, torchgauge))
 _RUNS_MODEL = "call_model"
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 

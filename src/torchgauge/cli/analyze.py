@@ -79,7 +79,7 @@ def add_advice_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--all-advice",
         action="store_true",
-        help="also gains below 1 %% of the time or 5 %% of the memory, and all of them",
+        help="show all of it, however small the gain",
     )
     group.add_argument("--silence", action="append", default=[], metavar="RULE", help="repeatable; skip this rule")
     group.add_argument(

@@ -16,6 +16,7 @@ from torchgauge.facts import OpRecord
 _LEAST_ROUNDS, _LEAST_STEPS = 4, 8
 # From one step to the one before, ops of a cell: an LSTM written out has about twenty.
 _MOST_BETWEEN = 40
+_MOST_PER_ROUND = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,9 @@ def _reads_the_same(evidence: Evidence, loop: Loop) -> bool:
         len(names) == 1 and all(_takes_part_of_weight(evidence, op) for op in loop.products)
     ):
         return False
+    # Blocks that all read one tensor, as decoders their encoder's, do so far apart.
+    if loop.products[-1].index - loop.products[0].index > _MOST_PER_ROUND * loop.rounds:
+        return False
     bases = [_whole(evidence, op) for op in loop.products]
     return bases[0] is not None and len(set(bases)) == 1
 
@@ -164,8 +168,8 @@ def _is_recurrent(evidence: Evidence, loop: Loop) -> bool:
 
 
 def _batched(evidence: Evidence, loop: Loop) -> Gain:
-    """One call in place of each round's: their dispatch goes away, and of the rest what reading the weights again and
-    running kernels too small for the device cost."""
+    """One call in place of each round's: their dispatch goes away, and about as much again for kernels too small for
+    the device and weights that are read again."""
     fewer, idle = 1 - 1 / loop.rounds, evidence.dispatch_share(loop.body)
     how = f"one round of ops in place of {loop.rounds}"
-    return evidence.share(loop.body).gain(0.7 * fewer * idle, fewer, how)
+    return evidence.share(loop.body).gain(0.7 * fewer * idle, fewer * min(2 * idle + 0.1, 1.0), how)
