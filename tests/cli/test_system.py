@@ -101,11 +101,12 @@ def test_calibrating_measures_remembers_and_shows(
 
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
     monkeypatch.setattr("torchgauge.measure.calibrate.run_probe", probe)
-    assert main(["system", "--calibrate"]) == 0
+    assert main(["system", "--calibrate", "--kernel-seconds", "1"]) == 0
     out = capsys.readouterr().out
     assert "Peaks     cpu: float32 5.00 GFLOP/s, " in out
     assert "Missing   cpu tf32: not here\n" in out
     assert main(["system"]) == 0
+    assert (tmp_path / "kernels-cpu.npz").exists()
     again = capsys.readouterr().out
     assert "Peaks     cpu: float32 5.00 GFLOP/s, " in again
     assert "Missing" not in again

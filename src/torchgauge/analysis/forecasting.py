@@ -66,8 +66,6 @@ def forecast(
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     if execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
-    if batch is not None and inputs is not None and not isinstance(batch, str) and _batches(batch)[1:]:
-        raise UsageError("several batches change inferred inputs: give input_size or leave inputs out")
     given = {"inputs": inputs, "kwargs": kwargs, "input_size": input_size, "seq": seq, "specs": specs}
     changes = {"dtype": chosen_dtype(dtype), "amp": as_amp(amp), "loss": loss, "channels_last": channels_last}
     job = partial(
@@ -165,7 +163,9 @@ def _facts(
         if source.model is None:
             raise InputError("weights alone do not say how long a run takes: add the code (--as file.py:Net)")
         name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(source.model).__name__
-        sized = {"batch": None if isinstance(batches, str) or given["inputs"] is not None else batches[0]}
+        # Inputs that are given are resized; those that are inferred are made with the batch.
+        is_given = given["inputs"] is not None or given["input_size"] is not None or bool(given["specs"])
+        sized = {"batch": None if isinstance(batches, str) or is_given else batches[0]}
         run = Run(source.model, given | sized, setting, torch_version, name)
         runs: dict[int | None, Run] = {}
 
@@ -196,7 +196,7 @@ def _subjects(on: str | Sequence[str]) -> list[Subject]:
     found = []
     for name in [on] if isinstance(on, str) else list(on):
         for part in filter(None, map(str.strip, name.split(","))):
-            if part in ("this", "cpu"):
+            if part in ("this", "cpu") or part.endswith(".npz"):
                 profile, device = present_profile(part)
                 found.append(Subject(part, profile, device))
             else:

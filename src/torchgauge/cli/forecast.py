@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from torchgauge.predict.devices import find_device
 
     for name in (part.strip() for text in args.on or ["h200"] for part in text.split(",")):
-        if name not in ("this", "cpu"):
+        if name not in ("this", "cpu") and not name.endswith(".npz"):
             find_device(name)  # refused before torch is there
     price = prices(args.price)
     with redirect_stdout(sys.stderr):

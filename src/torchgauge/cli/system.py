@@ -28,7 +28,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrate",
         action="store_true",
-        help="measure and save each device's matmul rate per dtype and its copy bandwidth (takes seconds)",
+        help="measure and save each device's matmul rate per dtype, its copy bandwidth and, for forecast, its kernels",
+    )
+    parser.add_argument(
+        "--kernel-seconds",
+        type=float,
+        default=100.0,
+        metavar="S",
+        help="time for kernels (default: 100)",
     )
 
 
@@ -62,12 +69,18 @@ def run(args: argparse.Namespace) -> int:
 
 def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
     from torchgauge.measure.calibrate import calibrate
+    from torchgauge.predict.calibration import LAUNCH_S, calibrate_kernels
+    from torchgauge.predict.kernel_tables import Rates
 
     env = system.environment
     devices = [("cpu", env.cpu, f"with torch {env.torch}, {env.threads} threads")]
     devices += [(f"cuda:{d.index}", d.name, f"with torch {env.torch}") for d in system.devices if d.kind == "cuda"]
     with stage("Calibrating", shown=show_progress(args, sys.stderr)) as tell:
-        return [calibrate(device, name, how, tell) for device, name, how in devices]
+        found = [calibrate(device, name, how, tell) for device, name, how in devices]
+        for one in found:
+            rates = Rates(one.flops_per_s or {"float32": 1e11}, one.bytes_per_s or 1e10, LAUNCH_S)
+            calibrate_kernels(one.device, one.name, rates, one.measured, seconds=args.kernel_seconds, tell=tell)
+        return found
 
 
 def system_json(system: System, found: Mapping[str, Any]) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torchgauge.predict.time import Profile
 
 Tell = Callable[[int, int, str], None]
+# Nothing that torch runs is shorter.
+LAUNCH_S = 2e-6
 # Of a layer, so that many sizes are seen in the time: larger ones are carried on from these.
 _MOST_FLOPS = {"cpu": 6e8, "cuda": 1e12}
 # A table is far smaller; an archive that says more about itself is not one.
