@@ -76,7 +76,13 @@ def sections_lines(sections: Iterable[Section], width: int) -> list[Line]:
         lines += [()] if lines else []
         if section.title and section.topic is not Topic.SUMMARY:
             lines += wrap(visible(section.title), width, style="heading")
-        lines += [line for block in section.blocks for line in block_lines(block, width)]
+        previous: Block | None = None
+        for block in section.blocks:
+            # A sentence after a table begins something new.
+            is_lead = isinstance(block, Text) and not (block.is_warning or block.is_remark)
+            lines += [()] if is_lead and isinstance(previous, Table) else []
+            lines += block_lines(block, width)
+            previous = block
     return lines
 
 
