@@ -46,7 +46,6 @@ LOOKS = {
     "a tar archive; unpack it first": tar_of("letter.txt"),
     "an HDF5 file (Keras weights, perhaps)": b"\x89HDF\r\n\x1a\n" + bytes(50),
     "a gzip stream; unpack it first": gzip.compress(b"content"),
-    "a GGUF file (llama.cpp)": b"GGUF\x03\x00\x00\x00" + bytes(50),
     "an ONNX/protobuf file": b"\x08\x08\x12\x07pytorch" + bytes(50),
     "a TensorFlow SavedModel": b"\x08\x01\x12\xd0\x03\n\x9e\x01" + bytes(50),
     "a TensorFlow graph": b"\n\x30\n\x05input\x12\x0bPlaceholder*\x0b" + bytes(50),

@@ -42,6 +42,15 @@ def simple(name: str, model: str, config: str, **settings: Any) -> None:
         return made
 
 
+def on_meta(family: str, **settings: Any) -> nn.Module:
+    """A model of any size, without memory."""
+    with warnings.catch_warnings(), torchvision_importable(), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        config = getattr(hf, "Llama4TextConfig" if family == "Llama4" else f"{family}Config")(**settings)
+        made: nn.Module = getattr(hf, f"{family}ForCausalLM")._from_config(config).eval()
+    return made
+
+
 def tensors_of(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
     """Every tensor that a cache object holds, in whatever attributes, each once."""
     seen = set() if seen is None else seen

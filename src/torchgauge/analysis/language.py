@@ -356,10 +356,22 @@ class Llm:
                     rows.append(row)
         return rows
 
+    def longest_context(self, on: str, sequences: int = 1) -> int:
+        """The longest context that so many sequences may have on a device, to 64 tokens; 0 where none fits."""
+        limit = self.context_limit or 1 << 20
+        return 64 * _most(lambda count: self._fits_at(on, min(64 * count, limit), sequences), -(-limit // 64))
+
+    def most_sequences(self, on: str, context: int) -> int:
+        """How many sequences of a length fit on a device together; 0 where none does."""
+        return _most(lambda count: self._fits_at(on, context, count), 1 << 16)
+
+    def _fits_at(self, on: str, context: int, sequences: int) -> bool:
+        return self.fits(on, contexts=[context], concurrent=[sequences])[0]["verdict"] == "fits"
+
     def contexts(self) -> list[int]:
         """Lengths that reports show: powers of four up to the limit, the limit, and the one asked for."""
         limit = self.context_limit or 32_768
-        found = {length for length in (2048, 8192, 32_768, 131_072) if length < 0.9 * limit} | {min(limit, 1 << 20)}
+        found = {length for length in (2048, 8192, 32_768, 131_072) if length < 0.5 * limit} | {min(limit, 1 << 20)}
         return sorted(found | ({self.asked.context} if self.asked.context else set()))
 
     @property
@@ -420,6 +432,15 @@ class Llm:
         if self.asked.cache_dtype is not None and kind == "decode":
             read -= sum(one["bytes"] for one in held) - kept  # a step reads the whole cache
         times = dict(row["times"].get(on) or {}) if on is not None else {}
+        if on is not None and times.get("time_s"):
+            from torchgauge.predict.devices import find_device
+            from torchgauge.predict.time import peaks_of_device
+
+            peaks = peaks_of_device(find_device(on))
+            rate = peaks.flops_per_s.get(self.facts["dtype"] or "float32") or peaks.flops_per_s.get("float32")
+            times["mfu"] = row["flops"] / times["time_s"] / rate if rate else None
+            moved = read + row["bytes_written"]
+            times["mbu"] = moved / times["time_s"] / peaks.bytes_per_s if peaks.bytes_per_s else None
         step = Step(
             kind,
             point["tokens"],
@@ -506,6 +527,18 @@ class Llm:
         from torchgauge.report.llm import llm_report
 
         return plain(llm_report(llm_document(self), 100))
+
+
+def _most(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest number up to a limit that fits, if all smaller ones do."""
+    low, high = 0, 1
+    while high <= limit and fits(high):
+        low, high = high, 2 * high
+    high = min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 _TIMES = ("time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "mfu", "mbu")

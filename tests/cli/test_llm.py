@@ -1,0 +1,148 @@
+"""`torchgauge llm`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchgauge as tg
+from tests.llm.zoo import MODELS
+from torchgauge.cli import main
+
+# transformers imports torchvision, whose operators may not be those of this torch.
+pytestmark = pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
+CONFIGS = Path(__file__).parent.parent / "llm" / "configs"
+LLAMA: dict[str, Any] = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 96, "hidden_size": 32,
+    "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 256, "dtype": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    return str(path)
+
+
+def test_the_document_has_the_costs_and_what_fits(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["llm", config, "--context", "128", "--concurrent", "1,4", "--on", "h200", "--json"]
+    files = [tmp_path / f"out.{suffix}" for suffix in ("csv", "md", "tex", "txt")]
+    for path in files:
+        given += ["-o", str(path)]
+    assert main(given) == 0
+    found = json.loads(capsys.readouterr().out)["llm"]
+    assert found["model"]["layer_counts"] == {"grouped-query": 3}
+    assert {row["tokens"]: row["bytes"] for row in found["cache"]}[128] == 128 * 3 * 2 * 2 * 8 * 2
+    assert {(row["tokens"], row["batch"]) for row in found["decode"]} >= {(128, 1), (128, 4), (256, 1)}
+    assert {row["verdict"] for row in found["fits"]} == {"fits"}
+    speed = found["speed"]
+    assert [row["kind"] for row in speed] == ["prefill", "decode", "decode"]
+    assert all(row["low_s"] < row["time_s"] < row["high_s"] for row in speed)
+    assert all(0 < row["mbu"] < 1 and 0 < row["mfu"] < 1 for row in speed)
+    with files[0].open() as stream:
+        assert {row["kind"] for row in csv.DictReader(stream)} == {"prefill", "decode"}
+    assert "What fits on h200" in files[1].read_text()
+    assert "\\toprule" in files[2].read_text()
+    assert "Cache of one sequence" in files[3].read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, [], "not autoregressive"),
+        ({"model_type": "unheard", "auto_map": {}}, [], "needs custom code"),
+        ({}, ["--context", "257"], "beyond the model's context limit of 256"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_sentence(
+    changes: dict[str, Any], options: list[str], message: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(config).write_text(json.dumps(LLAMA | changes))
+    assert main(["llm", config, *options]) == 1
+    said = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+    assert len(said) == 1
+    assert message in said[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--concurrent", "many"], ["--weights-dtype", "int3"], ["--cache-dtype", "tiny"], ["--adapter", "full"],
+     ["--on", "h2000"], ["--concurrent", "0"]],
+)  # fmt: skip
+def test_options_that_mean_nothing_are_wrong_usage(options: list[str], config: str) -> None:
+    assert main(["llm", config, *options]) == 2
+
+
+def test_a_model_without_tokens_is_refused() -> None:
+    with pytest.raises(tg.InputError, match="takes no input_ids"):
+        tg.llm(nn.Linear(3, 3))
+
+
+def test_encoder_tokens_are_for_encoders() -> None:
+    found = tg.llm(MODELS["llama"]())
+    with pytest.raises(tg.InputError, match="decoder alone"):
+        found.cache_bytes(4, encoder_tokens=4)
+
+
+def test_results_are_saved_and_tabled(config: str, tmp_path: Path) -> None:
+    found = tg.llm(config, context=64, concurrent=(1, 2))
+    found.save(tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text())["llm"]["context"] == 64
+    frame = found.to_dataframe()
+    assert {"kind", "tokens", "batch", "macs", "bytes_read"} <= set(frame.columns)
+    assert "grouped-query" in str(found)
+
+
+def test_what_fits_grows_with_the_context_and_the_sequences(config: str) -> None:
+    rows = tg.llm(config).fits(on="24GiB", contexts=[64, 256], concurrent=[1, 8])
+    used = {(row["context"], row["concurrent"]): row["used_bytes"] for row in rows}
+    assert used[64, 1] < used[64, 8] < used[256, 8]
+    parts = ("weights_bytes", "cache_bytes", "activation_bytes", "overhead_bytes")
+    assert all(sum(row[part] for part in parts) == row["used_bytes"] for row in rows)
+
+
+def test_the_longest_context_and_the_most_sequences_are_the_last_that_fit() -> None:
+    found = tg.llm(MODELS["llama"]())
+    assert found.longest_context("24GiB") == 256  # the limit
+    most = found.most_sequences("1GiB", 256)
+    one, more = (found.fits("1GiB", contexts=[256], concurrent=[count])[0] for count in (most, most + 1))
+    assert (one["verdict"], more["verdict"] != "fits") == ("fits", True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "params", "active"), [("llama-3.1-405b", 405.9, 405.9), ("deepseek-v3", 671, 37.6)])
+def test_the_largest_models_take_seconds_and_little_memory(name: str, params: float, active: float) -> None:
+    """Imports included, in a process of its own. Time is that of the processor: others may use the machine too."""
+    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "torchgauge", "llm", str(CONFIGS / name), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    model = json.loads(done.stdout)["llm"]["model"]
+    assert model["params"] / 1e9 == pytest.approx(params, rel=0.001)
+    assert model["active_params"] / 1e9 == pytest.approx(active, rel=0.01)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < 15, (spent, time.monotonic() - began)
+    if sys.platform == "linux":
+        assert after.ru_maxrss < 1 << 20  # KiB, the largest of all children
+
+
+def test_the_types_of_a_step_are_numbers() -> None:
+    with torch.device("meta"):
+        step = tg.llm(MODELS["llama"]()).decode(8)
+    assert step.time_s is None
+    assert isinstance(step.macs, int)
