@@ -117,6 +117,12 @@ def test_a_step_reads_the_weights_once_and_the_cache_of_every_sequence() -> None
     assert many.arithmetic_intensity > one.arithmetic_intensity
 
 
+def test_a_step_gives_the_old_cache_back_layer_by_layer() -> None:
+    """The cache grows by a copy: at the peak the old and the new part of one layer of four are there."""
+    step = tg.llm(MODELS["llama"]()).decode(200, batch=16)
+    assert step.cache_bytes < step.peak_bytes < 1.6 * step.cache_bytes
+
+
 def test_experts_that_no_token_reaches_are_not_read() -> None:
     found = tg.llm(MODELS["mixtral"]())
     one, many = found.decode(8), found.decode(8, batch=2)

@@ -325,7 +325,7 @@ class _Session:
             segments.append(Segment(recorder.ops[span.start : span.end], span.paths))
             place = span.end
         segments.append(Segment(recorder.ops[place:], []))
-        peak = _peak(tape[begin:], before, frozenset(self.fakes.workspaces.values()))
+        peak = _peak(tape, begin, before, frozenset(self.fakes.workspaces.values()))
         return output, Pass(segments, peak, before, recorder.ledger.live)
 
     def holdings(self, fed: dict[str, Any]) -> list[Held]:
@@ -335,20 +335,20 @@ class _Session:
         ]
 
 
-def _peak(tape: list[tuple[int, int]], live: int, lasting: frozenset[int]) -> int:
-    """The most that is live at a time, temporaries of kernels included; the workspaces of libraries last, and are no
-    part of any one pass."""
+def _peak(tape: list[tuple[int, int]], begin: int, live: int, lasting: frozenset[int]) -> int:
+    """From the event `begin` on, the most that is live at a time, temporaries of kernels included. The workspaces of
+    libraries last, and are no part of any one pass."""
     sizes: dict[int, int] = {}
     most = live
-    for number, nbytes in tape:
+    for place, (number, nbytes) in enumerate(tape):
         if number == OP or number in lasting:
             continue
+        change = nbytes if nbytes >= 0 else -sizes.pop(number, 0)
         if nbytes >= 0:
             sizes[number] = nbytes
-            live += nbytes
+        if place >= begin:  # what was taken before may be given back
+            live += change
             most = max(most, live)
-        else:
-            live -= sizes.pop(number, 0)
     return most
 
 
