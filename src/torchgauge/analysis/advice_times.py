@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.errors import InputError, UsageError
+from torchgauge.errors import TorchgaugeError
 
 if TYPE_CHECKING:
     from torchgauge.facts import Capture
@@ -25,10 +25,10 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
         return {}
     names = [part.strip() for name in ([on] if isinstance(on, str) else on) for part in name.split(",")]
     calls = sum(record.calls for record in capture.modules)
-    for name in [*filter(None, names), "this"]:
+    for name in [*filter(None, names), "cpu"]:
         try:
             profile = present_profile(name)[0] if name in _THIS else profile_of(name)
-        except (InputError, UsageError):  # a size of memory alone, or a machine that nobody has calibrated
+        except TorchgaugeError:  # a size of memory alone, or a machine that nobody has calibrated
             continue
         if name in _THIS and capture.run.device.startswith("cuda"):
             continue
