@@ -117,6 +117,15 @@ def test_a_step_reads_the_weights_once_and_the_cache_of_every_sequence() -> None
     assert many.arithmetic_intensity > one.arithmetic_intensity
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("llama", "grouped-query"), ("qwen2", "grouped-query"), ("phi", "full"), ("falcon", "multi-query"),
+     ("deepseek_v3", "latent"), ("mistral", "sliding-window"), ("mamba2", "state-space")],
+)  # fmt: skip
+def test_layers_are_of_the_kind_that_they_are(name: str, kind: str) -> None:
+    assert {row["kind"] for row in tg.llm(MODELS[name]()).layers} == {kind}
+
+
 def test_a_step_gives_the_old_cache_back_layer_by_layer() -> None:
     """The cache grows by a copy: at the peak the old and the new part of one layer of four are there."""
     step = tg.llm(MODELS["llama"]()).decode(200, batch=16)

@@ -100,11 +100,14 @@ def _mixer(
         kinds.append("linear")
     attention = [op for op in ops if op.category == "attention"]
     if growing:
-        heads = next((op.signature.inputs[0].shape[1] for op in attention if len(op.signature.inputs[0].shape) == 4), 0)
+        # Without a fused kernel the scores go through a softmax: batch, heads, queries, keys.
+        scores = [*attention, *(op for op in ops if op.category == "softmax")]
+        heads = next((op.signature.inputs[0].shape[1] for op in scores if len(op.signature.inputs[0].shape) == 4), 0)
         keys = [held for held in growing if len(held.spec.shape) == 4]
         kv_heads = keys[0].spec.shape[1] if keys else 0
         widths = {held.spec.shape[-1] for held in growing}
-        used = {op.signature.inputs[1].shape[-1] for op in attention if len(op.signature.inputs) > 1}
+        products = attention or [op for op in ops if op.op in ("aten::bmm", "aten::baddbmm")]
+        used = {spec.shape[-1] for op in products for spec in op.signature.inputs[:3] if spec.shape}
         lasting = [next(o for o in after if (o.name, o.group) == (held.name, held.group)) for held in growing]
         longest = max(_growth(held, late) for held, late in zip(growing, lasting, strict=True))
         if kv_heads:
