@@ -14,7 +14,9 @@ import argparse
 import gc
 import json
 import statistics
+import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +59,14 @@ def build(name: str, device: str) -> torch.nn.Module:
     return model.eval()
 
 
-def predict(device: str) -> dict[str, Any]:
+def predict(device: str, host_file: str | None = None) -> dict[str, Any]:
+    """With the host that came with the tables, or that of a file that a measuring run wrote beside its results."""
     import torchgauge as tg
+    from torchgauge.predict import time as times
+
+    if host_file is not None:
+        host = times.host_of(json.loads(Path(host_file).read_text()))
+        times.predict_ops = partial(times.predict_ops, host=host)  # type: ignore[assignment]
     from torchgauge.predict.devices import find_device
     from torchgauge.source.torchvision_ops import torchvision_importable
 
@@ -99,7 +107,8 @@ def measure(budget_s: float = 170.0) -> dict[str, Any]:
 
 @torch.no_grad()
 def measure_point(name: str, model: torch.nn.Module, batch: int, context: int) -> dict[str, Any]:
-    prompt = torch.full((batch, context), 5, device="cuda")
+    # Equal tokens would make equal rows, on which the device runs faster than it does on text.
+    prompt = torch.randint(0, 32000, (batch, context), device="cuda")
     token = prompt[:, :1].contiguous()
     times: list[float] = []
     for _ in range(3 if batch * context > 16384 else 6):  # the first one compiles and allocates
@@ -152,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predict", metavar="FILE", help="write predictions; no GPU needed")
     parser.add_argument("--on", default="h200", help="the device that predictions are for")
+    parser.add_argument("--host", metavar="FILE", help="host.json of a measuring run")
     parser.add_argument("--device", choices=("cuda",), help="measure on it")
     parser.add_argument("--predictions", metavar="FILE", help="written beforehand by --predict")
     parser.add_argument("-o", dest="output", metavar="FILE", help="measurements, with the predictions")
@@ -160,11 +170,16 @@ def main() -> None:
     if args.table:
         compare(json.loads(Path(args.table).read_text()))
     elif args.predict:
-        Path(args.predict).write_text(json.dumps(predict(args.on), indent=1))
+        Path(args.predict).write_text(json.dumps(predict(args.on, args.host), indent=1))
     elif args.device:
         found = measure() | {"predictions": json.loads(Path(args.predictions).read_text())}
         if args.output:
             Path(args.output).write_text(json.dumps(found, indent=1))
+            sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+            from kernel_device import host
+
+            calls = Path(__file__).parents[1] / "tools" / "kernel_calls.jsonl.xz"
+            host(calls, Path(args.output).parent, time.monotonic() + 12, "cuda")
         compare(found)
     else:
         parser.error("one of --predict, --device cuda, --table")

@@ -322,3 +322,22 @@ def test_a_comparison_shows_the_memory_on_a_device() -> None:
         tg.analyze(Net(), inputs=torch.empty(rows, 1024, device="meta"), on="h200", advice=False) for rows in (1, 65536)
     ]
     assert "Memory on NVIDIA H200" in str(tg.compare(*sides))
+
+
+class OneKeyHead(nn.Module):
+    """Multi-query attention that is given as it is: only the plain kernel takes heads that differ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(256, 256), nn.Linear(256, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query = self.query(x).unflatten(-1, (4, 64)).transpose(1, 2)
+        key = self.key(x).unflatten(-1, (1, 64)).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(query, key, key)
+
+
+def test_plain_attention_under_autocast_computes_its_scores_in_float32() -> None:
+    found = fitted(OneKeyHead(), on="h200", mode="train", amp="bf16", inputs=torch.empty(2, 1024, 256, device="meta"))
+    scores = 2 * 4 * 1024 * 1024 * 4
+    assert max(row["allocated_bytes"] for row in found.timeline) - found.before_bytes > 2 * scores

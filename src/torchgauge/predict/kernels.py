@@ -158,11 +158,13 @@ def attention(
     kernel = chosen_attention(mode.library, query, key, value, attn_mask, is_causal, enable_gqa)
     needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
     if kernel == "math":
-        if dropout_p > 0:
-            return _math_with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-        return ops._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )[0]
+        # What attention consists of is not cast again: autocast is done with its arguments.
+        with torch.autocast("cpu", enabled=False):
+            if dropout_p > 0:
+                return _math_with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            return ops._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )[0]
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,8 +34,9 @@ class Switches:
 
 @contextmanager
 def switches_kept() -> Iterator[None]:
-    before = Switches.now()
+    before, limit = Switches.now(), sys.getrecursionlimit()
     try:
         yield
     finally:
         before.apply()
+        sys.setrecursionlimit(limit)  # the compiler raises it
