@@ -71,6 +71,7 @@ class FormatError(TorchgaugeError):
 EXTRAS = {
     "dask": "dask",
     "distributed": "dask",
+    "gguf": "gguf",
     "lightning": "lightning",
     "pandas": "dataframe",
     "pyarrow": "parquet",

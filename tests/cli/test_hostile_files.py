@@ -118,7 +118,6 @@ UNKNOWN = {
     "a PNG image": b"\x89PNG\r\n\x1a\n" + bytes(64),
     "an ELF program": b"\x7fELF\x02\x01\x01" + bytes(64),
     "an ONNX/protobuf file": b"\x08\x08\x12\x07pytorch" + bytes(64),
-    "a GGUF file": b"GGUF\x03\x00\x00\x00" + bytes(64),
     "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(64),
     "a TensorFlow SavedModel": b"\x08\x01\x12\xd0\x03\n\x9e\x01" + bytes(64),
     "a pickle of a dict, without tensors": b"\x80\x04}X\x01\x00\x00\x00aK\x01s.",

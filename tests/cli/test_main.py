@@ -108,6 +108,8 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
         "memory_limit": None,
         "time_limit": None,
         "advice": False,
+        "all_advice": False,
+        "on": [],
         "silence": ["tf32-off"],
         "verify": True,
         "progress": False,

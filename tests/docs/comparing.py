@@ -38,6 +38,7 @@ def _text_matches(wanted: str, found: str) -> bool:
     first, *parts = [part.strip() for part in wanted.split(ANYTHING)]
     if not parts:
         return wanted == found
+    found = found.strip()
     if not found.startswith(first) or not found.endswith(parts[-1]):
         return False
     at = len(first)
