@@ -303,6 +303,7 @@ def test_an_analysis_has_the_fit_of_the_devices_it_was_asked_for(tmp_path: Path)
     saved = tg.load(tmp_path / "run.json")
     assert saved.capture.fit == found.capture.fit
     assert "On NVIDIA H200" in str(saved)
+    assert "On NVIDIA H200" in saved.render("html")
     assert "fit" not in tg.analyze(Net(), inputs=inputs, advice=False).to_dict()
 
 
