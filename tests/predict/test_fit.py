@@ -303,7 +303,8 @@ def test_an_analysis_has_the_fit_of_the_devices_it_was_asked_for(tmp_path: Path)
     saved = tg.load(tmp_path / "run.json")
     assert saved.capture.fit == found.capture.fit
     assert "On NVIDIA H200" in str(saved)
-    assert "On NVIDIA H200" in saved.render("html")
+    saved.save(tmp_path / "run.html")
+    assert "On NVIDIA H200" in (tmp_path / "run.html").read_text()
     assert "fit" not in tg.analyze(Net(), inputs=inputs, advice=False).to_dict()
 
 
@@ -342,3 +343,26 @@ def test_plain_attention_under_autocast_computes_its_scores_in_float32() -> None
     found = fitted(OneKeyHead(), on="h200", mode="train", amp="bf16", inputs=torch.empty(2, 1024, 256, device="meta"))
     scores = 2 * 4 * 1024 * 1024 * 4
     assert max(row["allocated_bytes"] for row in found.timeline) - found.before_bytes > 2 * scores
+
+
+def test_an_analysis_has_the_time_of_the_devices_it_was_asked_for(tmp_path: Path) -> None:
+    inputs = torch.empty(64, 1024, device="meta")
+    found = tg.analyze(Net(), inputs=inputs, on="h200,24GiB", advice=False)
+    assert [row["device"] for row in found.to_dict()["fit"]] == ["h200", "24GiB"]
+    (row,) = found.to_dict()["forecast"]  # of a size of memory alone no speed is known
+    alone = tg.forecast(Net(), on="h200", inputs=inputs)
+    assert isinstance(alone, tg.Forecast)
+    assert row["predicted_time_s"] == alone.time_s
+    assert row["predicted_low_s"] < row["predicted_time_s"] < row["predicted_high_s"]
+    found.save(tmp_path / "run.json")
+    assert tg.load(tmp_path / "run.json").capture.forecast == found.capture.forecast
+    assert "Time there" in str(found)
+    report = check(found, {"predicted_time_s": alone.time_s / 2, "forecast.h200.predicted_time_s": 1.0})
+    assert [verdict.state for verdict in report.verdicts] == ["broken", "within"]
+    assert "Predicted time on NVIDIA H200" in str(tg.compare(found, found))
+
+
+def test_a_budget_for_predicted_time_asks_for_the_device() -> None:
+    report = check(Net(), {"predicted_time_s": 1.0}, inputs=torch.empty(64, 1024, device="meta"))
+    assert report.exit_status == 1
+    assert "--on h200" in str(report.verdicts[0].reason)

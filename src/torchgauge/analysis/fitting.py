@@ -696,15 +696,6 @@ def largest(fits: Callable[[int], bool], guess: int, limit: int | None = None) -
     return low
 
 
-def fit_rows(
-    target: Any, on: str | Sequence[str], options: Mapping[str, Any], progress: bool | None
-) -> tuple[dict[str, Any], ...]:
-    """What an analysis keeps of the predictions for these devices."""
-    found = fit(target, on=on, **options, progress=progress)
-    rows = [one.to_dict(remedies=False) for one in ([found] if isinstance(found, Fit) else found)]
-    return tuple({key: value for key, value in row.items() if key not in ("timeline", "course")} for row in rows)
-
-
 def fits_document(found: Iterable[Fit], *, remedies: bool) -> dict[str, Any]:
     from torchgauge import __version__
 

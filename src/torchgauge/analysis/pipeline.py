@@ -168,10 +168,11 @@ def analyze(
             statistics = read_statistics(source, capture.architecture, depth, progress)
             capture = replace(capture, statistics=statistics)
     if on:
-        from torchgauge.analysis.fitting import fit_rows
+        from torchgauge.analysis.predictions import predict_on
 
         same = given | {"mode": mode, "code": code, "allow_pickle": allow_pickle}
-        capture = replace(capture, fit=fit_rows(target, on, same, progress))
+        fits, forecasts = predict_on(target, on, same, progress)
+        capture = replace(capture, fit=fits, forecast=forecasts)
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))
     if advice:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.cli.output import check_folders, show_progress, write_file
 from torchgauge.cli.target_options import (
     add_measuring_options,
+    add_prediction_options,
     add_target_options,
     limit_arguments,
     measuring_arguments,
@@ -36,7 +37,8 @@ working directory or above it; a table [tool.torchgauge.budgets."TARGET"] in it
 is for that target alone, and may say how it is analysed: input, batch, seq,
 dtype, device, mode, as. Without TARGET, every target that has such a table is
 checked. What a limit needs is measured: time_s as by --inference, energy_j as
-by --profile.
+by --profile. With --on h200, predicted_time_s and fit.h200.used_bytes are
+figures too.
 
 200MB is 200,000,000 bytes, 200MiB is 209,715,200.
 Exit status: 0 within, 3 broken, 1 where a figure is not known.
@@ -62,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_target_options(parser)
     add_measuring_options(parser)
+    add_prediction_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -124,7 +127,8 @@ def asked(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[s
     from torchgauge.report.budgets import analysis_needs
 
     own = argparse.Namespace(**vars(args) | chosen_settings(budget, args))
-    measuring = measuring_arguments(own) | analysis_needs(list(budget.limits))
+    needs = analysis_needs(list(budget.limits))
+    measuring = measuring_arguments(own) | needs | {"on": [*args.on, *needs.get("on", ())]}
     asked_for = {"advice": False, "weights": False, "progress": show_progress(args, sys.stderr)}
     return {**target_arguments(own, target), **measuring, **limit_arguments(args), **asked_for}
 

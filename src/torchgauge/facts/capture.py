@@ -114,6 +114,7 @@ class Capture:
     adapter: AdapterRecord | None = None
     # Predicted memory on devices, as the document has it; without the course of a step.
     fit: tuple[Mapping[str, Any], ...] = ()
+    forecast: tuple[Mapping[str, Any], ...] = ()  # and predicted time
 
     @property
     def has_code(self) -> bool:

@@ -72,6 +72,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         training=training_from_document(document),
         adapter=adapter_from_document(document),
         fit=tuple(document.get("fit", ())),
+        forecast=tuple(document.get("forecast", ())),
     )
 
 

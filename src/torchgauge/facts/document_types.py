@@ -942,6 +942,23 @@ class FitRow(TypedDict):
     warnings: list[str]
 
 
+class ForecastRow(TypedDict):
+    """The predicted time and energy of the run on a device, with 90 % intervals."""
+
+    device: str
+    title: str
+    mode: str
+    execution: str
+    batch: int | None
+    bound: Literal["host", "compute", "memory", "launch"]
+    predicted_time_s: float
+    predicted_low_s: float
+    predicted_high_s: float
+    predicted_energy_j: float | None
+    predicted_energy_low_j: float | None
+    predicted_energy_high_j: float | None
+
+
 class Common(TypedDict):
     tool: Tool
     created: str
@@ -987,6 +1004,7 @@ class Document(Common):
     energy: NotRequired[EnergyFigures | None]
     advice: NotRequired[list[Advice]]
     fit: NotRequired[list[FitRow]]
+    forecast: NotRequired[list[ForecastRow]]
     options: NotRequired[list[Advice]]
     plan: NotRequired[Plan | None]
 

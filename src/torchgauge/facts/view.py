@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture
@@ -188,7 +188,11 @@ class View:
             "options": lambda: [dict(row) for row in self.options],
             "plan": lambda: self.plan and dict(self.plan),
             "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
-        } | ({"fit": lambda: [dict(row) for row in capture.fit]} if capture.fit else {})
+        } | {
+            name: partial(lambda rows: [dict(row) for row in rows], rows)
+            for name, rows in (("fit", capture.fit), ("forecast", capture.forecast))
+            if rows
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of the contract, with plain numbers only."""

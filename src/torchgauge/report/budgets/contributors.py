@@ -10,7 +10,7 @@ from torchgauge.facts import StoredTensor, View
 from torchgauge.facts.figures import FILES, TOTALS, keys_known
 from torchgauge.facts.files import logical_elements
 from torchgauge.facts.peak_memory import memory_over_run
-from torchgauge.report.budgets.limits import device_and_figure
+from torchgauge.report.budgets.limits import Predicted
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
 
 PEAKS = ("peak_activation_bytes", "total_bytes")
@@ -31,9 +31,9 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
     """The largest first; of a peak those that are above the limit as they run."""
     if key in PEAKS:
         return _above(view, key, limit, most)
-    predicted = device_and_figure(key)
+    predicted = Predicted.of(key)
     if predicted is not None:
-        return _holders(view, *predicted, most)
+        return _holders(view, predicted, most) if predicted.table == "fit" else []
     amounts = _amounts(view, key)
     groups: dict[Hashable, list[str]] = {}
     kinds = {record.path: record.type for record in view.capture.modules}
@@ -51,9 +51,10 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
     return sorted(found, key=lambda entry: -entry.value)[:most]
 
 
-def _holders(view: View, device: str, figure: str, most: int) -> list[Contributor]:
+def _holders(view: View, predicted: Predicted, most: int) -> list[Contributor]:
     """The modules that hold the most at the predicted peak."""
-    row = next(row for row in view.capture.fit if row["device"] == device)
+    row, figure = predicted.row(view), predicted.figure
+    assert row is not None
     kinds = {record.path: record.type for record in view.capture.modules}
     held = [(entry["module"], entry["bytes"]) for entry in row["holders"][:most]]
     return [Contributor(path, kinds.get(path, ""), 1, nbytes, share_of(nbytes, row[figure])) for path, nbytes in held]

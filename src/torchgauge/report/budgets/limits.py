@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import View
@@ -31,25 +31,46 @@ _PARSERS: Mapping[Unit, Callable[[str], float]] = {
     Unit.JOULES: parse_joules,
 }
 _NEEDS: Mapping[Known, str] = {INFERENCE: "inference", ENERGY: "profile"}
-_FIT_FIGURES = ("allocated_bytes", "reserved_bytes", "used_bytes", "required_bytes")
+# By the key of the document: figures of the predictions for a device.
+_PREDICTED: Mapping[str, Mapping[str, Unit]] = {
+    "fit": dict.fromkeys(("allocated_bytes", "reserved_bytes", "used_bytes", "required_bytes"), Unit.BYTES),
+    "forecast": {"predicted_time_s": Unit.SECONDS, "predicted_energy_j": Unit.JOULES},
+}
+
+
+class Predicted(NamedTuple):
+    """A figure of the predictions for a device; without one, for the first that the model was analysed for."""
+
+    table: str
+    device: str | None
+    figure: str
+
+    @classmethod
+    def of(cls, key: str) -> Predicted | None:
+        """`fit.h200.used_bytes`, `forecast.h200.predicted_time_s`, `predicted_time_s`."""
+        if key in _PREDICTED["forecast"]:
+            return cls("forecast", None, key)
+        table, _, rest = key.partition(".")
+        device, _, figure = rest.rpartition(".")
+        return cls(table, device, figure) if device and figure in _PREDICTED.get(table, ()) else None
+
+    def row(self, view: View) -> Mapping[str, Any] | None:
+        rows = view.capture.fit if self.table == "fit" else view.capture.forecast
+        return next((row for row in rows if self.device in (None, row["device"])), None)
 
 
 class BudgetKeys(dict[str, Key]):
-    """The totals by their names, and `fit.DEVICE.FIGURE` for any device."""
+    """The totals by their names, and predictions for any device."""
 
     def __missing__(self, key: str) -> Key:
-        if device_and_figure(key) is None:
+        found = Predicted.of(key)
+        if found is None:
             raise KeyError(key)
-        return Key(parse_bytes, FORMS[Unit.BYTES])
+        unit = _PREDICTED[found.table][found.figure]
+        return Key(_PARSERS[unit], FORMS[unit])
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or (isinstance(key, str) and device_and_figure(key) is not None)
-
-
-def device_and_figure(key: str) -> tuple[str, str] | None:
-    """`fit.h200.used_bytes`."""
-    device, _, figure = key.removeprefix("fit.").rpartition(".")
-    return (device, figure) if key.startswith("fit.") and device and figure in _FIT_FIGURES else None
+        return super().__contains__(key) or (isinstance(key, str) and Predicted.of(key) is not None)
 
 
 KEYS = BudgetKeys(
@@ -80,7 +101,8 @@ def parse_limit(text: str) -> Limit:
 def limit(key: str, value: float | str) -> Limit:
     """A plain number is in the unit of the key: elements, bytes, seconds, joules."""
     if key not in KEYS:
-        told = f"{', '.join(KEYS)}, fit.DEVICE.({'|'.join(_FIT_FIGURES)})"
+        predictions = (f"{table}.DEVICE.({'|'.join(figures)})" for table, figures in _PREDICTED.items())
+        told = ", ".join([*KEYS, *_PREDICTED["forecast"], *predictions])
         raise UsageError(f"there is no figure '{key}' to limit; choose from: {told}")
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise UsageError(f"the limit of '{key}' is a number or a text like 30M, not {value!r}")
@@ -97,15 +119,16 @@ def limits(budgets: Mapping[str, float | str]) -> list[Limit]:
 def analysis_needs(wanted: list[Limit]) -> dict[str, Any]:
     """The arguments of an analysis that knows all these figures."""
     needs = {KEYS[entry.key].needs for entry in wanted}
-    devices = list(dict.fromkeys(found[0] for entry in wanted if (found := device_and_figure(entry.key))))
+    predicted = (Predicted.of(entry.key) for entry in wanted)
+    devices = list(dict.fromkeys(found.device for found in predicted if found is not None and found.device))
     known = {"inference": bool(needs & {"inference", "profile"}), "profile": "profile" in needs, "on": devices}
     return {name: value for name, value in known.items() if value}
 
 
 def figure_of(view: View, key: str) -> float | None:
     """A total, or what the fit on a device says."""
-    found = device_and_figure(key)
+    found = Predicted.of(key)
     if found is None:
         return view.totals[key]
-    device, figure = found
-    return next((row[figure] for row in view.capture.fit if row["device"] == device), None)
+    row = found.row(view)
+    return None if row is None else row[found.figure]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.budgets.contributors import Contributor, contributors
-from torchgauge.report.budgets.limits import KEYS, Limit, device_and_figure, figure_of
+from torchgauge.report.budgets.limits import KEYS, Limit, Predicted, figure_of
 from torchgauge.report.content.summary import model_kind
 from torchgauge.units import format_count, format_percent
 
@@ -103,8 +103,8 @@ def _reason(view: View, key: str) -> str:
     if key == "time_s":
         told = measured.get("failure")
         return f"it was not measured: {told}" if told else "it was not measured: a run with --inference is needed"
-    if device_and_figure(key) is not None:
-        return "it was not predicted: the saved run was not analysed for that device (--on)"
+    if Predicted.of(key) is not None:
+        return "it was not predicted: name the device when the model is analysed (--on h200)"
     if key.startswith("stored_") or key in ("logical_params", "optimizer_elements"):
         return "the model is not stored in a file"
     return view.capture.run.reason or "the model was not run"

@@ -102,11 +102,21 @@ QUANTITIES = tuple(
 
 
 def predicted_quantities(views: Sequence[View]) -> list[Quantity]:
-    """The memory that runs were predicted to use, for each device that one of these was analysed for."""
+    """Predicted memory and time, for each device that one of these was analysed for."""
     titles = {row["device"]: row["title"] for view in views for row in view.capture.fit}
-    return [
+    timed = {row["device"]: row["title"] for view in views for row in view.capture.forecast}
+    used = [
         Quantity(f"fit.{device}.used_bytes", f"Memory on {title}", FORMS[Unit.BYTES], partial(_used_on, device))
         for device, title in titles.items()
+    ]
+    return used + [
+        Quantity(
+            f"forecast.{device}.predicted_time_s",
+            f"Predicted time on {title}",
+            FORMS[Unit.SECONDS],
+            partial(_time_on, device),
+        )
+        for device, title in timed.items()
     ]
 
 
@@ -116,6 +126,13 @@ def _used_on(device: str, view: View) -> Reading:
         return UNKNOWN
     span = row["bounds"]["used_bytes"]
     return Reading(row["used_bytes"], ESTIMATED, (span["low"], span["high"]))
+
+
+def _time_on(device: str, view: View) -> Reading:
+    row = next((row for row in view.capture.forecast if row["device"] == device), None)
+    if row is None:
+        return UNKNOWN
+    return Reading(row["predicted_time_s"], ESTIMATED, (row["predicted_low_s"], row["predicted_high_s"]))
 
 
 # Said only where they are not the same as their neighbours.

@@ -120,15 +120,28 @@ def total_facts(view: View) -> list[Fact]:
             ("FLOPs", format_count(figures.flops), format_exact(figures.flops) + not_counted),
             ("Bytes moved", format_bytes(moved), read_written + intensity),
         ]
-    return [*facts, *memory_facts(view), *map(fit_fact, view.capture.fit)]
+    return [*facts, *memory_facts(view), *prediction_facts(view)]
 
 
-def fit_fact(row: Mapping[str, Any]) -> Fact:
-    """The predicted memory of the run on a device."""
-    span, free = row["bounds"]["used_bytes"], row["free_bytes"]
-    left = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} too much"
-    note = f"{row['verdict']}: predicted {format_bytes(span['low'])} to {format_bytes(span['high'])}, {left}"
-    return f"On {row['title']}", format_bytes(row["used_bytes"]), note
+def prediction_facts(view: View) -> Iterator[Fact]:
+    """The predicted memory and time of the run on each device that was asked about."""
+    timed = {row["device"]: row for row in view.capture.forecast}
+    for row in view.capture.fit:
+        span, free = row["bounds"]["used_bytes"], row["free_bytes"]
+        left = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} too much"
+        note = f"{row['verdict']}: predicted {format_bytes(span['low'])} to {format_bytes(span['high'])}, {left}"
+        yield f"On {row['title']}", format_bytes(row["used_bytes"]), note
+        if row["device"] in timed:
+            yield "Time there", *_predicted_time(timed.pop(row["device"]))
+    for row in timed.values():
+        yield f"Time on {row['title']}", *_predicted_time(row)
+
+
+def _predicted_time(row: Mapping[str, Any]) -> tuple[str, str]:
+    span = f"{format_seconds(row['predicted_low_s'])} to {format_seconds(row['predicted_high_s'])}"
+    bound = {"host": "waits for the host", "launch": "kernels shorter than their overhead"}.get(row["bound"])
+    note = f"predicted {span}, {row['execution']}; {bound or 'bound by ' + row['bound']}"
+    return format_seconds(row["predicted_time_s"]), note
 
 
 def parameter_note(view: View) -> str:

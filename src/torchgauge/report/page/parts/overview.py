@@ -14,12 +14,12 @@ from torchgauge.report.content.memory import find_peak
 from torchgauge.report.content.notes import note_texts
 from torchgauge.report.content.ops import coverage
 from torchgauge.report.content.summary import (
-    fit_fact,
     input_facts,
     memory_facts,
     model_kind,
     origin_facts,
     parameter_note,
+    prediction_facts,
     run_text,
     stored_facts,
 )
@@ -107,7 +107,7 @@ def _first(view: View) -> Iterator[Card]:
         else:
             yield Card("Gradients", format_bytes(figures.gradient_bytes), "of the trained parameters")
             yield Card("Optimizer state", format_bytes(figures.optimizer_bytes), step.optimizer)
-    yield from (Card(*fit_fact(row), ESTIMATED) for row in view.capture.fit)
+    yield from (Card(*fact, ESTIMATED) for fact in prediction_facts(view))
     yield from _latency(view)
     yield from _energy(view)
 
