@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -16,6 +17,13 @@ ITEM_BITS: Mapping[str, int] = {
     "uint16": 16, "uint8": 8, "bool": 8, "qint8": 8, "quint8": 8, "qint32": 32, "quint4x2": 8, "quint2x4": 8,
     "bits8": 8, "bits16": 16,
 }  # fmt: skip
+
+
+@lru_cache(256)
+def item_bytes(dtype: str) -> int:
+    """Types of later torch releases that the table lacks carry their width in their name."""
+    bits = ITEM_BITS.get(dtype) or int("".join(c for c in dtype.split("_")[0] if c.isdigit()) or 8)
+    return max(bits // 8, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +44,11 @@ class TensorSpec:
 
     @property
     def itemsize(self) -> int:
-        # Types of later torch releases that the table lacks carry their width in their name.
-        bits = ITEM_BITS.get(self.dtype) or int("".join(c for c in self.dtype.split("_")[0] if c.isdigit()) or 8)
-        return max(bits // 8, 1)
+        return item_bytes(self.dtype)
 
     @property
     def nbytes(self) -> int:
-        return self.distinct_bytes if self.is_sparse else self.numel * self.itemsize
+        return prod(self.shape) * item_bytes(self.dtype) if self.stored is None else self.distinct_bytes
 
     @property
     def is_sparse(self) -> bool:

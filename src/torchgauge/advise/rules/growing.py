@@ -75,11 +75,13 @@ def _extends_input(evidence: Evidence, op: OpRecord) -> bool:
 @rule("double-precision", family="types")
 def double_precision(evidence: Evidence) -> Iterator[Advice]:
     """Ops in float64 in a model whose parameters are not."""
-    params = [param.spec for param in evidence.capture.params if param.spec.is_floating and not param.is_buffer]
     wide = [op for op in evidence.flow.steps if _is_double(op)]
+    if not wide:
+        return
+    params = [param.spec for param in evidence.capture.params if param.spec.is_floating and not param.is_buffer]
     is_meant = sum(spec.nbytes for spec in params if spec.dtype == "float64") * 2 > sum(spec.nbytes for spec in params)
     given = any(entry.spec.dtype == "float64" for entry in evidence.capture.inputs)
-    if not wide or is_meant or given:
+    if is_meant or given:
         return
     first = wide[0]
     yield Advice(
