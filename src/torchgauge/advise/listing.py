@@ -44,11 +44,13 @@ def literal(rows: Sequence[str] | Sequence[tuple[str, ...]]) -> str:
 def merged_code(codes: Sequence[str]) -> str | None:
     """The code of several places, equal code once. Codes that differ in names and numbers alone become a loop."""
     distinct = list(dict.fromkeys(codes))
+    if len(distinct) < 3:
+        return "\n".join(distinct) or None
     rows = [_TOKEN.findall(code) for code in distinct]
     frames = {_TOKEN.sub("\0", code) for code in distinct}
     # A name with quotes in it would be taken apart in the wrong places.
-    if len(distinct) < 3 or len(frames) > 1 or any('"' in code or "\\" in code for code in distinct):
-        return "\n".join(distinct) or None
+    if len(frames) > 1 or any('"' in code or "\\" in code for code in distinct):
+        return "\n".join(distinct)
     columns = list(zip(*rows, strict=True))
     varying = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
     names = ["name"] if len(varying) == 1 else [f"name_{place + 1}" for place in range(len(varying))]
@@ -87,6 +89,10 @@ def _grids(pattern: str, vectors: list[Vector]) -> Iterator[str]:
         yield f"*({row} {loops})" if len(row) + len(loops) < LINE - 10 else f"*({row}\n      {loops})"
         return
     split = min(varying, key=lambda column: len(set(column)))
+    if len(set(split)) == len(vectors):  # each alone
+        for _, vector in sorted(zip(split, vectors, strict=True)):
+            yield _filled_pattern(pattern, vector)
+        return
     for value in sorted(set(split)):
         yield from _grids(pattern, [vector for vector, own in zip(vectors, split, strict=True) if own == value])
 

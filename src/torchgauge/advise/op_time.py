@@ -55,7 +55,7 @@ class OpTimes:
 
     def share(self, ops: Iterable[int]) -> float:
         """The part of the run that these ops are."""
-        found = sum(self.seconds.get(index, 0.0) for index in set(ops))
+        found = sum([self.seconds.get(index, 0.0) for index in frozenset(ops)])
         return min(found / self.total, 1.0) if self.total else 0.0
 
     def share_range(self, ops: Iterable[int]) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import Signature
+from torchgauge.facts import OpRecord
 from torchgauge.hardware import Peaks, Roof
 
 # Time per sample may be this much above what it falls to at last; less gain is not worth the latency.
@@ -58,15 +58,16 @@ def _per_sample(loads: Sequence[Load], factor: int) -> float:
 
 def _loads(evidence: Evidence, peaks: Peaks) -> list[Load]:
     """What the ops ask of the device; equal calls, which share a signature, are one load of so many times as much."""
-    sizes = {name: param.spec.nbytes for name, param in evidence.params.items()}
     calls: Counter[tuple[int, int]] = Counter()
-    signatures: dict[int, Signature] = {}
+    first: dict[tuple[int, int], OpRecord] = {}
     for op in evidence.forward:
-        signatures[id(op.signature)] = op.signature
-        calls[id(op.signature), sum([sizes.get(name, 0) for name in op.weights])] += 1
-    loads = []
-    for (key, held), times in calls.items():
-        signature = signatures[key]
+        key = (id(op.signature), len(op.weights))
+        calls[key] += 1
+        first.setdefault(key, op)
+    loads, params = [], evidence.params
+    for key, times in calls.items():
+        signature = first[key].signature
+        held = sum(params[name].spec.nbytes for name in first[key].weights if name in params)
         cost, rate = signature.cost, peaks.rate(signature.dtype)
         moved = cost.bytes_read + cost.bytes_written
         if rate and peaks.bytes_per_s is not None and moved:

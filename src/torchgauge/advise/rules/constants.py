@@ -91,6 +91,8 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
     """By module, the ops that do not depend on the model's inputs; `from_weights`: those that come from a parameter or
     buffer, else those that come from none."""
     constants, weighted = evidence.dataflow.constants, set[int]()
+    if not constants:
+        return
     # The first step of a loop, on a state of zeros, is no constant of the model.
     live = {(op.op, op.module, op.weights) for op in evidence.forward if op.weights and op.index not in constants}
     groups: dict[str, list[OpRecord]] = {}

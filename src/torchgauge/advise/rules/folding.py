@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import compress
 
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.listing import literal
@@ -80,14 +81,15 @@ def linear_bn(evidence: Evidence) -> Iterator[Advice]:
 @rule("norm-linear-fusion", family="fusion")
 def norm_linear(evidence: Evidence) -> Iterator[Advice]:
     """A batch norm in front of a layer that reads nothing else and pads nothing: its zeros would not be scaled."""
-    before = (*_layer_before(evidence, _is_convolution), *_layer_before(evidence, _is_linear_by_channel))
-    taken = {pair.norm.index for pair in before}
-    norms = (norm for norm in _inference_norms(evidence) if norm.index not in taken)
-    readers = ((norm, evidence.flow.only_reader(norm)) for norm in norms)
+    readers = ((norm, evidence.flow.only_reader(norm)) for norm in _inference_norms(evidence))
     yield from _advice(
         evidence,
         "norm-linear-fusion",
-        [Pair(reader, norm) for norm, reader in readers if reader is not None and _takes_norm(evidence, norm, reader)],
+        [
+            Pair(reader, norm)
+            for norm, reader in readers
+            if reader is not None and _takes_norm(evidence, norm, reader) and not _has_layer_before(evidence, norm)
+        ],
         "fold the batch norm into the layer behind it: this removes one memory pass",
         lambda pair: _is_affine(evidence, pair),
         INTO_LAYER_BEHIND,
@@ -103,17 +105,18 @@ def _advice(
     statements: str,
 ) -> Iterator[Advice]:
     """The code does it for all pairs of plain modules; the others have none."""
-    if evidence.is_train:
+    if evidence.is_train or not pairs:
         return
-    plain = [(pair.layer.module, pair.norm.module) for pair in pairs if is_plain(pair)]
+    are_plain = [is_plain(pair) for pair in pairs]
+    plain = [(pair.layer.module, pair.norm.module) for pair in compress(pairs, are_plain)]
     code = f"model.eval()\nfor first, second in {literal(plain)}:\n{statements}"
-    for pair in pairs:
+    for pair, has_code in zip(pairs, are_plain, strict=True):
         yield Advice(
             rule=rule_name,
             where=Where(pair.norm.module, tuple(sorted((pair.layer.index, pair.norm.index)))),
             evidence={_ROLES[rule_name]: pair.layer.module, "norm_bytes_moved": moved(pair.norm)},
             recommendation=words,
-            code=code if is_plain(pair) else None,
+            code=code if has_code else None,
             expected_gain=evidence.share([pair.norm]).gain(0.8, 1.0, "the batch norm's pass over its input and output"),
             risk=_RISK,
             confidence="high",
@@ -140,12 +143,20 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
     return [
         Pair(layer, norm)
         for layer, norm in pairs
-        if layer is not None
-        and is_layer(layer, norm)
-        and _holds_weight(layer)
-        and _runs_once(evidence, layer)
-        and evidence.flow.is_kept_for(layer, norm)
+        if layer is not None and is_layer(layer, norm) and _takes_behind(evidence, layer, norm)
     ]
+
+
+def _has_layer_before(evidence: Evidence, norm: OpRecord) -> bool:
+    """It is folded into that one."""
+    layer = evidence.flow.source(norm)
+    if layer is None or not (_is_convolution(layer, norm) or _is_linear_by_channel(layer, norm)):
+        return False
+    return _takes_behind(evidence, layer, norm)
+
+
+def _takes_behind(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> bool:
+    return _holds_weight(layer) and _runs_once(evidence, layer) and evidence.flow.is_kept_for(layer, norm)
 
 
 def _holds_weight(layer: OpRecord) -> bool:
