@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -165,13 +166,29 @@ def test_a_kernel_without_a_model() -> None:
     assert found.source in (MEASURED, "published")
 
 
-def test_the_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text("from torch import nn\ndef net():\n    return nn.Linear(64, 64)\n")
-    outputs = [str(tmp_path / name) for name in ("f.json", "f.svg", "f.txt")]
+    paths = {name: tmp_path / f"f.{name}" for name in ("json", "svg", "txt", "html", "md", "tex", "csv")}
     command = ["forecast", f"{tmp_path}/net.py:net", "--input", "8x64", "--on", "h200,l4", "--price", "h200=3"]
-    assert main([*command, *(word for path in outputs for word in ("-o", path))]) == 0
+    assert main([*command, *(word for path in paths.values() for word in ("-o", str(path)))]) == 0
     assert "Bound" in capsys.readouterr().out
-    document = json.loads(Path(outputs[0]).read_text())
-    assert [row["device"] for row in document["forecast"]] == ["h200", "l4"]
-    assert Path(outputs[1]).read_text().startswith("<svg")
+    written = {name: path.read_text() for name, path in paths.items()}
+    assert [row["device"] for row in json.loads(written["json"])["forecast"]] == ["h200", "l4"]
+    assert written["svg"].startswith("<svg")
+    assert "<svg" in written["html"]
+    for name in ("txt", "html", "md", "tex"):
+        assert all(word in written[name] for word in ("Per million", "Where the time goes", "aten::", "l4"))
+    with paths["csv"].open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["device"] for row in rows] == ["h200", "l4"]
+    assert float(rows[0]["per_sample_price_per_million"]) > 0
+    assert rows[1]["per_sample_price_per_million"] == ""
     assert main([*command, "--price", "h200"]) == 2
+
+
+def test_a_result_saves_itself(tmp_path: Path) -> None:
+    found = forecast(net(), on="h200", inputs=given(64))
+    found.save(tmp_path / "one.md")
+    assert str(found).splitlines()[0] in (tmp_path / "one.md").read_text()
+    with pytest.raises(UsageError, match="must end in one of"):
+        found.save(tmp_path / "one.pdf")

@@ -58,7 +58,8 @@ def test_what_is_declared_is_what_is_registered() -> None:
     homes = [format.home for format in FORMATS.values() if format.home]
     assert len(homes) == decorated
     assert all(callable(imported(home)) for home in homes)
-    assert all(callable(imported(format.home)) for format in OTHERS["comparison"])
+    homes = [format.home for result in OTHERS for format in OTHERS[result] if format.home]
+    assert all(callable(imported(home)) for home in homes)
 
 
 @pytest.mark.parametrize("result", [ANALYSIS, SCAN, *OTHERS])

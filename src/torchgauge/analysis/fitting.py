@@ -453,11 +453,11 @@ class Fit:
         return frame(self.timeline)
 
     def __str__(self) -> str:
-        from torchgauge.report.fit import fit_sections
-        from torchgauge.report.formats.text import write_sections
-        from torchgauge.report.options import PLAIN_WIDTH
+        return str(Fits([self]))
 
-        return write_sections(fit_sections({"fit": [self.to_dict(remedies=False)]}), PLAIN_WIDTH)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a report; the suffix says which: .html, .json, .svg, .md, .tex, .txt."""
+        Fits([self]).save(path)
 
 
 class Fits(list[Fit]):
@@ -472,6 +472,17 @@ class Fits(list[Fit]):
             row |= {f"{key}_{end}": span[end] for key, span in facts["bounds"].items() for end in ("low", "high")}
             rows.append(row | {f"{name}_bytes": nbytes for name, nbytes in one.by_class.items()})
         return frame(rows)
+
+    def __str__(self) -> str:
+        from torchgauge.report.documents import document_text
+
+        return document_text(fits_document(self, remedies=False))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a report; the suffix says which: .html, .json, .svg, .md, .tex, .txt."""
+        from torchgauge.report.documents import save_document
+
+        save_document(fits_document(self, remedies=True), os.fspath(path))
 
 
 @dataclass(frozen=True)

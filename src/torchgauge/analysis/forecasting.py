@@ -332,9 +332,11 @@ class Forecast:
         return facts | {"per_sample": self.per_sample, "ops": list(self.ops), "modules": list(self.modules)}
 
     def __str__(self) -> str:
-        from torchgauge.report.forecast import forecast_text
+        return str(Forecasts([self]))
 
-        return forecast_text({"forecast": [self.to_dict()]})
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a report; the suffix says which: .html, .json, .csv, .svg, .md, .tex, .txt."""
+        Forecasts([self]).save(path)
 
 
 class Table(list[dict[str, Any]]):
@@ -351,19 +353,20 @@ class Forecasts(list[Forecast]):
 
     def to_dataframe(self) -> Any:
         from torchgauge.report.dataframe import frame
+        from torchgauge.report.forecast import flat_rows
 
-        left_out = {"ops", "modules", "warnings", "sources", "per_sample"}
-        rows = []
-        for one in self:
-            whole = one.to_dict()
-            each = {f"per_sample_{name}": value for name, value in one.per_sample.items()}
-            rows.append({name: value for name, value in whole.items() if name not in left_out} | each)
-        return frame(rows)
+        return frame(flat_rows(forecast_document(self)))
 
     def __str__(self) -> str:
-        from torchgauge.report.forecast import forecast_text
+        from torchgauge.report.documents import document_text
 
-        return forecast_text({"forecast": [one.to_dict() for one in self]})
+        return document_text(forecast_document(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a report; the suffix says which: .html, .json, .csv, .svg, .md, .tex, .txt."""
+        from torchgauge.report.documents import save_document
+
+        save_document(forecast_document(self), os.fspath(path))
 
 
 def best_batches(found: Iterable[Forecast]) -> dict[str, int]:

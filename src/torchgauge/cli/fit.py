@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
-from torchgauge.cli.output import check_folders, show_progress, write_file
+from torchgauge.cli.output import check_folders, deliver_document, show_progress
 from torchgauge.cli.target_options import (
     add_target_options,
     files_to_isolate,
@@ -76,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         find_devices(args.on or ["h200"])  # refused before torch is there
     with redirect_stdout(sys.stderr):
         document = predicted(args)
-    tell(document, args)
+    deliver_document(document, args)
     return 0
 
 
@@ -112,26 +111,3 @@ def batch_sizes(text: str | None) -> int | list[int] | None:
         return None if text is None else sizes(text)
     except (ValueError, argparse.ArgumentTypeError):
         raise UsageError(f"--batch is a number or several, such as 1,8,32, not '{text}'") from None
-
-
-def tell(document: dict[str, Any], args: argparse.Namespace) -> None:
-    import json
-
-    from torchgauge.report.fit import fit_sections
-    from torchgauge.report.formats.text import sections_lines
-    from torchgauge.report.options import PLAIN_WIDTH
-    from torchgauge.report.registry import imported
-    from torchgauge.report.terminal import terminal_width, write_lines
-
-    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    for path in args.outputs:
-        format = find_format(path, FIT)
-        if format.is_prose:
-            content = imported(format.home)(fit_sections(document), PLAIN_WIDTH)
-        else:
-            content = imported(format.home)(document) if format.home else text
-        write_file(Path(path), content, quiet=args.quiet)
-    if args.json:
-        sys.stdout.write(text)
-    elif not args.quiet:
-        write_lines(sections_lines(fit_sections(document), terminal_width()), sys.stdout)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
-from torchgauge.cli.output import check_folders, show_progress, write_file
+from torchgauge.cli.output import check_folders, deliver_document, show_progress
 from torchgauge.cli.target_options import add_target_options, files_to_isolate, limit_arguments, target_arguments
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FORECAST, find_format
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     price = prices(args.price)
     with redirect_stdout(sys.stderr):
         document = predicted(args, price)
-    tell(document, args)
+    deliver_document(document, args)
     return 0
 
 
@@ -99,25 +98,3 @@ def predicted(args: argparse.Namespace, price: dict[str, float]) -> dict[str, An
         progress=show_progress(args, sys.stderr),
     )
     return forecast_document([found] if isinstance(found, Forecast) else found)
-
-
-def tell(document: dict[str, Any], args: argparse.Namespace) -> None:
-    import json
-
-    from torchgauge.report.forecast import forecast_report, forecast_svg
-    from torchgauge.report.layout import plain
-    from torchgauge.report.options import PLAIN_WIDTH
-    from torchgauge.report.terminal import terminal_width, write_lines
-
-    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    for path in args.outputs:
-        name = find_format(path, FORECAST).name
-        if name == "svg":
-            content = forecast_svg(document)
-        else:
-            content = text if name == "json" else plain(forecast_report(document, PLAIN_WIDTH))
-        write_file(Path(path), content, quiet=args.quiet)
-    if args.json:
-        sys.stdout.write(text)
-    elif not args.quiet:
-        write_lines(forecast_report(document, terminal_width()), sys.stdout)

@@ -72,6 +72,19 @@ def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
         print_report(view, options, sys.stdout, shown=shown)
 
 
+def deliver_document(document: Mapping[str, Any], args: argparse.Namespace) -> None:
+    """The result of `fit`, `forecast` or `llm`: files, then stdout."""
+    from torchgauge.report.documents import document_lines, render_document, render_json
+    from torchgauge.report.terminal import terminal_width, write_lines
+
+    for path in args.outputs:
+        write_file(Path(path), render_document(document, path), quiet=args.quiet)
+    if args.json:
+        sys.stdout.write(render_json(document))
+    elif not args.quiet:
+        write_lines(document_lines(document, terminal_width()), sys.stdout)
+
+
 def save_report(view: View, path: Path, options: Options) -> None:
     from dataclasses import replace
 

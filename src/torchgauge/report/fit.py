@@ -212,17 +212,3 @@ def _stack(row: Mapping[str, Any], top: float) -> str:
 def _label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(text)}</text>'
-
-
-def fit_page(document: Mapping[str, Any]) -> str:
-    """One file that works offline: the picture and the sections."""
-    from torchgauge.report.formats.notebook import write_sections
-
-    title = escape(f"{document['fit'][0]['target']}: memory")
-    style = "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}svg{max-width:100%}"
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
-        f"<style>{style}</style></head><body><h1>{title}</h1>{fit_svg(document)}"
-        f"{write_sections(fit_sections(document), 100)}</body></html>\n"
-    )

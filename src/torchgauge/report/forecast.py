@@ -2,116 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from math import floor, log10
 from typing import Any
 
-from torchgauge.report.escape import visible
-from torchgauge.report.layout import Heading, Line, Span, lay_out, plain, wrap
-from torchgauge.report.options import PLAIN_WIDTH
+from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, more, notes, texts
 from torchgauge.units import format_count, format_percent, format_seconds, format_value
 
-_WORDS = {"fits": "yes", "does not fit": "no", "too close": "close", None: ""}
-_MOST_OPS, _MOST_MODULES = 10, 10
+_FITS = {"fits": "yes", "does not fit": "no", "too close": "close"}
+_MAX_OPS, _MAX_MODULES = 10, 10
+# Of a forecast, what is not one value: left out of a row.
+_NESTED = ("ops", "modules", "warnings", "sources", "per_sample")
 
 
-def forecast_text(document: Mapping[str, Any], width: int = PLAIN_WIDTH) -> str:
-    return plain(forecast_report(document, width)).rstrip("\n")
-
-
-def forecast_report(document: Mapping[str, Any], width: int) -> list[Line]:
+def forecast_sections(document: Mapping[str, Any]) -> list[Section]:
+    """Devices and batches, then where the time goes in the first of them."""
     rows: Sequence[Mapping[str, Any]] = document["forecast"]
     first = rows[0]
-    what = f"{visible(first['target'])}: {first['mode']}, {first['execution']}"
-    lines: list[Line] = [(Span(what, "heading"),), (), *_table(rows, width)]
+    blocks: list[Block] = [_devices(rows)]
     best = document.get("best_batch") or {}
     if best and len({row["batch"] for row in rows}) > 1:
-        told = ", ".join(f"{device} {batch}" for device, batch in best.items())
-        lines += [(), *wrap(f"Best batch by throughput: {told}", width)]
-    lines += [(), *_details(first, width)]
-    for note in _notes(rows):
-        lines += wrap(visible(note), width, lead=(Span("- "),), style="dim")
-    return lines
+        blocks.append(Text(f"Best batch by throughput: {', '.join(f'{name} {size}' for name, size in best.items())}"))
+    blocks += notes(_remarks(rows), is_remark=True)
+    where = f"Where the time goes on {first['title']}" + (f", batch {first['batch']}" if first["batch"] else "")
+    return [
+        Section(f"{first['target']}: {first['mode']}, {first['execution']}", tuple(blocks)),
+        Section(where, tuple(_shares(first))),
+    ]
 
 
-def _table(rows: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
+def _devices(rows: Sequence[Mapping[str, Any]]) -> Table:
     has_price = any(row["price_per_hour"] is not None for row in rows)
-    headings = [Heading("Device", False)]
-    titles = ["Batch", "Fits", "Time", "90 % interval", "Samples/s", "J/sample", "Bound"]
-    headings += [Heading(title) for title in [*titles, *(["Per million"] if has_price else [])]]
-    cells = []
+    titles = ("Batch", "Fits", "Time", "90 % interval", "Samples/s", "J/sample", "Bound")
+    lines = []
     for row in rows:
         each = row["per_sample"]
-        joules = each["energy_j"]
-        values = [
-            str(row["batch"] or ""),
-            _WORDS.get(row["fit"], ""),
-            format_seconds(row["time_s"]),
-            f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}",
-            format_count(each["throughput_per_s"]),
-            "" if joules is None else format_value(joules),
-            row["bound"],
+        joules, money = each["energy_j"], each["price_per_million"]
+        cells = [
+            Cell(name=row["device"]),
+            Cell(str(row["batch"] or "")),
+            Cell(_FITS.get(row["fit"], ""), is_warning=row["fit"] in ("does not fit", "too close")),
+            Cell(format_seconds(row["time_s"])),
+            Cell(f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}"),
+            Cell(format_count(each["throughput_per_s"])),
+            Cell("" if joules is None else format_value(joules)),
+            Cell(row["bound"]),
         ]
-        if has_price:
-            money = each["price_per_million"]
-            values.append("" if money is None else f"{money:,.2f}")
-        cells.append([(Span(row["device"]),), *((Span(value),) for value in values)])
-    return lay_out(headings, cells, width)
+        lines.append((*cells, *((Cell("" if money is None else f"{money:,.2f}"),) if has_price else ())))
+    headings = (*texts("Device"), *figures(*titles, *(("Per million",) if has_price else ())))
+    return Table("", headings, tuple(lines))
 
 
-def _details(row: Mapping[str, Any], width: int) -> list[Line]:
-    """Of the first forecast: the ops and modules that take the most time."""
-    total = row["time_s"] or 1.0
-    title = f"Where the time goes on {row['title']}" + (f", batch {row['batch']}" if row["batch"] else "")
-    groups: dict[tuple[str, str, str], list[float]] = {}
-    for op in row["ops"]:
-        kept = groups.setdefault((op["op"], op["source"], op["bound"]), [0.0, 0.0, 0.0])
-        kept[0] += op["time_s"]
-        kept[1] += 1
-        kept[2] += (op["roof_share"] or 0.0) * op["device_s"]
-    headings = [Heading("Op", False)]
-    headings += [Heading(name) for name in ("Calls", "Time", "Share", "Of the roof", "Bound", "Source")]
-    cells = []
-    for (name, source, bound), (seconds, count, roof) in sorted(groups.items(), key=lambda item: -item[1][0])[
-        :_MOST_OPS
-    ]:
-        device = sum(
-            op["device_s"] for op in row["ops"] if (op["op"], op["source"], op["bound"]) == (name, source, bound)
-        )
-        values = [
-            f"{count:.0f}", format_seconds(seconds), format_percent(seconds / total),
-            format_percent(roof / device) if device else "", bound, source,
-        ]  # fmt: skip
-        cells.append([(Span(visible(name)),), *((Span(value),) for value in values)])
-    lines: list[Line] = [(Span(title, "heading"),), *lay_out(headings, cells, width), ()]
-    largest = [module for module in row["modules"] if module["depth"] == 1]
-    if largest:
-        largest = sorted(largest, key=lambda module: -module["time_s"])[:_MOST_MODULES]
-        heads = [Heading("Module", False), Heading("Time"), Heading("Share"), Heading("Energy")]
-        shown = [
-            [
-                (Span(visible(module["path"])),),
-                (Span(format_seconds(module["time_s"])),),
-                (Span(format_percent(module["time_s"] / total)),),
-                (Span("" if module["energy_j"] is None else f"{format_value(module['energy_j'])} J"),),
-            ]
-            for module in largest
-        ]
-        lines += [*lay_out(heads, shown, width), ()]
-    return lines
-
-
-def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    notes = []
+def _remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where the figures of each device are from, and its warnings."""
+    found = []
     for device in dict.fromkeys(row["device"] for row in rows):
         row = next(one for one in rows if one["device"] == device)
-        parts = [
-            f"{format_percent(share)} {source}" for source, share in sorted(row["sources"].items(), key=lambda s: -s[1])
-        ]
-        notes.append(f"{row['title']}: {', '.join(parts)}; host: {row['host_source']}")
-        notes += row["warnings"]
-    return notes
+        shares = sorted(row["sources"].items(), key=lambda item: -item[1])
+        parts = ", ".join(f"{format_percent(share)} {source}" for source, share in shares)
+        found += [f"{row['title']}: {parts}; host: {row['host_source']}", *row["warnings"]]
+    return list(dict.fromkeys(found))
+
+
+def _shares(row: Mapping[str, Any]) -> Iterator[Block]:
+    """The kinds of ops and the modules that take the most time."""
+    total = row["time_s"] or 1.0
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for op in row["ops"]:
+        groups.setdefault((op["op"], op["source"], op["bound"]), []).append(op)
+    lines = []
+    for (name, source, bound), ops in groups.items():
+        seconds, device = sum(op["time_s"] for op in ops), sum(op["device_s"] for op in ops)
+        roof = sum((op["roof_share"] or 0.0) * op["device_s"] for op in ops) / device if device else None
+        near = "" if roof is None else format_percent(roof)
+        cells = [str(len(ops)), format_seconds(seconds), format_percent(seconds / total), near, bound, source]
+        lines.append((seconds, (Cell(name=name), *map(Cell, cells))))
+    lines.sort(key=lambda line: -line[0])
+    headings = (*texts("Op"), *figures("Calls", "Time", "Share", "Of the roof", "Bound", "Source"))
+    shown = tuple(cells for _, cells in lines[:_MAX_OPS])
+    yield Table("", headings, shown, more(len(lines) - _MAX_OPS, "kinds of ops"))
+    modules = sorted((one for one in row["modules"] if one["depth"] == 1), key=lambda one: -one["time_s"])
+    if modules:
+        found = tuple(
+            (
+                Cell(name=module["path"]),
+                Cell(format_seconds(module["time_s"])),
+                Cell(format_percent(module["time_s"] / total)),
+                Cell("" if module["energy_j"] is None else f"{format_value(module['energy_j'])} J"),
+            )
+            for module in modules[:_MAX_MODULES]
+        )
+        headings = (*texts("Module"), *figures("Time", "Share", "Energy"))
+        yield Table("", headings, found, more(len(modules) - _MAX_MODULES, "modules"))
+
+
+def flat_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each device and batch, the figures of a sample among them."""
+    return [
+        {name: value for name, value in row.items() if name not in _NESTED}
+        | {f"per_sample_{name}": value for name, value in row["per_sample"].items()}
+        for row in document["forecast"]
+    ]
 
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito).
