@@ -17,7 +17,7 @@ MEASURED = Path(__file__).parent / "fit_measured.json"
 FIGURES = ("allocated", "reserved", "used")
 
 
-def predict(output: Path, match: str) -> int:
+def predict(output: Path, match: str, sets: list[int] | None) -> int:
     """`tg.fit` of each configuration, its model on the meta device."""
     import torchgauge as tg
     from torchgauge.source.packages import import_optional
@@ -27,7 +27,7 @@ def predict(output: Path, match: str) -> int:
         import_optional("timm", "the benchmark")
     found: dict[str, Any] = {}
     for configuration in CONFIGURATIONS:
-        if match not in configuration.name:
+        if match not in configuration.name or (sets and configuration.held_out not in sets):
             continue
         started = time.perf_counter()
         given = configuration.inputs()

@@ -60,7 +60,8 @@ def blocks(model: nn.Module) -> list[nn.Module]:
 
 def make_optimizer(name: str, model: nn.Module, fused: bool) -> torch.optim.Optimizer:
     kinds: dict[str, Any] = {
-        "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
+        "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
+        "rmsprop": torch.optim.RMSprop, "adafactor": torch.optim.Adafactor,
     }  # fmt: skip
     options = {"fused": True} if fused else {}
     optimizer: torch.optim.Optimizer = kinds[name]([p for p in model.parameters() if p.requires_grad], **options)
@@ -754,10 +755,7 @@ def device_phase(
     if "configurations" in parts:
         chosen_sets = [c for c in CONFIGURATIONS if c.held_out in sets and match in c.name]
         ordered = sorted(chosen_sets, key=lambda configuration: -configuration.size)
-        jobs += [
-            (c.name, c.size, partial(measure, c.name, history=not c.held_out or bool(match), tracker=True))
-            for c in ordered
-        ]
+        jobs += [(c.name, c.size, partial(measure, c.name, history=True, tracker=True)) for c in ordered]
     if "convolutions" in parts:
         jobs += [(f"convolutions {part}", 4, partial(measure_convolutions, part, 6, 60.0)) for part in range(6)]
     if "graphs" in parts:

@@ -160,3 +160,33 @@ def test_what_a_model_gives_back_is_found_in_its_objects() -> None:
 
     run = tg.analyze(Caching(), input_size=(1, 2)).capture.run
     assert run.results == (0, 2)
+
+
+class ChecksItsValues(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        if not torch.isfinite(y).all() or torch.isnan(y).any() or torch.isinf(y).any():
+            y = y.clamp(-1, 1)
+        return y
+
+
+def test_a_model_without_weights_that_checks_its_values_is_assumed_to_have_finite_ones() -> None:
+    found = tg.analyze(ChecksItsValues().to("meta"), input_size=(4, 8))
+    assert "aten::clamp" not in [op["op"] for op in found.ops]
+    assert [warning for warning in found.capture.run.warnings if "finite" in warning] == list(
+        found.capture.run.warnings
+    )
+
+
+def test_a_comparison_with_a_threshold_is_not_assumed() -> None:
+    class Compares(ChecksItsValues):
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer(x)
+            return y if (y.abs() > 1.0).any() else 2 * y
+
+    with pytest.raises(tg.ForwardError, match="looks at the values"):
+        tg.analyze(Compares().to("meta"), input_size=(4, 8))

@@ -161,6 +161,12 @@ def test_a_model_that_looks_at_its_data_is_refused() -> None:
         tg.fit(Branching(), inputs=torch.randn(4))
 
 
+def test_an_optimizer_that_reads_numbers_is_predicted() -> None:
+    found = tg.fit(nn.Linear(64, 32), on="h200", mode="train", optimizer="adafactor", inputs=torch.randn(4, 64))
+    assert found.verdict == "fits"
+    assert any("optimizer" in warning for warning in found.warnings)
+
+
 def test_names_of_devices() -> None:
     assert find_device("NVIDIA H200") is find_device("h200") is find_device("H200-SXM")
     assert find_device("24GiB").capacity_bytes == int(24 * 2**30 * 0.98)

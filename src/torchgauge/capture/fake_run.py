@@ -210,6 +210,8 @@ class FakeRun(TorchDispatchMode):
             )
         elif plan.info.name in values.ROUTERS:
             values.assume_balanced(self.knowledge, OpCall(func, plan.info, args, kwargs, tensors), built)
+        elif self.assume and plan.info.name in values.FINITE_CHECKS:
+            values.assume_finite(self, OpCall(func, plan.info, args, kwargs, tensors), built)
         return built
 
     def _first_time(self, call: OpCall, key: tuple[Any, ...]) -> Any:
@@ -289,15 +291,13 @@ class FakeRun(TorchDispatchMode):
         except DataDependent as signal:
             raise DataDependent(call.info.name, self.recorder.path) from signal
 
-    def conclude(self, call: OpCall, result: Any, *, assumed: bool = False) -> Any:
-        """Take `result`, which was computed or assumed, as what the op returned."""
+    def conclude(self, call: OpCall, result: Any, assumed: str = "") -> Any:
+        """Take `result`, which was computed or `assumed` (the sentence that says what), as what the op returned."""
         built = self._replay(self._planner.plan(call, inferred=result), call.tensors)
-        values.attach(
-            self.knowledge, built, result, assumed=assumed or any(fake.storage_.assumed for fake in call.tensors)
-        )
+        values.attach(self.knowledge, built, result, assumed or values.assumption_of(call.tensors))
         return built
 
-    def wrap(self, real: torch.Tensor, *, assumed: bool = False) -> FakeTensor:
+    def wrap(self, real: torch.Tensor, assumed: str = "") -> FakeTensor:
         """A fake tensor with a new storage for a value that was computed; without content for one on meta."""
         spec = self.specs.of(real, self.device)
         fake = make_fake(spec, Storage(spec.nbytes, self.recorder.ledger, born=len(self.recorder.ops)))

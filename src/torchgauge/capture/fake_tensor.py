@@ -103,10 +103,10 @@ class Storage:
     """Memory shared by one or more fake tensors. `name` is set for parameters and buffers, which have their own ledger.
 
     `known` turns False when something unknown was written into it: the values its fake tensors carry are void then.
-    `assumed` marks values that were made up (balanced routing), not computed. `writer` is the index of the last op that
-    wrote to it; of an input of the model a number below 0, until an op writes to it. `born` is the index of the op that
-    allocated it, -1 for what was there before the first one. `content` keeps count of the memory that known content
-    takes.
+    `assumed` says what its values rest on where they were assumed (balanced routing) and not computed. `writer` is the
+    index of the last op that wrote to it; of an input of the model a number below 0, until an op writes to it. `born` is
+    the index of the op that allocated it, -1 for what was there before the first one. `content` keeps count of the
+    memory that known content takes.
     """
 
     __slots__ = ("assumed", "born", "content", "known", "ledger", "name", "nbytes", "writer")
@@ -118,7 +118,7 @@ class Storage:
         self.writer = writer
         self.born = born
         self.known = True
-        self.assumed = False
+        self.assumed = ""
         self.content: object = None
         ledger.live += nbytes
         ledger.count += 1

@@ -2,13 +2,14 @@
 
 Integers and booleans, and floats where the forward itself makes them (a mask of ones that is resized): never a model's
 float parameters or inputs. `known.py` says how much.
-Where a router's choice is asked for and cannot be known, it is assumed balanced, and the report says so.
+Where a router's choice is asked for and cannot be known, it is assumed balanced; where a run may assume, floating
+tensors are finite. The report says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import prod
+from collections.abc import Callable, Iterable, Iterator
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
 HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are tables, which no code reads
 # Ops that choose among alternatives by score; in models that look at the choice, these are routers.
 ROUTERS = frozenset(("aten::topk", "aten::argmax"))
+# Checks for infinite or undefined values, and what they are made of.
+FINITE_CHECKS = frozenset(("aten::eq", "aten::ne", "aten::isfinite", "aten::isinf", "aten::isnan"))
 
 _CPU = torch.device("cpu")
 _BALANCED = (
     "what topk or argmax chooses depends on data and was assumed balanced: every choice is taken equally often "
     "(in a mixture of experts, each expert is given its equal share of the tokens)"
 )
+
+_FINITE = "a check for infinite or undefined values depends on data; all values were assumed finite"
+_OPTIMIZER_SCALAR = "the optimizer reads a number from its data ({op}); 1 was assumed"
 
 
 def constant(knowledge: Knowledge, tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
@@ -57,11 +63,10 @@ def follow(knowledge: Knowledge, call: OpCall, built: Any, macs: int) -> None:
         return
     if "view" not in info.tags and not knowledge.affords(tensors, _fakes(built), macs + _sorting_steps(call)):
         return
-    assumed = any(fake.storage_.assumed for fake in tensors)
     real = _compute(call)
     if "::empty" in info.name or "::new_empty" in info.name:
         real.zero_()
-    attach(knowledge, built, real, assumed=assumed)
+    attach(knowledge, built, real, assumption_of(tensors))
 
 
 # Each element is compared and moved several times: measured 15 to 50 times what a copy takes.
@@ -84,20 +89,25 @@ def _follow_write(knowledge: Knowledge, call: OpCall, built: Any, macs: int, *, 
     """What an op writes is known afterwards if all that it reads and writes was, else no longer."""
     arguments = call.bind()
     known = not is_random and all(map(is_known, call.tensors)) and knowledge.affords(call.tensors, _fakes(built), macs)
-    assumed = any(fake.storage_.assumed for fake in call.tensors)
+    assumed = assumption_of(call.tensors)
     if known:
         _compute(call)
     for fake in _fakes([arguments[name] for name in call.info.written]):
         fake.storage_.known &= known
-        fake.storage_.assumed |= assumed
+        fake.storage_.assumed = fake.storage_.assumed or assumed
 
 
-def attach(knowledge: Knowledge, built: Any, real: Any, *, assumed: bool) -> None:
+def assumption_of(tensors: Iterable[FakeTensor]) -> str:
+    """What the content of the tensors rests on; nothing where it is known."""
+    return next((fake.storage_.assumed for fake in tensors if fake.storage_.assumed), "")
+
+
+def attach(knowledge: Knowledge, built: Any, real: Any, assumed: str) -> None:
     """Give the fake tensors of a result their content."""
     for fake, content in zip(_fakes(built), _tensors(real), strict=True):
         if not content.is_meta:
             fake.value = content
-            fake.storage_.assumed |= assumed
+            fake.storage_.assumed = fake.storage_.assumed or assumed
             knowledge.hold(fake.storage_, content)
 
 
@@ -113,8 +123,28 @@ def assume_balanced(knowledge: Knowledge, call: OpCall, built: Any) -> None:
     alternatives = shape[-1]
     content = torch.arange(chosen.numel(), dtype=torch.int64) % alternatives
     chosen.value = content.reshape(chosen.spec.shape)
-    chosen.storage_.assumed = True
+    chosen.storage_.assumed = _BALANCED
     knowledge.hold(chosen.storage_, content)
+
+
+def assume_finite(run: FakeRun, call: OpCall, built: Any) -> None:
+    """Give a check for infinite or undefined values the content it has when there are none. `isfinite` arrives as its
+    parts: a tensor equals itself, and its magnitude is not infinity."""
+    name, first = call.info.name, call.tensors[0]
+    if name in ("aten::eq", "aten::ne"):
+        other, writer = call.args[1], first.storage_.writer
+        is_magnitude = writer is not None and writer >= 0 and run.recorder.ops[writer].signature.op == "aten::abs"
+        if not (other is first or (is_magnitude and other == inf)):
+            return
+        holds = (name == "aten::eq") is (other is first)
+    else:
+        holds = name == "aten::isfinite"
+    if not first.dtype.is_floating_point or not run.knowledge.affords((), (built,)):
+        return
+    content = torch.full(built.spec.shape, holds)
+    built.value = content
+    built.storage_.assumed = _FINITE
+    run.knowledge.hold(built.storage_, content)
 
 
 def looks(call: OpCall) -> bool:
@@ -132,8 +162,8 @@ def look(run: FakeRun, call: OpCall) -> Any:
         return _upper_bound(run, call)
     if not run.knowledge.affords(call.tensors, (), _sorting_steps(call)):
         raise DataDependent(call.info.name)
-    if any(fake.storage_.assumed for fake in call.tensors):
-        run.recorder.warn(_BALANCED)
+    if assumption := assumption_of(call.tensors):
+        run.recorder.warn(assumption)
     shape_of = _SHAPES.get(call.info.name)
     if shape_of is None:
         if call.info.name not in _BOUNDED:
@@ -190,21 +220,26 @@ _BOUNDED = frozenset(
 
 
 def _upper_bound(run: FakeRun, call: OpCall) -> Any:
-    """With `assume`: the largest result there can be, as if every element were selected."""
+    """With `assume`: the largest result there can be, as if every element were selected. A number that an optimizer
+    reads scales its step and decides nothing about memory."""
     name = call.info.name
+    source = call.tensors[0]
+    if run.assume and run.recorder.phase == "optimizer" and name == "aten::_local_scalar_dense":
+        run.recorder.warn(_OPTIMIZER_SCALAR.format(op=name))
+        return 1.0 if source.dtype.is_floating_point else 1
     if not run.assume or name not in ("aten::nonzero", "aten::masked_select", "aten::_unique2"):
         raise DataDependent(name)
-    run.recorder.warn(_bound_warning(name, run.recorder.path))
-    source = call.tensors[0]
+    warning = _bound_warning(name, run.recorder.path)
+    run.recorder.warn(warning)
     if name == "aten::nonzero":
-        return run.conclude(call, _every_position(run, source.spec.shape), assumed=True)
+        return run.conclude(call, _every_position(run, source.spec.shape), warning)
     if name == "aten::_unique2":
         positions = _numbers(run, source.numel())
         flags = call.bind()
         inverse = positions.reshape(source.spec.shape) if flags["return_inverse"] else positions[:0]
         counts = torch.ones_like(positions) if flags["return_counts"] else positions[:0]
         found = torch.empty(len(positions), dtype=source.dtype, device="meta")
-        return run.conclude(call, (found, inverse, counts), assumed=True)
+        return run.conclude(call, (found, inverse, counts), warning)
     shape = torch.broadcast_shapes(source.spec.shape, call.tensors[1].spec.shape)
     return run.conclude(call, torch.empty(shape.numel(), dtype=source.dtype, device="meta"))
 
@@ -244,11 +279,14 @@ def _index_by_mask(run: FakeRun, call: OpCall) -> Any:
                     else torch.empty(count, content.dim(), dtype=torch.int64, device="meta")
                 )
             elif run.assume:
-                found, assumed = _every_position(run, index.spec.shape), True
-                run.recorder.warn(_bound_warning("aten::index", run.recorder.path))
+                found, assumed = (
+                    _every_position(run, index.spec.shape),
+                    _bound_warning("aten::index", run.recorder.path),
+                )
+                run.recorder.warn(assumed)
             else:
                 raise DataDependent("aten::index")
-            positions = [run.wrap(position, assumed=assumed) for position in found.unbind(1)]
+            positions = [run.wrap(position, assumed) for position in found.unbind(1)]
             indices.extend(positions)
         else:
             indices.append(index)
@@ -259,8 +297,9 @@ def _keep_boxes(run: FakeRun, call: OpCall) -> Any:
     """Non-maximum suppression keeps at most every box."""
     if not run.assume:
         raise DataDependent(call.info.name)
-    run.recorder.warn(_bound_warning(call.info.name, run.recorder.path))
-    return run.conclude(call, _numbers(run, call.tensors[0].spec.shape[0]), assumed=True)
+    warning = _bound_warning(call.info.name, run.recorder.path)
+    run.recorder.warn(warning)
+    return run.conclude(call, _numbers(run, call.tensors[0].spec.shape[0]), warning)
 
 
 def _pack(run: FakeRun, call: OpCall) -> Any:
