@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 
 from torchgauge.errors import FormatError
-from torchgauge.schema import DEEPEST, LARGEST, Count, Rule, conform
+from torchgauge.schema import DEEPEST, LARGEST, Count, Rule, conform, read_records
 
 
 class Point(TypedDict):
@@ -75,3 +76,22 @@ def test_as_deep_as_allowed_is_allowed() -> None:
 def test_a_missing_key_is_named() -> None:
     with pytest.raises(FormatError, match="it is an object, not an object with 'kind'"):
         conform({key: value for key, value in SOUND.items() if key != "kind"}, Shape, "it")
+
+
+@dataclass(frozen=True)
+class Span:
+    low: int
+    high: int = 9
+
+
+@dataclass(frozen=True)
+class Record:
+    name: str
+    spans: dict[str, Span]
+
+
+def test_records_are_read_from_objects() -> None:
+    found = read_records([{"name": "a", "spans": {"x": {"low": 1}}}], Record, "it")
+    assert found == [Record("a", {"x": Span(1, 9)})]
+    with pytest.raises(FormatError, match=r"spans\.x is an object, not an object with 'low'"):
+        read_records([{"name": "a", "spans": {"x": {"high": 1}}}], Record, "it")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from torchgauge.units import (
     parse_count,
     parse_joules,
     parse_seconds,
+    parse_sizes,
 )
 
 
@@ -167,3 +170,16 @@ def test_what_is_judged_is_told_in_whole_percents_and_factors_with_a_sign_of_the
         "30 %", "83 %", "0 %", "100 %", "-",
     ]  # fmt: skip
     assert [format_factor(value) for value in (8, 1.25, None)] == ["8.0×", "1.2×", "-"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "sizes"), [(None, [None]), (8, [8]), ([1, 8], [1, 8]), ("8", [8]), ("1, 8,32", [1, 8, 32])]
+)
+def test_one_size_or_several(asked: Any, sizes: list[int | None]) -> None:
+    assert parse_sizes(asked, "batch") == sizes
+
+
+@pytest.mark.parametrize("asked", [0, "0", "", "1,,2", "one", [1, -1], [], ["x"], 1.5])
+def test_what_is_not_a_size_is_refused(asked: Any) -> None:
+    with pytest.raises(UsageError, match="batch must be a positive number"):
+        parse_sizes(asked, "batch")

@@ -1,13 +1,14 @@
 """JSON from strangers, checked against the types that are expected of it.
 
-The types are Python's own annotations: a `TypedDict` is an object with at least these keys, of which `NotRequired` ones
-may be missing; `Annotated[…, Rule]` is a type with a condition. One check at the edge, and the inside may trust what it
-reads.
+The types are Python's own annotations: a `TypedDict` or a dataclass is an object with at least these keys, of which
+`NotRequired` ones and those with a default may be missing; `Annotated[…, Rule]` is a type with a condition. One check
+at the edge, and the inside may trust what it reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from math import inf, isfinite
 from types import NoneType, UnionType
 from typing import (
@@ -73,6 +74,22 @@ def conform(value: Any, kind: type[T], what: str, error: type[TorchgaugeError] =
     return value
 
 
+def read_records(value: Any, kind: type[T], what: str) -> list[T]:
+    """A list of objects as instances of a dataclass, once they are found to be that."""
+    conform(value, list[kind], what)  # type: ignore[valid-type]
+    return [_record(row, kind) for row in value]
+
+
+def _record(value: Any, kind: Any) -> Any:
+    """Dataclasses within it, also those of a dict, are made too."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{key: _record(value[key], hint) for key, hint in hints.items() if key in value})  # type: ignore[operator]
+    if get_origin(kind) is dict and is_dataclass(get_args(kind)[1]):
+        return {key: _record(item, get_args(kind)[1]) for key, item in value.items()}
+    return value
+
+
 _checks: dict[Any, Check] = {}
 
 
@@ -91,7 +108,7 @@ def _make_check(kind: Any) -> Check:
         return _number(kind)
     if kind in _WORDS and kind not in (dict, list):
         return _of_type(kind)
-    if is_typeddict(kind):
+    if is_typeddict(kind) or is_dataclass(kind):
         return _object(kind)
     if origin is Annotated:
         return _ruled(check_of(arguments[0]), arguments[1:])
@@ -144,7 +161,11 @@ def _require_plain(value: Any, levels: int) -> None:
 
 def _object(kind: Any) -> Check:
     hints = get_type_hints(kind, include_extras=True)
-    optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired} | kind.__optional_keys__
+    if is_dataclass(kind):
+        defaults = ((item.name, item.default, item.default_factory) for item in fields(kind))
+        optional = {name for name, value, make in defaults if value is not MISSING or make is not MISSING}
+    else:
+        optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired} | kind.__optional_keys__
     required = hints.keys() - optional
     checks = {
         key: check_of(get_args(hint)[0] if get_origin(hint) is NotRequired else hint) for key, hint in hints.items()

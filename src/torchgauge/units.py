@@ -5,8 +5,9 @@ Counts use powers of 1000 (k, M, G, T, P), bytes powers of 1024 written as KiB, 
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torchgauge.errors import UsageError
 
@@ -145,6 +146,20 @@ def parse_seconds(text: str) -> float:
 def parse_joules(text: str) -> float:
     """`5mJ`, `1.2 J`, `3kJ`, `0.5`."""
     return _parsed(text, _JOULE_SCALES, "an energy; write it like 5mJ, 1.2J or 3kJ")
+
+
+def parse_sizes(asked: int | str | Sequence[int] | None, name: str) -> list[int | None]:
+    """One size or several: 8, [1, 8], "1,8,32"; None, which leaves the size as it is, gives [None]."""
+    if asked is None:
+        return [None]
+    parts = asked.split(",") if isinstance(asked, str) else asked if isinstance(asked, Sequence) else [asked]
+    try:
+        sizes = [int(part) if isinstance(part, str) else operator.index(part) for part in parts]
+    except (TypeError, ValueError):
+        sizes = []
+    if not sizes or min(sizes) < 1:
+        raise UsageError(f"{name} must be a positive number, or several such as 1,8,32, not '{asked}'")
+    return list(sizes)
 
 
 def _parsed(text: str, scales: Mapping[str, float], what: str) -> float:

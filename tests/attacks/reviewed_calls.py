@@ -28,6 +28,8 @@ REVIEWED: dict[str, dict[str, str]] = {
     "analysis/fitting.py": {
         "getattr(config, name, None)": OWN,
         "getattr(self, item.name)": OWN,
+    },
+    "analysis/runs.py": {
         "getattr(torch, _AMP[asked])": OWN,
     },
     "analysis/forecasting.py": {

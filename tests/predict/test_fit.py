@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torchgauge.analysis.budgets import check
 from torchgauge.analysis.fitting import Case
 from torchgauge.errors import InputError, UsageError
 from torchgauge.isolation import is_isolated
+from torchgauge.predict import steps
 from torchgauge.predict.devices import find_device, find_devices
 from torchgauge.predict.fit import CLASSES
 
@@ -228,7 +231,7 @@ def saved(tmp_path: Path) -> Path:
 
 def test_a_file_is_read_in_a_process_without_rights(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = Case.facts
-    monkeypatch.setattr(Case, "facts", lambda case: facts(case) | {"warnings": [f"isolated: {is_isolated()}"]})
+    monkeypatch.setattr(Case, "facts", lambda case: replace(facts(case), warnings=[f"isolated: {is_isolated()}"]))
     assert fitted(saved, on="h200").warnings == ["isolated: True"]
 
 
@@ -312,6 +315,25 @@ def test_an_analysis_has_the_fit_of_the_devices_it_was_asked_for(tmp_path: Path)
     saved.save(tmp_path / "run.html")
     assert "On NVIDIA H200" in (tmp_path / "run.html").read_text()
     assert "fit" not in tg.analyze(Net(), inputs=inputs, advice=False).to_dict()
+
+
+def test_an_analysis_traces_the_model_once_for_the_memory_and_the_time_of_a_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traced, trace = [], steps.trace
+
+    def counted(*given: Any) -> steps.Trace:
+        traced.append(given)
+        return trace(*given)
+
+    monkeypatch.setattr(steps, "trace", counted)
+    given = torch.empty(64, 1024, device="meta")
+    found = tg.analyze(Net(), on=["h200", "h100", "24GiB"], inputs=given, advice=False)
+    assert [row["device"] for row in found.capture.fit] == ["h200", "h100", "24GiB"]
+    assert [row["device"] for row in found.capture.forecast] == ["h200", "h100"]
+    assert len(traced) == 2  # an H100 runs the kernels of an H200
+    with pytest.raises(UsageError, match="no device 'h20x'"):
+        tg.analyze(Net(), on="h20x", inputs=given, advice=False)
 
 
 def test_a_budget_may_limit_what_is_used_on_a_device() -> None:

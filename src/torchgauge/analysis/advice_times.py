@@ -18,14 +18,13 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
     Nothing where only the roofline of this machine is known."""
     from torchgauge.advise import Machine
     from torchgauge.predict.calibration import present_profile
-    from torchgauge.predict.devices import find_device
+    from torchgauge.predict.devices import find_device, split_names
     from torchgauge.predict.time import peaks_of_device, predict_ops, profile_of
 
     if not capture.has_code:
         return {}
-    names = [part.strip() for name in ([on] if isinstance(on, str) else on) for part in name.split(",")]
     calls = sum(record.calls for record in capture.modules)
-    for name in [*filter(None, names), "cpu"]:
+    for name in [*split_names(on), "cpu"]:
         try:
             profile = present_profile(name)[0] if name in _THIS else profile_of(name)
         except TorchgaugeError:  # a size of memory alone, or a machine that nobody has calibrated

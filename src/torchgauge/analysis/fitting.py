@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from torchgauge.analysis.isolated import needs_isolation, read_data
-from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
-from torchgauge.errors import ForwardError, InputError, UsageError, errors_as_torchgauge
-from torchgauge.facts.document_types import FitRow
-from torchgauge.progress import stage
+from torchgauge.analysis.runs import Run, RunOptions
+from torchgauge.errors import ForwardError, InputError, UsageError
+from torchgauge.facts import Bounds, FitFacts
 from torchgauge.report.dataframe import frame
-from torchgauge.schema import conform
+from torchgauge.schema import conform, read_records
+from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
     import pandas
@@ -25,12 +22,9 @@ if TYPE_CHECKING:
 
     from torchgauge.predict.devices import Device
     from torchgauge.predict.fit import Prediction
-    from torchgauge.predict.steps import Setting, Trace
-    from torchgauge.source import Candidate, InputSpec
+    from torchgauge.source import InputSpec
 
-MODES = ("inference", "train")
 EXECUTIONS = ("eager", "graph")
-_AMP = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16"}
 
 
 def fit(
@@ -41,8 +35,8 @@ def fit(
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
     input_size: Any = None,
-    batch: int | Sequence[int] | None = None,
-    seq: int | Sequence[int] | None = None,
+    batch: int | str | Sequence[int] | None = None,
+    seq: int | str | Sequence[int] | None = None,
     specs: Sequence[InputSpec] = (),
     dtype: torch.dtype | str | None = None,
     optimizer: Any = "adamw",
@@ -76,45 +70,23 @@ def fit(
     parameter names, `lora` is "RANK:PATTERN". The model may be on the meta device, torch may lack CUDA, and the model
     is not changed. A file is read in a process without rights; `memory_limit` and `time_limit` are its limits.
     """
-    if mode not in MODES:
-        raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
+    options = RunOptions(
+        target=target, mode=mode, inputs=inputs, kwargs=kwargs, input_size=input_size, specs=specs, dtype=dtype,
+        optimizer=optimizer, fused=fused, foreach=foreach, loss=loss, amp=amp, checkpoint=checkpoint,
+        accumulate=accumulate, frozen=frozen, lora=lora, channels_last=channels_last, torch_version=torch_version,
+        code=code, allow_pickle=allow_pickle, progress=progress,
+    )  # fmt: skip
     if batch is not None and inputs is not None:
         raise UsageError("batch changes inferred inputs: where inputs are given, give them with that batch")
     if execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
-    if accumulate < 1:
-        raise UsageError("accumulate must be at least 1")
-    given = {"inputs": inputs, "kwargs": kwargs, "input_size": input_size, "specs": specs}
-    sizes = list(product(_sizes(batch, "batch"), _sizes(seq, "seq")))
-    changes = {"checkpoint": None if checkpoint == "none" else checkpoint, "channels_last": channels_last, "loss": loss,
-               "frozen": (frozen,) if isinstance(frozen, str) else tuple(frozen), "lora": _lora(lora),
-               "accumulate": accumulate, "dtype": chosen_dtype(dtype), "amp": as_amp(amp)}  # fmt: skip
-    step = (optimizer, fused, foreach) if mode == "train" else None
-    job = partial(
-        _predict,
-        target,
-        on,
-        given,
-        sizes,
-        changes,
-        step,
-        torch_version,
-        expandable_segments,
-        execution == "graph",
-        code,
-        allow_pickle,
-        progress,
-    )
-    if needs_isolation(target, allow_pickle):
-        path = str(stored_path(target))
-        if loss is not None:
-            require_picklable(loss)
-        read = partial(
-            read_data, paths=[path], memory_limit=memory_limit, time_limit=time_limit, needs_torch=True, mode=mode
-        )
-        rows = conform(read(partial(_facts, job)), list[FitRow], f"the prediction for '{path}'")
+    sizes = list(product(parse_sizes(batch, "batch"), parse_sizes(seq, "seq")))
+    job = partial(_predict, options, on, sizes, expandable_segments, execution == "graph")
+    if options.needs_isolation:
+        read = partial(options.read, memory_limit=memory_limit, time_limit=time_limit)
+        rows = read_records(read(partial(_facts, job)), FitFacts, f"the prediction for '{target}'")
         # The largest batch and the remedies take many predictions: they are made when asked for, for all devices.
-        suggest = cache(lambda: conform(read(partial(_suggestions, job)), list[Suggestions], f"those for '{path}'"))
+        suggest = cache(lambda: conform(read(partial(_suggestions, job)), list[Suggestions], f"those for '{target}'"))
 
         def suggestions_of(place: int) -> Callable[[], Suggestions]:
             return lambda: suggest()[place]
@@ -125,232 +97,29 @@ def fit(
     return found[0] if len(found) == 1 else Fits(found)
 
 
-def _sizes(asked: int | Sequence[int] | None, name: str) -> list[int | None]:
-    sizes: list[int | None] = [asked] if asked is None or isinstance(asked, int) else [*asked]
-    if not sizes or any(size is not None and size < 1 for size in sizes):
-        raise UsageError(f"{name} must be at least 1, not {asked}")
-    return sizes
-
-
 def _predict(
-    target: Any,
+    options: RunOptions,
     on: str | Sequence[str],
-    given: dict[str, Any],
     sizes: list[tuple[int | None, int | None]],
-    changes: dict[str, Any],
-    step: tuple[Any, bool | None, bool | None] | None,
-    torch_version: str | None,
     expandable_segments: bool,
     is_graph: bool,
-    code: Any,
-    allow_pickle: bool,
-    progress: bool | None,
 ) -> list[Case]:
     from torchgauge.predict.allocator import AllocatorSettings
     from torchgauge.predict.devices import find_devices
-    from torchgauge.predict.optimizers import make_optimizer
-    from torchgauge.predict.steps import Setting
-    from torchgauge.source import resolve
 
     devices = find_devices(on)
-    make = None if step is None else make_optimizer(step[0], fused=step[1], foreach=step[2])
-    setting = Setting(library_of(devices[0], torch_version), train=step is not None, optimizer=make, **changes)
-    with errors_as_torchgauge(stored_path(target)), stage("predicting memory", shown=progress) as tell:
-        source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
-        if source.model is None:
-            raise InputError("weights alone do not say what memory a run takes: add the code (--as file.py:Net)")
-        name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(source.model).__name__
+    with options.opened("memory") as model:
         allocator = AllocatorSettings(expandable_segments=expandable_segments)
-        runs = [
-            Run(source.model, {**given, "batch": batch, "seq": seq}, setting, torch_version, name, is_graph)
-            for batch, seq in sizes
-        ]
+        runs = [replace(options.run(model, batch, seq), is_graph=is_graph) for batch, seq in sizes]
         return [Case(run, device, allocator, run.predict(device, allocator)) for device in devices for run in runs]
 
 
-def _facts(job: Callable[[], list[Case]]) -> list[FitRow]:
-    return [case.facts() for case in job()]
+def _facts(job: Callable[[], list[Case]]) -> list[dict[str, Any]]:
+    return [asdict(case.facts()) for case in job()]
 
 
 def _suggestions(job: Callable[[], list[Case]]) -> list[Suggestions]:
     return [case.suggestions() for case in job()]
-
-
-def require_picklable(loss: Any) -> None:
-    try:
-        pickle.dumps(loss)
-    except Exception as error:
-        raise UsageError(
-            f"a file is read in another process, which loss= must be sent to: define it in a module ({error})"
-        ) from error
-
-
-def library_of(device: Device, torch_version: str | None) -> Any:
-    """Kernels by release: from 2.11 on torch comes with a cuDNN whose attention it prefers on recent chips."""
-    import torch
-
-    from torchgauge.predict.kernels import Library
-
-    text = torch_version or torch.__version__
-    try:
-        release = tuple(int(part) for part in text.split("+")[0].split(".")[:2])
-    except ValueError:
-        raise UsageError(f"'{text}' is not a version of torch; such as 2.11") from None
-    if release < (2, 6):
-        raise UsageError(f"torch {text} is not known: predictions are for 2.6 and later")
-    return Library(device.chip, cudnn=91900 if release >= (2, 11) else 91002)
-
-
-def as_amp(asked: Any) -> Any:
-    import torch
-
-    if asked is None or isinstance(asked, torch.dtype):
-        return asked
-    if asked not in _AMP:
-        raise UsageError(f"no autocast type '{asked}'; one of: bf16, fp16")
-    return getattr(torch, _AMP[asked])
-
-
-def _lora(asked: Any) -> tuple[int, str] | None:
-    if asked is None:
-        return None
-    try:
-        rank, pattern = asked.split(":", 1) if isinstance(asked, str) else asked
-        if int(rank) > 0 and pattern:
-            return int(rank), str(pattern)
-    except (TypeError, ValueError):
-        pass
-    raise UsageError(f"lora is RANK:PATTERN, such as 8:*q_proj.weight, not '{asked}'")
-
-
-@dataclass
-class Run:
-    """A model with its inputs and how it is run; traces are kept, since several devices share them."""
-
-    model: torch.nn.Module
-    given: dict[str, Any]
-    setting: Setting
-    torch_version: str | None
-    name: str
-    is_graph: bool = False
-    attention: str | None = None  # of a transformers model, in place of its own choice
-    resized: tuple[int | None, int | None] = (None, None)  # batch and length, where other inputs than the given
-    _traces: dict[Any, Trace] = field(default_factory=dict)
-
-    def predict(self, device: Device, allocator: Any, *, detail: bool = True) -> Prediction:
-        from torchgauge.predict.fit import Prediction
-
-        return Prediction.of(self._trace(device), device, allocator, is_graph=self.is_graph, detail=detail)
-
-    def _trace(self, device: Device) -> Trace:
-        from torchgauge.predict.steps import trace
-
-        setting = replace(self.setting, library=library_of(device, self.torch_version))
-        first: ForwardError | None = None
-        if setting.library in self._traces:
-            return self._traces[setting.library]
-        for candidate in self.candidates():
-            try:
-                with self._chosen_attention():
-                    self._traces[setting.library] = trace(self.model, candidate, setting)
-                return self._traces[setting.library]
-            except ForwardError as error:
-                first = first or error
-        raise first or InputError(
-            "no inputs were given and none could be inferred; pass inputs=, input_size= or --input"
-        )
-
-    def processor_ops(self) -> tuple[Sequence[Any], int]:
-        """The ops of a run on this machine's processor, and how often modules are called."""
-        import torch
-
-        from torchgauge.capture import Request, trace
-
-        request: dict[str, Any] = {"dtype": self.setting.dtype, "train": self.setting.train}
-        if self.setting.optimizer is not None:
-            request["optimizer"] = self.setting.optimizer
-        seen = trace(self.model, self.candidates(), Request(torch.device("cpu"), **request))
-        return seen.ops, sum(module.calls for module in seen.modules)
-
-    @contextmanager
-    def _chosen_attention(self) -> Iterator[None]:
-        config = getattr(self.model, "config", None)
-        if self.attention is None or config is None:
-            yield
-            return
-        before = config._attn_implementation
-        config._attn_implementation = self.attention
-        try:
-            yield
-        finally:
-            config._attn_implementation = before
-
-    def candidates(self) -> Iterator[Candidate]:
-        from torchgauge.capture import undisturbed
-        from torchgauge.source import candidate_inputs
-
-        with undisturbed(self.model):
-            for candidate in candidate_inputs(self.model, **self.given, dtype=self.setting.dtype):
-                yield resized(candidate, *self.resized)
-
-    @cached_property
-    def sizes(self) -> tuple[int | None, int | None]:
-        """The common first dimension of the inputs, and the length of the first that holds token ids."""
-        from torchgauge.capture.structure import tensors_within
-
-        candidate = next(iter(self.candidates()), None)
-        tensors = [] if candidate is None else list(tensors_within((candidate.args, candidate.kwargs)))
-        batches = {tensor.shape[0] for tensor in tensors if tensor.dim()}
-        lengths = [tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and _holds_ids(tensor)]
-        return int(batches.pop()) if len(batches) == 1 else None, int(lengths[0]) if lengths else None
-
-    @property
-    def batch(self) -> int | None:
-        return self.sizes[0]
-
-    @property
-    def samples(self) -> int:
-        """Of a step; 1 where the inputs have no common batch."""
-        return (self.batch or 1) * self.setting.accumulate
-
-    def with_batch(self, batch: int) -> Run:
-        return replace(self, _traces={}, resized=(batch, self.resized[1]))
-
-    def with_seq(self, seq: int) -> Run:
-        return replace(self, _traces={}, resized=(self.resized[0], seq))
-
-    def with_setting(self, **changes: Any) -> Run:
-        return replace(self, setting=replace(self.setting, **changes), _traces={})
-
-
-def _holds_ids(tensor: torch.Tensor) -> bool:
-    return not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-
-
-def resized(candidate: Candidate, batch: int | None, seq: int | None) -> Candidate:
-    """The same inputs with another batch or length; integers keep values that the model may look at."""
-    import torch
-
-    from torchgauge.capture.structure import map_tensors, tensors_within
-
-    if batch is None and seq is None:
-        return candidate
-    tensors = tensors_within((candidate.args, candidate.kwargs))
-    length = next((tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and _holds_ids(tensor)), None)
-
-    def change(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dim() == 0:
-            return tensor
-        shape = [batch or tensor.shape[0], *tensor.shape[1:]]
-        if seq is not None and tensor.dim() > 1 and tensor.shape[1] == length:
-            shape[1] = seq
-        if tensor.is_meta or not _holds_ids(tensor):
-            return torch.empty(shape, dtype=tensor.dtype, device="meta")
-        kept = tensor[:1] if shape[1:] == list(tensor.shape[1:]) else tensor[:1, :1]
-        return kept.expand(shape).contiguous()
-
-    args, kwargs = map_tensors((candidate.args, candidate.kwargs), change)
-    return replace(candidate, args=args, kwargs=kwargs)
 
 
 class Remedy(TypedDict):
@@ -372,14 +141,12 @@ class Suggestions(TypedDict):
     remedies: list[Remedy]
 
 
-@dataclass(frozen=True)
-class Bounds:
-    low: int
-    high: int
+def _no_suggestions() -> Suggestions:
+    return {"max_batch": None, "max_seq": None, "remedies": []}
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(FitFacts):
     """The memory of a run on a device, predicted; in bytes.
 
     `allocated_bytes` and `reserved_bytes` are the peaks of a steady step, as `torch.cuda.max_memory_allocated()` and
@@ -390,38 +157,11 @@ class Fit:
     is replayed: its tensors are reserved, and of them only what stays counts as allocated.
     """
 
-    device: str
-    title: str
-    target: str
-    mode: str
-    execution: str
-    batch: int | None
-    seq: int | None
-    verdict: str
-    capacity_bytes: int
-    capacity_source: str
-    free_bytes: int
-    allocated_bytes: int
-    reserved_bytes: int
-    used_bytes: int
-    required_bytes: int
-    context_bytes: int
-    before_bytes: int
-    bounds: dict[str, Bounds]
-    by_class: dict[str, int]
-    peak: dict[str, Any]
-    holders: list[dict[str, Any]]
-    loss: str | None
-    timeline: list[dict[str, Any]]
-    course: dict[str, list[int]]
-    warnings: list[str]
-    _suggest: Callable[[], Suggestions] = field(repr=False, compare=False)
+    _suggest: Callable[[], Suggestions] = field(default=_no_suggestions, repr=False, compare=False)
 
     @classmethod
-    def of(cls, facts: FitRow, suggest: Callable[[], Suggestions]) -> Fit:
-        known: dict[str, Any] = {item.name: facts.get(item.name) for item in fields(cls) if item.name != "_suggest"}
-        bounds = {name: Bounds(span["low"], span["high"]) for name, span in facts["bounds"].items()}
-        return cls(**(known | {"bounds": bounds}), _suggest=suggest)
+    def of(cls, facts: FitFacts, suggest: Callable[[], Suggestions]) -> Fit:
+        return cls(**vars(facts), _suggest=suggest)
 
     @cached_property
     def _suggested(self) -> Suggestions:
@@ -444,8 +184,8 @@ class Fit:
         return self._suggested["remedies"]
 
     def to_dict(self, *, remedies: bool = True) -> dict[str, Any]:
-        facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "_suggest"}
-        facts["bounds"] = {name: {"low": span.low, "high": span.high} for name, span in self.bounds.items()}
+        facts = {item.name: getattr(self, item.name) for item in fields(FitFacts)}
+        facts["bounds"] = {name: asdict(span) for name, span in self.bounds.items()}
         return facts | (dict(self._suggested) if remedies else {})
 
     def to_dataframe(self) -> pandas.DataFrame:
@@ -510,35 +250,35 @@ class Case:
     allocator: Any
     prediction: Prediction
 
-    def facts(self) -> FitRow:
+    def facts(self) -> FitFacts:
         found, replay = self.prediction, self.prediction.replay
-        return {
-            "device": self.device.name,
-            "title": self.device.title,
-            "target": self.run.name,
-            "mode": "train" if self.run.setting.train else "inference",
-            "execution": "graph" if self.run.is_graph else "eager",
-            "batch": self.run.batch,
-            "seq": self.run.sizes[1],
-            "verdict": found.verdict,
-            "capacity_bytes": self.device.capacity_bytes,
-            "capacity_source": self.device.capacity_source,
-            "free_bytes": found.free_bytes,
-            "allocated_bytes": found.allocated_bytes,
-            "reserved_bytes": found.reserved_bytes,
-            "used_bytes": found.used_bytes,
-            "required_bytes": found.required_bytes,
-            "context_bytes": found.context_bytes,
-            "before_bytes": replay.before_bytes,
-            "bounds": {name: {"low": span.low, "high": span.high} for name, span in found.bounds.items()},
-            "by_class": dict(replay.by_class),
-            "peak": dict(replay.peak),
-            "holders": [{"module": module, "bytes": nbytes} for module, nbytes in replay.holders],
-            "loss": found.trace.loss or None,
-            "timeline": list(replay.timeline),
-            "course": dict(replay.course),
-            "warnings": list(found.trace.warnings),
-        }
+        return FitFacts(
+            device=self.device.name,
+            title=self.device.title,
+            target=self.run.name,
+            mode="train" if self.run.setting.train else "inference",
+            execution="graph" if self.run.is_graph else "eager",
+            batch=self.run.batch,
+            seq=self.run.sizes[1],
+            verdict=found.verdict,
+            capacity_bytes=self.device.capacity_bytes,
+            capacity_source=self.device.capacity_source,
+            free_bytes=found.free_bytes,
+            allocated_bytes=found.allocated_bytes,
+            reserved_bytes=found.reserved_bytes,
+            used_bytes=found.used_bytes,
+            required_bytes=found.required_bytes,
+            context_bytes=found.context_bytes,
+            before_bytes=replay.before_bytes,
+            bounds={name: Bounds(span.low, span.high) for name, span in found.bounds.items()},
+            by_class=dict(replay.by_class),
+            peak=dict(replay.peak),
+            holders=[{"module": module, "bytes": nbytes} for module, nbytes in replay.holders],
+            loss=found.trace.loss or None,
+            timeline=list(replay.timeline),
+            course=dict(replay.course),
+            warnings=list(found.trace.warnings),
+        )
 
     def suggestions(self) -> Suggestions:
         batch, seq = self.run.sizes

@@ -221,7 +221,7 @@ def _answer(
     *,
     describes: bool,
 ) -> dict[str, Any]:
-    from torchgauge.analysis.fitting import library_of
+    from torchgauge.analysis.runs import library_of
     from torchgauge.language.answers import Question, answer
     from torchgauge.predict.devices import find_device
     from torchgauge.source import resolve

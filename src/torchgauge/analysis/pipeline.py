@@ -30,7 +30,7 @@ from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.static_capture import static_run
 from torchgauge.analysis.verification import check_verify, verify_advice
 from torchgauge.analysis.weight_scan import read_statistics
-from torchgauge.errors import UsageError, errors_as_torchgauge
+from torchgauge.errors import InputError, UsageError, errors_as_torchgauge
 from torchgauge.facts import EnergyFacts
 from torchgauge.facts.experts import dense_warnings
 from torchgauge.progress import stage
@@ -169,9 +169,14 @@ def analyze(
             capture = replace(capture, statistics=statistics)
     if on:
         from torchgauge.analysis.predictions import predict_on
+        from torchgauge.analysis.runs import RunOptions
 
-        same = given | {"mode": mode, "code": code, "allow_pickle": allow_pickle}
-        fits, forecasts = predict_on(target, on, same, progress)
+        if source.model is None:
+            raise InputError("weights alone do not determine what a run takes: add the code (--as file.py:Net)")
+        inputs_given = {name: given[name] for name in ("input_size", "inputs", "kwargs", "specs", "dtype")}
+        asked_run = RunOptions(target=target, mode=mode, **inputs_given)
+        with errors_as_torchgauge(stored_path(target)), stage("predicting memory and time", shown=progress):
+            fits, forecasts = predict_on(asked_run.run(source.model, batch, seq), on)
         capture = replace(capture, fit=fits, forecast=forecasts)
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))

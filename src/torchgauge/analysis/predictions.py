@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.fitting import Fit, fit
-from torchgauge.analysis.forecasting import Forecast, forecast
+from torchgauge.analysis.fitting import Case
+from torchgauge.analysis.forecasting import find_subject, forecast_run
 from torchgauge.errors import TorchgaugeError
+
+if TYPE_CHECKING:
+    from torchgauge.analysis.runs import Run
 
 # What `forecast` calls its figures, and what an analysis, which has measured ones too, calls them.
 FIGURES = {
@@ -18,28 +22,25 @@ FIGURES = {
 _FACTS = ("device", "title", "mode", "execution", "batch", "bound")
 
 
-def predict_on(
-    target: Any, on: str | Sequence[str], options: Mapping[str, Any], progress: bool | None
-) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
-    """`fit` and `forecast` of each device. A processor has no memory to fit into, and the speed of a size of memory is
-    not known: what can be predicted is kept, and the error is raised where nothing can."""
-    names = [part.strip() for text in ([on] if isinstance(on, str) else on) for part in text.split(",")]
+def predict_on(run: Run, on: str | Sequence[str]) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+    """Memory and time of a run on each device, from one trace. A processor has no memory to fit into, and the speed of
+    a size of memory is not known: what can be predicted is kept, and the error is raised where nothing can."""
+    from torchgauge.predict.allocator import AllocatorSettings
+    from torchgauge.predict.devices import find_device, split_names
+
     fits, forecasts = [], []
-    for name in filter(None, names):
-        failure: TorchgaugeError | None = None
+    for name in split_names(on):
+        memory, failure = None, None
         try:
-            found = fit(target, on=name, **options, progress=progress)
-            assert isinstance(found, Fit)
-            facts = found.to_dict(remedies=False)
+            device, allocator = find_device(name), AllocatorSettings()
+            memory = run.predict(device, allocator)
+            facts = asdict(Case(run, device, allocator, memory).facts())
             fits.append({key: value for key, value in facts.items() if key not in ("timeline", "course")})
         except TorchgaugeError as error:
             failure = error
         try:
-            timed = forecast(target, on=name, **options, progress=progress)
-            assert isinstance(timed, Forecast)
-            row = timed.to_dict()
-            known = {key: row[key] for key in _FACTS}
-            forecasts.append(known | {own: row[key] for key, own in FIGURES.items()})
+            row = vars(forecast_run(run, find_subject(name), "eager", memory))
+            forecasts.append({key: row[key] for key in _FACTS} | {own: row[key] for key, own in FIGURES.items()})
         except TorchgaugeError:
             if failure is not None:
                 raise failure from None

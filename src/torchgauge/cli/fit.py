@@ -13,7 +13,6 @@ from torchgauge.cli.target_options import (
     files_to_isolate,
     limit_arguments,
     positive,
-    sizes,
     target_arguments,
 )
 from torchgauge.errors import UsageError
@@ -84,7 +83,6 @@ def predicted(args: argparse.Namespace) -> dict[str, Any]:
     from torchgauge.analysis.fitting import Fit, fit, fits_document
 
     arguments = {name: value for name, value in arguments.items() if name != "device"}
-    arguments["batch"] = batch_sizes(args.batch)
     found = fit(
         args.target,
         **arguments,
@@ -104,10 +102,3 @@ def predicted(args: argparse.Namespace) -> dict[str, Any]:
         progress=show_progress(args, sys.stderr),
     )
     return fits_document([found] if isinstance(found, Fit) else found, remedies=args.remedies)
-
-
-def batch_sizes(text: str | None) -> int | list[int] | None:
-    try:
-        return None if text is None else sizes(text)
-    except (ValueError, argparse.ArgumentTypeError):
-        raise UsageError(f"--batch is a number or several, such as 1,8,32, not '{text}'") from None

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--price", action="append", default=[], metavar="DEVICE=MONEY", help="repeatable: price of an hour, h200=3.2"
     )
     group.add_argument("--torch-version", metavar="V", help="kernels of this release (default: the installed one)")
-    add_target_options(parser, several_batches=True)
+    add_target_options(parser, several_batches=True, several_lengths=True)
 
 
 def isolated_paths(args: argparse.Namespace) -> list[str]:
@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
     if args.device is not None:
         raise UsageError("forecast takes --on DEVICE, not --device")
     check_folders(args.outputs)
-    from torchgauge.predict.devices import find_device
+    from torchgauge.predict.devices import find_device, split_names
 
-    for name in (part.strip() for text in args.on or ["h200"] for part in text.split(",")):
+    for name in split_names(args.on or ["h200"]):
         if name not in ("this", "cpu") and not name.endswith(".npz"):
             find_device(name)  # refused before torch is there
     price = prices(args.price)

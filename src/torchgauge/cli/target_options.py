@@ -28,11 +28,11 @@ def add_target_options(
         help="repeatable: 1x3x224x224, ids=1x128:int64",
     )
     if several_batches:
-        inputs.add_argument("--batch", metavar="N,N", help="batch sizes of inferred inputs: 1,8,32, or auto")
+        inputs.add_argument("--batch", metavar="N,N", help="batch sizes: 1,8,32; of forecast also auto")
     else:
         inputs.add_argument("--batch", type=positive, metavar="N", help="batch size of inferred inputs")
     if several_lengths:
-        inputs.add_argument("--seq", type=sizes, metavar="N,N", help="sequence lengths of inferred inputs: 512,2048")
+        inputs.add_argument("--seq", metavar="N,N", help="sequence lengths: 512,2048")
     else:
         inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
     inputs.add_argument("--dtype", metavar="T", help="type of floating inputs: float32, bfloat16, …")
@@ -142,9 +142,3 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
     return value
-
-
-def sizes(text: str) -> int | list[int]:
-    """`8`, or several: `1,8,32`."""
-    found = [positive(part) for part in text.split(",")]
-    return found[0] if len(found) == 1 else found

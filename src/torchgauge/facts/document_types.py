@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PROFILE, Unit, figures_of, keys_known
 from torchgauge.facts.op import CATEGORIES
+from torchgauge.facts.predictions import Bound, FitFacts
 from torchgauge.schema import Count, MismatchError, Rule, check_of
 
 # The sizes of a tensor: as torch has it, their product fits 64 bits.
@@ -907,41 +908,6 @@ class ScanTotals(TypedDict):
     param_bytes: Count
 
 
-class ByteSpan(TypedDict):
-    low: int
-    high: int
-
-
-class FitRow(TypedDict):
-    """The predicted memory of a run on a device; an analysis leaves out the course of a step."""
-
-    device: str
-    title: str
-    target: str
-    mode: str
-    execution: str
-    batch: int | None
-    seq: int | None
-    verdict: Literal["fits", "does not fit", "too close"]
-    capacity_bytes: int
-    capacity_source: str
-    free_bytes: int
-    allocated_bytes: int
-    reserved_bytes: int
-    used_bytes: int
-    required_bytes: int
-    context_bytes: int
-    before_bytes: int
-    bounds: dict[str, ByteSpan]
-    by_class: dict[str, int]
-    peak: dict[str, Any]
-    holders: list[dict[str, Any]]
-    loss: str | None
-    timeline: NotRequired[list[dict[str, Any]]]
-    course: NotRequired[dict[str, list[int]]]
-    warnings: list[str]
-
-
 class ForecastRow(TypedDict):
     """The predicted time and energy of the run on a device, with 90 % intervals."""
 
@@ -950,7 +916,7 @@ class ForecastRow(TypedDict):
     mode: str
     execution: str
     batch: int | None
-    bound: Literal["host", "compute", "memory", "launch"]
+    bound: Bound
     predicted_time_s: float
     predicted_low_s: float
     predicted_high_s: float
@@ -1003,7 +969,7 @@ class Document(Common):
     trace: NotRequired[Trace | None]
     energy: NotRequired[EnergyFigures | None]
     advice: NotRequired[list[Advice]]
-    fit: NotRequired[list[FitRow]]
+    fit: NotRequired[list[FitFacts]]
     forecast: NotRequired[list[ForecastRow]]
     options: NotRequired[list[Advice]]
     plan: NotRequired[Plan | None]

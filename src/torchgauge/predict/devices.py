@@ -11,15 +11,11 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from torchgauge.errors import InputError, UsageError
 from torchgauge.predict.workspaces import Chip
 
 GIB = 1 << 30
-
-
-Verdict = Literal["fits", "does not fit", "too close"]  # of what a run needs against what a device has
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +103,14 @@ def find_device(name: str) -> Device:
     raise UsageError(f"no device '{name}'; {hint} A size such as 24GiB works too, and 'this' means this machine's GPU")
 
 
+def split_names(asked: str | Iterable[str]) -> list[str]:
+    """`"h200,l4"`, or several of those, as single names."""
+    texts = [asked] if isinstance(asked, str) else asked
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+
 def find_devices(asked: str | Iterable[str]) -> list[Device]:
-    names = [asked] if isinstance(asked, str) else list(asked)
-    found = [find_device(part) for name in names for part in name.split(",") if part.strip()]
+    found = [find_device(name) for name in split_names(asked)]
     if not found:
         raise UsageError("no device: give one with on= or --on, such as h200, rtx4090 or 24GiB")
     return found

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from torchgauge.facts.predictions import Verdict
 from torchgauge.predict.allocator import (
     AllocatorSettings,
     Block,
@@ -16,7 +17,7 @@ from torchgauge.predict.allocator import (
     OutOfMemory,
     smallest_limit,
 )
-from torchgauge.predict.devices import Device, Verdict
+from torchgauge.predict.devices import Device
 from torchgauge.predict.steps import OP, Trace
 
 CLASSES = (

@@ -17,6 +17,7 @@ from typing import Any
 from torchgauge.cost import Call, assess
 from torchgauge.errors import UsageError
 from torchgauge.facts import OpRecord, Signature, TensorSpec, tensor_specs
+from torchgauge.facts.predictions import Bound
 from torchgauge.hardware import Peaks, published_peaks
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
 from torchgauge.predict.devices import Device, find_device
@@ -25,7 +26,10 @@ from torchgauge.predict.published import published_seconds
 
 MEASURED, PUBLISHED, CARRIED, DATA_SHEET = "measured", "published", "carried over", "data sheet"
 EAGER, GRAPH, COMPILED = EXECUTIONS = ("eager", "graph", "compiled")
-HOST, COMPUTE, MEMORY, LAUNCH = "host", "compute", "memory", "launch"
+HOST: Bound = "host"
+COMPUTE: Bound = "compute"
+MEMORY: Bound = "memory"
+LAUNCH: Bound = "launch"
 
 # The device whose kernels the package has.
 _ORIGIN = "h200"
@@ -115,7 +119,7 @@ class KernelTime:
     unsure: float  # half of a 90 % interval, in octaves
     source: str
     roof_s: float
-    bound: str
+    bound: Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class OpTime:
     device_s: float
     energy_j: float | None
     source: str
-    bound: str
+    bound: Bound
     roof_share: float | None
     flops: float
     nbytes: float
@@ -153,7 +157,7 @@ class RunTime:
     energy_j: float | None
     energy_low_j: float | None
     energy_high_j: float | None
-    bound: str
+    bound: Bound
     ops: list[OpTime]
     device_s: float
     host_s: float
@@ -480,11 +484,11 @@ def _run_energy(profile: Profile, kernels: Kernels, total: float) -> tuple[float
     return joules, joules * energy.low, joules * energy.high
 
 
-def _bound(rows: Sequence[OpTime], total: float, device_s: float, profile: Profile) -> str:
+def _bound(rows: Sequence[OpTime], total: float, device_s: float, profile: Profile) -> Bound:
     """What most of the time goes to; the host, where the device waits for it longer than it works."""
     if not profile.is_serial and total > 2 * device_s:
         return HOST
-    shares: dict[str, float] = {}
+    shares: dict[Bound, float] = {}
     for row in rows:
         if row.bound != HOST or row.device_s:
             shares[row.bound] = shares.get(row.bound, 0.0) + row.time_s
