@@ -166,6 +166,7 @@ def test_a_model_that_looks_at_its_data_is_refused() -> None:
 
 def test_an_optimizer_that_reads_numbers_is_predicted() -> None:
     found = tg.fit(nn.Linear(64, 32), on="h200", mode="train", optimizer="adafactor", inputs=torch.randn(4, 64))
+    assert isinstance(found, tg.Fit)
     assert found.verdict == "fits"
     assert any("optimizer" in warning for warning in found.warnings)
 

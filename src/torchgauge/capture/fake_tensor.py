@@ -104,8 +104,8 @@ class Storage:
 
     `known` turns False when something unknown was written into it: the values its fake tensors carry are void then.
     `assumed` says what its values rest on where they were assumed (balanced routing) and not computed. `writer` is the
-    index of the last op that wrote to it; of an input of the model a number below 0, until an op writes to it. `born` is
-    the index of the op that allocated it, -1 for what was there before the first one. `content` keeps count of the
+    index of the last op that wrote to it; of an input of the model a number below 0, until an op writes to it. `born`
+    is the index of the op that allocated it, -1 for what was there before the first one. `content` keeps count of the
     memory that known content takes.
     """
 
