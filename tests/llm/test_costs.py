@@ -177,3 +177,15 @@ def test_figures_that_are_no_polynomial_are_not_extended() -> None:
     assert extended(lengths, [n * n + 3 for n in lengths], 1000) == 1_000_003
     assert extended(lengths, [{"a": [n]} for n in lengths], 1000) == {"a": [1000]}
     assert extended(lengths, [min(n, 25) for n in lengths], 1000) is None
+
+
+def test_a_step_of_decoding_waits_for_cudnns_plan_in_eager_mode_alone() -> None:
+    """On a device whose torch prefers cuDNN's attention; measured on an H200."""
+    model = MODELS["llama"]()
+    eager, graph = (tg.llm(model, execution=execution).decode(60, on="h200") for execution in ("eager", "graph"))
+    older = tg.llm(model).decode(60, on="a100")
+    assert eager.time_s
+    assert graph.time_s
+    assert older.time_s
+    assert eager.time_s > 0.039 > older.time_s > graph.time_s
+    assert eager.bound == "host"

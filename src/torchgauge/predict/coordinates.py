@@ -133,7 +133,10 @@ def _matmul(name: str, signature: Signature) -> Made | None:
     form = "batched" if name in ("bmm", "baddbmm") else "plain"
     plus = "+" if name in ("addmm", "baddbmm") else ""
     kind = f"{form} {_kind_of(dtype)} {_orientation(left)}{_orientation(right)} {plus}"
-    aligned = _alignment(columns if _orientation(right) == "r" else depth, depth if _orientation(left) == "r" else rows)
+    # The longest rows of both operands and of the result: with a vocabulary of 50,257 the result alone takes the fast
+    # kernels away.
+    inner = (columns if _orientation(right) == "r" else depth, depth if _orientation(left) == "r" else rows)
+    aligned = _alignment(*inner, columns)
     at = (
         _log(rows), _log(columns), 2 * _log(depth), _log(batch), *_tiles(rows, columns, batch, depth),
         2 * _log(aligned),

@@ -232,7 +232,9 @@ def chosen_attention(
         return "math"  # `check_last_dim_stride_equals_1_dense`
     fits_flash = is_half and width <= 256 and value.shape[-1] == width and library.chip.capability[0] >= 8
     is_trained = mask is not None and mask.requires_grad and torch.is_grad_enabled()
-    if library.prefers_cudnn_attention and fits_flash and width % 8 == 0 and query.shape[2] > 1 and not is_trained:
+    # One query, a step of decoding, goes to cuDNN as well where nothing is trained (H200, torch 2.11, cuDNN 9.19).
+    has_queries = query.shape[2] > 1 or not (query.requires_grad and torch.is_grad_enabled())
+    if library.prefers_cudnn_attention and fits_flash and width % 8 == 0 and has_queries and not is_trained:
         return "cudnn"
     if fits_flash and mask is None and not (is_causal and query.shape[2] != key.shape[2]):
         return "flash"
