@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import torchgauge.capture
 from torchgauge.source.modules import all_modules
+
+# The same examples on every machine, however slow it is, and also where the checkout cannot be written to.
+hypothesis.settings.register_profile("anywhere", database=None, deadline=None, derandomize=True)
+hypothesis.settings.load_profile("anywhere")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.nn import functional as F
+from torch.nn.functional import one_hot as hot
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 import torchgauge as tg
@@ -348,6 +350,31 @@ DOUBLE = torch.ones(2, 4, dtype=torch.float64)
         (Calls(lambda x, i: x.take(i)), (torch.ones(3, 4), torch.tensor([12]))),
         (Calls(lambda x, i: x.scatter_add(0, i, torch.ones(1, 4))), (torch.ones(3, 4), torch.full((1, 4), 3))),
         (Calls(lambda x, i: x.clone().index_add_(0, i, torch.ones(1, 4))), (torch.ones(3, 4), torch.tensor([7]))),
+        (Calls(lambda i: F.one_hot(i, 3)), (torch.tensor([0, 3]),)),
+        (Calls(lambda i: hot(i + 2, num_classes=3)), (torch.tensor([0, 1]),)),
+        (Calls(lambda i: torch._C._nn.one_hot(i)), (torch.tensor([0, -1]),)),
+        (nn.CrossEntropyLoss(), (torch.ones(2, 3), torch.tensor([1, -1]))),
+        (nn.CrossEntropyLoss(), (torch.ones(2, 3), torch.tensor([1, 2], dtype=torch.int32))),
+        (nn.MultiMarginLoss(), (torch.ones(2, 3), torch.tensor([0, 3]))),
+        (nn.MultiLabelMarginLoss(), (torch.ones(1, 4), torch.tensor([[3, 4, -1, 1]]))),
+        (nn.EmbeddingBag(4, 4, mode="sum"), (torch.tensor([1, 2]), torch.tensor([0, 7]))),
+        (nn.EmbeddingBag(4, 4, mode="sum"), (torch.tensor([1, 2]), torch.tensor([1, 1]))),
+        (nn.MaxUnpool2d(2), (torch.ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), 99))),
+        (Calls(lambda x, i: x.index_reduce(0, i, torch.ones(1, 4), "prod")), (torch.ones(3, 4), torch.tensor([3]))),
+        (Calls(lambda x, mask: x.masked_scatter(mask, torch.ones(1))), (torch.ones(3), torch.ones(3) > 0)),
+        (Calls(lambda x, mask: x[mask]), (torch.ones(3, 4), torch.ones(2) > 0)),
+        (Calls(lambda x, n: torch.segment_reduce(x, "sum", lengths=n)), (torch.ones(4), torch.tensor([3, 3]))),
+        (Calls(partial(pack_padded_sequence, batch_first=True)), (torch.ones(2, 4, 3), torch.tensor([2, 4]))),
+        (Calls(partial(pack_padded_sequence, batch_first=True)), (torch.ones(2, 4, 3), torch.tensor([4, 0]))),
+        (Calls(lambda x: x[:, torch.tensor([0, 4])]), (torch.ones(3, 4),)),
+        (Calls(lambda x: torch.multinomial(x, 5)), (torch.ones(2, 3),)),
+        (Calls(lambda x: x.roll((1, 2), (0,))), (torch.ones(3, 3),)),
+        (Calls(lambda x: x & x), (torch.ones(2),)),
+        (Calls(torch.relu), (torch.ones(2, dtype=torch.complex64),)),
+        (Calls(lambda x: torch.where(x, x, x)), (torch.ones(2),)),
+        (Calls(lambda x: torch.ones(2).add_(x)), (torch.ones(3, 2),)),
+        (nn.BCELoss(), (torch.ones(2), torch.tensor([0, 1]))),
+        (nn.ConvTranspose2d(3, 3, 3, output_padding=1), (torch.ones(1, 3, 4, 4),)),
         (Calls(lambda x: x.expand(3, 4).add_(1)), (torch.ones(1, 4),)),
         (
             Calls(partial(nn.functional.grid_sample, align_corners=False)),
@@ -374,11 +401,39 @@ def test_what_torch_refuses_is_refused(model: nn.Module, inputs: tuple[Any, ...]
         (Calls(lambda x, i: x.take(i)), (torch.ones(3, 4), torch.tensor([-12]))),
         (Calls(lambda x, i: x.index_fill(0, i, 1.0)), (torch.ones(3, 4), torch.tensor([-3]))),
         (Calls(lambda x: x.expand(3, 4).clone().add_(1)), (torch.ones(1, 4),)),
+        (Calls(lambda i: F.one_hot(i, 3)), (torch.tensor([0, 2]),)),
+        (Calls(lambda i: hot(i)), (torch.tensor([[0, 7]]),)),
+        (nn.MultiLabelMarginLoss(), (torch.ones(1, 4), torch.tensor([[3, 0, -1, 1]]))),
+        (nn.EmbeddingBag(4, 4, mode="sum"), (torch.tensor([1, 2]), torch.tensor([0, 2]))),
+        (Calls(lambda x: torch.ones(3, 2).mul_(x)), (torch.ones(2),)),
+        (Calls(lambda x: torch.where(x > 0, x, 0)), (torch.ones(2),)),
+        (Calls(lambda x: x.half() * 2), (torch.ones(2),)),
+        (Calls(lambda x: x.roll(1)), (torch.ones(3, 3),)),
+        (nn.ConvTranspose2d(3, 3, 3, stride=2, output_padding=1), (torch.ones(1, 3, 4, 4),)),
     ],
 )
 def test_what_torch_takes_is_taken(model: nn.Module, inputs: tuple[Any, ...]) -> None:
     model.eval()(*inputs)
     assert tg.analyze(model, inputs=inputs).capture.run.mode == "fake"
+
+
+class Positions(nn.Module):
+    """As GPT-2 has them: counted, whatever the ids are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(10, 4), nn.Embedding(8, 4)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.words(input_ids) + self.positions(torch.arange(input_ids.shape[1]))
+
+
+def test_of_an_input_that_is_made_up_only_what_follows_from_its_size_is_refused() -> None:
+    assert tg.analyze(Positions(), input_size=(1, 8)).capture.run.mode == "fake"
+    with pytest.raises(tg.ForwardError, match="index 8 is out of range for a dimension of size 8"):
+        tg.analyze(Positions(), input_size=(1, 9))
+    beyond = nn.Sequential(nn.Embedding(10, 4), Calls(lambda x: F.one_hot(x.argmax(-1) + 5, 3)))
+    assert tg.analyze(beyond, input_size=(1, 8)).capture.run.mode == "fake"
 
 
 @pytest.mark.parametrize("name", ["example_input_array", "example_inputs", "dummy_inputs"])

@@ -1,7 +1,12 @@
-"""`torch.tensor([a, b])` of fake tensors: torch reads their memory without a dispatch mode, so it is patched."""
+"""Functions of torch that read values where no dispatch mode sees it, patched for the time of a run.
+
+`torch.tensor([a, b])` of fake tensors reads their memory; `one_hot` of them leaves out the checks that it makes of
+others.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,9 +14,12 @@ from functools import reduce
 from typing import Any
 
 import torch
+from torch import nn
 
 from torchgauge.capture.fake_tensor import FakeTensor
+from torchgauge.capture.refusals import refuse_classes
 from torchgauge.capture.values import is_known
+from torchgauge.source.modules import all_modules
 
 _MAKERS: tuple[tuple[Any, str, int], ...] = (
     (torch, "tensor", 0),
@@ -21,11 +29,19 @@ _MAKERS: tuple[tuple[Any, str, int], ...] = (
 )
 
 
+_one_hot = torch.nn.functional.one_hot
+
+
 @contextmanager
-def elements_given() -> Iterator[None]:
+def elements_given(model: nn.Module | None = None) -> Iterator[None]:
     """Tensor factories accept lists with fake tensors in this thread: known ones with their content, else the result
-    is as unknown as they are."""
+    is as unknown as they are. Wherever the code of the model's classes has `one_hot`, it refuses unfit classes."""
     thread = threading.get_ident()
+
+    def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+        if type(tensor) is FakeTensor and threading.get_ident() == thread:
+            refuse_classes(tensor, num_classes)
+        return _one_hot(tensor, num_classes)
 
     def giving(original: Callable[..., Any], place: int) -> Callable[..., Any]:
         def make(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +66,19 @@ def elements_given() -> Iterator[None]:
             else:
                 stack.callback(delattr, owner, name)
             setattr(owner, name, giving(original, place))
+        modules = all_modules(model) if model is not None else []
+        code = {id(names): names for module in modules if (names := _globals_of(type(module))) is not None}
+        for names in (vars(torch._C._nn), vars(torch.nn.functional), *code.values()):
+            for name in [name for name, value in names.items() if value is _one_hot]:
+                stack.callback(names.__setitem__, name, _one_hot)
+                names[name] = one_hot
         yield
+
+
+def _globals_of(kind: type) -> dict[str, Any] | None:
+    """The names that the code of a class sees, None for torch's own."""
+    module = sys.modules.get(kind.__module__)
+    return None if module is None or kind.__module__.startswith("torch.") else vars(module)
 
 
 def _leaves(data: Any) -> Iterator[Any]:

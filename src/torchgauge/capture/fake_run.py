@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchgauge.capture import values
-from torchgauge.capture.fake_tensor import Census, FakeTensor, Ledger, Spec, Storage, make_fake
+from torchgauge.capture.fake_tensor import MADE_UP, Census, FakeTensor, Ledger, Spec, Storage, make_fake
 from torchgauge.capture.known import Knowledge
 from torchgauge.capture.opcall import OpCall, op_info
 from torchgauge.capture.plan import FOLLOWS_SPARSE, Output, Plan, Planner, is_shareable, shared_plans, shared_specs
@@ -59,7 +59,7 @@ class FakeRun(TorchDispatchMode):
         """Else torch wraps every call to keep its compiler out, which costs 5 µs an op and a second at the first."""
         return False
 
-    """`strict`: the values of the inputs are the user's, so indices that are out of range are refused."""
+    """`strict`: the values of the inputs are the user's, so indices from them that are out of range are refused."""
 
     def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -119,6 +119,7 @@ class FakeRun(TorchDispatchMode):
         spec = self._spec(tensor, dtype)
         fake = make_fake(spec, Storage(spec.nbytes, self.recorder.ledger))
         self._know(fake, values.constant(self.knowledge, tensor, floats=False))
+        fake.storage_.assumed = "" if self._strict else MADE_UP
         self._adopted[id(tensor)] = (tensor, fake)
         return fake
 
@@ -199,7 +200,7 @@ class FakeRun(TorchDispatchMode):
             key.append(tuple(fake.requires_grad for fake in tensors))  # see `OpCall.wanted`
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
-        if self._strict and func in _INDEXING:
+        if func in _INDEXING:
             refuse_indices(OpCall(func, op_info(func), args, kwargs, tensors))
         if plan is None:
             return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors), known)

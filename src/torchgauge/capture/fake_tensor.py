@@ -99,6 +99,10 @@ class Ledger:
         self.events: list[tuple[int, int]] | None = None
 
 
+# What `Storage.assumed` says of inputs that were made for their shapes; no report needs to say it of every value.
+MADE_UP = "an input that was made up"
+
+
 class Storage:
     """Memory shared by one or more fake tensors. `name` is set for parameters and buffers, which have their own ledger.
 

@@ -5,7 +5,8 @@ An analysis must not report figures for a call that fails in torch. The words ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ _MATRICES = {
     "aten::_convolution": ("input", "weight", "bias"),
     "aten::grid_sampler_2d": ("input", "grid"),
     "aten::grid_sampler_3d": ("input", "grid"),
+    "aten::binary_cross_entropy": ("self", "target", "weight"),
 }
 # These take half-precision inputs with float32 parameters as well.
 _NORMS = {
@@ -51,67 +53,220 @@ def refuse_call(call: OpCall) -> None:
             said = " and ".join(dtype_name(kind) for kind in dict.fromkeys(types))
             raise RuntimeError(f"{', '.join(names)} must have the same dtype, but got {said}")
     if "pointwise" in call.info.tags:
-        for fake in call.written:
-            if any(not step and size > 1 for size, step in zip(fake.spec.shape, fake.spec.stride, strict=True)):
-                raise RuntimeError(
-                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                    "location. Please clone() the tensor before performing the operation."
-                )
-    if call.info.name in ("aten::convolution", "aten::_convolution"):
-        arguments = call.bind()
-        image, weight = arguments["input"], arguments["weight"]
-        channels = image.shape[1] if image.dim() == weight.dim() else None
-        if arguments["transposed"] and channels is not None and channels != weight.shape[0]:
+        _refuse_elements(call)
+    other = _BY_SHAPE.get(call.info.name)
+    if other is not None:
+        other(call.bind())
+
+
+# Kernels for these exist on every device; of the narrower ones some exist on a GPU alone, and fp8 hardly anywhere.
+_EVERYWHERE = frozenset((torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool, torch.uint8,
+                         torch.int8, torch.int16, torch.int32, torch.int64))  # fmt: skip
+_accepted: set[tuple[Any, ...]] = set()
+
+
+def _refuse_elements(call: OpCall) -> None:
+    """Elementwise ops: a kernel says on one element which types it takes, where its meta kernel takes any."""
+    for fake in call.written:
+        shape, stride = fake.spec.shape, fake.spec.stride
+        if any(not step and size > 1 for size, step in zip(shape, stride, strict=True)):
             raise RuntimeError(
-                f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(image.shape)} to have "
-                f"{weight.shape[0]} channels, but got {channels} channels instead"
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                "location. Please clone() the tensor before performing the operation."
             )
+        if call.info.written == ("self",):
+            broadcast = torch.broadcast_shapes(*(arg.spec.shape for arg in call.args if isinstance(arg, FakeTensor)))
+            if tuple(broadcast) != shape:
+                raise RuntimeError(
+                    f"output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}"
+                )
+    types = tuple(fake.dtype for fake in call.tensors)
+    is_random = "nondeterministic_seeded" in call.info.tags
+    if (call.func, types) in _accepted or is_random or not _EVERYWHERE.issuperset(types):
+        return
+    if all(fake.spec.sparse is None for fake in call.tensors):
+        call.func(*_single(call.args), **_single(call.kwargs))
+        _accepted.add((call.func, types))
+
+
+def _single(value: Any) -> Any:
+    """One element for each tensor, with its type and its number of dimensions."""
+    if isinstance(value, FakeTensor):
+        return torch.ones((1,) * value.dim(), dtype=value.dtype)
+    if isinstance(value, dict):
+        return {name: _single(item) for name, item in value.items() if name != "device"}
+    return type(value)(map(_single, value)) if isinstance(value, list | tuple) else value
+
+
+def _convolved(arguments: dict[str, Any]) -> None:
+    image, weight = arguments["input"], arguments["weight"]
+    if not arguments["transposed"]:
+        return
+    channels = image.shape[1] if image.dim() == weight.dim() else None
+    if channels is not None and channels != weight.shape[0]:
+        raise RuntimeError(
+            f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(image.shape)} to have "
+            f"{weight.shape[0]} channels, but got {channels} channels instead"
+        )
+    steps = zip(arguments["output_padding"], arguments["stride"], arguments["dilation"], strict=False)
+    if any(padding >= max(stride, dilation) for padding, stride, dilation in steps):
+        raise RuntimeError("output padding must be smaller than either stride or dilation")
+
+
+def _class_numbers(arguments: dict[str, Any]) -> None:
+    kind = arguments["target"].dtype
+    if kind not in (torch.int64, torch.uint8):
+        raise RuntimeError(f"expected target dtype to be int64 or uint8, but got {dtype_name(kind)}")
+
+
+def _drawn(arguments: dict[str, Any]) -> None:
+    choices, count = arguments["self"].shape[-1], arguments["num_samples"]
+    if not arguments["replacement"] and count > choices:
+        raise RuntimeError(f"cannot draw {count} samples of {choices} without replacement")
+
+
+def _rolled(arguments: dict[str, Any]) -> None:
+    shifts, dims = arguments["shifts"], arguments["dims"]
+    if len(shifts) != len(dims) and (dims or len(shifts) != 1):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
+
+
+def _largest(arguments: dict[str, Any]) -> None:
+    if "dim" not in arguments and "other" not in arguments and not arguments["self"].numel():
+        raise RuntimeError("max() and min() of no elements need a dimension")
+
+
+_BY_SHAPE: dict[str, Callable[[dict[str, Any]], None]] = {
+    "aten::convolution": _convolved,
+    "aten::_convolution": _convolved,
+    "aten::nll_loss_forward": _class_numbers,
+    "aten::nll_loss2d_forward": _class_numbers,
+    "aten::multinomial": _drawn,
+    "aten::roll": _rolled,
+    "aten::max": _largest,
+    "aten::min": _largest,
+}
 
 
 def refuse_indices(call: OpCall) -> None:
     """Raise what torch would raise for indices that are known and out of range."""
-    for index, size, lowest in _indexed(call):
-        value = index.value
-        if value is None or not index.storage_.known or index.storage_.assumed or not value.numel():
+    for index, size, lowest, allowed in _indexed(call):
+        value = _known(index)
+        if value is None or not value.numel():
             continue
-        least, most = int(value.min()), int(value.max())
-        if most >= size or least < lowest:
-            wrong = most if most >= size else least
-            raise IndexError(f"index {wrong} is out of range for a dimension of size {size}")
+        wrong = (value >= size) | (value < lowest)
+        if allowed is not None:
+            wrong &= value != allowed
+        if wrong.any():
+            raise IndexError(f"index {int(value[wrong][0])} is out of range for a dimension of size {size}")
+    other = _BY_VALUE.get(call.info.name)
+    if other is not None:
+        other(call.bind())
+
+
+def refuse_classes(index: FakeTensor, classes: int) -> None:
+    """`one_hot` reaches a run as a comparison with 0, 1, 2, …, which takes any number."""
+    value = _known(index)
+    if value is None or not value.numel():
+        return
+    if int(value.min()) < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    if classes >= 0 and int(value.max()) >= classes:
+        raise RuntimeError(f"Class values must be smaller than num_classes: got {int(value.max())} of {classes}.")
+
+
+def _known(fake: Any) -> torch.Tensor | None:
+    """The content, unless it follows from what an analysis made up or assumed."""
+    if not isinstance(fake, FakeTensor) or fake.value is None or not fake.storage_.known or fake.storage_.assumed:
+        return None
+    return fake.value
 
 
 # Ops that take an index along `dim` of `self`, also in place.
 _ALONG_DIM = frozenset(
-    f"aten::{name}"
-    for name in ("index_select", "gather", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
-                 "scatter_reduce_", "index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_")
+    f"aten::{name}{suffix}"
+    for name in ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy",
+                 "index_fill", "index_reduce")
+    for suffix in ("", "_")
+    if hasattr(torch.ops.aten, name + suffix)
 )  # fmt: skip
 _CLASSES = frozenset(("aten::nll_loss_forward", "aten::nll_loss2d_forward"))
+_MARGINS = frozenset(("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward"))
 _ROWS = frozenset(("aten::embedding", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"))
 _FLAT = frozenset(("aten::take", "aten::put", "aten::put_"))
 _BY_TENSORS = frozenset(("aten::index", "aten::index_put", "aten::index_put_"))
-INDEXING = _ALONG_DIM | _CLASSES | _ROWS | _FLAT | _BY_TENSORS
+_UNPOOLING = frozenset(("aten::max_unpool2d", "aten::max_unpool3d"))
 
 
-def _indexed(call: OpCall) -> Iterator[tuple[FakeTensor, int, int]]:
-    """Index tensors of a call, the size of what they index, and the lowest that is allowed."""
+def _indexed(call: OpCall) -> Iterator[tuple[FakeTensor, int, int, int | None]]:
+    """Index tensors of a call, the size of what they index, the lowest that is allowed, and one number besides."""
     arguments, name = call.bind(), call.info.name
     source: Any = arguments.get("self")
     if name in _ROWS:
-        yield arguments["indices"], arguments["weight"].shape[0], 0
+        yield arguments["indices"], arguments["weight"].shape[0], 0, None
     elif name in _ALONG_DIM:
-        if source.dim() and isinstance(arguments["index"], FakeTensor):
+        if source.dim():
             size = source.shape[arguments["dim"]]
-            yield arguments["index"], size, -size if "index_fill" in name else 0
+            yield arguments["index"], size, -size if "index_fill" in name else 0, None
     elif name in _FLAT:
-        yield arguments["index"], source.numel(), -source.numel()
+        yield arguments["index"], source.numel(), -source.numel(), None
     elif name in _CLASSES:
-        # A negative `ignore_index` (-100 by default) is the one number below zero that is allowed.
-        yield arguments["target"], source.shape[-1 if source.dim() < 3 else 1], min(arguments["ignore_index"], 0)
-    else:
+        classes = source.shape[-1 if source.dim() < 3 else 1]
+        yield arguments["target"], classes, 0, arguments["ignore_index"]
+    elif name in _MARGINS:
+        yield arguments["target"], source.shape[-1], -1 if "label" in name else 0, None
+    elif name in _UNPOOLING:
+        yield arguments["indices"], prod(arguments["output_size"]), 0, None
+    elif name in _BY_TENSORS:
         indices = arguments["indices"]
         if all(index is None or index.dtype in (torch.int64, torch.int32) for index in indices):
             for place, index in enumerate(indices):
                 if index is not None:
                     size = source.shape[place]
-                    yield index, size, -size
+                    yield index, size, -size, None
+
+
+def _bag_offsets(arguments: dict[str, Any]) -> None:
+    offsets, count = _known(arguments["offsets"]), arguments["indices"].numel()
+    if offsets is None or not offsets.numel():
+        return
+    if int(offsets[0]):
+        raise RuntimeError(f"offsets[0] has to be 0, but it is {int(offsets[0])}")
+    if int(offsets[-1]) > count:
+        raise RuntimeError(f"offsets[-1] is {int(offsets[-1])}, greater than the {count} indices")
+
+
+def _scattered_by_mask(arguments: dict[str, Any]) -> None:
+    mask, source = _known(arguments["mask"]), arguments["source"]
+    if mask is None:
+        return
+    count = int(mask.expand(torch.broadcast_shapes(mask.shape, arguments["self"].shape)).sum())
+    if count > source.numel():
+        raise RuntimeError(f"the mask has {count} true elements, and the source only {source.numel()} elements")
+
+
+def _segments(arguments: dict[str, Any]) -> None:
+    lengths, data, axis = _known(arguments["lengths"]), arguments["data"], arguments["axis"]
+    if lengths is not None and not arguments["unsafe"] and (lengths.sum(-1) != data.shape[axis]).any():
+        raise RuntimeError(f"the lengths of the segments must sum to {data.shape[axis]}, the size of the data")
+
+
+def _packed_lengths(arguments: dict[str, Any]) -> None:
+    lengths = _known(arguments["lengths"])
+    if lengths is None or not lengths.numel():
+        return
+    if int(lengths.min()) <= 0:
+        raise RuntimeError(f"lengths of sequences have to be greater than 0, but one is {int(lengths.min())}")
+    if (lengths[1:] > lengths[:-1]).any():
+        raise RuntimeError("lengths of sequences must be in decreasing order unless enforce_sorted=False")
+
+
+_BY_VALUE: dict[str, Callable[[dict[str, Any]], None]] = {
+    "aten::_embedding_bag": _bag_offsets,
+    "aten::_embedding_bag_forward_only": _bag_offsets,
+    "aten::masked_scatter": _scattered_by_mask,
+    "aten::masked_scatter_": _scattered_by_mask,
+    "aten::segment_reduce": _segments,
+    "aten::_pack_padded_sequence": _packed_lengths,
+}
+INDEXING = _ALONG_DIM | _CLASSES | _MARGINS | _ROWS | _FLAT | _BY_TENSORS | _UNPOOLING | _BY_VALUE.keys()

@@ -208,7 +208,7 @@ def _on_fakes(
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
-        with memory_lent(run.lend, recorder.note_host_read), elements_given():
+        with memory_lent(run.lend, recorder.note_host_read), elements_given(model):
             with watch_modules(paths, recorder, run.adopt), run:
                 output = call_model(twin, args, kwargs, recorder)
             results, step = _results(output, run), None

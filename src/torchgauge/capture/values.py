@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchgauge.capture.fake_tensor import FakeTensor
+from torchgauge.capture.fake_tensor import MADE_UP, FakeTensor
 from torchgauge.capture.known import Knowledge
 from torchgauge.capture.opcall import OpCall
 from torchgauge.capture.signals import DataDependent
@@ -99,7 +99,8 @@ def _follow_write(knowledge: Knowledge, call: OpCall, built: Any, macs: int, *, 
 
 def assumption_of(tensors: Iterable[FakeTensor]) -> str:
     """What the content of the tensors rests on; nothing where it is known."""
-    return next((fake.storage_.assumed for fake in tensors if fake.storage_.assumed), "")
+    found = [fake.storage_.assumed for fake in tensors if fake.storage_.assumed]
+    return next((each for each in found if each != MADE_UP), MADE_UP if found else "")
 
 
 def attach(knowledge: Knowledge, built: Any, real: Any, assumed: str) -> None:
@@ -162,7 +163,7 @@ def look(run: FakeRun, call: OpCall) -> Any:
         return _upper_bound(run, call)
     if not run.knowledge.affords(call.tensors, (), _sorting_steps(call)):
         raise DataDependent(call.info.name)
-    if assumption := assumption_of(call.tensors):
+    if (assumption := assumption_of(call.tensors)) not in ("", MADE_UP):
         run.recorder.warn(assumption)
     shape_of = _SHAPES.get(call.info.name)
     if shape_of is None:
@@ -267,6 +268,10 @@ def _index_by_mask(run: FakeRun, call: OpCall) -> Any:
     indices: list[Any] = []
     for index in call.args[1]:
         if _is_mask(index):
+            place, shape = len(indices), index.spec.shape
+            indexed = call.tensors[0].spec.shape[place : place + len(shape)]
+            if indexed != shape:
+                raise IndexError(f"the shape of the mask {list(shape)} at index {place} does not match {list(indexed)}")
             assumed = index.storage_.assumed
             if is_known(index) and run.knowledge.affords((index,), ()):
                 content = index.value
