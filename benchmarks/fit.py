@@ -15,7 +15,7 @@ import json
 import sys
 from pathlib import Path
 
-PARTS = ("configurations", "probes", "fixtures", "convolutions", "sequential", "graphs", "limits")
+PARTS = ("configurations", "probes", "fixtures", "convolutions", "recurrent", "sequential", "graphs", "limits")
 
 
 def main() -> int:
@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--set", action="append", type=int, help="repeatable: 0 open, 1 to 3 held out")
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--limits", type=Path, help="predictions: runs just under and over what they require")
+    parser.add_argument("--shapes", type=Path, default=Path(__file__).parent / "fit_convolutions.json")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/fit"))
     args = parser.parse_args()
     if args.phase == "measure":
@@ -38,7 +39,7 @@ def main() -> int:
             told = json.loads(args.limits.read_text())["configurations"]
             limits = {name: told[name]["required_bytes"] for name in told if told[name].get("is_limit_tested")}
         parts = args.only or [part for part in PARTS if part != "limits"]
-        return device_phase(args.output, args.seconds, limits, parts, args.set or [0, 1, 2, 3], args.match)
+        return device_phase(args.output, args.seconds, limits, parts, args.set or [0, 1, 2, 3], args.match, args.shapes)
     from fit_compare import compare, predict
 
     return predict(args.output, args.match, args.set) if args.phase == "predict" else compare(*args.paths)

@@ -95,7 +95,7 @@ def read_measured(path: Path) -> dict[str, dict[str, Any]]:
 def compare(predictions: Path, measured: Path = MEASURED) -> int:
     predicted = json.loads(predictions.read_text())["configurations"]
     truth = read_measured(measured)
-    for held_out, title in enumerate(("open", "held out", "held out, second set")):
+    for held_out, title in enumerate(("open", "held out", "held out, second set", "held out, third set")):
         names = [c.name for c in CONFIGURATIONS if c.held_out == held_out and c.name in truth]
         if names:
             print(f"\n{title}: {len(names)} configurations")

@@ -9,9 +9,12 @@ from __future__ import annotations
 import fnmatch
 import gc
 import gzip
+import itertools
 import json
+import math
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import time
@@ -29,7 +32,7 @@ from torch import Tensor, nn
 GIB = 1 << 30
 DEVICE = "cuda"
 BY_NAME = {configuration.name: configuration for configuration in CONFIGURATIONS}
-LONGEST_S = 45.0  # of one configuration; a process that takes longer is ended
+LONGEST_S = 110.0  # of one process; it is ended if it takes longer
 
 
 # --- one configuration ------------------------------------------------------------------------------------------------
@@ -323,34 +326,33 @@ class Watch:
         return found
 
 
-def convolution_shapes() -> list[list[int]]:
-    """[batch, in, height, width, out, kernel, kernel, stride, padding, dilation, groups, transposed] of timm models."""
-    return json.loads((Path(__file__).parent / "fit_convolutions.json").read_text())
+FORMATS = (
+    ("fp32-nchw", torch.float32, torch.contiguous_format), ("bf16-nhwc", torch.bfloat16, torch.channels_last),
+    ("bf16-nchw", torch.bfloat16, torch.contiguous_format), ("fp32-nhwc", torch.float32, torch.channels_last),
+)  # fmt: skip
 
 
-def measure_convolutions(part: int, parts: int, seconds: float) -> dict[str, Any]:
+def measure_convolutions(shapes: list[list[int]], seconds: float) -> dict[str, Any]:
+    """What each shape takes in each format and pass; shapes that `seconds` leave no time for are missing. A shape is
+    [batch, in, height, width, out, kernel, kernel, stride, padding, dilation, groups, transposed]."""
     torch.cuda.init()
     started = time.perf_counter()
     watch = Watch()
-    done: dict[str, None] = {}
-    shapes = convolution_shapes()[part::parts]
-    for name, dtype, layout in (
-        ("fp32-nchw", torch.float32, torch.contiguous_format), ("bf16-nhwc", torch.bfloat16, torch.channels_last),
-        ("bf16-nchw", torch.bfloat16, torch.contiguous_format), ("fp32-nhwc", torch.float32, torch.channels_last),
-    ):  # fmt: skip
-        for shape in shapes:
-            if time.perf_counter() - started > seconds:
-                break
-            n, c, h, w, k, r, s, stride, padding, dilation, groups, transposed = shape
+    done = 0
+    for shape in shapes:
+        n, c, h, w, k, r, s, stride, padding, dilation, groups, transposed = shape
+        if h == r == 1:  # of one dimension
+            strides, paddings, dilations = [1, stride], [0, padding], [1, dilation]
+        else:
+            strides, paddings, dilations = [stride] * 2, [padding] * 2, [dilation] * 2
+        given = (strides, paddings, dilations, bool(transposed), [0, 0], groups)
+        if time.perf_counter() - started > seconds:
+            break
+        for name, dtype, layout in FORMATS:
             try:
-                x = torch.empty(n, c, h, w, device="cuda", dtype=dtype).to(memory_format=layout).normal_()
+                x = torch.empty(n, c, h, w, device="cuda", dtype=dtype).to(memory_format=layout)
                 sizes = (c, k // groups, r, s) if transposed else (k, c // groups, r, s)
-                weight = torch.empty(*sizes, device="cuda", dtype=dtype).to(memory_format=layout).normal_()
-                if h == r == 1:  # of one dimension
-                    strides, paddings, dilations = [1, stride], [0, padding], [1, dilation]
-                else:
-                    strides, paddings, dilations = [stride] * 2, [padding] * 2, [dilation] * 2
-                given = (strides, paddings, dilations, bool(transposed), [0, 0], groups)
+                weight = torch.empty(*sizes, device="cuda", dtype=dtype).to(memory_format=layout)
                 key = f"{name} {'x'.join(map(str, shape))}"
                 forward = partial(torch.ops.aten.convolution.default, x, weight, None, *given)
                 out = watch.call(f"{key} forward", forward)
@@ -358,11 +360,62 @@ def measure_convolutions(part: int, parts: int, seconds: float) -> dict[str, Any
                 for which, mask in (("data", [True, False, False]), ("weight", [False, True, False])):
                     backward = partial(torch.ops.aten.convolution_backward.default, grad, x, weight, [0], *given, mask)
                     watch.call(f"{key} {which}", backward)
-                done[key] = None
+                done += 1
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
-            del x, weight, out, grad
-    return {"convolutions": watch.events(), "seconds": time.perf_counter() - started, "done": len(done)}
+            x = weight = out = grad = None
+    return {"convolutions": watch.events(), "seconds": time.perf_counter() - started, "done": done}
+
+
+RECURRENT = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN_TANH": nn.RNN}
+# Steps, batch, features, units, layers, directions: each is varied alone, then all at random.
+BASE = (64, 32, 256, 512, 1, 1)
+VARIED = (
+    (1, 2, 4, 8, 12, 16, 24, 32, 48, 80, 100, 128, 160, 200, 256, 384, 512),
+    (1, 2, 4, 8, 16, 24, 40, 48, 64, 96, 128, 256),
+    (32, 64, 100, 128, 200, 300, 384, 512, 768, 1024),
+    (32, 64, 100, 128, 200, 256, 300, 384, 640, 768, 896, 1024, 1536),
+    (2, 3, 4, 6),
+    (2,),
+)  # fmt: skip
+LARGEST_RECURRENT = 60_000_000  # values of all layers over all steps
+
+
+def recurrent_shapes() -> list[tuple[int, ...]]:
+    shapes = [BASE]
+    for place, values in enumerate(VARIED):
+        shapes += [(*base[:place], value, *base[place + 1 :]) for value in values for base in (BASE, (*BASE[:4], 2, 2))]
+    chosen = random.Random(0)
+    shapes += [
+        tuple(chosen.choice((usual, *values)) for usual, values in zip(BASE, VARIED, strict=True)) for _ in range(160)
+    ]
+    return [shape for shape in dict.fromkeys(shapes) if math.prod(shape) / shape[2] <= LARGEST_RECURRENT]
+
+
+def measure_recurrent(part: int, parts: int, seconds: float) -> dict[str, Any]:
+    """Allocations of recurrent layers: of inference, and of the forward and backward pass of training."""
+    torch.cuda.init()
+    started = time.perf_counter()
+    watch = Watch()
+    for steps, batch, features, units, layers, directions in recurrent_shapes()[part::parts]:
+        if time.perf_counter() - started > seconds:
+            break
+        for (kind, make), dtype, dropout in itertools.product(
+            RECURRENT.items(), (torch.float32, torch.bfloat16, torch.float16), (0.0, 0.2)
+        ):
+            if dropout and layers == 1:
+                continue
+            layer = make(
+                features, units, layers, bidirectional=directions == 2, dropout=dropout, device="cuda", dtype=dtype
+            )
+            x = torch.zeros(steps, batch, features, device="cuda", dtype=dtype)
+            key = f"{kind} {dtype} {steps}x{batch}x{features}x{units}x{layers}x{directions} {dropout}"
+            with torch.no_grad():
+                watch.call(f"{key} inference", partial(layer.eval(), x))
+            out, _ = watch.call(f"{key} train", partial(layer.train(), x.requires_grad_()))
+            watch.call(f"{key} backward", partial(out.backward, torch.zeros_like(out)))
+            del layer, x, out
+    return {"recurrent": watch.events(), "seconds": time.perf_counter() - started}
 
 
 def probes() -> Iterable[tuple[str, Callable[[], Any]]]:
@@ -690,7 +743,13 @@ def versions() -> dict[str, Any]:
 
 
 def device_phase(
-    out: Path, seconds: float, predictions: dict[str, Any] | None, parts: list[str], sets: list[int], match: str = ""
+    out: Path,
+    seconds: float,
+    predictions: dict[str, Any] | None,
+    parts: list[str],
+    sets: list[int],
+    match: str,
+    shapes: Path,
 ) -> int:
     """Everything, in the order of its worth, until `seconds` are over; what was found is on disk after each part."""
     started = time.monotonic()
@@ -744,7 +803,7 @@ def device_phase(
     first.run([("versions", 0.6, versions)], tell)
     start = "spawn" if "error" in first.results["versions"] else "fork"
     found["versions"] = first.results["versions"]
-    pool = Pool(10, 120, deadline, start)
+    pool = Pool(14, 120, deadline, start)
     jobs: list[tuple[str, float, Callable[[], dict[str, Any]]]] = []
     if "probes" in parts:
         jobs.append(("probes", 4, measure_probes))
@@ -757,7 +816,10 @@ def device_phase(
         ordered = sorted(chosen_sets, key=lambda configuration: -configuration.size)
         jobs += [(c.name, c.size, partial(measure, c.name, history=True, tracker=True)) for c in ordered]
     if "convolutions" in parts:
-        jobs += [(f"convolutions {part}", 4, partial(measure_convolutions, part, 6, 60.0)) for part in range(6)]
+        listed = json.loads(shapes.read_text())
+        jobs += [(f"convolutions {i}", 8, partial(measure_convolutions, listed[i::14], 80.0)) for i in range(14)]
+    if "recurrent" in parts:
+        jobs += [(f"recurrent {part}", 4, partial(measure_recurrent, part, 7, 30.0)) for part in range(7)]
     if "graphs" in parts:
         jobs += [
             (f"graph {c.name}", 2 * c.size, partial(measure_graph, c.name)) for c in CONFIGURATIONS if is_graphed(c)
@@ -775,6 +837,10 @@ def device_phase(
     for name in [name for name in results if name.startswith("convolutions ")]:
         convolutions |= results.pop(name).get("convolutions", {})
     save("convolutions", convolutions)
+    recurrent: dict[str, Any] = {}
+    for name in [name for name in results if name.startswith("recurrent ")]:
+        recurrent |= results.pop(name).get("recurrent", {})
+    save("recurrent", recurrent)
     save("histories", histories)
     found["graphs"] = {name: results.pop(name) for name in list(results) if name.startswith("graph ")}
     found["limits"] = {name: results.pop(name) for name in list(results) if "fits" in results[name]}
