@@ -7,20 +7,32 @@ look at their masks and positions, so those are computed for real beside the fak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchgauge.capture import values
+from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
 from torchgauge.capture.fake_tensor import MADE_UP, Census, FakeTensor, Ledger, Spec, Storage, make_fake
 from torchgauge.capture.known import Knowledge
 from torchgauge.capture.opcall import OpCall, op_info
-from torchgauge.capture.plan import FOLLOWS_SPARSE, Output, Plan, Planner, is_shareable, shared_plans, shared_specs
+from torchgauge.capture.plan import (
+    FOLLOWS_SPARSE,
+    Output,
+    Plan,
+    Planner,
+    infer_from_zeros,
+    is_shareable,
+    shared_plans,
+    shared_specs,
+)
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices
 from torchgauge.capture.signals import WORKS_ON_SPARSE, DataDependent
 from torchgauge.capture.structure import tensors_in
+from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body, wrapped_launch
 from torchgauge.capture.twin import Copier
 from torchgauge.facts import Allocation
 from torchgauge.source.pieces import count_pieces, takes_apart
@@ -82,6 +94,8 @@ class FakeRun(TorchDispatchMode):
         self._adopted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._held = Ledger()  # theirs: no part of the live memory
         self._lent: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        # Of flex attention by its mask, which is kept, so that an id stays its own.
+        self._scores: dict[tuple[Any, ...], tuple[torch.Tensor, int | None]] = {}
 
     def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> FakeTensor:
         """The fake tensor of a parameter, buffer or constant: the model holds it, so it is not live memory."""
@@ -142,6 +156,7 @@ class FakeRun(TorchDispatchMode):
         """Release all fake tensors; returns which of them something else still holds."""
         self._adopted.clear()
         self._lent.clear()
+        self._scores.clear()
         self.recorder.let_go()
         return Census(self.recorder.ledger, self._held)
 
@@ -175,6 +190,9 @@ class FakeRun(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch._C._get_dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)  # torch itself asks for the shape of a result, as DTensor does
+        is_higher_order = not isinstance(func, torch._ops.OpOverload)
+        if is_higher_order and is_wrapped_launch(func):
+            return self._wrapped_launch(func, kwargs)
         tensors: list[FakeTensor] = []
         key: list[Any] = [func]
         try:
@@ -198,12 +216,16 @@ class FakeRun(TorchDispatchMode):
             key.append(self.device)  # where a tensor made from nothing is made
         if func is _LSTM_BACKWARD:
             key.append(tuple(fake.requires_grad for fake in tensors))  # see `OpCall.wanted`
+        facts: dict[str, Any] = {}
+        if is_higher_order and op_info(func).name in FLEX_OPS:
+            facts["computed_scores"] = self._computed_scores(OpCall(func, op_info(func), args, kwargs, tensors))
+            key.append(facts["computed_scores"])
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
         if func in _INDEXING:
             refuse_indices(OpCall(func, op_info(func), args, kwargs, tensors))
         if plan is None:
-            return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors), known)
+            return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors, facts), known)
         built = self._replay(plan, tensors)
         if plan.follows or all(fake.value is not None for fake in tensors):
             values.follow(
@@ -215,9 +237,50 @@ class FakeRun(TorchDispatchMode):
             values.assume_finite(self, OpCall(func, plan.info, args, kwargs, tensors), built)
         return built
 
+    def launch(self, call: OpCall) -> None:
+        """A Triton kernel that is launched past the dispatcher."""
+        for tensor in call.tensors:
+            if type(tensor) is not FakeTensor:
+                bound = {name: self._adopt_all(value) for name, value in call.kwargs.items()}
+                call = replace(call, kwargs=bound, tensors=list(tensors_in(bound)))
+                break
+        for fake in call.written:
+            fake.storage_.known = False
+        self._replay(self._planner.plan(call, inferred=()), call.tensors)
+
+    def _wrapped_launch(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """The functional form writes to copies of what the kernel writes to, and gives them back."""
+        clone, given = torch.ops.aten.clone.default, kwargs["kwargs"]
+        copies = {name: self.execute(clone, given[name]) for name in kwargs.get("tensors_to_clone", ())}
+        self.launch(wrapped_launch(func, kwargs | {"kwargs": given | copies}))
+        return copies if "tensors_to_clone" in kwargs else None
+
+    def _computed_scores(self, call: OpCall) -> int | None:
+        """Of a flex attention; layers that share a mask share the count."""
+        arguments = call.bind()
+        mask = next(item for item in arguments["block_mask"] if isinstance(item, torch.Tensor))
+        key = (id(mask), tuple(arguments["query"].shape), tuple(arguments["key"].shape))
+        if key not in self._scores:
+
+            def content(tensor: torch.Tensor) -> torch.Tensor | None:
+                if type(tensor) is not FakeTensor:
+                    return tensor
+                return tensor.value if values.is_known(tensor) else None
+
+            self._scores[key] = mask, computed_scores(call, content)
+        scores = self._scores[key][1]
+        if scores is None:
+            where = f" in '{self.recorder.path}'" if self.recorder.path else ""
+            self.recorder.warn(f"the block mask of flex_attention{where} depends on data: all blocks were counted")
+        return scores
+
     def _first_time(self, call: OpCall, key: tuple[Any, ...]) -> Any:
         if values.looks(call):
             return self._look(call)
+        body = triton_op_body(call.func)
+        if body is not None:
+            with self:
+                return body(*call.args, **call.kwargs)
         if call.info.changes_metadata:
             return self._change_metadata(call)
         if takes_apart(call.info.name):
@@ -232,6 +295,12 @@ class FakeRun(TorchDispatchMode):
             raise
         except Exception as error:
             if not call.info.name.startswith(_OWN):
+                zeros = infer_from_zeros(call.func, call.args, call.kwargs) if self.assume else None
+                if zeros is not None:
+                    self.recorder.warn(
+                        f"{call.info.name} has no fake kernel: it was run on zeros to see what it returns"
+                    )
+                    return self._replay(self._planner.plan(call, inferred=zeros), call.tensors)
                 why = "calls an op that has no fake kernel"
                 raise DataDependent(call.info.name, self.recorder.path, why) from error
             self.recorder.failing_op = (call.info.name, [fake.spec.record for fake in call.tensors])

@@ -1,4 +1,5 @@
-"""Branches and loops that a model writes as ops (`torch.cond`, `while_loop`, `scan`): run as Python would, in place.
+"""Branches, loops and scans that a model writes as ops (`torch.cond`, `while_loop`, `scan`, `associative_scan`): run as
+Python would, in place.
 
 Torch's own way compiles them, which cannot be done with fake tensors, and hides their modules.
 """
@@ -12,6 +13,7 @@ from itertools import count
 from typing import Any
 
 import torch
+from torch._higher_order_ops.associative_scan import AssociativeScanOp, generic_associative_scan
 from torch._higher_order_ops.cond import CondOp
 from torch._higher_order_ops.map import MapImpl
 from torch._higher_order_ops.scan import ScanOp
@@ -30,8 +32,9 @@ LOOP_LIMIT = 1 << 18
 
 @contextmanager
 def branches_followed(recorder: Recorder) -> Iterator[None]:
-    """`torch.cond`, `while_loop`, `scan` and `map` run their functions directly, in this thread, for the block."""
-    ops: tuple[Any, ...] = (CondOp, WhileLoopOp, ScanOp, MapImpl)
+    """`torch.cond`, `while_loop`, `scan`, `map` and `associative_scan` run their functions directly, in this thread,
+    for the block."""
+    ops: tuple[Any, ...] = (CondOp, WhileLoopOp, ScanOp, MapImpl, AssociativeScanOp)
     before: Any = tuple(op.__call__ for op in ops)
     owner = threading.get_ident()
 
@@ -70,8 +73,16 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
         columns = zip(*(leaves for leaves, _ in flat), strict=True)
         return tree_unflatten([torch.stack(each) for each in columns], flat[0][1])
 
+    def associative_scan(op: Any, combine: Branch, xs: Sequence[Any], *rest: Any) -> Any:
+        """By halves, as torch's eager form does: pairs, the scan of the pairs, then the elements between."""
+        if threading.get_ident() != owner:
+            return before[4](op, combine, xs, *rest)
+        dim = next((value for value in rest if isinstance(value, int)), 0)  # torch 2.6 has one
+        fixed = next((value for value in rest if isinstance(value, tuple | list)), ())
+        return generic_associative_scan(lambda *pair: combine(*pair, *fixed), list(xs), dim)
+
     turns = count()  # of all loops together: they may be nested
-    for op, replacement in zip(ops, (cond, while_loop, scan, map_), strict=True):
+    for op, replacement in zip(ops, (cond, while_loop, scan, map_, associative_scan), strict=True):
         op.__call__ = replacement
     try:
         yield

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -33,6 +34,7 @@ class OpInfo:
     returns: tuple[Return, ...]
     written: tuple[str, ...]
     takes_tensors: bool
+    only_written: tuple[str, ...] = ()  # of these, the ones whose old content is not read
 
     @property
     def looks_at_values(self) -> bool:
@@ -68,6 +70,7 @@ def _describe(func: Any) -> OpInfo:
         names = [name for name in inspect.signature(type(func).__call__).parameters if name not in ("self", "kwargs")]
         return OpInfo(f"higher_order::{func.name()}", "", frozenset(), tuple((n, None) for n in names), (), (), True)
     schema = func._schema
+    written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
     returns = tuple(_relation(schema, ret) for ret in schema.returns)
     view_tag = frozenset(("view",)) if returns and all(r.relation is Relation.VIEW for r in returns) else frozenset()
     return OpInfo(
@@ -76,8 +79,10 @@ def _describe(func: Any) -> OpInfo:
         tags=frozenset(str(tag).removeprefix("Tag.") for tag in func.tags) | view_tag,
         arguments=tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments),
         returns=returns,
-        written=tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write),
+        written=written,
         takes_tensors=any("Tensor" in str(a.type) for a in schema.arguments),
+        # `out=` of torch; kernels of others name theirs `out`, `output`, `out1` …
+        only_written=tuple(name for name in written if name.startswith("out")),
     )
 
 
@@ -105,11 +110,24 @@ class OpCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     tensors: list[Any]
+    # What decides its cost beside the metadata of its arguments, as further arguments of its formula.
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def distinct(self) -> list[Any]:
         """The tensors, each once."""
         return list({id(tensor): tensor for tensor in self.tensors}.values())
+
+    @property
+    def read(self) -> list[Any]:
+        """The tensors whose content it reads, each once."""
+        if not self.info.only_written:
+            return self.distinct
+        arguments = self.bind()
+        outputs = {id(tensor) for name in self.info.only_written for tensor in tensors_in(arguments[name])}
+        others = [value for name, value in arguments.items() if name not in self.info.only_written]
+        outputs -= {id(tensor) for tensor in tensors_in(others)}
+        return [tensor for tensor in self.distinct if id(tensor) not in outputs]
 
     @property
     def written(self) -> list[Any]:

@@ -17,10 +17,11 @@ from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
 from torchgauge.capture.opcall import OpCall, OpInfo, Relation, Return
 from torchgauge.capture.rules import find_rule
 from torchgauge.capture.signals import DataDependent
-from torchgauge.capture.structure import tensors_in
+from torchgauge.capture.structure import map_tensors, tensors_in
 from torchgauge.cost import Call, Work, assess
-from torchgauge.cost.registry import Assessment, find, price
+from torchgauge.cost.registry import Assessment, find, find_kernel, price
 from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
+from torchgauge.facts.strides import contiguous_stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Planner:
         signature = describe(
             call,
             outputs=tuple(output.spec.record for output in outputs),
-            distinct=[fake.spec.record for fake in call.distinct],
+            read=[fake.spec.record for fake in call.read],
             activation_bytes=sum(output.spec.nbytes for output in outputs if output.source < 0),
             spec_of=lambda tensor: tensor.spec.record,  # type: ignore[attr-defined]
             result=inferred,
@@ -108,8 +109,7 @@ class Planner:
         info = call.info
         follows = bool(info.written) or not info.takes_tensors
         ids = list(map(id, call.tensors))
-        first_positions = tuple(index for index, own in enumerate(ids) if ids.index(own) == index)
-        reads = first_positions[: len(signature.inputs)]
+        reads = tuple(ids.index(id(fake)) for fake in call.read)
         written = set(map(id, call.written))
         written_positions = tuple(index for index, fake in enumerate(call.tensors) if id(fake) in written)
         return Plan(signature, result, info, follows, reads, written_positions)
@@ -119,9 +119,34 @@ class Planner:
         inferred = rule(call.bind(), self._specs) if rule is not None else None
         if inferred is None and _writes_alone(call):
             return call.tensors[0].spec
+        is_custom = isinstance(call.func, torch._ops.OpOverload) and not call.info.name.startswith("aten::")
+        if inferred is None and is_custom and call.tensors:
+            inferred = self._kernel_result(call)
         return infer(call.func, call.args, call.kwargs) if inferred is None else inferred
 
+    def _kernel_result(self, call: OpCall) -> Any:
+        """What the schema of somebody's kernel says about its result: nothing, tensors that it was given, or the
+        outputs that are known of a kernel with these arguments. None where that does not settle it."""
+        returns, arguments = call.info.returns, call.bind()
+        if all(ret.relation is Relation.SAME for ret in returns):
+            given = [next(tensors_in(arguments[ret.argument or ""]), None) for ret in returns]
+            if all(isinstance(fake, FakeTensor) for fake in given):
+                specs = tuple(fake.spec for fake in given if isinstance(fake, FakeTensor))
+                return specs[0] if len(specs) == 1 else specs
+        kernel = find_kernel(call.info.name, arguments)
+        if kernel is None or kernel.outputs is None:
+            return None
+        outputs = kernel.outputs(kernel_call(call))
+        device = call.tensors[0].spec.device
+        made = [
+            self._specs.get(spec.shape, contiguous_stride(spec.shape), getattr(torch, spec.dtype), device)
+            for spec in outputs
+        ]
+        return made[0] if len(returns) == 1 and not _returns_list(call.func) else made
+
     def _result(self, call: OpCall, inferred: Any) -> Any:
+        if isinstance(inferred, tuple) and not inferred and not call.info.returns:
+            return None
         device = self._output_device(call.kwargs, call.tensors)
         returns = call.info.returns or (Return(Relation.NEW),)
         shared = [_NEW_MEMORY] * len(returns)
@@ -163,6 +188,16 @@ class Planner:
             if fake.spec.shape or fake.spec.device.type != "cpu":
                 return fake.spec.device
         return tensors[0].spec.device if tensors else self._device
+
+
+def _returns_list(func: Any) -> bool:
+    return "[]" in str(func._schema.returns[0].type) or "List" in str(func._schema.returns[0].type)
+
+
+def kernel_call(call: OpCall) -> Call:
+    """A call whose outputs are not known yet."""
+    arguments = {name: _to_specs(value, lambda fake: fake.spec.record) for name, value in call.bind().items()}  # type: ignore[attr-defined]
+    return Call(call.info.name, arguments, ())
 
 
 def _writes_alone(call: OpCall) -> bool:
@@ -230,6 +265,8 @@ def _without_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _is_factory(func: Any) -> bool:
     """Whether it makes a tensor from none: a graph that leaves out the device would get a real one."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
     arguments = func._schema.arguments
     takes_tensors = any("Tensor" in str(argument.type) for argument in arguments)
     return not takes_tensors and any(argument.name == "device" for argument in arguments)
@@ -253,6 +290,21 @@ def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             raise DataDependent(str(func)) from None
 
 
+def infer_from_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an op without a fake kernel returns for zeros on the processor; None where it does not run there, or its
+    arguments have too many elements."""
+    if sum(fake.numel() for fake in tensors_in((args, kwargs))) > _REAL_ELEMENTS:
+        return None
+    try:
+        return func(*_zeros(args), **_zeros(kwargs))
+    except Exception:  # whatever a kernel raises that has none for the processor, or does not like zeros
+        return None
+
+
+def _zeros(value: Any) -> Any:
+    return map_tensors(value, lambda fake: torch.zeros(fake.shape, dtype=fake.dtype))
+
+
 def _as_fake(value: Any) -> Any:
     if isinstance(value, FakeTensor):
         spec = value.spec
@@ -271,19 +323,19 @@ def describe(
     call: OpCall,
     *,
     outputs: tuple[TensorSpec, ...],
-    distinct: list[TensorSpec],
+    read: list[TensorSpec],
     activation_bytes: int,
     spec_of: SpecOf,
     result: Any,
 ) -> Signature:
-    """The signature of a call; `distinct` are the specs of its distinct tensors, `result` is what it returned."""
+    """The signature of a call; `read` are the specs of the tensors it reads, `result` is what it returned."""
     info = call.info
-    arguments = {name: _to_specs(value, spec_of) for name, value in call.bind().items()}
+    arguments = {name: _to_specs(value, spec_of) for name, value in call.bind().items()} | dict(call.facts)
     if call.wanted is not None:
         arguments["output_mask"] = call.wanted
-    # The tensors an `out=` call reads: all but the last, which it only writes.
-    read = distinct[: -len(list(tensor_specs(arguments.get("out")))) or None] if "out" in info.tags else distinct
-    priced = Call(info.name, arguments, outputs, tuple(read), info.tags)
+    returned = {ret.argument for ret in info.returns}
+    written = tensor_specs([arguments[name] for name in info.written if name not in returned])
+    priced = Call(info.name, arguments, outputs, tuple(read), info.tags, tuple(written))
     found = _assess(call, priced, result)
     return Signature(
         op=info.name,
@@ -301,7 +353,7 @@ def describe(
 
 def _assess(call: OpCall, priced: Call, result: Any) -> Assessment:
     """Our own formula first; one that the user registered with torch where we have none."""
-    if find(priced.op) is None:
+    if find(priced.op, priced.arguments) is None:
         flops = _torch_formula(call, result)
         if flops is not None:
             return Assessment("other", COUNTED, price(priced, Work(macs=flops // 2, flops=flops)))
@@ -312,7 +364,7 @@ def _torch_formula(call: OpCall, result: Any) -> int | None:
     # Whoever registered a formula has imported the module; importing it here would cost every analysis.
     counter = sys.modules.get("torch.utils.flop_counter")
     if counter is None or not isinstance(call.func, torch._ops.OpOverload):
-        return None
+        return None  # of a Triton kernel the formula wants the grid too
     rule = counter.flop_registry.get(call.func._overloadpacket)
     return None if rule is None else int(rule(*call.args, **call.kwargs, out_val=result))
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
 from torchgauge.capture.opcall import OpCall, op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import describe
 from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.structure import is_subclass, storage_key, storage_of, tensors_in
+from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body, wrapped_launch
 from torchgauge.facts import Allocation
 
 
@@ -27,6 +32,7 @@ class RealRun(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
         self._names = {storage_key(owned.tensor): owned.name for owned in paths.owned}
+        self._is_in_op = False
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._writers: dict[int, int] = {}
         # Of the storages alive: what allocated them, and their bytes.
@@ -71,13 +77,30 @@ class RealRun(TorchDispatchMode):
         key = storage_key(tensor)
         return key, self._allocations.get(key, (-1, tensor.nbytes))
 
+    def launch(self, call: OpCall) -> None:
+        """Note that a Triton kernel is about to be launched past the dispatcher; within an op it is part of the op."""
+        if not self._is_in_op:
+            self._record(call, lambda: None)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        call = OpCall(func, op_info(func), args, kwargs, list(tensors_in((args, kwargs))))
+        if not isinstance(func, torch._ops.OpOverload) and is_wrapped_launch(func):
+            return self._record(wrapped_launch(func, kwargs), partial(func, **kwargs))
+        body = triton_op_body(func)
+        if body is not None:
+            with self:
+                return body(*args, **kwargs)
+        info = op_info(func)
+        call = OpCall(func, info, args, kwargs, list(tensors_in((args, kwargs))))
+        if info.name in FLEX_OPS:
+            call = replace(call, facts={"computed_scores": computed_scores(call, lambda tensor: tensor)})
         if any(map(is_subclass, call.tensors)):
             return NotImplemented  # by the subclass, in ops on the tensors that it is made of
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on fake tensors
+        return self._record(call, partial(func, *args, **kwargs))
+
+    def _record(self, call: OpCall, run: Callable[[], Any]) -> Any:
         for tensor in () if call.info.name == "aten::lift_fresh" else call.tensors:  # it makes a tensor of a number
             if self._is_new(tensor):
                 self._note_foreign(tensor)
@@ -85,20 +108,24 @@ class RealRun(TorchDispatchMode):
         for tensor in written:
             self.lend(tensor)
         # An op may change the shape of its own argument: describe the arguments first.
-        distinct = [spec_of_real(tensor) for tensor in call.distinct]
-        producers = tuple(self._writers.get(storage_key(tensor)) for tensor in call.distinct)
+        read = [spec_of_real(tensor) for tensor in call.read]
+        producers = tuple(self._writers.get(storage_key(tensor)) for tensor in call.read)
         if self.recorder.phase == "backward":
             for tensor in call.distinct:
                 key = storage_key(tensor)
                 if key in self._allocations:
                     self.recorder.note_backward_read(key, self._allocations[key])
-        result = func(*args, **kwargs)
+        self._is_in_op = True
+        try:
+            result = run()
+        finally:
+            self._is_in_op = False
         outputs = list(tensors_in(result))
         made = [tensor for tensor in outputs if self._is_new(tensor)]
         signature = describe(
             call,
             outputs=tuple(spec_of_real(tensor) for tensor in outputs),
-            distinct=distinct,
+            read=read,
             activation_bytes=sum([self._track(tensor) for tensor in outputs]),
             spec_of=spec_of_real,
             result=result,
@@ -106,7 +133,7 @@ class RealRun(TorchDispatchMode):
         names = tuple(name for tensor in call.tensors if (name := self._names.get(storage_key(tensor))))
         for tensor in made if call.info.changes_metadata else (*made, *written):
             self._writers[storage_key(tensor)] = len(self.recorder.ops)
-        self.recorder.record(signature, names, producers[: len(signature.inputs)])
+        self.recorder.record(signature, names, producers)
         return result
 
     def _is_new(self, tensor: torch.Tensor) -> bool:

@@ -33,6 +33,7 @@ from torchgauge.capture.supported import unsupported
 from torchgauge.capture.surroundings import no_collections, prepared, undisturbed
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import MakeOptimizer, train_step
+from torchgauge.capture.triton_kernels import launches_seen
 from torchgauge.capture.twin import Copier, TensorCopies, sharing_memory
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory, TensorSpec
@@ -208,7 +209,8 @@ def _on_fakes(
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
-        with memory_lent(run.lend, recorder.note_host_read), elements_given(model):
+        lent = memory_lent(run.lend, recorder.note_host_read)
+        with lent, elements_given(model), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
                 output = call_model(twin, args, kwargs, recorder)
             results, step = _results(output, run), None
@@ -248,7 +250,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
         try:
-            with memory_lent(run.lend, recorder.note_host_read):
+            with memory_lent(run.lend, recorder.note_host_read), launches_seen(run.launch, runs=True):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
                     output = call_model(twin, args, kwargs, recorder, is_real=True)
                 results, step = _results(output, run), None

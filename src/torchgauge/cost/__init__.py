@@ -11,6 +11,7 @@ from torchgauge.cost import (  # noqa: F401 -- importing a formula file fills th
     embedding,
     fft,
     foreach,
+    hub_kernels,
     indexing,
     linalg,
     linear,
@@ -28,6 +29,6 @@ from torchgauge.cost import (  # noqa: F401 -- importing a formula file fills th
     view,
     vision,
 )
-from torchgauge.cost.registry import Assessment, Call, Work, assess, find, formula
+from torchgauge.cost.registry import Assessment, Call, Work, assess, find, find_kernel, formula, kernel
 
-__all__ = ["Assessment", "Call", "Work", "assess", "find", "formula"]
+__all__ = ["Assessment", "Call", "Work", "assess", "find", "find_kernel", "formula", "kernel"]

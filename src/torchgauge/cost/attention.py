@@ -1,8 +1,9 @@
 """Scaled dot-product attention, fused: softmax(q kᵀ · scale + mask) v, one score per query head, query and key.
 
 Causal and windowed attention count in full, and grouped queries by the query heads, so the MACs are the same whichever
-kernel ran. Besides the two products a score costs 6 flops (scaling 1, softmax 5), 1 more with an additive mask and 3
-more with dropout. What a flex attention's `score_mod` computes is unknown and not counted.
+kernel ran. Flex attention counts the blocks that its block mask lists, since no other kernel computes fewer. Besides
+the two products a score costs 6 flops (scaling 1, softmax 5), 1 more with an additive mask and 3 more with dropout.
+What a flex attention's `score_mod` computes is unknown and not counted.
 
 The backward pass has four products: the gradients of the value, the weights, the query and the key. Fused kernels
 compute the scores anew; those are flops but no MACs, so that the MACs do not depend on the kernel. A score there costs
@@ -47,7 +48,7 @@ class Heads(NamedTuple):
     "aten::_triton_scaled_dot_attention", "higher_order::flex_attention", category="attention",
 )  # fmt: skip
 def attention(call: Call) -> Work:
-    return _forward(call, _heads_first(call))
+    return attend(call, _heads_first(call))
 
 
 @formula(
@@ -57,7 +58,7 @@ def attention(call: Call) -> Work:
     category="attention",
 )  # fmt: skip
 def attention_backward(call: Call) -> Work:
-    return _backward(call, _heads_first(call))
+    return attend_backward(call, _heads_first(call))
 
 
 @formula(
@@ -66,7 +67,7 @@ def attention_backward(call: Call) -> Work:
     "flash_attn::_flash_attn_forward", "flash_attn::_flash_attn_varlen_forward", category="attention",
 )  # fmt: skip
 def token_attention(call: Call) -> Work:
-    return _forward(call, _tokens_first(call))
+    return attend(call, tokens_first(call))
 
 
 @formula(
@@ -74,20 +75,20 @@ def token_attention(call: Call) -> Work:
     "flash_attn::_flash_attn_backward", "flash_attn::_flash_attn_varlen_backward", category="attention",
 )  # fmt: skip
 def token_attention_backward(call: Call) -> Work:
-    return _backward(call, _tokens_first(call))
+    return attend_backward(call, tokens_first(call))
 
 
 @formula("aten::_cudnn_attention_forward", category="attention")
 def cudnn_attention(call: Call) -> Work:
-    return _forward(call, _tokens_first(call) if len(call["query"].shape) == 3 else _heads_first(call))
+    return attend(call, tokens_first(call) if len(call["query"].shape) == 3 else _heads_first(call))
 
 
 @formula("aten::_cudnn_attention_backward", category="attention")
 def cudnn_attention_backward(call: Call) -> Work:
-    return _backward(call, _tokens_first(call) if len(call["query"].shape) == 3 else _heads_first(call))
+    return attend_backward(call, tokens_first(call) if len(call["query"].shape) == 3 else _heads_first(call))
 
 
-def _forward(call: Call, heads: Heads) -> Work:
+def attend(call: Call, heads: Heads) -> Work:
     mask = argument(call, "attn_mask", "attn_bias", "bias")
     adds = isinstance(mask, TensorSpec) and mask.is_floating
     mask_flops = adds + (_DROPOUT_FLOPS if call.get("dropout_p", 0.0) > 0 else 0)
@@ -95,7 +96,7 @@ def _forward(call: Call, heads: Heads) -> Work:
     return products(call, heads.scores * (heads.query_size + heads.value_size), flops)
 
 
-def _backward(call: Call, heads: Heads) -> Work:
+def attend_backward(call: Call, heads: Heads) -> Work:
     grad = argument(call, "grad_out", "grad_out_", "dout")
     # dQ, dK, dP and dV; the scores that a fused kernel computes anew are flops of that kernel, not of the mathematics.
     macs = 2 * heads.scores * (heads.query_size + heads.value_size)
@@ -107,15 +108,15 @@ def _backward(call: Call, heads: Heads) -> Work:
 def _heads_first(call: Call) -> Heads:
     """(batch, heads, length, size)."""
     query, key, value = _query_key_value(call)
-    scores = prod(query.shape[:-1]) * key.shape[-2]
+    scores = call.get("computed_scores", prod(query.shape[:-1]) * key.shape[-2])
     return Heads(scores, _true_size(call, query), _true_size(call, value))
 
 
-def _tokens_first(call: Call) -> Heads:
+def tokens_first(call: Call) -> Heads:
     """(batch, length, heads, size), or (tokens of all sequences, heads, size) with their cumulative lengths."""
     query, key, value = _query_key_value(call)
     vectors = prod(query.shape[:-1])
-    if call.get("block_table") is not None:
+    if argument(call, "block_table", "block_table_", "page_table") is not None:
         # The key is a pool of pages then, of which a sequence uses at most `max_k`.
         scores = vectors * argument(call, "max_k", "max_seqlen_k")
     else:

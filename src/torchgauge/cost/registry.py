@@ -2,12 +2,17 @@
 
 A formula returns `Work`. Leave `flops` out where all the work is multiply-accumulates (it becomes 2 × macs), and the
 bytes out where the rule of the contract holds: each distinct input element read once, each output written once.
+
+Kernels that several libraries register, each under its own namespace (`_activation_3a1c9f2::silu_and_mul`), are known
+by the name of the op and of its arguments. Installed packages bring formulas for their ops along (entry points).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from torchgauge.facts import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, TensorSpec, tensor_specs
@@ -19,6 +24,7 @@ class Call:
 
     `inputs` are the distinct input tensors (in `x * x` the one tensor counts once); left out, all those of `arguments`.
     `tags` are the op's torch tags plus "view" where the outputs alias an input without writing to it.
+    `written` are the arguments that it writes to and does not return.
     """
 
     op: str
@@ -26,6 +32,7 @@ class Call:
     outputs: tuple[TensorSpec, ...]
     inputs: tuple[TensorSpec, ...] | None = None
     tags: frozenset[str] = field(default_factory=frozenset)
+    written: tuple[TensorSpec, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -37,8 +44,8 @@ class Call:
 
     @property
     def out(self) -> TensorSpec:
-        """The first output."""
-        return self.outputs[0]
+        """The first output; of an op that returns nothing, the first argument that it writes to."""
+        return (self.outputs or self.written)[0]
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
@@ -63,6 +70,7 @@ class Call:
     def _all(self) -> Iterator[TensorSpec]:
         yield from self.tensors
         yield from self.outputs
+        yield from self.written
 
 
 class Work(NamedTuple):
@@ -88,7 +96,21 @@ class Assessment(NamedTuple):
     cost: Cost
 
 
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel by its schema: ops of any namespace that take these arguments. `outputs` gives what an op without a
+    fake kernel returns."""
+
+    arguments: frozenset[str]
+    entry: Entry
+    outputs: Callable[[Call], Sequence[TensorSpec]] | None = None
+
+
 REGISTRY: dict[str, Entry] = {}
+KERNELS: dict[str, list[Kernel]] = {}
+ENTRY_POINTS = "torchgauge.formulas"
+# Namespaces of torch itself, whose ops are known by their full name.
+_OWN = ("aten", "prims", "prim", "higher_order", "quantized", "_quantized", "quantized_decomposed", "onednn", "mkldnn")
 
 
 def formula(*ops: str, category: str, status: str = COUNTED) -> Callable[[Rule], Rule]:
@@ -106,14 +128,58 @@ def formula(*ops: str, category: str, status: str = COUNTED) -> Callable[[Rule],
     return register
 
 
-def find(op: str) -> Entry | None:
-    """The entry of an op, or of the op whose in-place form it is ("aten::relu_" -> "aten::relu")."""
-    return REGISTRY.get(op) or REGISTRY.get(op.removesuffix("_"))
+def kernel(
+    *names: str,
+    arguments: str,
+    category: str,
+    outputs: Callable[[Call], Sequence[TensorSpec]] | None = None,
+) -> Callable[[Rule], Rule]:
+    """Register a formula for kernels of these names, in whatever namespace, that have all of the `arguments`."""
+
+    def register(rule: Rule) -> Rule:
+        found = Kernel(frozenset(arguments.split()), Entry(category, COUNTED, rule), outputs)
+        for name in names:
+            KERNELS.setdefault(name, []).append(found)
+        return rule
+
+    return register
+
+
+def find(op: str, arguments: Container[str] = ()) -> Entry | None:
+    """The entry of an op, or of the op whose in-place form it is ("aten::relu_" -> "aten::relu"); else that of a
+    kernel with its name and `arguments`."""
+    entry = REGISTRY.get(op) or REGISTRY.get(op.removesuffix("_"))
+    if entry is None and not op.startswith("aten::"):
+        load_formulas()
+        known = find_kernel(op, arguments)
+        entry = REGISTRY.get(op) or (known.entry if known else None)
+    return entry
+
+
+def find_kernel(op: str, arguments: Container[str]) -> Kernel | None:
+    """The kernel with the name of the op whose arguments the op has; the one with most of them."""
+    namespace, _, name = op.rpartition("::")
+    if namespace in _OWN:
+        return None
+    fitting = [known for known in KERNELS.get(name, ()) if all(each in arguments for each in known.arguments)]
+    return max(fitting, key=lambda known: len(known.arguments), default=None)
+
+
+@cache
+def load_formulas() -> None:
+    """Import the formulas that installed packages offer; one that does not load gives a warning and is left out."""
+    from importlib.metadata import entry_points  # slow to load, and few models have ops of their own
+
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            entry.load()
+        except (ImportError, AttributeError, ValueError) as error:
+            warnings.warn(f"the formulas '{entry.name}' ({entry.value}) do not load: {error}", stacklevel=2)
 
 
 def assess(call: Call) -> Assessment:
     """Category, status and cost of a call. An op without a formula is generic by its tags, else uncounted."""
-    entry = find(call.op)
+    entry = find(call.op, call.arguments)
     if entry is None:
         return _generic(call)
     work = Work(flops=0, bytes_read=0, bytes_written=0) if entry.status == FREE else entry.rule(call)
@@ -135,13 +201,13 @@ def read_bytes(call: Call) -> int:
 
 
 def written_bytes(call: Call) -> int:
-    return sum(spec.distinct_bytes for spec in call.outputs)
+    return sum(spec.distinct_bytes for spec in (*call.outputs, *call.written))
 
 
 def _generic(call: Call) -> Assessment:
     if "view" in call.tags:
         return Assessment("view", FREE, Cost())
-    if not call.outputs and not call.tensors:
+    if not call.outputs and not call.tensors and not call.written:
         return Assessment("other", FREE, Cost())
     # On complex numbers one operation for each part.
     rate = (1 + call.is_complex) if call.is_arithmetic else 0

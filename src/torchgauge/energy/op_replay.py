@@ -56,7 +56,7 @@ class Collector(TorchDispatchMode):
         if info.name not in self._names:
             return func(*args, **kwargs)
         call = OpCall(func, info, args, kwargs, list(tensors_in((args, kwargs))))
-        specs = tuple(map(_spec, call.distinct))
+        specs = tuple(map(_spec, call.read))
         kept = self._kept(call)
         result = func(*args, **kwargs)
         first = next(map(_spec, tensors_in(result)), None)

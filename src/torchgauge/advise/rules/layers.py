@@ -149,7 +149,10 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
 def _mask_place(op: OpRecord) -> int | None:
     """The last input that is as large as the scores: queries by keys."""
     inputs = op.signature.inputs
-    queries, keys = inputs[0].shape[-2], inputs[min(1, len(inputs) - 1)].shape[-2]
+    given = [inputs[0], inputs[min(1, len(inputs) - 1)]]
+    if any(len(spec.shape) < 2 for spec in given):  # somebody's kernel, with the lengths of packed sequences
+        return None
+    queries, keys = (spec.shape[-2] for spec in given)
     places = [at for at, spec in enumerate(inputs) if at and spec.shape[-2:] == (queries, keys)]
     return places[-1] if places and inputs[places[-1]].shape[-2:] != inputs[0].shape[-2:] else None
 

@@ -50,3 +50,17 @@ def flex(arguments: Arguments, specs: Specs) -> Any:
     rows = query.shape[:-1]
     sums = specs.get(rows, contiguous_stride(rows), torch.float32, query.device)
     return specs.get(shape, contiguous_stride(shape), query.dtype, query.device), sums, sums
+
+
+@shape_rule("higher_order::flex_attention_backward")
+def flex_backward(arguments: Arguments, specs: Specs) -> Any:
+    """Gradients of query, key and value, and of the tensors that the score function reads."""
+
+    def like(item: Any) -> Spec | None:
+        if not isinstance(item, torch.Tensor):
+            return None
+        spec: Spec = item.spec  # type: ignore[attr-defined]
+        return specs.get(spec.shape, contiguous_stride(spec.shape), spec.dtype, spec.device)
+
+    made = tuple(like(arguments[name]) for name in ("query", "key", "value"))
+    return (*made, tuple(map(like, arguments["score_mod_other_buffers"])))
