@@ -192,5 +192,5 @@ def test_a_hand_kept_list_would_be_found(tmp_path: Path) -> None:
 
 def test_estimates_and_measurements_carry_their_origin() -> None:
     for figure in FIGURES:
-        assert figure.key.startswith("estimated_") == (figure.origin == "estimated")
+        assert figure.key.startswith(("estimated_", "predicted_")) == (figure.origin == "estimated")
         assert figure.of_call is None or (figure.origin == STATIC and figure.additive)

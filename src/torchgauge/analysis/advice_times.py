@@ -31,11 +31,17 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
             continue
         if name in _THIS and capture.run.device.startswith("cuda"):
             continue
-        run = predict_ops(capture.ops, profile, module_calls=calls)
-        seconds = {op.index: op.time_s for op in run.ops}
+        if capture.predicted is not None and capture.forecast[0]["device"] == name:
+            # As the device runs them, not as this machine would.
+            rows = capture.predicted.ops.items()
+            seconds = {index: row["predicted_time_s"] for index, row in rows}
+            whole, device_s = sum(seconds.values()), sum(row["predicted_device_s"] for _, row in rows)
+        else:
+            run = predict_ops(capture.ops, profile, module_calls=calls)
+            seconds, whole, device_s = {op.index: op.time_s for op in run.ops}, run.time_s, run.device_s
         if name in _THIS:
             return {"predicted": seconds}
-        idle = max(0.0, 1 - run.device_s / run.time_s) if run.time_s else 0.0
+        idle = max(0.0, 1 - device_s / whole) if whole else 0.0
         machine = Machine(peaks_of_device(find_device(name)), matmul_tf32=False, convolution_tf32=True)
         return {"predicted": seconds, "machine": machine, "on": name, "idle": idle}
     return {}

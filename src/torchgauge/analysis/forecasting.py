@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torchgauge.predict.devices import Device
     from torchgauge.predict.fit import Prediction
-    from torchgauge.predict.time import Profile
+    from torchgauge.predict.time import Profile, RunTime
     from torchgauge.source import InputSpec
 
 EXECUTIONS = ("eager", "graph", "compiled")
@@ -104,8 +104,7 @@ def _predict(
             run_of = cache(partial(options.run, model, seq=length))  # several devices share its traces
 
             def predicted(subject: Subject, batch: int | None, run_of: Callable[..., Run] = run_of) -> ForecastFacts:
-                facts = forecast_run(run_of(batch), subject, execution)
-                return replace(facts, price_per_hour=price.get(subject.name))
+                return TimedRun.of(run_of(batch), subject, execution).facts(price.get(subject.name))
 
             for subject in subjects:
                 predict = partial(predicted, subject)
@@ -158,47 +157,63 @@ def _growing(predicted: Callable[[int | None], ForecastFacts], batch: int | None
     return rows or [predicted(1)]
 
 
-def forecast_run(run: Run, subject: Subject, execution: str, memory: Prediction | None = None) -> ForecastFacts:
-    """Time and energy of a run on a device. `memory` is what `run.predict` gave for it, where that is known already."""
-    from torchgauge.predict.allocator import AllocatorSettings
-    from torchgauge.predict.time import module_times, predict_ops
+@dataclass(frozen=True)
+class TimedRun:
+    """A run on a device: its time op by op, and its memory where the device has one to fit into."""
 
-    ops: Sequence[Any]
-    if subject.device is not None:
+    run: Run
+    subject: Subject
+    time: RunTime
+    memory: Prediction | None
+    warnings: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, run: Run, subject: Subject, execution: str, memory: Prediction | None = None) -> TimedRun:
+        """`memory` is what `run.predict` gave for the device, where that is known already."""
+        from torchgauge.predict.allocator import AllocatorSettings
+        from torchgauge.predict.time import predict_ops
+
+        if subject.device is None and execution != "eager":
+            raise UsageError(f"execution='{execution}' needs a GPU; a CPU runs 'eager'")
+        if subject.device is None:
+            ops, calls = run.processor_ops()
+            return cls(run, subject, predict_ops(ops, subject.profile, module_calls=calls), None)
         memory = memory or run.predict(subject.device, AllocatorSettings(), detail=False)
-        ops, calls, warnings = memory.trace.step_ops, memory.trace.module_calls, list(memory.trace.warnings)
-    elif execution != "eager":
-        raise UsageError(f"execution='{execution}' is of GPUs; a CPU runs 'eager'")
-    else:
-        (ops, calls), warnings = run.processor_ops(), []
-    found = predict_ops(ops, subject.profile, execution=execution, module_calls=calls)
-    rows = [asdict(row) | {"output_shapes": [list(shape) for shape in row.output_shapes]} for row in found.ops]
-    return ForecastFacts(
-        device=subject.name,
-        title=subject.profile.title,
-        target=run.name,
-        mode="train" if run.setting.train else "inference",
-        execution=execution,
-        batch=run.batch,
-        seq=run.sizes[1],
-        time_s=found.time_s,
-        low_s=found.low_s,
-        high_s=found.high_s,
-        energy_j=found.energy_j,
-        energy_low_j=found.energy_low_j,
-        energy_high_j=found.energy_high_j,
-        device_s=found.device_s,
-        host_s=found.host_s,
-        bound=found.bound,
-        fit=memory.verdict if memory is not None else None,
-        used_bytes=memory.used_bytes if memory is not None else None,
-        price_per_hour=None,
-        sources=found.sources,
-        host_source=subject.profile.host.source,
-        ops=[row for row in rows if row["device_s"]],
-        modules=module_times(found.ops),
-        warnings=warnings,
-    )
+        trace = memory.trace
+        time = predict_ops(trace.step_ops, subject.profile, execution=execution, module_calls=trace.module_calls)
+        return cls(run, subject, time, memory, trace.warnings)
+
+    def facts(self, price_per_hour: float | None = None) -> ForecastFacts:
+        from torchgauge.predict.time import module_times
+
+        run, subject, time = self.run, self.subject, self.time
+        rows = [asdict(row) | {"output_shapes": [list(shape) for shape in row.output_shapes]} for row in time.ops]
+        return ForecastFacts(
+            device=subject.name,
+            title=subject.profile.title,
+            target=run.name,
+            mode="train" if run.setting.train else "inference",
+            execution=time.execution,
+            batch=run.batch,
+            seq=run.sizes[1],
+            time_s=time.time_s,
+            low_s=time.low_s,
+            high_s=time.high_s,
+            energy_j=time.energy_j,
+            energy_low_j=time.energy_low_j,
+            energy_high_j=time.energy_high_j,
+            device_s=time.device_s,
+            host_s=time.host_s,
+            bound=time.bound,
+            fit=self.memory.verdict if self.memory is not None else None,
+            used_bytes=self.memory.used_bytes if self.memory is not None else None,
+            price_per_hour=price_per_hour,
+            sources=time.sources,
+            host_source=subject.profile.host.source,
+            ops=[row for row in rows if row["device_s"]],
+            modules=module_times(time.ops),
+            warnings=list(self.warnings),
+        )
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,8 @@ def analyze(
     them beside it: what is refuted is withdrawn, what is confirmed makes a plan.
     TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
 
-    `on` names devices whose memory the run is predicted to take, as `fit` does ("h200", ["l4", "24GiB"]); gains of
-    advice are predicted for the first of them.
+    `on` names devices ("h200", ["l4", "24GiB"]): memory and time of the run there are predicted as `fit` and `forecast`
+    do, the time also by op and module for the first device whose speed is known; so are the gains of advice.
 
     A file or folder is read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB
     or twice the size of the file) and `time_limit` seconds (default: 300, and more for large files).
@@ -176,8 +176,8 @@ def analyze(
         inputs_given = {name: given[name] for name in ("input_size", "inputs", "kwargs", "specs", "dtype")}
         asked_run = RunOptions(target=target, mode=mode, **inputs_given)
         with errors_as_torchgauge(stored_path(target)), stage("predicting memory and time", shown=progress):
-            fits, forecasts = predict_on(asked_run.run(source.model, batch, seq), on)
-        capture = replace(capture, fit=fits, forecast=forecasts)
+            there = predict_on(asked_run.run(source.model, batch, seq), on, capture.ops)
+        capture = replace(capture, fit=there.fits, forecast=there.forecasts, predicted=there.times)
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))
     if advice:

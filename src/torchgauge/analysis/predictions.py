@@ -1,14 +1,15 @@
-"""What an analysis keeps of the devices it is asked about: the memory of its run there, and the time."""
+"""What an analysis keeps of the devices it is asked about: memory and time of its run there, by op and by module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchgauge.analysis.fitting import Case
-from torchgauge.analysis.forecasting import find_subject, forecast_run
+from torchgauge.analysis.forecasting import TimedRun, find_subject
 from torchgauge.errors import TorchgaugeError
+from torchgauge.facts import OpRecord, PredictedTimes
 
 if TYPE_CHECKING:
     from torchgauge.analysis.runs import Run
@@ -19,16 +20,25 @@ FIGURES = {
     "energy_j": "predicted_energy_j", "energy_low_j": "predicted_energy_low_j",
     "energy_high_j": "predicted_energy_high_j",
 }  # fmt: skip
-_FACTS = ("device", "title", "mode", "execution", "batch", "bound")
+_FACTS = ("device", "title", "mode", "execution", "batch", "bound", "warnings")
 
 
-def predict_on(run: Run, on: str | Sequence[str]) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+class Predictions(NamedTuple):
+    """`fits` and `forecasts` are rows of the document; `times` are of the first forecast."""
+
+    fits: tuple[dict[str, Any], ...]
+    forecasts: tuple[dict[str, Any], ...]
+    times: PredictedTimes | None
+
+
+def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord]) -> Predictions:
     """Memory and time of a run on each device, from one trace. A processor has no memory to fit into, and the speed of
     a size of memory is not known: what can be predicted is kept, and the error is raised where nothing can."""
     from torchgauge.predict.allocator import AllocatorSettings
     from torchgauge.predict.devices import find_device, split_names
+    from torchgauge.predict.op_times import times_of
 
-    fits, forecasts = [], []
+    fits, timed = [], []
     for name in split_names(on):
         memory, failure = None, None
         try:
@@ -39,9 +49,14 @@ def predict_on(run: Run, on: str | Sequence[str]) -> tuple[tuple[dict[str, Any],
         except TorchgaugeError as error:
             failure = error
         try:
-            row = vars(forecast_run(run, find_subject(name), "eager", memory))
-            forecasts.append({key: row[key] for key in _FACTS} | {own: row[key] for key, own in FIGURES.items()})
+            timed.append(TimedRun.of(run, find_subject(name), "eager", memory))
         except TorchgaugeError:
             if failure is not None:
                 raise failure from None
-    return tuple(fits), tuple(forecasts)
+    rows = []
+    for one in timed:
+        facts, rates = vars(one.facts()), one.subject.profile.rates
+        peaks = {"flops_per_s": dict(rates.flops_per_s), "bytes_per_s": rates.bytes_per_s}
+        figures = {own: facts[key] for key, own in FIGURES.items()}
+        rows.append({key: facts[key] for key in _FACTS} | figures | {"peaks": peaks})
+    return Predictions(tuple(fits), tuple(rows), times_of(ops, timed[0].time.ops) if timed else None)

@@ -15,7 +15,7 @@ from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, St
 from torchgauge.facts.measurements import Measured, TraceRecord
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
-from torchgauge.facts.predictions import Bounds, FitFacts, ForecastFacts
+from torchgauge.facts.predictions import Bounds, FitFacts, ForecastFacts, PredictedTimes
 from torchgauge.facts.tensor import ITEM_BITS, TensorSpec, tensor_specs
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.view import Row, View
@@ -46,6 +46,7 @@ __all__ = [
     "OpRecord",
     "ParamRecord",
     "PickleImport",
+    "PredictedTimes",
     "Row",
     "RunRecord",
     "Signature",

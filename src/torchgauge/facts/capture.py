@@ -11,6 +11,7 @@ from torchgauge.facts.files import AdapterRecord, StoredRecord, TrainingRecord
 from torchgauge.facts.measurements import Measured
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import OpRecord
+from torchgauge.facts.predictions import PredictedTimes
 from torchgauge.facts.weights import WeightStatistics
 
 SCHEMA_VERSION = 1
@@ -115,6 +116,7 @@ class Capture:
     # Predicted memory on devices, as the document has it; without the course of a step.
     fit: tuple[Mapping[str, Any], ...] = ()
     forecast: tuple[Mapping[str, Any], ...] = ()  # and predicted time
+    predicted: PredictedTimes | None = None  # of the first of them, by op and module
 
     @property
     def has_code(self) -> bool:

@@ -14,6 +14,7 @@ from torchgauge.facts.files import adapter_from_document, stored_from_document, 
 from torchgauge.facts.measurements import measured_from_document
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import Cost, OpRecord, Signature
+from torchgauge.facts.predictions import predicted_from_document
 from torchgauge.facts.tensor import TensorSpec
 from torchgauge.facts.weights import statistics_from_document
 from torchgauge.schema import conform
@@ -73,6 +74,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         adapter=adapter_from_document(document),
         fit=tuple(document.get("fit", ())),
         forecast=tuple(document.get("forecast", ())),
+        predicted=predicted_from_document(document),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PROFILE, Unit, figures_of, keys_known
+from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PREDICTION, PROFILE, Unit, figures_of, keys_known
 from torchgauge.facts.op import CATEGORIES
 from torchgauge.facts.predictions import Bound, FitFacts
 from torchgauge.schema import Count, MismatchError, Rule, check_of
@@ -132,7 +132,7 @@ def _has_figures(level: str) -> Rule:
     checks = {
         figure.key: check_of(kinds.get(figure.unit, Figure))
         for figure in figures_of(level)
-        if figure.key in keys_known(level, INFERENCE, PROFILE, ENERGY)
+        if figure.key in keys_known(level, INFERENCE, PROFILE, ENERGY, PREDICTION)
     }
 
     def holds(row: dict[str, Any]) -> bool:
@@ -908,6 +908,13 @@ class ScanTotals(TypedDict):
     param_bytes: Count
 
 
+class Peaks(TypedDict):
+    """What the device's roof is made of: operations per second by type, bytes per second."""
+
+    flops_per_s: dict[str, float]
+    bytes_per_s: float
+
+
 class ForecastRow(TypedDict):
     """The predicted time and energy of the run on a device, with 90 % intervals."""
 
@@ -923,6 +930,8 @@ class ForecastRow(TypedDict):
     predicted_energy_j: float | None
     predicted_energy_low_j: float | None
     predicted_energy_high_j: float | None
+    peaks: NotRequired[Peaks]
+    warnings: NotRequired[list[str]]
 
 
 class Common(TypedDict):

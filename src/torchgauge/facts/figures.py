@@ -3,7 +3,8 @@
 Everything that lists figures derives from it: columns of tables, budget keys, comparisons, figures of the page, types
 of Parquet columns, attributes of the XML schema, sums of folded blocks, loggers, the reference of JSON keys. A new
 figure of a module or an op is a row here and the code that computes it: `of_call` for what adds up over ops, else
-`facts/rows.py`; a measured one is a member of `Measured.modules` or `Measured.ops` under its key.
+`facts/rows.py`; a measured one is a member of `Measured.modules` or `Measured.ops` under its key, a predicted one of
+`PredictedTimes`.
 """
 
 from __future__ import annotations
@@ -67,11 +68,13 @@ class Known(StrEnum):
     INFERENCE = "inference"  # runs were timed
     PROFILE = "profile"  # ops were timed
     ENERGY = "energy"  # energy was asked for
+    PREDICTION = "prediction"  # a device was named (`--on`)
     VALUES = "values"  # the values of weights were read
 
 
 ALWAYS, CODE, TRAINING, FILES = Known.ALWAYS, Known.CODE, Known.TRAINING, Known.FILES
 INFERENCE, PROFILE, ENERGY, VALUES = Known.INFERENCE, Known.PROFILE, Known.ENERGY, Known.VALUES
+PREDICTION = Known.PREDICTION
 
 
 class Use(StrEnum):
@@ -209,6 +212,25 @@ FIGURES = (
            heading="at least", additive=True, origin=ESTIMATED, known=ENERGY, range_of="estimated_energy_j"),
     Figure("estimated_energy_high_j", "Energy, at most", JOULES, (MODULES, OPS), "the high end of the estimate",
            heading="at most", additive=True, origin=ESTIMATED, known=ENERGY, range_of="estimated_energy_j"),
+    Figure("predicted_time_s", "Predicted time", SECONDS, (MODULES, OPS),
+           "what it adds to a run on the first device of `forecast`", heading="Predicted", additive=True,
+           origin=ESTIMATED, known=PREDICTION),
+    Figure("predicted_low_s", "Predicted time, at least", SECONDS, (MODULES, OPS), "the low end of its 90 % interval",
+           heading="at least", additive=True, origin=ESTIMATED, known=PREDICTION, range_of="predicted_time_s"),
+    Figure("predicted_high_s", "Predicted time, at most", SECONDS, (MODULES, OPS), "the high end of its 90 % interval",
+           heading="at most", additive=True, origin=ESTIMATED, known=PREDICTION, range_of="predicted_time_s"),
+    Figure("predicted_device_s", "Predicted device time", SECONDS, (MODULES, OPS), "what its kernels take there",
+           heading="On device", additive=True, origin=ESTIMATED, known=PREDICTION),
+    Figure("predicted_energy_j", "Predicted energy", JOULES, (MODULES, OPS), "of a run there",
+           heading="Pred. energy", additive=True, origin=ESTIMATED, known=PREDICTION),
+    Figure("predicted_roof_share", "Predicted share of the roof", SHARE, (MODULES, OPS),
+           "of that device's peak (roofline), of its kernels", heading="Pred. roof", origin=ESTIMATED,
+           known=PREDICTION, left_out=(*_COMPARED, Use.PICTURES)),
+    Figure("predicted_bound", "Predicted bound", TEXT, (OPS,), "`host`, `compute`, `memory` or `launch`",
+           origin=ESTIMATED, known=PREDICTION),
+    Figure("predicted_source", "Source of the prediction", TEXT, (MODULES, OPS),
+           "where most of its device time is from: `measured`, `published`, `carried over`, `data sheet`",
+           heading="Pred. source", origin=ESTIMATED, known=PREDICTION, left_out=_COMPARED),
     Figure("weights", "Weights", NAMES, (OPS,), "names of the parameters it reads"),
     Figure("source", "Source", TEXT, (OPS,), "the line of the model's code"),
     Figure("producers", "Producers", SIZES, (OPS,),

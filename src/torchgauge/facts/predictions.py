@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from torchgauge.facts.figures import MODULES, OPS, PREDICTION, members_known
 
 Verdict = Literal["fits", "does not fit", "too close"]
 Bound = Literal["host", "compute", "memory", "launch"]
@@ -74,3 +77,24 @@ class ForecastFacts:
     ops: list[dict[str, Any]] = field(repr=False)
     modules: list[dict[str, Any]] = field(repr=False)
     warnings: list[str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedTimes:
+    """Of an analysis, for the first device whose time was predicted: the members of its rows, `predicted_time_s` with
+    its interval among them; of modules by path, of ops by index."""
+
+    modules: Mapping[str, Mapping[str, Any]]
+    ops: Mapping[int, Mapping[str, Any]]
+
+
+def predicted_from_document(document: Mapping[str, Any]) -> PredictedTimes | None:
+    if not document.get("forecast"):
+        return None
+    rows = {
+        level: [(row, members_known(row, level, PREDICTION)) for row in document[level]] for level in (MODULES, OPS)
+    }
+    return PredictedTimes(
+        modules={row["path"]: found for row, found in rows[MODULES] if found},
+        ops={row["index"]: found for row, found in rows[OPS] if found},
+    )

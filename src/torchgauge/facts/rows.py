@@ -16,6 +16,7 @@ from torchgauge.facts.figures import (
     INFERENCE,
     MODULES,
     OPS,
+    PREDICTION,
     PROFILE,
     TOTALS,
     figures_of,
@@ -49,8 +50,8 @@ def bytes_moved(row: Mapping[str, Any]) -> int | None:
 
 _KEYS = {level: tuple(figure.key for figure in figures_of(level)) for level in (TOTALS, MODULES, OPS)}
 _GETTERS = {level: itemgetter(*keys) for level, keys in _KEYS.items()}
-# What only runs measure is null without them.
-_UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY)) for level in _KEYS}
+# What only runs measure, or a prediction adds, is null without them.
+_UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY, PREDICTION)) for level in _KEYS}
 
 
 def _row(level: str, values: dict[str, Any], *found: Mapping[str, Any], has_code: bool = True) -> Row:
@@ -111,7 +112,8 @@ def module_row(node: Node, capture: Capture) -> Row:
     }
     measured = capture.measured.modules.get(path, {}) if capture.measured else {}
     energy = capture.energy.modules.get(path, {}) if capture.energy else {}
-    return _row(MODULES, static, measured, energy, has_code=capture.has_code)
+    predicted = capture.predicted.modules.get(path, {}) if capture.predicted else {}
+    return _row(MODULES, static, measured, energy, predicted, has_code=capture.has_code)
 
 
 _CALL_FIGURES = [(figure.key, figure.of_call) for figure in figures_of(OPS) if figure.of_call is not None]
@@ -146,7 +148,8 @@ def op_row(op: OpRecord, capture: Capture) -> Row:
         static[key] = of_call(signature)
     measured = capture.measured.ops.get(op.index, {}) if capture.measured else {}
     energy = capture.energy.ops.get(op.index, {}) if capture.energy else {}
-    return _row(OPS, static, measured, energy)
+    predicted = capture.predicted.ops.get(op.index, {}) if capture.predicted else {}
+    return _row(OPS, static, measured, energy, predicted)
 
 
 def input_row(given: InputRecord) -> dict[str, Any]:

@@ -71,7 +71,7 @@ FORMS: Mapping[Unit, Callable[[Any], str]] = {
 
 def _column(figure: Figure) -> Column:
     form = FORMS[figure.unit]
-    if figure.origin == ESTIMATED:
+    if figure.origin == ESTIMATED and figure.unit.is_number:
         return Column(figure.short, lambda value: "-" if value is None else f"≈ {form(value)}")
     return Column(figure.short, form, figure.unit.is_number)
 

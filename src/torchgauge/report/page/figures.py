@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.facts import Row, View
-from torchgauge.facts.figures import MODULES, OPS, Figure, Unit, Use, numbers_in, shown_in
+from torchgauge.facts.figures import FIGURES, MODULES, OPS, Figure, Unit, Use, numbers_in, shown_in
 from torchgauge.facts.rows import bytes_moved
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
@@ -28,6 +28,8 @@ def described(figure: Figure) -> dict[str, Any]:
         "form": _FORMS.get(figure.unit, figure.unit.value),
         "kind": figure.origin,
         "is_work": figure.unit is Unit.COUNT and figure.of_call is not None,
+        # The keys of its low and high end.
+        "range": [end.key for end in FIGURES if end.range_of == figure.key],
     }
 
 

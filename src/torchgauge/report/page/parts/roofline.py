@@ -7,12 +7,12 @@ from math import floor, log2
 from typing import Any
 
 from torchgauge.advise import Machine
-from torchgauge.facts import COUNTED, OpRecord, View
+from torchgauge.facts import COUNTED, OpRecord, Sums, View
 from torchgauge.hardware import Roof
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
-from torchgauge.report.ranking import BY_TIME, top_ops
+from torchgauge.report.ranking import BY_TIME, equal_calls, top_ops
 
 # Beyond this the dots lie on each other; the slowest are kept.
 _MOST_DOTS = 1500
@@ -24,7 +24,8 @@ Peaks = dict[str, Any]
 
 @part("roofline")
 def roofline(view: View, options: Options) -> dict[str, Any] | None:
-    """`points` are equal calls together, where ops were timed; `histogram` is of the shapes alone."""
+    """`points` are equal calls together, where ops were timed, else as predicted for the first device of `forecast`;
+    `histogram` is of the shapes alone."""
     # By powers of two of FLOPs per byte: how many ops, FLOPs and bytes lie there.
     bins: dict[int, dict[str, int]] = {}
     for op in view.capture.ops:
@@ -36,14 +37,24 @@ def roofline(view: View, options: Options) -> dict[str, Any] | None:
     histogram = [{"low": 2.0**power, "high": 2.0 ** (power + 1), **bins[power]} for power in sorted(bins)]
     if not histogram:
         return None
-    peaks = device_peaks(view)
+    points = _points(view)
+    is_predicted = not points and view.capture.predicted is not None
+    peaks = _forecast_peaks(view) if is_predicted else device_peaks(view)
     return {
-        "device": view.capture.run.device,
+        "device": view.capture.forecast[0]["title"] if is_predicted else view.capture.run.device,
+        "is_predicted": is_predicted,
         "peaks": peaks,
         "ridges": _ridges(peaks, view.capture.ops) if peaks else [],
-        "points": _points(view),
+        "points": _predicted_points(view) if is_predicted else points,
         "histogram": histogram,
     }
+
+
+def _forecast_peaks(view: View) -> Peaks | None:
+    first = view.capture.forecast[0]
+    if "peaks" not in first:
+        return None
+    return {"name": first["title"], **first["peaks"], "source": "what the prediction was made with (data sheet)"}
 
 
 def device_peaks(view: View) -> Peaks | None:
@@ -113,6 +124,37 @@ def _points(view: View) -> list[dict[str, Any]]:
         for entry in top_ops(view, BY_TIME, _MOST_DOTS)
         if entry.flops and entry.bytes_moved
     ]
+
+
+def _predicted_points(view: View) -> list[dict[str, Any]]:
+    """At the rates that the kernels are predicted to reach, without what they wait for the host."""
+    assert view.capture.predicted is not None
+    rows = view.capture.predicted.ops
+    whole = sum(row["predicted_device_s"] for row in rows.values()) or 1.0
+    found = []
+    for calls in equal_calls(op for op in view.capture.ops if rows.get(op.index, {}).get("predicted_device_s")):
+        signature, sums = calls[0].signature, Sums.over(calls)
+        seconds = sum(rows[op.index]["predicted_device_s"] for op in calls)
+        moved = sums.bytes_read + sums.bytes_written
+        if not sums.flops or not moved:
+            continue
+        longest = max((rows[op.index] for op in calls), key=lambda row: row["predicted_device_s"])
+        found.append(
+            {
+                "op": signature.op,
+                "category": signature.category,
+                "shapes": format_shapes([list(spec.shape) for spec in signature.inputs]),
+                "calls": len(calls),
+                "intensity": sums.flops / moved,
+                "flops_per_s": sums.flops / seconds,
+                "time_s": seconds,
+                "share": seconds / whole,
+                "roof_share": longest["predicted_roof_share"],
+                "bound": longest["predicted_bound"],
+                "source": longest["predicted_source"],
+            }
+        )
+    return sorted(found, key=lambda point: -point["time_s"])[:_MOST_DOTS]
 
 
 def _moved(op: OpRecord) -> int:

@@ -101,10 +101,11 @@
     text: known(String),
   };
 
-  // The range of the estimated energy in a row of a store.
-  tg.rangeText = (store, row) => {
-    const [low, high] = ["low", "high"].map((end) => store.get(row, `estimated_energy_${end}_j`));
-    return low === null || high === null ? null : `estimated, between ${tg.format.joules(low)} and ${tg.format.joules(high)}`;
+  // The range of an estimate in a row of a store.
+  tg.rangeText = (store, row, figure) => {
+    const ends = (figure.range ?? []).map((key) => store.get(row, key));
+    if (ends.length !== 2 || ends.some((value) => value === null || value === undefined)) return null;
+    return `estimated, between ${ends.map((value) => tg.format[figure.form](value)).join(" and ")}`;
   };
 
   // An estimate never looks like a measurement: "≈ 1.2 mJ".

@@ -28,7 +28,7 @@ tg.section({
       ].filter((column) => modules.has(column.key)).map((column) => ({
         ...column,
         text: (row) => tg.figureText(column.figure, modules.get(row, column.key)),
-        tip: (row) => (column.isEstimated ? tg.rangeText(modules, row) : exactText(modules.get(row, column.key))),
+        tip: (row) => (column.isEstimated ? tg.rangeText(modules, row, column.figure) : exactText(modules.get(row, column.key))),
       }));
       // The type stands beside the name.
       const others = tg.moduleFigures.filter(({ key, form }) => form === "text" && key !== "type").map(({ key, label }) => [key, label]);
@@ -46,7 +46,7 @@ tg.section({
     }
 
     function defaults() {
-      const usual = ["params", "macs", "flops", "bytes_moved", "activation_bytes", "time_s", "energy_j", "estimated_energy_j", "output_shapes"];
+      const usual = ["params", "macs", "flops", "bytes_moved", "activation_bytes", "time_s", "energy_j", "estimated_energy_j", "predicted_time_s", "output_shapes"];
       if (!modules.has("macs")) usual.push("param_bytes");
       return usual.filter((key) => modules.has(key));
     }

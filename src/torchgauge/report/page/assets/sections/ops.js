@@ -10,7 +10,7 @@ tg.section({
     const chip = tg.button("", () => restrict(""), { hidden: true, title: "Show the ops of every module" });
     const widths = { arithmetic_intensity: 8, bound: 6, category: 8.4, source: 15 };
     const all = makeColumns();
-    const wanted = new Set(["index", "op", "module", "category", "output_shapes", "macs", "flops", "bytes_moved", "live_bytes", "time_s", "bound", "energy_j", "estimated_energy_j"]);
+    const wanted = new Set(["index", "op", "module", "category", "output_shapes", "macs", "flops", "bytes_moved", "live_bytes", "time_s", "bound", "energy_j", "estimated_energy_j", "predicted_time_s", "predicted_source"]);
     const table = controlsAndTable();
     refresh();
 
@@ -54,7 +54,7 @@ tg.section({
     function figureColumn(figure) {
       const column = number(figure, widths[figure.key]);
       if (figure.kind === "estimated") {
-        return { ...column, isEstimated: true, title: `${figure.label}, estimated`, tip: (row) => tg.rangeText(ops, row), text: (row) => tg.figureText(figure, ops.get(row, figure.key)) };
+        return { ...column, isEstimated: true, title: `${figure.label}, estimated`, tip: (row) => tg.rangeText(ops, row, figure), text: (row) => tg.figureText(figure, ops.get(row, figure.key)) };
       }
       if (!figure.is_work) return column;
       // Without a formula it is unknown, not zero.

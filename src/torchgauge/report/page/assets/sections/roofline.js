@@ -37,9 +37,9 @@
     const ys = [...points.map((point) => point.flops_per_s), ...ridges.map((ridge) => ridge.flops_per_s)];
     const frame = tg.chart.frame(element, {
       width: 980, height: 420, x: { scale: "log", domain: spread(xs), label: PER_BYTE, format: "value" },
-      y: { scale: "log", domain: spread(ys), label: "FLOP/s reached", format: "count" },
-      label: "Roofline: the rate each op reached over its arithmetic intensity",
-      caption: "Each dot is all calls of one op with equal shapes, timed in profiled runs; the larger, the more of the time. "
+      y: { scale: "log", domain: spread(ys), label: data.is_predicted ? "FLOP/s, predicted" : "FLOP/s reached", format: "count" },
+      label: `Roofline: the rate each op ${data.is_predicted ? "is predicted to reach" : "reached"} over its arithmetic intensity`,
+      caption: `Each dot is all calls of one op with equal shapes, ${data.is_predicted ? `predicted for ${data.device}` : "timed in profiled runs"}; the larger, the more of the time. `
         + (ridges.length ? "No op can be above the lines: to the left memory is the limit, to the right arithmetic." : ""),
     });
     for (const ridge of ridges) drawRoof(frame, ridge, bandwidth, spread(xs), spread(ys));
@@ -58,6 +58,7 @@
       `${point.op} ${point.shapes}`, ["calls", tg.format.exact(point.calls)], ["time", `${tg.format.seconds(point.time_s)}, ${tg.format.percent(point.share)}`],
       ["reached", tg.format.rate(point.flops_per_s, "FLOP")], ["FLOPs per byte", tg.format.value(point.intensity)],
       point.roof_share === null ? null : ["of the roof", tg.format.percent(point.roof_share)], point.bound ? ["bound by", point.bound] : null,
+      point.source ? ["predicted from", point.source] : null,
     ];
   }
 
