@@ -194,7 +194,7 @@ def test_a_hook_of_the_user_gets_nothing_fake() -> None:
 
 
 def test_a_place_that_nobody_could_know_is_named_in_the_warnings() -> None:
-    hidden: list[Any] = [SimpleNamespace(values=[{"last": "before"}])]
+    hidden: list[Any] = [SimpleNamespace(values=[{"last": ["before"]}])]
 
     def find() -> Any:  # by no name that the forward uses
         return sys._current_frames()[threading.get_ident()]
@@ -323,3 +323,59 @@ def test_a_cache_that_was_made_just_before_is_emptied_and_kept() -> None:
     found = tg.analyze(module.Encodes(), inputs=torch.ones(2, 4))
     assert found.capture.run.warnings == ()
     assert type(module.positions(4, "cpu")) is Tensor
+
+
+WRITTEN_JUST_NOW = """
+import torch
+from torch import nn
+
+class Slotted:
+    __slots__ = ("state",)
+
+class Holder:
+    pass
+
+def table(x):
+    if not hasattr(table, "made"):  # the idiom of a function that remembers
+        table.made = torch.arange(x.shape[-1])
+    return table.made
+
+class Remembers(nn.Module):
+    def forward(self, x):
+        if not hasattr(Remembers, "steps"):
+            Remembers.steps = torch.ones(x.shape[-1])
+        if "LATE" not in globals():
+            globals()["LATE"] = torch.ones(1)
+        SLOTTED.state = SLOTTED.state + x.sum()
+        HOLDER.last = x
+        return x * Remembers.steps + table(x) + LATE
+
+SLOTTED, HOLDER = Slotted(), Holder()
+SLOTTED.state = torch.zeros(())
+"""
+
+
+def test_what_a_script_has_just_defined_stays_and_has_what_it_had() -> None:
+    namespace: dict[str, Any] = {"__name__": "just_now"}
+    exec(WRITTEN_JUST_NOW, namespace)
+    model = namespace["Remembers"]()
+    found = tg.analyze(model, inputs=torch.ones(2, 3), advice=False)
+    assert found.capture.run.warnings == ()
+    assert not hasattr(namespace["table"], "made")
+    assert not hasattr(namespace["Remembers"], "steps")
+    assert "LATE" not in namespace
+    assert vars(namespace["HOLDER"]) == {}
+    assert type(namespace["SLOTTED"].state) is Tensor
+    assert namespace["SLOTTED"].state == 0
+    assert model(torch.ones(2, 3)).tolist() == [[2, 3, 4]] * 2
+
+
+class Sets(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        CONTEXT.set(x)
+        return x + 1
+
+
+def test_a_context_variable_is_nothing_to_warn_of() -> None:
+    assert tg.analyze(Sets(), inputs=torch.ones(2), advice=False).capture.run.warnings == ()
+    assert CONTEXT.get() is None

@@ -7,6 +7,7 @@ each holder gets back what it held. Where that is not known the fake tensor is t
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import gc
 import sys
@@ -30,30 +31,37 @@ _INERT = frozenset(
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "torch", "torchgauge", "numpy", "scipy"))
 _LONGEST_CONTAINER = 10_000
 _ROUNDS = 4
+_MOST_YOUNG = 100_000  # more are there where the collector is switched off: looking at them takes some 10 ms
 _EMPTY = object()  # what a cell without content holds
 
 Poisoned = dict[int, Any]  # by id: what must not stay
 
 
 class Variables:
-    """What the variables that a model's code names hold at this moment: globals, attributes of classes and of Python
-    modules, closures; of the containers and plain objects in them, what those hold."""
+    """What the variables that a model's code names hold at this moment: globals, attributes of classes, functions and
+    Python modules, closures; of the containers and plain objects in them, what those hold."""
 
     def __init__(self, starts: Iterable[Any]) -> None:
         # By the id of a holder: the holder, kept so that its id stays its own, and a copy of what it holds.
         self._before: dict[int, tuple[Any, Any]] = {}
-        self._namespaces: dict[int, dict[str, Any]] = {}
+        # Of namespaces: what the names have that the code uses, and all the names that there are.
+        self._namespaces: dict[int, tuple[dict[str, Any], set[str]]] = {}
         for start in starts:
             reach = _reach_of.get(start)
             if reach is None:
                 reach = _reach_of[start] = Reach(start)
             for namespace, names in reach.names:
-                before = self._namespaces.setdefault(id(namespace), {})
+                if id(namespace) not in self._namespaces:
+                    self._namespaces[id(namespace)] = ({}, set(namespace))
+                before, _ = self._namespaces[id(namespace)]
                 for name in names:
                     before[name] = value = namespace.get(name, _EMPTY)
                     if type(value) not in _INERT:
                         self._note(value)
                 self._before[id(namespace)] = (namespace, before)
+            for function in reach.functions:
+                attributes = function.__dict__
+                self._before[id(attributes)] = (attributes, dict(attributes))
             for cell in reach.cells:
                 self._before[id(cell)] = (cell, _content(cell))
                 self._note(_content(cell))
@@ -69,6 +77,11 @@ class Variables:
             attributes = getattr(value, "__dict__", None)
             if attributes is not None:
                 self._before[id(value)] = self._before[id(attributes)] = (attributes, dict(attributes))
+            if own_slots := slots(kind):
+                self._before[id(value)] = (
+                    value,
+                    {each: each.__get__(value) for each in own_slots if _is_set(each, value)},
+                )
 
     def knows(self, holder: Any) -> bool:
         return id(holder) in self._before
@@ -83,11 +96,21 @@ class Variables:
                 del holder.cell_contents
             else:
                 holder.cell_contents = before
+        elif not isinstance(holder, _CONTAINERS):  # slots
+            for slot in slots(type(holder)):
+                if slot in before:
+                    slot.__set__(holder, before[slot])
+                elif _is_set(slot, holder):
+                    slot.__delete__(holder)
+            remarks += take_out(holder, poisoned)  # of one that has a __dict__ besides
         elif id(holder) in self._namespaces:
             # Only what is poisoned: a flag set in the run may stand for what cannot be undone (a library is loaded).
-            for name in [name for name, value in holder.items() if id(value) in poisoned and name in before]:
+            existing = self._namespaces[id(holder)][1]
+            for name in [name for name, value in holder.items() if id(value) in poisoned]:
+                if name in existing and name not in before:
+                    continue
                 # Of a class through the class, which remembers where its attributes are found.
-                value = before[name]
+                value = before.get(name, _EMPTY)
                 owner = _owner(holder)
                 if isinstance(owner, type):
                     type.__delattr__(owner, name) if value is _EMPTY else type.__setattr__(owner, name, value)
@@ -108,6 +131,7 @@ class Reach:
     def __init__(self, start: Any) -> None:
         self._names: dict[int, tuple[dict[str, Any], dict[str, None]]] = {}
         self._cells: dict[int, types.CellType] = {}
+        self.functions: list[types.FunctionType] = []
         seen: set[int] = set()
         bases = [base for base in getattr(start, "__mro__", ()) if not _is_library(base.__module__)]
         waiting: list[Any] = [start, *(vars(base).get(name) for base in bases for name in ("forward", "__call__"))]
@@ -116,6 +140,7 @@ class Reach:
             if function is None or id(function) in seen or _is_library(function.__module__ or ""):
                 continue
             seen.add(id(function))
+            self.functions.append(function)
             named = _code_names(function.__code__)
             places = [function.__globals__, *map(_namespace, bases)]
             for name in named:
@@ -125,11 +150,12 @@ class Reach:
                 elif isinstance(value, type) and not _is_library(value.__module__):
                     places += [_namespace(base) for base in value.__mro__ if not _is_library(base.__module__)]
             for place in places:
+                self._names.setdefault(id(place), (place, {}))
                 for name in named & place.keys():
                     value = place[name]
                     waiting.append(value)
                     if type(value) not in _FIXED:
-                        self._names.setdefault(id(place), (place, {}))[1][name] = None
+                        self._names[id(place)][1][name] = None
             for cell in function.__closure__ or ():
                 self._cells[id(cell)] = cell
                 waiting.append(_content(cell))
@@ -195,8 +221,12 @@ def _owner(attributes: Any) -> Any:
 class Leftovers:
     """What is left of a run on fake tensors, and how it is got rid of."""
 
+    """Made before anything of the run: what is young afterwards was made in it."""
+
     def __init__(self) -> None:
         self._run: FakeRun | None = None
+        if gc.get_count()[0] < _MOST_YOUNG:
+            gc.collect(0)
 
     def watch(self, run: FakeRun, starts: Iterable[Any]) -> None:
         """Of a model with these classes of modules and functions; before any of them is called."""
@@ -210,7 +240,7 @@ class Leftovers:
         self._run = None
         if not census.alive:
             return []
-        # Made since the run began, as the collector is paused; or a container that was empty until then.
+        # Made in the run, as the collector is paused; or a container that was empty until then.
         young = set(map(id, gc.get_objects(generation=0)))
         gc.collect(0)  # cycles of the run itself
         remarks: dict[str, None] = {}
@@ -225,7 +255,9 @@ class Leftovers:
             del fakes
             if census.alive:
                 gc.collect()
-        if census.alive:
+        # A context variable that the forward set is set in a copy of the context, which ends with the analysis.
+        in_context = any(type(value) is FakeTensor for value in contextvars.copy_context().values())
+        if census.alive and not in_context:
             remarks["tensors of the analysis are still held somewhere: the forward may have started a thread"] = None
         return list(remarks)
 
@@ -298,6 +330,10 @@ def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
             if id(value) in poisoned and isinstance(value, _CONTAINERS):
                 remarks += take_out(value, {key: each for key, each in poisoned.items() if each is not value})
     return remarks
+
+
+def _is_set(slot: Any, value: Any) -> bool:
+    return hasattr(value, slot.__name__)
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
