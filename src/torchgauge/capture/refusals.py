@@ -184,11 +184,10 @@ def _known(fake: Any) -> torch.Tensor | None:
 
 # Ops that take an index along `dim` of `self`, also in place.
 _ALONG_DIM = frozenset(
-    f"aten::{name}{suffix}"
-    for name in ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy",
-                 "index_fill", "index_reduce")
-    for suffix in ("", "_")
-    if hasattr(torch.ops.aten, name + suffix)
+    f"aten::{name}"
+    for name in ("index_select", "gather", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
+                 "scatter_reduce_", "index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_",
+                 "index_reduce", "index_reduce_")
 )  # fmt: skip
 _CLASSES = frozenset(("aten::nll_loss_forward", "aten::nll_loss2d_forward"))
 _MARGINS = frozenset(("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward"))
