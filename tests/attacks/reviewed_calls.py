@@ -54,6 +54,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(getattr(torch.ops.aten, name.removeprefix('aten::')), overload)": OWN,
         "getattr(tensor, name)": LIVE,
         "getattr(torch.ops.aten, name.removeprefix('aten::'))": OWN,
+        "torch.ops.aten.clone.default": OWN,
         "torch.ops.aten.lift_fresh.default": OWN,
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
     },
@@ -70,6 +71,9 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(torch.Tensor, name)": OWN,
         "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
         "setattr(torch.Tensor, name, noted(name, original))": OWN,
+    },
+    "capture/plan.py": {
+        "getattr(torch, spec.dtype)": OWN,
     },
     "capture/process_state.py": {
         "getattr(table, getter)": OWN,
@@ -106,10 +110,14 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/training.py": {
         "getattr(value, field.name, None)": DATACLASS,
     },
+    "capture/triton_kernels.py": {
+        "getattr(sys.modules.get(module), name, None)": OWN,
+    },
     "capture/twin.py": {
         "type(kind.__name__, (kind,), harmless)": LIVE,
     },
     "capture/values.py": {
+        "_OPTIMIZER_SCALAR.format(op=name)": OWN,
         "torch.ops.aten.index.Tensor": OWN,
     },
     "checkpoint/adapter.py": {

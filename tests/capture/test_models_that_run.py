@@ -444,3 +444,41 @@ def test_a_models_own_example_is_the_first_input_to_try(name: str) -> None:
     assert found.totals.macs == 7 * 16
     assert found.capture.inputs[0].inferred == f"the model's own {name}"
     assert tg.analyze(model, input_size=(2, 4)).totals.macs == 2 * 16
+
+
+def test_an_example_may_come_from_a_method() -> None:
+    class Offers(Applies):
+        def example_inputs(self, batch: int = 3) -> Tensor:
+            return torch.ones(batch, 4)
+
+    class Fails(Applies):
+        @property
+        def dummy_inputs(self) -> Tensor:
+            raise OSError("no network")
+
+    assert tg.analyze(Offers()).totals.macs == 3 * 16
+    assert tg.analyze(Fails()).totals.macs == 16
+
+
+def test_what_fails_in_the_backward_pass_is_said_as_what_fails_in_the_forward() -> None:
+    @torch.library.custom_op("torchgauge_test::no_gradient", mutates_args=())
+    def no_gradient(x: Tensor) -> Tensor:
+        return x * 2
+
+    class Calls(Applies):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.torchgauge_test.no_gradient(super().forward(x))
+
+    with pytest.raises(tg.ForwardError, match=r"^the backward step raised: Trying to backward through"):
+        tg.analyze(Calls(), inputs=torch.ones(2, 4), mode="train")
+
+
+def test_the_reason_for_a_real_run_is_one_sentence() -> None:
+    class Softmax(nn.Module):
+        def forward(self, x: Tensor, graph: Tensor) -> Tensor:
+            return torch.sparse.softmax(graph, 1).to_dense() @ x
+
+    run = tg.analyze(Softmax(), inputs=(torch.ones(4, 2), torch.eye(4).to_sparse())).capture.run
+    assert run.mode == "real"
+    assert run.reason is not None
+    assert len(run.reason) < 200

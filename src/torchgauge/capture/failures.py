@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torchgauge import units
 from torchgauge.capture.recorder import Recorder, describe_call
 from torchgauge.capture.signals import WORKS_ON_SPARSE, DataDependent
-from torchgauge.errors import ForwardError
+from torchgauge.errors import ForwardError, TorchgaugeError
 from torchgauge.facts import TensorSpec, tensor_specs
 from torchgauge.source import Candidate
 from torchgauge.units import format_shape
@@ -43,8 +44,26 @@ def call_model(
         is_sparse = recorder.has_sparse or any(spec.is_sparse for op in recorder.ops for spec in op.signature.outputs)
         if is_sparse and not is_real:
             # A fake tensor knows how many elements are stored, but C++ code takes it for a dense tensor.
-            raise DataDependent(str(error).partition("\n")[0], path, WORKS_ON_SPARSE) from error
+            raise DataDependent(str(error).partition("\n")[0].partition(". ")[0], path, WORKS_ON_SPARSE) from error
         raise _forward_error(error, recorder, args, kwargs) from error
+
+
+@contextmanager
+def step_errors(recorder: Recorder) -> Iterator[None]:
+    """Errors of a backward pass or an optimizer, raised as those of the forward are."""
+    try:
+        yield
+    except (DataDependent, TorchgaugeError):
+        raise
+    except Exception as error:  # of the user's autograd functions too
+        if any(text in str(error) for text in _READS_MEMORY):
+            raise DataDependent("C++ code that reads the memory of a tensor") from error
+        raise ForwardError(f"the {recorder.phase} step raised: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    told = str(error).strip().splitlines()
+    return told[0] if told else type(error).__name__
 
 
 def let_go(error: BaseException | None, seen: set[int] | None = None) -> None:
@@ -62,8 +81,7 @@ def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any)
     path = failure.path if failure else ""
     where = f"forward() of '{path}' ({failure.type})" if failure and path else "forward()"
     given = failure.inputs if failure else describe_call(args, kwargs)
-    told = str(error).strip().splitlines()
-    said = told[0] if told else type(error).__name__
+    said = _first_line(error)
     if recorder.failing_op is not None:
         op, specs = recorder.failing_op
         said = f"{said.rstrip('.')} ({op} of {_describe(specs)})"

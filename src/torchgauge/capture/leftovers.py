@@ -44,6 +44,7 @@ class Variables:
     def __init__(self, starts: Iterable[Any]) -> None:
         # By the id of a holder: the holder, kept so that its id stays its own, and a copy of what it holds.
         self._before: dict[int, tuple[Any, Any]] = {}
+        self._slotted: set[int] = set()
         # Of namespaces: what the names have that the code uses, and all the names that there are.
         self._namespaces: dict[int, tuple[dict[str, Any], set[str]]] = {}
         for start in starts:
@@ -78,6 +79,7 @@ class Variables:
             if attributes is not None:
                 self._before[id(value)] = self._before[id(attributes)] = (attributes, dict(attributes))
             if own_slots := slots(kind):
+                self._slotted.add(id(value))
                 self._before[id(value)] = (
                     value,
                     {each: each.__get__(value) for each in own_slots if _is_set(each, value)},
@@ -96,7 +98,7 @@ class Variables:
                 del holder.cell_contents
             else:
                 holder.cell_contents = before
-        elif not isinstance(holder, _CONTAINERS):  # slots
+        elif id(holder) in self._slotted:
             for slot in slots(type(holder)):
                 if slot in before:
                     slot.__set__(holder, before[slot])

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from torchgauge.capture.failures import step_errors
 from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
@@ -40,7 +41,8 @@ def train_step(
     optimizer = make_optimizer([torch.nn.Parameter(torch.empty(0))])
     optimizer.step()
     recorder.begin_backward()
-    with run, torch.autograd.set_multithreading_enabled(False):  # other threads would not be seen
+    # Other threads would not be seen.
+    with step_errors(recorder), run, torch.autograd.set_multithreading_enabled(False):
         torch.autograd.backward(roots, gradients)
         recorder.phase = "optimizer"
         trained = [parameter for parameter in parameters if parameter.grad is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -74,9 +75,11 @@ def _own_examples(model: nn.Module, signature: ForwardSignature) -> Iterator[Can
             continue
         try:
             value = getattr(model, name, None)
+            if inspect.ismethod(value):
+                value = value()
             if holds_tensor(value):
                 yield replace(given_values(signature, value, {}), reason=f"the model's own {name}")
-        except (InputError, AttributeError, TypeError, NotImplementedError):
+        except Exception:  # the user's code: without its example the inputs are inferred
             continue
 
 
