@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def test_the_document_has_the_costs_and_what_fits(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["llm", config, "--context", "128", "--concurrent", "1,4", "--on", "h200", "--json"]
-    files = [tmp_path / f"out.{suffix}" for suffix in ("csv", "md", "tex", "txt")]
+    files = [tmp_path / f"out.{suffix}" for suffix in ("csv", "md", "tex", "txt", "html", "svg")]
     for path in files:
         given += ["-o", str(path)]
     assert main(given) == 0
@@ -56,6 +57,15 @@ def test_the_document_has_the_costs_and_what_fits(
     with files[0].open() as stream:
         assert {row["kind"] for row in csv.DictReader(stream)} == {"prefill", "decode"}
     assert "What fits on h200" in files[1].read_text()
+    page, picture = files[4].read_text(), ElementTree.fromstring(files[5].read_text())
+    titles = [title.text or "" for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert sum("tokens ×" in title for title in titles) == len(found["fits"])  # a cell of the heat map for each
+    assert sum("predicted" in title for title in titles) == len(speed)
+    assert all(text in page for text in ("context × sequences", "FLOPs per token", "FLOP/s on h200", "<svg"))
+    device = found["devices"][0]
+    assert device["longest_context"] == 256
+    assert device["ridge"] == pytest.approx(device["flops_per_s"] / device["bytes_per_s"])
+    assert [turn["context"] for turn in device["crossovers"]] == [16, 128]
     assert "\\toprule" in files[2].read_text()
     assert "Cache of one sequence" in files[3].read_text()
 
@@ -81,7 +91,8 @@ def test_what_cannot_be_answered_is_one_sentence(
 @pytest.mark.parametrize(
     "options",
     [["--concurrent", "many"], ["--weights-dtype", "int3"], ["--cache-dtype", "tiny"], ["--adapter", "full"],
-     ["--on", "h2000"], ["--concurrent", "0"]],
+     ["--on", "h2000"], ["--concurrent", "0"], ["--speculative", "many"], ["--speculative", "4:1.5"],
+     ["--speculative", "0"], ["--context", "8", "--prefix", "8"]],
 )  # fmt: skip
 def test_options_that_mean_nothing_are_wrong_usage(options: list[str], config: str) -> None:
     assert main(["llm", config, *options]) == 2

@@ -151,7 +151,6 @@ CHOICES = {
     ("report/budgets/contributors.py", "which tensors count for which total"),
     ("report/comparison/readings.py", "how the figures with an interval are read"),
     ("report/page/parts/time.py", "what ranked ops took together and the rates that they reached"),
-    ("report/llm.py", "the columns of a row: a pass of a language model"),
     ("report/columns.py", "the columns shown by default once time was measured"),
 }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from torchgauge.analysis.isolated import needs_isolation, read_data
@@ -18,6 +19,7 @@ from torchgauge.schema import conform
 if TYPE_CHECKING:
     import torch
 
+    from torchgauge.hardware.roofline import Roof
     from torchgauge.language.answers import PointFacts
     from torchgauge.language.passes import Point
 
@@ -32,6 +34,11 @@ WEIGHT_BITS: dict[str, float] = {
 CACHE_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4.5}
 CONCURRENT = (1, 8, 64)
 _LORA = (16, "*")
+# Of drafted tokens, where no rate is given: drafts made from the same family reach 0.6 to 0.8 (Leviathan, Kalman and
+# Matias, "Fast inference from transformers via speculative decoding", 2023, table 3).
+_ACCEPTANCE = 0.7
+# A context at which nearly all of a step is weights, and a batch at which every expert is reached.
+_SHORT, _LARGE = 16, 1024
 
 
 class LayerRow(TypedDict, total=False):
@@ -78,11 +85,44 @@ class ModelFacts(TypedDict):
 
 
 @dataclass(frozen=True)
+class Speculative:
+    """Tokens that something cheaper drafts and one step of the model checks, and how likely each is accepted if those
+    before it were."""
+
+    drafts: int
+    acceptance: float
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Expected: the accepted drafts and one token of the model itself (equation 1 of Leviathan et al., 2023)."""
+        if self.acceptance == 1:
+            return self.drafts + 1
+        return (1 - self.acceptance ** (self.drafts + 1)) / (1 - self.acceptance)
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Where decode turns from memory-bound to compute-bound: its FLOPs per byte, `arithmetic_intensity`, reach the
+    device's `ridge` from `batch` sequences on. With None they never do: every sequence reads a cache of its own, and
+    the intensity stays below the one given, however many there are. `flops_each` and `bytes_each` are what one sequence
+    more adds to a step."""
+
+    device: str
+    context: int
+    batch: int | None
+    arithmetic_intensity: float
+    ridge: float
+    flops_each: float
+    bytes_each: float
+
+
+@dataclass(frozen=True)
 class Step:
     """One call of the model: a prompt, or a token more for each sequence of the batch.
 
     `time_s` and what follows it are None without a device. `peak_bytes` is the most that tensors take beside the
-    weights, the cache included.
+    weights, the cache included. The first `prefix` tokens of a prompt were in the cache before; `shared_bytes` is what
+    they take in it, once for all sequences.
     """
 
     kind: str
@@ -106,6 +146,9 @@ class Step:
     bound: str | None = None
     mfu: float | None = None
     mbu: float | None = None
+    prefix: int = 0
+    shared_bytes: int = 0
+    speculative: Speculative | None = None
 
     @property
     def arithmetic_intensity(self) -> float:
@@ -113,8 +156,11 @@ class Step:
         return self.flops / max(self.bytes_read + self.bytes_written, 1)
 
     @property
-    def new_tokens(self) -> int:
-        return self.batch * (self.tokens if self.kind == "prefill" else 1)
+    def new_tokens(self) -> float:
+        """Of all sequences: those of the prompt, or those that a step is expected to give."""
+        if self.kind == "prefill":
+            return self.batch * (self.tokens - self.prefix)
+        return self.batch * (self.speculative.tokens_per_step if self.speculative else 1)
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -125,8 +171,8 @@ class Step:
         return self.energy_j / self.new_tokens if self.energy_j is not None else None
 
     def to_dict(self) -> dict[str, Any]:
-        own = {item.name: getattr(self, item.name) for item in fields(self)}
-        derived = ("arithmetic_intensity", "tokens_per_s", "joules_per_token")
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "speculative"}
+        derived = ("arithmetic_intensity", "new_tokens", "tokens_per_s", "joules_per_token")
         return own | {name: getattr(self, name) for name in derived}
 
 
@@ -140,6 +186,9 @@ def llm(
     cache_dtype: str | None = None,
     adapter: str | None = None,
     page_size: int = 16,
+    speculative: int | str | None = None,
+    prefix: int = 0,
+    lazy: bool = False,
     execution: str = "eager",
     dtype: torch.dtype | str | None = None,
     code: Any = None,
@@ -153,7 +202,10 @@ def llm(
     The model is run on tensors without data, a prompt and then a token more with the cache that it returns itself, at
     every length that is asked for. `context` and `concurrent` are what reports are made for, `on` their devices.
     `weights_dtype` ("bf16", "fp8", "int4", …) is the type that matrices of layers are stored in, `cache_dtype` that of
-    the cache, where they are not the model's; `adapter` is "lora" or "lora:RANK:PATTERN".
+    the cache, where they are not the model's; `adapter` is "lora" or "lora:RANK:PATTERN". `speculative` is a number of
+    drafted tokens that each decode step checks, with the rate of their acceptance: "4:0.7"; what drafting takes is not
+    included. `prefix` is how many tokens all sequences begin with alike: they are computed and kept once. `lazy` opens
+    the target when something is first asked of it.
     """
     if weights_dtype is not None and weights_dtype not in WEIGHT_BITS:
         raise UsageError(f"no weights dtype '{weights_dtype}'; one of: {', '.join(WEIGHT_BITS)}")
@@ -164,19 +216,42 @@ def llm(
     many = (concurrent,) if isinstance(concurrent, int) else tuple(concurrent)
     if not many or min(many) < 1 or (context is not None and context < 1):
         raise UsageError("context and concurrent are numbers from 1 on")
+    if prefix < 0 or (context is not None and prefix >= context):
+        raise UsageError("prefix must be shorter than the context, and not negative")
     settings = {"dtype": chosen_dtype(dtype), "execution": execution, "adapter": _adapter(adapter)}
-    job = partial(_answer, target, code, allow_pickle, progress)
-    if needs_isolation(target, allow_pickle):
-        path = str(stored_path(target))
-        ask = partial(_ask_reader, job, path, memory_limit, time_limit)
-    else:
-        ask = job
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(target).__name__
     devices = [] if on is None else [on] if isinstance(on, str) else list(on)
-    asked = Asked(context, many, tuple(devices), weights_dtype, cache_dtype, page_size)
-    result = Llm(name, asked, ask, settings)
-    result.facts  # noqa: B018 - a target that cannot be read is refused here
+    drafts = _speculative(speculative)
+    asked = Asked(context, many, tuple(devices), weights_dtype, cache_dtype, page_size, drafts, prefix)
+    opening = partial(_Model, target, code, allow_pickle, progress)
+    if needs_isolation(target, allow_pickle):
+        read = partial(
+            read_data,
+            paths=[str(stored_path(target))],
+            memory_limit=memory_limit,
+            time_limit=time_limit,
+            needs_torch=True,
+        )
+        whole = partial(read, partial(_read_document, opening, name, asked, settings))
+        result = Llm(name, asked, partial(_ask_reader, read, opening), settings, whole)
+    else:
+        result = Llm(name, asked, opening(), settings)
+    if not lazy:
+        result.facts  # noqa: B018 - a target that cannot be read is refused here
     return result
+
+
+def _speculative(asked: int | str | None) -> Speculative | None:
+    if asked is None:
+        return None
+    count, _, rate = str(asked).partition(":")
+    try:
+        found = Speculative(int(count), float(rate) if rate else _ACCEPTANCE)
+    except ValueError:
+        found = Speculative(0, 0)
+    if found.drafts < 1 or not 0 <= found.acceptance <= 1:
+        raise UsageError(f"speculative is a number of tokens and the share that is accepted, 4:0.7, not '{asked}'")
+    return found
 
 
 def _adapter(asked: str | None) -> tuple[int, str] | None:
@@ -189,51 +264,49 @@ def _adapter(asked: str | None) -> tuple[int, str] | None:
     return int(rank or _LORA[0]), pattern or _LORA[1]
 
 
-def _ask_reader(
-    job: Callable[..., Any],
-    path: str,
-    memory_limit: int | str | None,
-    time_limit: float | None,
-    settings: Mapping[str, Any],
-    points: Sequence[Point],
-    devices: Sequence[str],
-    *,
-    describes: bool,
+def _ask_reader(read: Callable[..., Any], opening: Callable[[], _Model], *question: Any, **more: Any) -> dict[str, Any]:
+    return conform(read(partial(_read_answer, opening, question, more)), dict[str, Any], "what was found in the file")
+
+
+def _read_answer(opening: Callable[[], _Model], question: Sequence[Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    return opening()(*question, **more)
+
+
+def _read_document(
+    opening: Callable[[], _Model], name: str, asked: Asked, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    found = read_data(
-        partial(job, settings, points, devices, describes=describes),
-        paths=[path],
-        memory_limit=memory_limit,
-        time_limit=time_limit,
-        needs_torch=True,
-    )
-    return conform(found, dict[str, Any], f"what was found about '{path}'")
+    """In a reader: the file is opened once for all of it."""
+    return Llm(name, asked, opening(), settings).to_dict()
 
 
-def _answer(
-    target: Any,
-    code: Any,
-    allow_pickle: bool,
-    progress: bool | None,
-    settings: Mapping[str, Any],
-    points: Sequence[Point],
-    devices: Sequence[str],
-    *,
-    describes: bool,
-) -> dict[str, Any]:
-    from torchgauge.analysis.runs import library_of
-    from torchgauge.language.answers import Question, answer
-    from torchgauge.predict.devices import find_device
-    from torchgauge.source import resolve
+class _Model:
+    """A target that is opened when the first question about it comes, and then kept."""
 
-    library = library_of(find_device(devices[0] if devices else "h200"), None)
-    with errors_as_torchgauge(stored_path(target)), stage("reading the model", shown=progress) as tell:
-        source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
-        if source.model is None:
-            why = f" ({'; '.join(source.warnings)})" if source.warnings else ""
-            raise InputError(f"weights alone do not say what a token costs: add the code, --as file.py:Net{why}")
-        question = Question(points, devices, describes=describes, **settings)
-        return answer(source.model, question, library, tell)
+    def __init__(self, target: Any, code: Any, allow_pickle: bool, progress: bool | None) -> None:
+        self._target, self._code, self._allow_pickle, self._progress = target, code, allow_pickle, progress
+        self._opened: torch.nn.Module | None = None
+
+    def __call__(
+        self, settings: Mapping[str, Any], points: Sequence[Point], devices: Sequence[str], *, describes: bool
+    ) -> dict[str, Any]:
+        from torchgauge.analysis.runs import library_of
+        from torchgauge.language.answers import Question, answer
+        from torchgauge.predict.devices import find_device
+        from torchgauge.source import resolve
+
+        library = library_of(find_device(devices[0] if devices else "h200"), None)
+        with errors_as_torchgauge(stored_path(self._target)), stage("reading the model", shown=self._progress) as tell:
+            if self._opened is None:
+                source = resolve(
+                    unwrapped(self._target), code=self._code, allow_pickle=self._allow_pickle, progress=tell
+                )
+                if source.model is None:
+                    why = f" ({'; '.join(source.warnings)})" if source.warnings else ""
+                    raise InputError(
+                        f"weights alone do not say what a token costs: add the code, --as file.py:Net{why}"
+                    )
+                self._opened = source.model
+            return answer(self._opened, Question(points, devices, describes=describes, **settings), library, tell)
 
 
 @dataclass(frozen=True)
@@ -244,6 +317,8 @@ class Asked:
     weights_dtype: str | None
     cache_dtype: str | None
     page_size: int
+    speculative: Speculative | None = None
+    prefix: int = 0
 
 
 @dataclass
@@ -254,6 +329,7 @@ class Llm:
     asked: Asked
     _ask: Callable[..., dict[str, Any]] = field(repr=False)
     _settings: Mapping[str, Any] = field(repr=False)
+    _read_document: Callable[[], Any] | None = field(default=None, repr=False)
     _points: dict[tuple[Any, tuple[str, ...]], PointFacts] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -305,17 +381,19 @@ class Llm:
         return total - round(facts["layer_matrix_params"] * (facts["bits_per_weight"] - bits) / 8)
 
     def cache_bytes(self, tokens: int, sequences: int = 1, encoder_tokens: int = 0) -> int:
-        """What the model's own cache holds after `tokens` tokens of each sequence, in bytes."""
+        """What the model's own cache holds after `tokens` tokens of each sequence, in bytes; a shared `prefix` once."""
         if tokens == 0 and encoder_tokens == 0:
             return 0
-        return self._kept(self._point(tokens, sequences, encoder_tokens)["cache"])
+        return self._kept(self._point(tokens, sequences, encoder_tokens)["cache"], tokens, sequences)
 
     def paged_cache_bytes(self, tokens: int, sequences: int = 1) -> int:
-        """The same as servers allocate it: in pages of `page_size` tokens."""
-        from torchgauge.language.capacity import paged_bytes
+        """The same as servers allocate it: in pages of `page_size` tokens, whole pages of a prefix shared."""
+        from torchgauge.language.capacity import paged_bytes, shared_bytes
 
-        held = self._point(tokens, 1, self._encoder(tokens), last_logits=True)["cache"]
-        return sequences * self._scaled(paged_bytes(held, tokens, self.asked.page_size), held)
+        held, page = self._point(tokens, 1, self._encoder(tokens), last_logits=True)["cache"], self.asked.page_size
+        paged = paged_bytes(held, tokens, page)
+        shared = shared_bytes(held, tokens, min(self.asked.prefix, tokens) // page * page)
+        return self._scaled(sequences * paged - (sequences - 1) * shared, held)
 
     def prefill(
         self, tokens: int, batch: int = 1, on: str | None = None, *, encoder_tokens: int = 0, last_logits: bool = False
@@ -326,8 +404,46 @@ class Llm:
         return self._step("prefill", point, "cache", on)
 
     def decode(self, context: int, batch: int = 1, on: str | None = None, *, encoder_tokens: int = 0) -> Step:
-        """One token more for each of `batch` sequences that have `context` tokens in the cache."""
+        """One step for each of `batch` sequences that have `context` tokens in the cache: a token more, or the check of
+        `speculative` drafts."""
         return self._step("decode", self._point(context, batch, encoder_tokens, on), "cache_after", on)
+
+    def crossover(self, on: str, context: int | None = None) -> Crossover:
+        """The number of sequences from which on a decode step is bound by arithmetic and not by memory.
+
+        A step's costs are linear in the sequences once every expert is reached, so two steps give the line; that it
+        holds is checked at 1, or where it says that decode turns."""
+        context = context or self.context
+        ridge = self._roof(on).ridge
+        self._want([(context, count, True) for count in (1, *self.asked.concurrent, _LARGE)])
+
+        def work(count: int) -> tuple[int, int]:
+            point = self._point(context, count, self._encoder(context), last_logits=True)
+            step = self._step("decode", point, "cache_after", None)
+            return step.flops, step.bytes_read + step.bytes_written
+
+        def is_bound(count: int) -> bool:
+            flops, moved = work(count)
+            return flops >= ridge * moved
+
+        low = max((count for count in self.asked.concurrent if 1 < count < _LARGE), default=_LARGE // 2)
+        (flops_low, moved_low), (flops, moved) = work(low), work(_LARGE)
+        flops_each, moved_each = ((flops - flops_low) / (_LARGE - low), (moved - moved_low) / (_LARGE - low))
+
+        def found(count: int) -> Crossover:
+            own_flops, own_moved = work(count)
+            return Crossover(on, context, count, own_flops / own_moved, ridge, flops_each, moved_each)
+
+        if is_bound(1):
+            return found(1)
+        if flops_each <= ridge * moved_each:
+            return Crossover(on, context, None, flops_each / moved_each, ridge, flops_each, moved_each)
+        gap = ridge * (moved - moved_each * _LARGE) - (flops - flops_each * _LARGE)
+        count = max(ceil(gap / (flops_each - ridge * moved_each)), 1)
+        one = flops - flops_each * (_LARGE - 1), moved - moved_each * (_LARGE - 1)
+        if one == work(1) or (is_bound(count) and not is_bound(max(count - 1, 1))):
+            return found(count)
+        return found(_most(lambda number: -1.0 if is_bound(number) else 1.0, max(count, _LARGE)) + 1)
 
     def fits(
         self,
@@ -350,7 +466,7 @@ class Llm:
                 alone = self._point(length, 1, self._encoder(length), last_logits=True)
                 for count in counts:
                     together = self._point(length, count, self._encoder(length), last_logits=True)
-                    cache = self._kept(together["cache_after"])
+                    cache = self._kept(together["cache_after"], length + self._steps, count)
                     row = need(alone, together, cache, self.weights_bytes).row(device, length, count)
                     row["fewest_devices"] = fewest_devices(row)
                     rows.append(row)
@@ -359,14 +475,19 @@ class Llm:
     def longest_context(self, on: str, sequences: int = 1) -> int:
         """The longest context that so many sequences may have on a device, to 64 tokens; 0 where none fits."""
         limit = self.context_limit or 1 << 20
-        return 64 * _most(lambda count: self._fits_at(on, min(64 * count, limit), sequences), -(-limit // 64))
+        most = -(-limit // 64)
+        known = [-(-length // 64) for length in self.contexts()]
+        return min(64 * _most(lambda count: self._room(on, min(64 * count, limit), sequences), most, known), limit)
 
-    def most_sequences(self, on: str, context: int) -> int:
+    def most_sequences(self, on: str, context: int | None = None) -> int:
         """How many sequences of a length fit on a device together; 0 where none does."""
-        return _most(lambda count: self._fits_at(on, context, count), 1 << 16)
+        context = context or self.context
+        return _most(lambda count: self._room(on, context, count), 1 << 16, (*self.asked.concurrent, _LARGE))
 
-    def _fits_at(self, on: str, context: int, sequences: int) -> bool:
-        return self.fits(on, contexts=[context], concurrent=[sequences])[0]["verdict"] == "fits"
+    def _room(self, on: str, context: int, sequences: int) -> float:
+        """Bytes that are left if it surely fits; negative if not."""
+        row = self.fits(on, contexts=[context], concurrent=[sequences])[0]
+        return float(row["capacity_bytes"] - row["high_bytes"])
 
     def contexts(self) -> list[int]:
         """Lengths that reports show: powers of four up to the limit, the limit, and the one asked for."""
@@ -382,15 +503,21 @@ class Llm:
     def _encoder(self, tokens: int) -> int:
         return tokens if self.facts["encoder"] and not self.facts["encoder_fixed"] else 0
 
-    def _want(self, wanted: Sequence[tuple[int, int, bool]]) -> None:
-        """Run several points in one go."""
+    @property
+    def _steps(self) -> int:
+        """Tokens that a decode step adds to the cache of each sequence."""
+        return 1 + (self.asked.speculative.drafts if self.asked.speculative else 0)
+
+    def _at(self, tokens: int, batch: int, encoder_tokens: int, last_logits: bool) -> Point:
         from torchgauge.language.passes import Point
 
-        points = [
-            Point(tokens, batch, self._encoder(tokens), last)
-            for tokens, batch, last in dict.fromkeys(wanted)
-            if (Point(tokens, batch, self._encoder(tokens), last), ()) not in self._points
-        ]
+        prefix = self.asked.prefix if self.asked.prefix < tokens else 0
+        return Point(tokens, batch, encoder_tokens, last_logits, prefix, self._steps - 1)
+
+    def _want(self, wanted: Sequence[tuple[int, int, bool]]) -> None:
+        """Run several points in one go."""
+        asked = [self._at(tokens, batch, self._encoder(tokens), last) for tokens, batch, last in dict.fromkeys(wanted)]
+        points = [point for point in asked if (point, ()) not in self._points]
         if points:
             found = self._ask(self._known_settings, points, [], describes=False)
             for point, row in zip(points, found["points"], strict=True):
@@ -399,16 +526,33 @@ class Llm:
     def _point(
         self, tokens: int, batch: int, encoder_tokens: int, on: str | None = None, *, last_logits: bool = False
     ) -> PointFacts:
-        from torchgauge.language.passes import Point
-
-        point, devices = Point(tokens, batch, encoder_tokens, last_logits), (on,) if on is not None else ()
+        point, devices = self._at(tokens, batch, encoder_tokens, last_logits), (on,) if on is not None else ()
         if (point, devices) not in self._points:
             found = self._ask(self._known_settings, [point], list(devices), describes=False)
             self._points[point, devices] = found["points"][0]
         return self._points[point, devices]
 
-    def _kept(self, held: list[dict[str, Any]]) -> int:
-        return self._scaled(sum(one["bytes"] for one in held), held)
+    def _kept(self, held: list[dict[str, Any]], tokens: int, sequences: int) -> int:
+        """All of the cache, with a shared prefix once."""
+        total = sum(one["bytes"] for one in held)
+        return self._scaled(total, held) - self._shared(held, tokens, sequences) * (sequences - 1)
+
+    def _shared(self, held: list[dict[str, Any]], tokens: int, sequences: int) -> int:
+        """Of one sequence, what a prefix takes in the cache."""
+        from torchgauge.language.capacity import shared_bytes
+
+        prefix = min(self.asked.prefix, tokens)
+        return self._scaled(shared_bytes(held, tokens, prefix), held) // sequences if prefix else 0
+
+    def _roof(self, on: str) -> Roof:
+        """Of the type that the model computes in."""
+        from torchgauge.hardware.roofline import Roof
+        from torchgauge.predict.devices import find_device
+        from torchgauge.predict.time import peaks_of_device
+
+        peaks = peaks_of_device(find_device(on))
+        rate = peaks.flops_per_s.get(self.facts["dtype"] or "float32") or peaks.flops_per_s["float32"]
+        return Roof(rate, float(peaks.bytes_per_s or 0))
 
     def _scaled(self, total: int, held: list[dict[str, Any]]) -> int:
         """In `cache_dtype`: floating tensors of the model's type; states kept in another type stay as they are."""
@@ -428,23 +572,20 @@ class Llm:
         if self.asked.weights_dtype is not None:
             saved = round(row["matrix_bytes"] * (1 - WEIGHT_BITS[self.asked.weights_dtype] / self._matrix_bits))
             read, weights = read - saved, weights - saved
-        kept = self._kept(held)
+        tokens, batch = point["tokens"] + (self._steps if kind == "decode" else 0), point["batch"]
+        kept = self._kept(held, tokens, batch)
         if self.asked.cache_dtype is not None and kind == "decode":
-            read -= sum(one["bytes"] for one in held) - kept  # a step reads the whole cache
+            total = sum(one["bytes"] for one in held)
+            read -= total - self._scaled(total, held)  # a step reads the whole cache
         times = dict(row["times"].get(on) or {}) if on is not None else {}
         if on is not None and times.get("time_s"):
-            from torchgauge.predict.devices import find_device
-            from torchgauge.predict.time import peaks_of_device
-
-            peaks = peaks_of_device(find_device(on))
-            rate = peaks.flops_per_s.get(self.facts["dtype"] or "float32") or peaks.flops_per_s.get("float32")
-            times["mfu"] = row["flops"] / times["time_s"] / rate if rate else None
-            moved = read + row["bytes_written"]
-            times["mbu"] = moved / times["time_s"] / peaks.bytes_per_s if peaks.bytes_per_s else None
-        step = Step(
+            roof = self._roof(on)
+            times["mfu"] = row["flops"] / times["time_s"] / roof.flops_per_s
+            times["mbu"] = (read + row["bytes_written"]) / times["time_s"] / roof.bytes_per_s
+        return Step(
             kind,
             point["tokens"],
-            point["batch"],
+            batch,
             row["macs"],
             row["flops"],
             read,
@@ -455,21 +596,24 @@ class Llm:
             row["modules"],
             device=on,
             **{name: times.get(name) for name in _TIMES},
+            prefix=point["prefix"],
+            shared_bytes=self._shared(held, tokens, batch),
+            speculative=self.asked.speculative if kind == "decode" else None,
         )
-        return step
 
     @property
     def _matrix_bits(self) -> float:
         return self.facts["bits_per_weight"]
 
     def to_dict(self) -> dict[str, Any]:
-        """What reports are made from."""
+        """What reports are made from. A file is opened once for all of it."""
+        if self._read_document is not None:
+            return conform(self._read_document(), dict[str, Any], f"what was found about '{self.target}'")
         context, facts = self.context, self.facts
-        counts = list(self.asked.concurrent)
-        lengths = self.contexts()
-        self._want([(length, count, True) for length in lengths for count in {1, *counts}] + [(context, 1, False)])
+        counts, lengths = list(self.asked.concurrent), self.contexts()
+        self._want([(length, count, True) for length in lengths for count in {1, *counts}])
         devices = self.asked.devices or ("h200",)
-        encoder = self._encoder(context)
+        encoder, drafts = self._encoder(context), self.asked.speculative
         return {
             "target": self.target,
             "context": context,
@@ -477,8 +621,10 @@ class Llm:
             "weights_dtype": self.asked.weights_dtype,
             "cache_dtype": self.asked.cache_dtype,
             "page_size": self.asked.page_size,
+            "prefix": self.asked.prefix,
+            "speculative": asdict(drafts) | {"tokens_per_step": drafts.tokens_per_step} if drafts else None,
             "model": {**facts, "layer_counts": self.layer_counts, "weights_bytes": self.weights_bytes},
-            "cache": self._cache_rows(lengths),
+            "cache": [self._cache_row(length) for length in lengths],
             "prefill": [self.prefill(length, encoder_tokens=self._encoder(length), last_logits=True).to_dict()
                         for length in lengths],
             "decode": [self._step("decode", self._point(length, count, self._encoder(length), last_logits=True),
@@ -486,19 +632,41 @@ class Llm:
                        for length in lengths for count in counts],
             "speed": [row for device in self.asked.devices for row in self._speed(device, context, counts, encoder)],
             "fits": self.fits(list(devices)),
+            "devices": [self._device_row(device) for device in devices],
             "warnings": self.warnings,
         }  # fmt: skip
 
-    def _cache_rows(self, lengths: Sequence[int]) -> list[dict[str, Any]]:
-        rows = []
-        for length in lengths:
-            point = self._point(length, 1, self._encoder(length), last_logits=True)
-            plain = self._kept(point["cache"])
-            rows.append(
-                {"tokens": length, "bytes": plain, "paged_bytes": self.paged_cache_bytes(length),
-                 "bytes_per_token": plain / length}
-            )  # fmt: skip
-        return rows
+    def _cache_row(self, length: int) -> dict[str, Any]:
+        point = self._point(length, 1, self._encoder(length), last_logits=True)
+        plain = self._kept(point["cache"], length, 1)
+        paged = self.paged_cache_bytes(length)
+        return {"tokens": length, "bytes": plain, "paged_bytes": paged, "bytes_per_token": plain / length}
+
+    def _device_row(self, device: str) -> dict[str, Any]:
+        """What a device holds at most, and where decode turns there; its speed may be unknown (a size in GiB)."""
+        row: dict[str, Any] = {
+            "device": device,
+            "longest_context": self.longest_context(device),
+            "most_sequences": self.most_sequences(device),
+            "flops_per_s": None,
+            "bytes_per_s": None,
+            "ridge": None,
+            "crossovers": [],
+            "compute_bound_context": None,
+        }
+        try:
+            roof = self._roof(device)
+        except UsageError:
+            return row
+        lengths = sorted({min(_SHORT, self.context), self.context})
+        turning = [self.crossover(device, length) for length in lengths]
+        return row | {
+            "flops_per_s": roof.flops_per_s,
+            "bytes_per_s": roof.bytes_per_s,
+            "ridge": roof.ridge,
+            "crossovers": [asdict(one) for one in turning],
+            "compute_bound_context": _last_context(turning[0], turning[-1]),
+        }
 
     def _speed(self, device: str, context: int, counts: Sequence[int], encoder: int) -> Iterable[dict[str, Any]]:
         yield self.prefill(context, on=device, encoder_tokens=encoder, last_logits=True).to_dict()
@@ -517,28 +685,52 @@ class Llm:
         return pd.DataFrame.from_records(rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a report; the suffix says which: .txt, .json, .csv, .md, .tex, .html."""
-        from torchgauge.report.llm import save_llm
+        """Write a report; the suffix says which: .html, .svg, .json, .csv, .md, .tex, .txt."""
+        from torchgauge.report.documents import save_document
 
-        save_llm(llm_document(self), os.fspath(path))
+        save_document(llm_document(self), os.fspath(path))
 
     def __str__(self) -> str:
-        from torchgauge.report.layout import plain
-        from torchgauge.report.llm import llm_report
+        from torchgauge.report.documents import document_text
 
-        return plain(llm_report(llm_document(self), 100))
+        return document_text(llm_document(self))
 
 
-def _most(fits: Callable[[int], bool], limit: int) -> int:
-    """The largest number up to a limit that fits, if all smaller ones do."""
-    low, high = 0, 1
-    while high <= limit and fits(high):
-        low, high = high, 2 * high
-    high = min(high, limit + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+def _last_context(short: Crossover, long: Crossover) -> int | None:
+    """The longest context at which enough sequences make decode compute-bound, on the line between two contexts; None
+    where not even the short one does."""
+    beyond = [one.flops_each - one.ridge * one.bytes_each for one in (short, long)]
+    if beyond[0] <= 0:
+        return None
+    if beyond[1] > 0:
+        return long.context
+    return round(short.context + (long.context - short.context) * beyond[0] / (beyond[0] - beyond[1]))
+
+
+# Guesses of a line before the range is halved.
+_GUESSES = 6
+
+
+def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -> int:
+    """The largest number up to a limit for which room is not negative, if it is not for the smaller ones; 0 where there
+    is none. Room is linear nearly everywhere: a line through two numbers says where to look next. `known` are numbers
+    whose room costs nothing."""
+    values = {number: room(number) for number in sorted({1, *(number for number in known if 1 < number <= limit)})}
+    tried = 0
+    while True:
+        low = max((number for number, value in values.items() if value >= 0), default=0)
+        high = min((number for number, value in values.items() if value < 0), default=limit + 1)
+        if high - low <= 1 or low == 0:
+            return low
+        guess = (low + high) // 2
+        other = high if high in values else max((number for number in values if number < low), default=0)
+        if tried < _GUESSES and other and values[low] != values[other]:
+            guess = floor(low + values[low] * (other - low) / (values[low] - values[other]))
+        elif high > limit:
+            guess = 2 * low
+        guess = min(max(guess, low + 1), high - 1)
+        values[guess] = room(guess)
+        tried += 1
 
 
 _TIMES = ("time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "mfu", "mbu")

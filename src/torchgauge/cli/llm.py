@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
-from torchgauge.cli.output import check_folders, show_progress, write_file
+from torchgauge.cli.output import check_folders, deliver_document, show_progress
 from torchgauge.cli.target_options import files_to_isolate, positive
-from torchgauge.errors import UsageError
 from torchgauge.report.registry import LLM, find_format
+from torchgauge.units import parse_sizes
 
 SUMMARY = "language models: prefill, decode, cache, and what fits"
 DESCRIPTION = """\
-Tell what a language model is, what a prompt and a token cost, what its cache
-holds and what fits on a GPU one need not have. The model is run on tensors
-without data, with the cache that it returns itself, at every length shown.
+Report what a language model is, what a prompt and a token cost, what its
+cache holds and what fits on a GPU one need not have. The model is run on
+tensors without data, with the cache that it returns, at every length shown.
 TARGET: a config.json or its folder, hf:NAME, a GGUF file, file.py:Name.
 """
 RESULT = LLM
@@ -33,6 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cache-dtype", metavar="T", help="cache kept as bf16, fp8, int8, int4")
     group.add_argument("--adapter", metavar="lora[:RANK[:PATTERN]]", help="with low-rank adapters, not merged")
     group.add_argument("--page-size", type=positive, default=16, metavar="N", help="tokens of a page (default: 16)")
+    group.add_argument(
+        "--speculative", metavar="N[:RATE]", help="drafted tokens that a step checks, and how many are accepted: 4:0.7"
+    )
+    group.add_argument("--prefix", type=positive, default=0, metavar="N", help="tokens that all sequences share")
     group.add_argument("--dtype", metavar="T", help="type of the parameters: bfloat16, …")
     group.add_argument("--as", dest="code", metavar="TARGET", help="the code of a bare state dict")
 
@@ -55,14 +58,11 @@ def run(args: argparse.Namespace) -> int:
     devices = [name for part in args.on or () for name in part.split(",") if name.strip()]
     if devices and "this" not in devices:
         find_devices(devices)  # refused before torch is there
-    try:
-        counts = [int(part) for part in args.concurrent.split(",")]
-    except ValueError:
-        raise UsageError(f"--concurrent takes numbers, such as 1,8,64, not '{args.concurrent}'") from None
+    counts = [size for size in parse_sizes(args.concurrent, "--concurrent") if size is not None]
     check_target(args.target)
     with redirect_stdout(sys.stderr):
         document = found(args, devices, counts)
-    tell(document, args)
+    deliver_document(document, args)
     return 0
 
 
@@ -81,6 +81,9 @@ def found(args: argparse.Namespace, devices: list[str], counts: list[int]) -> di
         cache_dtype=args.cache_dtype,
         adapter=args.adapter,
         page_size=args.page_size,
+        speculative=args.speculative,
+        prefix=args.prefix,
+        lazy=True,
         dtype=args.dtype,
         code=args.code,
         allow_pickle=args.allow_pickle,
@@ -89,15 +92,3 @@ def found(args: argparse.Namespace, devices: list[str], counts: list[int]) -> di
         time_limit=args.time_limit,
     )
     return llm_document(result)
-
-
-def tell(document: dict[str, Any], args: argparse.Namespace) -> None:
-    from torchgauge.report.llm import llm_report, render_llm
-    from torchgauge.report.terminal import terminal_width, write_lines
-
-    for path in args.outputs:
-        write_file(Path(path), render_llm(document, path), quiet=args.quiet)
-    if args.json:
-        sys.stdout.write(render_llm(document, "llm.json"))
-    elif not args.quiet:
-        write_lines(llm_report(document, terminal_width()), sys.stdout)

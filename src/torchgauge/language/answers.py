@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypedDict
 
 import torch
@@ -48,6 +48,8 @@ class PointFacts(TypedDict):
     batch: int
     encoder_tokens: int
     last_logits: bool
+    prefix: int
+    drafts: int
     prefill: PassFacts
     decode: PassFacts
     cache: list[dict[str, Any]]
@@ -123,6 +125,8 @@ def _require_possible(point: Point, limit: int | None, interface: Interface) -> 
         raise InputError("tokens and sequences are numbers from 1 on")
     if limit is not None and point.tokens > limit:
         raise InputError(f"{point.tokens:,} tokens are beyond the model's context limit of {limit:,} positions")
+    if point.prefix >= point.tokens:
+        raise InputError(f"a prefix of {point.prefix:,} tokens leaves nothing of a prompt of {point.tokens:,}")
     if point.encoder_tokens and not interface.is_encoder_decoder:
         raise InputError("encoder_tokens is for models with an encoder and a decoder; this one has a decoder alone")
 
@@ -194,8 +198,8 @@ PLAN_SECONDS = {"time_s": 0.039, "low_s": 0.030, "high_s": 0.066, "host_s": 0.03
 def _extend(point: Point, run: Any, facts: _Facts) -> PointFacts:
     """A point that has too many ops to be run, from five shorter ones; run where these do not agree."""
     for step in STEPS:
-        lengths = sample_lengths(point.tokens, step)
-        shorter = [Point(length, point.batch, point.encoder_tokens, point.last_logits) for length in lengths]
+        lengths = [point.prefix + length for length in sample_lengths(point.tokens - point.prefix, step)]
+        shorter = [replace(point, tokens=length) for length in lengths]
         rows: list[PointFacts] = list(run(shorter, facts.of_point)[1].values())
         found = extended(lengths, [_costs(row) for row in rows], point.tokens)
         if found is not None:

@@ -67,13 +67,31 @@ def fewest_devices(row: Mapping[str, Any]) -> int | None:
     return ceil(split / room) if room > 0 else None
 
 
+def length_of(held: Mapping[str, Any], tokens: int) -> int | None:
+    """How many of the last tokens a tensor of the cache holds: all, or those of a window; None for a fixed state."""
+    shape = held["shape"]
+    if len(shape) < 3:
+        return None
+    if tokens in shape[2:]:
+        return tokens
+    return int(shape[2]) if held["name"] in ("keys", "values") else None
+
+
 def paged_bytes(held: Iterable[Mapping[str, Any]], tokens: int, page: int) -> int:
     """As servers allocate it: what grows with the length comes in pages of `page` tokens."""
     total = 0
     for one in held:
-        shape = one["shape"]
-        lengths = [size for size in shape[2:] if size == tokens] if len(shape) >= 3 else []
-        if not lengths and one["name"] in ("keys", "values") and len(shape) >= 3:
-            lengths = [shape[2]]  # a window
-        total += one["bytes"] if not lengths else one["bytes"] // lengths[0] * (ceil(lengths[0] / page) * page)
+        length = length_of(one, tokens)
+        total += one["bytes"] if not length else one["bytes"] // length * (ceil(length / page) * page)
+    return total
+
+
+def shared_bytes(held: Iterable[Mapping[str, Any]], tokens: int, prefix: int) -> int:
+    """What the entries of the first `prefix` tokens take in all sequences together; a window may have left some of
+    them behind, and a state cannot be shared."""
+    total = 0
+    for one in held:
+        length = length_of(one, tokens) if one["of"] == "text" else None
+        if length:
+            total += one["bytes"] // length * max(prefix - (tokens - length), 0)
     return total

@@ -46,13 +46,16 @@ _MOST_IDS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A prompt of `tokens` for each of `batch` sequences; the step after it decodes one token more for each. Of the
-    prompt, the output is made for every token, or for the last alone, as generation does where the model lets it."""
+    """A prompt of `tokens` for each of `batch` sequences, of which the first `prefix` are in the cache already; the
+    next step decodes one more token for each and checks `drafts` tokens guessed by something cheaper. The output of the
+    prompt is computed for every token, or for the last alone, as generation does where the model allows it."""
 
     tokens: int
     batch: int = 1
     encoder_tokens: int = 0
     last_logits: bool = False
+    prefix: int = 0
+    drafts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,8 @@ class Interface:
         return torch.full((batch, tokens), self.config.ordinary_token())
 
     def prompt(self, point: Point, dtype: torch.dtype) -> dict[str, Any]:
-        given: dict[str, Any] = {self.tokens: self.ids(point.batch, point.tokens)}
+        """The first call: the whole prompt, or its prefix where there is one."""
+        given: dict[str, Any] = {self.tokens: self.ids(point.batch, point.prefix or point.tokens)}
         if "use_cache" in self.names or "kwargs" in self.names:
             given["use_cache"] = True
         if point.last_logits and "logits_to_keep" in self.names:
@@ -157,11 +161,13 @@ class Interface:
             if name in self.names and value is not None and not isinstance(value, torch.Tensor)
         }
 
-    def step(self, point: Point, fed: dict[str, Any], output: Any) -> dict[str, Any]:
-        given = {self.tokens: self.ids(point.batch, 1), **fed}
+    def step(self, ids: torch.Tensor, fed: dict[str, Any], encoded: Any, *, last_logits: bool) -> dict[str, Any]:
+        """A call with more tokens after those in the cache."""
+        given = {self.tokens: ids, **fed}
         if "use_cache" in self.names or "kwargs" in self.names:
             given["use_cache"] = True
-        encoded = getattr(output, "encoder_last_hidden_state", None)
+        if last_logits and "logits_to_keep" in self.names:
+            given["logits_to_keep"] = 1
         if encoded is not None and "encoder_outputs" in self.names:
             given["encoder_outputs"] = (encoded,)
         return given
@@ -301,13 +307,20 @@ class _Session:
                 f"{self.name} is not autoregressive: with use_cache=True its forward returned no cache to go on from"
             )
         self.fed = next(iter(fed))
+
+        encoded = getattr(output, "encoder_last_hidden_state", None)
+        del output  # its logits
+
+        def go_on(fed: dict[str, Any], tokens: int, *, last_logits: bool = False) -> tuple[dict[str, Any], Pass]:
+            ids = admit.copy(self.interface.ids(point.batch, tokens))
+            output, run = self.call(self.interface.step(ids, fed, encoded, last_logits=last_logits))
+            return self.interface.fed_back(output), run
+
+        if point.prefix:
+            fed, prefill = go_on(fed, point.tokens - point.prefix, last_logits=point.last_logits)
         cache = self.holdings(fed)
-        given = admit.copy(self.interface.step(point, {}, None)) | self.interface.step(point, fed, output)
-        given[self.interface.tokens] = admit.copy(self.interface.ids(point.batch, 1))
-        del output
-        output, decode = self.call(given)
-        after = self.holdings(self.interface.fed_back(output))
-        del output, given, fed
+        fed, decode = go_on(fed, 1 + point.drafts)
+        after = self.holdings(fed)
         self.recorder.ops.clear()
         self.fakes.tape.clear()
         return Observed(prefill, decode, cache, after)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from torchgauge.report.layout import Line
 from torchgauge.report.model import Section
 from torchgauge.report.options import PLAIN_WIDTH
-from torchgauge.report.registry import FIT, FORECAST, find_format, imported
+from torchgauge.report.registry import FIT, FORECAST, LLM, find_format, imported
 from torchgauge.report.saving import write_whole
 
 Document = Mapping[str, Any]
@@ -35,6 +35,7 @@ class Content(NamedTuple):
 
 CONTENTS: dict[str, Content] = {
     FIT: Content("memory", "fit:fit_sections", "fit:fit_svg"),
+    LLM: Content("language model", "llm:llm_sections", "llm:llm_svg", "llm:flat_rows"),
     FORECAST: Content("time and energy", "forecast:forecast_sections", "forecast:forecast_svg", "forecast:flat_rows"),
 }
 

@@ -155,9 +155,9 @@ def _chart(points: Sequence[tuple[Any, ...]], left: int, across: str, upward: st
         return round(y0 - (log10(value) - y_low) / (y_high - y_low) * (y0 - y1), 1)
 
     parts = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="#444"/>']
-    for tick in _ticks(x_low, x_high):
+    for tick in log_ticks(x_low, x_high):
         parts.append(f'<text x="{x_of(tick)}" y="{y0 + 18}" text-anchor="middle">{format_value(tick)}</text>')
-    for tick in _ticks(y_low, y_high):
+    for tick in log_ticks(y_low, y_high):
         y = y_of(tick)
         parts.append(f'<path d="M{x0} {y}H{x1}" stroke="#ddd"/>')
         parts.append(f'<text x="{x0 - 8}" y="{y + 4}" text-anchor="end">{format_value(tick)}</text>')
@@ -173,7 +173,7 @@ def _chart(points: Sequence[tuple[Any, ...]], left: int, across: str, upward: st
     return "".join(parts)
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten, with 2 and 5 between where there are few."""
     decades = range(floor(low), floor(high) + 1)
     steps = (1,) if high - low > 3 else (1, 2, 5)

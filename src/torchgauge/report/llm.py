@@ -1,224 +1,381 @@
-"""The report of `llm`: what the model is, its cache, the costs of prefill and decode, what fits and how fast it is."""
+"""The report of `llm`: what the model is, its cache, prefill and decode, what fits and how fast; and the picture."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from html import escape
+from math import log10
 from typing import Any, NamedTuple
 
-from torchgauge.report.escape import visible
-from torchgauge.report.layout import Heading, Line, Span, lay_out, plain, wrap
-from torchgauge.report.options import PLAIN_WIDTH
-from torchgauge.report.registry import LLM, find_format
-from torchgauge.report.saving import write_whole
+from torchgauge.report.forecast import log_ticks
+from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, figures, more, notes, texts
 from torchgauge.units import format_bytes, format_count, format_joules, format_percent, format_seconds
 
-_VERDICTS = {"fits": "✓", "too close": "?", "does not fit": "✗"}
+Row = Mapping[str, Any]
+
+_VERDICTS = {"fits": "fits", "too close": "close", "does not fit": "no"}
+_COLOURS = {"fits": "#3ca951", "too close": "#efb118", "does not fit": "#ff725c"}
+_MAX_MODULES = 8
 
 
-class Table(NamedTuple):
-    """Cells are text already; `note` stands below."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    note: str = ""
-
-
-def facts_of(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the model is, as pairs of a name and a text."""
+def llm_sections(document: Mapping[str, Any]) -> list[Section]:
     one = document["llm"]
-    model = one["model"]
-    active = model["active_params"]
-    params = format_count(model["params"])
-    if active < model["params"]:
-        params += f", {format_count(active)} active per token ({format_percent(active / model['params'])})"
-    weights = f"{format_bytes(model['weights_bytes'])}, {model['bits_per_weight']:.4g} bits per weight"
-    if one["weights_dtype"]:
-        weights = f"{format_bytes(model['weights_bytes'])} with matrices of layers in {one['weights_dtype']}"
-    head = "tied to the embedding" if model["tied"] else format_count(model["head_params"])
-    counts = ", ".join(f"{count} × {visible(kind)}" for kind, count in model["layer_counts"].items())
-    limit = f"{model['context_limit']:,} tokens" if model["context_limit"] else "no limit in the config"
+    step = next((row for row in one["decode"] if row["tokens"] == one["context"]), one["decode"][0])
+    sequences = f"{step['batch']:,} sequence{'s' if step['batch'] > 1 else ''}"
     found = [
-        ("parameters", params),
-        ("weights", weights),
-        ("layers", counts),
-        ("embedding, head", f"{format_count(model['embedding_params'])}, {head}"),
-        ("vocabulary", f"{model['vocabulary']:,}" if model["vocabulary"] else "not found"),
-        ("context", f"{limit}; positions: {model['positions']}"),
+        Section(f"{one['target']}: {one['model']['type']}", tuple(_model(one))),
+        Section("Layers", (_layers(one),)),
+        Section(f"Cache of one sequence{_in(one['cache_dtype'])}", tuple(_cache(one))),
+        Section("Prefill, one sequence", tuple(_prefill(one))),
+        Section(f"Decode, {_tokens_of_a_step(one)} for each sequence", (_decode(one),)),
+        Section(f"Modules in a decode step at {step['tokens']:,} tokens, {sequences}", (_modules(step),)),
     ]
-    if model["not_run"]:
-        parts = ", ".join(f"{visible(row['path'])} ({format_count(row['params'])})" for row in model["not_run"][:4])
-        found.append(("not run on text", parts))
+    if one["speed"]:
+        found.append(Section("Time", tuple(_speed(one))))
+    for device in one["devices"]:
+        rows = [row for row in one["fits"] if row["device"] == device["device"]]
+        capacity = format_bytes(rows[0]["capacity_bytes"])
+        found.append(Section(f"What fits on {device['device']} ({capacity})", tuple(_fits(one, device, rows))))
     return found
 
 
-def tables_of(document: Mapping[str, Any]) -> Iterator[Table]:
-    one = document["llm"]
-    cache_type = f" in {one['cache_dtype']}" if one["cache_dtype"] else ""
-    yield Table(
-        f"Cache of one sequence{cache_type}",
-        ("tokens", "bytes", "per token", f"in pages of {one['page_size']}"),
-        [
-            (f"{row['tokens']:,}", format_bytes(row["bytes"]), format_bytes(row["bytes_per_token"]),
-             format_bytes(row["paged_bytes"]))
-            for row in one["cache"]
-        ],
-        _layer_note(one["model"]["layers"]),
-    )  # fmt: skip
-    yield Table(
-        "Prefill, one sequence",
-        ("tokens", "FLOPs", "FLOPs per token", "bytes read", "bytes written", "FLOPs per byte"),
-        [
-            (f"{row['tokens']:,}", format_count(row["flops"]), format_count(row["flops"] / row["tokens"]),
-             format_bytes(row["bytes_read"]), format_bytes(row["bytes_written"]), f"{row['arithmetic_intensity']:.3g}")
-            for row in one["prefill"]
-        ],
-        "output for the last token alone, as generation makes it",
-    )  # fmt: skip
-    yield Table(
-        "Decode, one token for each sequence",
-        ("context", "sequences", "FLOPs per token", "bytes read", "of it weights", "of it cache", "FLOPs per byte"),
-        [
-            (f"{row['tokens']:,}", f"{row['batch']:,}", format_count(row["flops"] / row["batch"]),
-             format_bytes(row["bytes_read"]), format_bytes(row["weight_bytes"]), format_bytes(row["cache_bytes"]),
-             f"{row['arithmetic_intensity']:.3g}")
-            for row in one["decode"]
-        ],
-    )  # fmt: skip
-    if one["speed"]:
-        yield Table(
-            "Time",
-            ("device", "pass", "sequences", "time", "90 % interval", "tokens/s", "bound", "J per token"),
-            [
-                (row["device"], f"{row['kind']} {row['tokens']:,}", f"{row['batch']:,}", format_seconds(row["time_s"]),
-                 f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}",
-                 format_count(row["tokens_per_s"]), row["bound"] or "",
-                 format_joules(row["joules_per_token"]))
-                for row in one["speed"]
-            ],
-        )  # fmt: skip
-    for device in dict.fromkeys(row["device"] for row in one["fits"]):
-        yield _matrix(device, [row for row in one["fits"] if row["device"] == device])
+def _in(dtype: str | None) -> str:
+    return f" in {dtype}" if dtype else ""
 
 
-def _layer_note(layers: Sequence[Mapping[str, Any]]) -> str:
-    fixed = sum(row["cache_fixed_bytes"] for row in layers)
-    windows = sorted({row["window"] for row in layers if row.get("window")})
-    parts = [f"{format_bytes(fixed)} of it whatever the length"] if fixed else []
-    parts += [f"windows of {', '.join(map(str, windows))} tokens stop growing when they are full"] if windows else []
-    return "; ".join(parts)
+def _tokens_of_a_step(one: Row) -> str:
+    drafts = one["speculative"]
+    return f"{drafts['drafts']} drafted tokens and one more" if drafts else "one token"
 
 
-def _matrix(device: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    counts = list(dict.fromkeys(row["concurrent"] for row in rows))
-    contexts = list(dict.fromkeys(row["context"] for row in rows))
-    cells = {(row["context"], row["concurrent"]): row for row in rows}
-    lines = []
-    for context in contexts:
-        texts = []
-        for count in counts:
-            row = cells[context, count]
-            many = row["fewest_devices"]
-            more = f" ({many} devices)" if row["verdict"] == "does not fit" and many else ""
-            texts.append(f"{_VERDICTS[row['verdict']]} {format_bytes(row['used_bytes'])}{more}")
-        lines.append((f"{context:,}", *texts))
-    capacity = format_bytes(rows[0]["capacity_bytes"])
+def _model(one: Row) -> Iterator[Block]:
+    model = one["model"]
+    active, params = model["active_params"], model["params"]
+    share = f"{format_count(active)} active per token ({format_percent(active / params)})" if active < params else ""
+    weights = f"matrices of layers in {one['weights_dtype']}"
+    limit = f"{model['context_limit']:,} tokens" if model["context_limit"] else "no limit in the config"
+    rows: list[Fact] = [
+        ("parameters", format_count(params), share),
+        ("weights", format_bytes(model["weights_bytes"]),
+         weights if one["weights_dtype"] else f"{model['bits_per_weight']:.4g} bits per weight"),
+        ("embedding", format_count(model["embedding_params"]), ""),
+        ("head", "tied" if model["tied"] else format_count(model["head_params"]),
+         "to the embedding" if model["tied"] else ""),
+        ("vocabulary", f"{model['vocabulary']:,}" if model["vocabulary"] else "not found", ""),
+        ("context", limit, f"positions: {model['positions']}"),
+    ]  # fmt: skip
+    yield Facts(rows)
+    if model["not_run"]:
+        parts = ", ".join(f"{row['path']} ({format_count(row['params'])})" for row in model["not_run"][:4])
+        yield Text(f"not run on text: {parts}", is_remark=True)
+    yield from notes(one["warnings"], is_remark=True)
+
+
+def _layers(one: Row) -> Table:
+    groups: dict[tuple[str, int, int, float, int], int] = {}
+    for layer in one["model"]["layers"]:
+        window = f" {layer['window']:,}" if layer.get("window") else ""
+        kind = f"{layer['kind']}{window}, {layer['feed_forward']}"
+        held = (layer["cache_bytes_per_token"], layer["cache_fixed_bytes"])
+        key = (kind, layer["params"], layer["active_params"], *held)
+        groups[key] = groups.get(key, 0) + 1
     return Table(
-        f"What fits on {device} ({capacity})",
-        ("context", *(f"{count:,} sequence{'s' if count > 1 else ''}" for count in counts)),
-        lines,
-        "✓ fits  ? too close to call  ✗ does not; in brackets: devices with tensor parallelism, a lower bound",
+        "",
+        (*texts("Kind"), *figures("Layers", "Parameters", "Active", "Cache per token", "Fixed cache")),
+        tuple(
+            (Cell(kind), Cell(str(count)), Cell(format_count(size)), Cell(format_count(reached)),
+             Cell("" if _is_window(kind) else format_bytes(each)), Cell(format_bytes(fixed)))
+            for (kind, size, reached, each, fixed), count in groups.items()
+        ),
+        ("each layer; a window grows until it is full",) if any(map(_is_window, (kind for kind, *_ in groups))) else
+        ("each layer",),
+    )  # fmt: skip
+
+
+def _is_window(kind: str) -> bool:
+    return kind.startswith("sliding-window")
+
+
+def _cache(one: Row) -> Iterator[Block]:
+    page = one["page_size"]
+    yield Table(
+        "",
+        figures("Tokens", "Bytes", "Per token", f"In pages of {page}"),
+        tuple(
+            (Cell(f"{row['tokens']:,}"), Cell(format_bytes(row["bytes"])), Cell(format_bytes(row["bytes_per_token"])),
+             Cell(format_bytes(row["paged_bytes"])))
+            for row in one["cache"]
+        ),
+    )  # fmt: skip
+    if one["prefix"]:
+        shared = next((row["shared_bytes"] for row in one["decode"] if row["tokens"] == one["context"]), 0)
+        yield Text(f"The first {one['prefix']:,} tokens are shared: {format_bytes(shared)}, once for all sequences.")
+
+
+def _intensity(row: Row) -> str:
+    """FLOPs per byte."""
+    value = row["arithmetic_intensity"]
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _prefill(one: Row) -> Iterator[Block]:
+    lines = [
+        (Cell(f"{row['tokens']:,}"), Cell(format_count(row["flops"])),
+         Cell(format_count(row["flops"] / row["new_tokens"])), Cell(format_bytes(row["bytes_read"])),
+         Cell(format_bytes(row["bytes_written"])), Cell(_intensity(row)))
+        for row in one["prefill"]
+    ]  # fmt: skip
+    titles = ("Tokens", "FLOPs", "FLOPs per token", "Bytes read", "Bytes written", "FLOPs per byte")
+    after = f"; the first {one['prefix']:,} tokens were computed before" if one["prefix"] else ""
+    yield Table(
+        "", figures(*titles), tuple(lines), (f"output for the last token alone, as generation makes it{after}",)
     )
 
 
-def llm_report(document: Mapping[str, Any], width: int) -> list[Line]:
-    lines: list[Line] = [
-        (Span(visible(f"{document['llm']['target']}: {document['llm']['model']['type']}"), "heading"),)
+def _decode(one: Row) -> Table:
+    titles = ("Context", "Sequences", "FLOPs per token", "Bytes read", "Of it weights", "Cache", "FLOPs per byte")
+    lines = [
+        (Cell(f"{row['tokens']:,}"), Cell(f"{row['batch']:,}"), Cell(format_count(row["flops"] / row["new_tokens"])),
+         Cell(format_bytes(row["bytes_read"])), Cell(format_bytes(row["weight_bytes"])),
+         Cell(format_bytes(row["cache_bytes"])), Cell(_intensity(row)))
+        for row in one["decode"]
+    ]  # fmt: skip
+    drafts = one["speculative"]
+    note = (
+        (f"{drafts['tokens_per_step']:.2f} tokens expected of a step, with {format_percent(drafts['acceptance'])} of "
+         "drafts accepted; drafting itself is not counted",)
+        if drafts else ()
+    )  # fmt: skip
+    return Table("", figures(*titles), tuple(lines), note)
+
+
+def _modules(step: Row) -> Table:
+    parts = sorted(step["modules"], key=lambda row: -row["bytes_read"])
+    return Table(
+        "",
+        (*texts("Module"), *figures("FLOPs", "Share", "Bytes read", "Share")),
+        tuple(
+            (Cell(name=row["path"] or "(model)"), Cell(format_count(row["flops"])),
+             Cell(format_percent(row["flops"] / max(step["flops"], 1))), Cell(format_bytes(row["bytes_read"])),
+             Cell(format_percent(row["bytes_read"] / max(step["bytes_read"], 1))))
+            for row in parts[:_MAX_MODULES]
+        ),
+        more(len(parts) - _MAX_MODULES, "modules"),
+    )  # fmt: skip
+
+
+def _speed(one: Row) -> Iterator[Block]:
+    titles = ("Batch", "Time", "90 % interval", "Tokens/s", "Bound", "J/token", "MFU", "MBU")
+    yield Table(
+        "",
+        (*texts("Device", "Pass"), *figures(*titles)),
+        tuple(
+            (Cell(row["device"]), Cell(f"{row['kind']} {row['tokens']:,}"), Cell(f"{row['batch']:,}"),
+             Cell(format_seconds(row["time_s"])),
+             Cell(f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}"),
+             Cell(format_count(row["tokens_per_s"])), Cell(row["bound"] or ""),
+             Cell(format_joules(row["joules_per_token"])), Cell(f"{row['mfu']:.0%}"),
+             Cell(f"{row['mbu']:.0%}"))
+            for row in one["speed"]
+        ),
+        ("prefill is the time to the first token; MFU and MBU: shares of the peak rate and of the bandwidth",),
+    )  # fmt: skip
+
+
+def _fits(one: Row, device: Row, rows: Sequence[Row]) -> Iterator[Block]:
+    counts = list(dict.fromkeys(row["concurrent"] for row in rows))
+    cells = {(row["context"], row["concurrent"]): row for row in rows}
+    lines = []
+    for context in dict.fromkeys(row["context"] for row in rows):
+        line = [Cell(f"{context:,}")]
+        for count in counts:
+            row = cells[context, count]
+            many = row["fewest_devices"]
+            other = f" ({many} devices)" if row["verdict"] == "does not fit" and many else ""
+            text = f"{_VERDICTS[row['verdict']]}: {format_bytes(row['used_bytes'])}{other}"
+            line.append(Cell(text, is_warning=row["verdict"] != "fits"))
+        lines.append(tuple(line))
+    headings = figures("Context", *(f"{count:,} sequence{'s' if count > 1 else ''}" for count in counts))
+    yield Table("", headings, tuple(lines),
+                ("in brackets: devices with tensor parallelism, a lower bound; close: too close to call",))  # fmt: skip
+    longest, most = device["longest_context"], device["most_sequences"]
+    facts: list[Fact] = [
+        ("longest context", f"{longest:,} tokens" if longest else "none fits", "one sequence"),
+        ("most sequences", f"{most:,}" if most else "none fits", f"{one['context']:,} tokens each"),
     ]
-    for name, text in facts_of(document):
-        lines += wrap(text, width, lead=(Span(f"  {name:16} "),))
-    for table in tables_of(document):
-        headings = [Heading(title) for title in table.headings]
-        rows = [[(Span(cell),) for cell in row] for row in table.rows]
-        lines += [(Span(""),), (Span(table.title, "heading"),)]
-        lines += [(Span("  "), *line) for line in lay_out(headings, rows, width - 2)]
-        if table.note:
-            lines += wrap(table.note, width, lead=(Span("  "),))
-    for warning in document["llm"]["warnings"]:
-        lines += wrap(visible(warning), width, lead=(Span("  note: "),))
-    return lines
+    for turn in device["crossovers"]:
+        value = f"from {turn['batch']:,} sequences" if turn["batch"] else "never"
+        reached = f"{_intensity(turn)} FLOPs per byte{'' if turn['batch'] else ' at most'}"
+        remark = f"at {turn['context']:,} tokens: {reached}, ridge {turn['ridge']:.0f}"
+        facts.append(("decode compute-bound", value, remark))
+    if device["crossovers"]:
+        upto = device["compute_bound_context"]
+        remark = "beyond, each sequence reads too much cache" if upto else "at any context and number of sequences"
+        facts.append(("up to a context of", f"about {upto:,}" if upto else "never compute-bound", remark))
+    yield Facts(facts)
 
 
-def save_llm(document: Mapping[str, Any], path: str) -> None:
-    write_whole(Path(path), render_llm(document, path))
-
-
-def render_llm(document: Mapping[str, Any], path: str) -> str:
-    """In the format that the name of the file asks for."""
-    return _RENDERERS[find_format(path, LLM).name](document)
-
-
-def _json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return plain(llm_report(document, PLAIN_WIDTH))
-
-
-_COLUMNS = ("kind", "tokens", "batch", "macs", "flops", "bytes_read", "bytes_written", "weight_bytes", "cache_bytes",
-            "peak_bytes", "arithmetic_intensity", "device", "time_s", "low_s", "high_s", "tokens_per_s", "energy_j",
-            "bound")  # fmt: skip
-
-
-def _csv(document: Mapping[str, Any]) -> str:
+def flat_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row for each pass."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_COLUMNS)
     one = document["llm"]
-    for row in (*one["prefill"], *one["decode"], *one["speed"]):
-        writer.writerow(["" if row[name] is None else row[name] for name in _COLUMNS])
-    return out.getvalue()
+    return [
+        {name: value for name, value in row.items() if name != "modules"}
+        for row in (*one["prefill"], *one["decode"], *one["speed"])
+    ]
 
 
-def _markdown(document: Mapping[str, Any]) -> str:
-    lines = [f"## {_cell(document['llm']['target'])}", ""]
-    lines += [f"- **{name}**: {_cell(text)}" for name, text in facts_of(document)]
-    for table in tables_of(document):
-        lines += ["", f"### {table.title}", "", "| " + " | ".join(table.headings) + " |"]
-        lines.append("|" + "---:|" * len(table.headings))
-        lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in table.rows]
-        lines += ["", table.note] if table.note else []
-    return "\n".join(lines) + "\n"
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+# Colours that stay apart for colour-blind readers (Okabe and Ito).
+_BLUE, _ORANGE, _GREEN = "#0072b2", "#d55e00", "#009e73"
+_WIDTH, _HEIGHT, _CELL = 460, 300, 30
 
 
-def _cell(text: str) -> str:
-    return visible(text).replace("|", "\\|")
+class _Mark(NamedTuple):
+    x: float
+    y: float
+    title: str
 
 
-def _latex(document: Mapping[str, Any]) -> str:
-    from torchgauge.report.formats.latex import prose as tex
+def llm_svg(document: Mapping[str, Any]) -> str:
+    """For each device what fits, as a heat map; costs against the context; for each device with known peaks the
+    roofline of prefill and decode."""
+    one = document["llm"]
+    pieces, top = [_label(20, 20, f"{one['target']}: {one['model']['type']}", kind="title")], 40.0
+    for device in one["devices"]:
+        rows = [row for row in one["fits"] if row["device"] == device["device"]]
+        pieces.append(_heat_map(device["device"], rows, top))
+        top += 74 + _CELL * len({row["context"] for row in rows})
+    pieces.append(_costs(one, top))
+    top += _HEIGHT + 60
+    roofs = [device for device in one["devices"] if device["flops_per_s"]]
+    for place, device in enumerate(roofs):
+        pieces.append(_roofline(one, device, place % 2 * _WIDTH, top + place // 2 * (_HEIGHT + 60)))
+    top += (len(roofs) + 1) // 2 * (_HEIGHT + 60)
+    style = "text{font:12px sans-serif;fill:currentColor}.title{font-weight:bold}.grid{stroke:currentColor;opacity:.15}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _WIDTH} {top:.0f}" role="img">'
+        f"<style>{style}</style>{''.join(pieces)}</svg>\n"
+    )
 
-    lines = ["% needs \\usepackage{booktabs}"]
-    for table in tables_of(document):
-        lines += ["\\begin{table}", "\\centering", f"\\caption{{{tex(table.title)}}}"]
-        lines += [f"\\begin{{tabular}}{{{'r' * len(table.headings)}}}", "\\toprule"]
-        lines.append(" & ".join(map(tex, table.headings)) + " \\\\")
-        lines.append("\\midrule")
-        lines += [" & ".join(tex(_spelled(cell)) for cell in row) + " \\\\" for row in table.rows]
-        lines += ["\\bottomrule", "\\end{tabular}", "\\end{table}", ""]
-    return "\n".join(lines)
+
+def _heat_map(device: str, rows: Sequence[Row], top: float) -> str:
+    """Contexts down, sequences across; the fuller, the darker."""
+    contexts, counts = (list(dict.fromkeys(row[name] for row in rows)) for name in ("context", "concurrent"))
+    wide = min((2 * _WIDTH - 140) / len(counts), 180)
+    capacity = format_bytes(rows[0]["capacity_bytes"])
+    pieces = [_label(20, top + 14, f"What fits on {device} ({capacity}): context × sequences", kind="title")]
+    for x, count in enumerate(counts):
+        pieces.append(
+            _label(120 + wide * (x + 0.5), top + 34, f"{count:,} sequence{'s' if count > 1 else ''}", "middle")
+        )
+    for y, context in enumerate(contexts):
+        pieces.append(_label(110, top + 60 + _CELL * y, f"{context:,}", "end"))
+    for row in rows:
+        left = 120 + wide * counts.index(row["concurrent"])
+        above = top + 40 + _CELL * contexts.index(row["context"])
+        full = min(row["used_bytes"] / row["capacity_bytes"], 1.0)
+        place = f'x="{left:.1f}" y="{above:.1f}" width="{wide - 2:.1f}" height="{_CELL - 2}"'
+        text = f"{format_bytes(row['used_bytes'])}, {format_percent(row['used_bytes'] / row['capacity_bytes'])}"
+        title = f"{row['context']:,} tokens × {row['concurrent']:,}: {row['verdict']}, {text}"
+        shade = f'fill="{_COLOURS[row["verdict"]]}" fill-opacity="{0.25 + 0.6 * full:.2f}"'
+        pieces.append(f"<rect {place} {shade}><title>{escape(title)}</title></rect>")
+        pieces.append(_label(left + wide / 2, above + 19, text, "middle"))
+    return "".join(pieces)
 
 
-def _spelled(cell: str) -> str:
-    for verdict, mark in _VERDICTS.items():
-        cell = cell.replace(mark, f"{verdict}:")
-    return cell
+def _costs(one: Row, top: float) -> str:
+    """FLOPs of a token of the prompt and of a step, and the bytes that a step reads, against the context."""
+    count = one["concurrent"][0]
+    steps = [row for row in one["decode"] if row["batch"] == count]
+    arithmetic = {
+        ("prefill", _BLUE): [_Mark(row["tokens"], row["flops"] / row["new_tokens"], "") for row in one["prefill"]],
+        ("decode", _ORANGE): [_Mark(row["tokens"], row["flops"] / row["new_tokens"], "") for row in steps],
+    }
+    memory = {
+        ("read by a step", _ORANGE): [_Mark(row["tokens"], row["bytes_read"], "") for row in steps],
+        ("cache", _GREEN): [_Mark(row["tokens"], row["cache_bytes"], "") for row in steps if row["cache_bytes"]],
+    }
+    of = f"{count:,} sequence{'s' if count > 1 else ''}"
+    return _chart(0, top, "context, tokens", "FLOPs per token", arithmetic, joined=True) + _chart(
+        _WIDTH, top, "context, tokens", f"bytes, {of}", memory, joined=True
+    )
 
 
-_RENDERERS = {"json": _json, "text": _text, "csv": _csv, "md": _markdown, "tex": _latex}
+def _roofline(one: Row, device: Row, left: float, top: float) -> str:
+    """Passes below the roof: what they can reach at their intensity (filled), and what is predicted (hollow)."""
+    peak, bandwidth, ridge = device["flops_per_s"], device["bytes_per_s"], device["ridge"]
+
+    def marks(kind: str) -> list[_Mark]:
+        return [
+            _Mark(row["arithmetic_intensity"], min(peak, row["arithmetic_intensity"] * bandwidth),
+                  f"{kind} {row['tokens']:,} × {row['batch']:,}")
+            for row in one[kind]
+        ]  # fmt: skip
+
+    timed = [row for row in one["speed"] if row["device"] == device["device"] and row["time_s"]]
+    series = {("prefill", _BLUE): marks("prefill"), ("decode", _ORANGE): marks("decode")}
+    if timed:
+        series["predicted", _GREEN] = [
+            _Mark(row["arithmetic_intensity"], row["flops"] / row["time_s"],
+                  f"{row['kind']} {row['tokens']:,} × {row['batch']:,}, predicted")
+            for row in timed
+        ]  # fmt: skip
+    across = [mark.x for own in series.values() for mark in own]
+    first, last = min(*across, ridge) / 2, 2 * max(*across, ridge)
+    roof = [(first, first * bandwidth), (ridge, peak), (last, peak)]
+    return _chart(left, top, "FLOPs per byte", f"FLOP/s on {device['device']}", series, joined=False, roof=roof)
+
+
+def _chart(
+    left: float,
+    top: float,
+    across: str,
+    upward: str,
+    series: Mapping[tuple[str, str], Sequence[_Mark]],
+    *,
+    joined: bool,
+    roof: Sequence[tuple[float, float]] = (),
+) -> str:
+    """Marks by name and colour, both axes logarithmic; `roof` is a line above them."""
+    x0, x1, y0, y1 = left + 80, left + _WIDTH - 20, top + _HEIGHT - 30, top + 30
+    places = [(mark.x, mark.y) for own in series.values() for mark in own] + list(roof)
+    if not places:
+        return ""
+    x_low, x_high, y_low, y_high = (
+        end(log10(place[axis]) for place in places) + room for axis in (0, 1) for end, room in ((min, -0.1), (max, 0.1))
+    )
+
+    def x_of(value: float) -> float:
+        return x0 + (log10(value) - x_low) / (x_high - x_low) * (x1 - x0)
+
+    def y_of(value: float) -> float:
+        return y0 - (log10(value) - y_low) / (y_high - y_low) * (y0 - y1)
+
+    pieces = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="currentColor"/>', _label(x0, y1 - 10, upward)]
+    pieces.append(_label((x0 + x1) / 2, y0 + 36, across, "middle"))
+    for tick in log_ticks(x_low, x_high):
+        pieces.append(_label(x_of(tick), y0 + 18, format_count(tick), "middle"))
+    for tick in log_ticks(y_low, y_high):
+        pieces.append(f'<path d="M{x0} {y_of(tick):.1f}H{x1}" class="grid"/>')
+        pieces.append(_label(x0 - 6, y_of(tick) + 4, format_count(tick), "end"))
+    if roof:
+        line = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in roof)
+        pieces.append(f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="2"/>')
+    for number, ((name, colour), own) in enumerate(series.items()):
+        pieces.append(f'<circle cx="{x1 - 110}" cy="{y0 - 14 * (number + 1)}" r="4" fill="{colour}"/>')
+        pieces.append(_label(x1 - 100, y0 - 14 * (number + 1) + 4, name))
+        if joined:
+            line = " ".join(f"{x_of(mark.x):.1f},{y_of(mark.y):.1f}" for mark in own)
+            pieces.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        fill = "none" if name == "predicted" else colour
+        for mark in own:
+            title = f"<title>{escape(mark.title)}</title>" if mark.title else ""
+            at = f'cx="{x_of(mark.x):.1f}" cy="{y_of(mark.y):.1f}" r="4"'
+            pieces.append(f'<circle {at} fill="{fill}" stroke="{colour}">{title}</circle>')
+    return "".join(pieces)
+
+
+def _label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(text)}</text>'

@@ -125,11 +125,13 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
     ),
     LLM: (
-        Format("json", ".json", "all of it"),
-        Format("csv", ".csv", "one row per pass", "a line per pass"),
-        Format("md", ".md", "tables for a pull request"),
-        Format("tex", ".tex", "tables for a paper"),
-        Format("text", ".txt", "the report of the terminal"),
+        Format("json", ".json", "all of it", home="documents:render_json"),
+        Format("html", ".html", "one page, offline", home="documents:render_page"),
+        Format("svg", ".svg", "what fits, cost against context, rooflines", home="documents:render_picture"),
+        Format("csv", ".csv", "one row per pass", "a line per pass", home="documents:render_csv"),
+        Format("md", ".md", "tables", home="formats.markdown:write_sections"),
+        Format("latex", ".tex", "tables", home="formats.latex:write_sections"),
+        Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
     ),
     SYSTEM: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),
 }
