@@ -88,14 +88,17 @@ def read_measured(path: Path) -> dict[str, dict[str, Any]]:
                 if "allocated" in row:
                     merged[key] = {k: row.get(k) for k in ("before", "allocated", "reserved", "tracker")}
             for key, row in document.get("sequential", {}).items():
-                merged.setdefault(key, {})["used"] = row["used"]
+                kept = {k: row[k] for k in ("before", "allocated", "reserved")} | merged.get(key, {})
+                merged[key] = kept | {"used": row["used"]}
     return merged
 
 
 def compare(predictions: Path, measured: Path = MEASURED) -> int:
     predicted = json.loads(predictions.read_text())["configurations"]
     truth = read_measured(measured)
-    for held_out, title in enumerate(("open", "held out", "held out, second set", "held out, third set")):
+    for held_out, title in enumerate(
+        ("open", "held out", "held out, second set", "held out, third set", "held out, fourth set")
+    ):
         names = [c.name for c in CONFIGURATIONS if c.held_out == held_out and c.name in truth]
         if names:
             print(f"\n{title}: {len(names)} configurations")

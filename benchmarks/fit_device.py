@@ -139,9 +139,8 @@ class Run:
 def placed(value: Any, dtype: torch.dtype, channels_last: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
-    value = value.to(DEVICE)
-    if value.is_floating_point():
-        value = value.to(dtype)
+    # In its type before it is moved: a cast on the device leaves a cached segment behind.
+    value = value.to(dtype if value.is_floating_point() else value.dtype).to(DEVICE)
     return value.to(memory_format=torch.channels_last) if channels_last and value.dim() == 4 else value
 
 

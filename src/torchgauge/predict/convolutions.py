@@ -1,17 +1,18 @@
 """What cuDNN takes for itself in a convolution.
 
 Its heuristics choose a kernel by shape, type and layout, and no rule for that is published. `convolutions.json` holds
-what 801 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
+what 4,057 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
 its kind took, in proportion to the tensors it works on, and a range that held nearly all shapes when each was left out
 of the table in turn.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from operator import mul
 from pathlib import Path
@@ -54,6 +55,12 @@ class Convolution:
         return grouping, self.transposed, is_pointwise, self.stride > 1, is_matmul, is_1d
 
     @property
+    def place(self) -> tuple[float, ...]:
+        """Logarithms of its sizes, for distances between shapes."""
+        sizes = (self.in_channels, self.out_channels, self.height * self.width, self.kernel_height * self.kernel_width)
+        return (math.sqrt(_BATCH_WEIGHT) * math.log(self.batch), *map(math.log, sizes))
+
+    @property
     def elements(self) -> tuple[int, int, int]:
         """Of the input, the output and the weights."""
         reach = [self.dilation * (kernel - 1) for kernel in (self.kernel_height, self.kernel_width)]
@@ -76,29 +83,38 @@ class Convolution:
 
 def workspace(shape: Convolution, which: str, *, itemsize: int, channels_last: bool) -> Workspace:
     name = f"{'fp32' if itemsize >= 4 else 'bf16'}-{'nhwc' if channels_last else 'nchw'}"
-    column = _FORMATS.index(name) * 3 + PASSES.index(which)
-    table = _table()
-    if shape in table:
-        found = table[shape][column]
-        return Workspace(found, found, found)
-    return estimate(shape, column, {other: row[column] for other, row in table.items() if other != shape})
+    column = _FORMATS.index(name) * len(PASSES) + PASSES.index(which)
+    measured = _table().get(shape)
+    if measured is not None:
+        return Workspace(measured[column], measured[column], measured[column])
+    return estimate(shape, column)
 
 
-# Of the shapes in the table, each left out in turn, 96 % lie in a range made from so many neighbours, widened by that
+# Of the shapes in the table, each left out in turn, 97 % lie in a range made from so many neighbours, widened by that
 # share of their input, output and weights (`tests/predict/test_workspaces.py` works it out again).
-_NEIGHBOURS, _MARGIN = 6, 0.1
+_NEIGHBOURS, _MARGIN = 4, 0.1
 _MIN_SHAPES_OF_A_KIND, _WIDE_MARGIN = 5, 2.0  # with fewer measured shapes of a kind nothing says how they vary
+_BATCH_WEIGHT = 0.1  # the same layer at another batch is nearer than another layer at the same batch
 
 
-def estimate(shape: Convolution, column: int, known: dict[Convolution, int]) -> Workspace:
-    """From the nearest shapes of the same kind, else of any: the size of the nearest, the range of several."""
-    alike = [other for other in known if other.kind == shape.kind]
-    nearest = sorted(alike or known, key=lambda other: _distance(shape, other))[:_NEIGHBOURS]
-    itemsize = 4 if _FORMATS[column // 3].startswith("fp32") else 2
-    found = [_carried_over(shape, other, known[other], itemsize) for other in nearest]
-    error = _MARGIN if len(alike) >= _MIN_SHAPES_OF_A_KIND else _WIDE_MARGIN
-    error *= sum(shape.elements) * itemsize
+def estimate(shape: Convolution, column: int) -> Workspace:
+    """From the nearest other shapes of the same kind, else of any: the size of the nearest, the range of several."""
+    nearest, is_common = _nearest(shape)
+    itemsize = 4 if _FORMATS[column // len(PASSES)].startswith("fp32") else 2
+    found = [_carried_over(shape, other, _table()[other][column], itemsize) for other in nearest]
+    error = (_MARGIN if is_common else _WIDE_MARGIN) * sum(shape.elements) * itemsize
     return Workspace(found[0], max(0, int(min(found) - error)), int(max(found) + error))
+
+
+@lru_cache(maxsize=4096)
+def _nearest(shape: Convolution) -> tuple[list[Convolution], bool]:
+    """The nearest shapes in the table, and whether it has enough of this kind."""
+    kinds = _kinds()
+    alike = [place for place in kinds.get(shape.kind, ()) if place[1] != shape]
+    here = shape.place
+    among = alike or [place for places in kinds.values() for place in places if place[1] != shape]
+    nearest = heapq.nsmallest(_NEIGHBOURS, among, key=lambda place: math.dist(place[0], here))
+    return [other for _, other in nearest], len(alike) >= _MIN_SHAPES_OF_A_KIND
 
 
 def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize: int) -> int:
@@ -118,18 +134,16 @@ _SMALL_BYTES = 8192
 _COPIES = sorted(product(range(3), range(3), range(4)), key=sum)
 
 
-def _distance(shape: Convolution, other: Convolution) -> float:
-    sizes = [
-        (shape.batch, other.batch),
-        (shape.in_channels, other.in_channels),
-        (shape.out_channels, other.out_channels),
-        (shape.height * shape.width, other.height * other.width),
-        (shape.kernel_height * shape.kernel_width, other.kernel_height * other.kernel_width),
-    ]
-    return sum(math.log(a / b) ** 2 for a, b in sizes)
-
-
 @cache
 def _table() -> dict[Convolution, list[int]]:
     document = json.loads((Path(__file__).parent / "convolutions.json").read_text(encoding="utf-8"))
     return {Convolution(*shape): row for shape, row in document["rows"]}
+
+
+@cache
+def _kinds() -> dict[tuple[object, ...], list[tuple[tuple[float, ...], Convolution]]]:
+    """The shapes of the table by kind, each with its place."""
+    found: dict[tuple[object, ...], list[tuple[tuple[float, ...], Convolution]]] = {}
+    for shape in _table():
+        found.setdefault(shape.kind, []).append((shape.place, shape))
+    return found

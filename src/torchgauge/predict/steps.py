@@ -253,8 +253,8 @@ def cudnn_rnn(arguments: dict[str, Any], specs: Specs) -> Any:
     none = _dense(specs, data, (0,))
     reserve = _dense(specs, data, (shape.reserve_bytes if arguments["train"] else 0,), torch.uint8)
     state = _dense(specs, data, hidden.shape)
-    # The weights are in one buffer from the start in float32; of another type they are gathered for every call.
-    buffer = none if shape.itemsize == 4 else _dense(specs, data, (shape.weight_bytes // shape.itemsize,))
+    # The weights are in one buffer from the start; in bfloat16 they are gathered for every call.
+    buffer = _dense(specs, data, (shape.weight_elements(),)) if data.dtype == torch.bfloat16 else none
     return out, state, none if cell is None else state, reserve, buffer
 
 
@@ -534,7 +534,7 @@ def _run_backward(loss: torch.Tensor) -> None:
 
 def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: Any) -> list[tuple[str, str, int]]:
     """What is on the device before the first step, in the order in which `model.to(device)` places it: the tensors of a
-    module after those of the modules in it. Recurrent layers in float32 have their weights in one buffer."""
+    module after those of the modules in it. Recurrent layers have their weights in one buffer, but in bfloat16."""
     named = {id(run.adopt(owned.tensor)): owned for owned in paths.owned}
     found: list[tuple[str, str, int]] = []
     seen: set[int] = set()
@@ -547,7 +547,7 @@ def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: Any) -> li
                 owned = named.get(id(tensor))
                 kind = "buffers" if owned is not None and owned.is_buffer else "parameters"
                 fresh.append((kind, owned.name if owned else "", tensor.storage_.nbytes))
-        if isinstance(module, nn.RNNBase) and fresh and all(t.dtype == torch.float32 for t in tensors):
+        if isinstance(module, nn.RNNBase) and fresh and all(t.dtype != torch.bfloat16 for t in tensors):
             fresh = [("parameters", fresh[0][1].rpartition(".")[0], sum(nbytes for _, _, nbytes in fresh))]
         found += fresh
     found += [

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from torchgauge.predict.convolutions import Convolution, Workspace, workspace
 
 MIB = 1 << 20
@@ -131,29 +133,29 @@ def embedding_backward(indices: int, rows: int, width: int, index_bytes: int = 8
     return [*[indices * index_bytes] * 4, partial * (-(-width // 32) * 32) * 4]
 
 
-# Beyond 8 MiB for each layer and direction, float32 elements that cuDNN took for (kind, steps, batch, features, units,
-# layers, directions); as measured (cuDNN 9.19, H200), the same number in bfloat16.
-_RNN_MEASURED = {
-    ("LSTM", 256, 64, 1024, 1024, 2, 1): 118751232,
-    ("LSTM", 200, 32, 768, 768, 3, 1): 44384256,
-    ("LSTM", 100, 16, 256, 512, 1, 2): 15220736,
-    ("LSTM", 50, 8, 300, 300, 2, 2): 5515200,
-    ("LSTM", 128, 64, 512, 1024, 1, 1): 53084160,
-    ("LSTM", 64, 128, 256, 256, 4, 1): 15990784,
-    ("GRU", 256, 64, 1024, 1024, 2, 1): 98697216,
-    ("GRU", 200, 32, 768, 768, 3, 1): 36347904,
-    ("GRU", 100, 16, 256, 512, 1, 2): 12713984,
-    ("GRU", 50, 8, 300, 300, 2, 2): 4447200,
-    ("GRU", 128, 64, 512, 1024, 1, 1): 46989312,
-    ("GRU", 64, 128, 256, 256, 4, 1): 13238272,
-}
-# A fit of those, which they miss by 6 % at most: per step and unit of the first layer, of each further layer, per step
-# and feature, per unit of a state, per weight of a gate.
-_RNN_FIT_ERROR = 0.06
-_RNN_FITTED = {"LSTM": (4.55, -0.37, 0.92, 28.9, 11.5), "GRU": (4.14, -0.47, 0.70, 27.9, 8.98)}
-# Gates and what cuDNN keeps besides, per unit and step: as measured (cuDNN 9.19, H200, 24 cases exactly).
-RNN_KEPT = {"LSTM": 5, "GRU": 6, "RNN_TANH": 2, "RNN_RELU": 2}
-RNN_GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+# cuDNN's recurrent layers, by kind, directions and whether the persistent kernel runs: values that the workspace holds
+# for each feature and step, unit and step, unit and step up to the 256th, and unit and layer. As measured (cuDNN 9.19,
+# H200): of 7,254 runs over a grid 93 % are met to the byte and 99 % within 3.2 % (`benchmarks/fit_device.py`).
+_RNN_FORWARD = {
+    ("LSTM", 1, False): (1, 1, 4, 10), ("LSTM", 1, True): (1, 21, 0, 8),
+    ("LSTM", 2, False): (1, 14, 0, 12), ("LSTM", 2, True): (1, 30, 0, 9),
+    ("GRU", 1, False): (1, 1, 3, 5), ("GRU", 1, True): (1, 16, 0, 4),
+    ("GRU", 2, False): (1, 12, 0, 7), ("GRU", 2, True): (1, 24, 0, 5),
+    ("RNN", 1, False): (1, 1, 1, 3), ("RNN", 1, True): (1, 6, 0, 4),
+    ("RNN", 2, False): (1, 8, 0, 5), ("RNN", 2, True): (1, 12, 0, 5),
+}  # fmt: skip
+# What the backward pass holds, for each unit and step, and for each unit and layer; features come on top.
+_RNN_BACKWARD = {
+    ("LSTM", 1, False): (3, 11), ("LSTM", 1, True): (15, 12), ("LSTM", 2, False): (8, 13), ("LSTM", 2, True): (20, 13),
+    ("GRU", 1, False): (3, 5), ("GRU", 1, True): (17, 6), ("GRU", 2, False): (8, 7), ("GRU", 2, True): (22, 7),
+    ("RNN", 1, False): (3, 5), ("RNN", 1, True): (12, 6), ("RNN", 2, False): (8, 7), ("RNN", 2, True): (17, 7),
+}  # fmt: skip
+_RNN_CHUNK = 256  # steps whose gates are computed at once
+_RNN_PERSISTENT_UNITS = {"LSTM": 128, "GRU": 128, "RNN": 384}  # up to so many, unless in bfloat16
+_RNN_ERROR = 0.03
+# Values kept per unit and step for the backward pass, and gates; exact in all runs above.
+RNN_KEPT = {"LSTM": 5, "GRU": 6, "RNN": 1}
+RNN_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,8 @@ class Recurrent:
     units: int
     layers: int
     directions: int
-    itemsize: int
+    dtype: torch.dtype
+    train: bool = False
     drops: bool = False  # dropout between layers
 
     @classmethod
@@ -175,55 +178,62 @@ class Recurrent:
         steps, batch, features = data.shape
         if arguments["batch_first"]:
             steps, batch = batch, steps
-        kind = ("RNN_RELU", "RNN_TANH", "LSTM", "GRU")[arguments["mode"]]
+        kind = ("RNN", "RNN", "LSTM", "GRU")[arguments["mode"]]
         directions = 2 if arguments["bidirectional"] else 1
         units, layers = arguments["hidden_size"], arguments["num_layers"]
         drops = arguments["dropout"] > 0 and arguments["train"] and layers > 1
-        return cls(kind, steps, batch, features, units, layers, directions, data.dtype.itemsize, drops)
+        return cls(kind, steps, batch, features, units, layers, directions, data.dtype, arguments["train"], drops)
 
     @property
     def reserve_bytes(self) -> int:
         """What training keeps for the backward pass."""
-        each = self.steps * self.batch * self.units * self.itemsize
+        each = self.steps * self.batch * self.units * self.dtype.itemsize
         kept = RNN_KEPT[self.kind] * self.layers * self.directions + (self.layers - 1) * self.directions
         # A bit for each value that may be dropped, for each direction that reads it.
         mask = -(-self.steps * self.batch * self.units * self.directions**2 // 512) * 64
         return kept * each + 256 + (mask * (self.layers - 1) if self.drops else 0)
 
     @property
-    def workspace(self) -> Workspace:
-        fixed = (8 * MIB) * self.layers * self.directions + 256 + 8 * self.batch
-        key = (self.kind, self.steps, self.batch, self.features, self.units, self.layers, self.directions)
-        if key in _RNN_MEASURED:
-            nbytes = _RNN_MEASURED[key] * self.itemsize + fixed
-            return self._with_dropout(Workspace(nbytes, nbytes, nbytes))
-        each = self.steps * self.batch * self.units * self.directions
-        first, further, read, state, gate = _RNN_FITTED["LSTM" if self.kind == "LSTM" else "GRU"]
-        wide = self.units * self.layers * self.directions
-        elements = first * each + further * each * (self.layers - 1) + read * self.steps * self.batch * self.features
-        elements += state * self.batch * wide + gate * self.units * wide
-        low, likely, high = (
-            int(elements * (1 + error)) * self.itemsize + fixed for error in (-_RNN_FIT_ERROR, 0, _RNN_FIT_ERROR)
-        )
-        return self._with_dropout(Workspace(likely, low, high))
-
-    def _with_dropout(self, found: Workspace) -> Workspace:
-        """The output of a layer is copied, in one direction only: all of it for an LSTM, 83 to 91 %
-        of it for a GRU (8 shapes measured)."""
-        if not self.drops or self.directions == 2:
-            return found
-        copied = self.steps * self.batch * self.units * self.itemsize
-        if self.kind == "LSTM":
-            return Workspace(*(nbytes + copied for nbytes in found))
-        return Workspace(found.nbytes + 7 * copied // 8, found.low + 3 * copied // 4, found.high + copied)
+    def is_persistent(self) -> bool:
+        """Whether the kernel keeps its weights on chip: small layers, and what torch chooses it for in float16."""
+        chosen = self.kind != "GRU" and self.layers == self.directions == 1 and self.dtype == torch.float16
+        fits = self.units % 128 == 0 and self.units <= 1024 and self.features % 128 == 0
+        is_small = self.units <= _RNN_PERSISTENT_UNITS[self.kind] and self.dtype != torch.bfloat16
+        return is_small or (chosen and fits and self.batch % 8 == 0 and self.batch <= 128)
 
     @property
-    def weight_bytes(self) -> int:
+    def workspace(self) -> Workspace:
+        """The same for both passes of training: the larger of what they need, and a copy of the weights."""
+        persistent = self.is_persistent
+        key = self.kind, self.directions, persistent
+        each, state = self.batch * self.units, self.batch * self.units * self.layers * self.directions
+        features, units, chunked, states = _RNN_FORWARD[key]
+        if self.drops and self.directions == 1 and not persistent:
+            units += 1  # the output of a layer is copied
+        read = self.steps * self.batch * self.features
+        needs = [features * read + (units * self.steps + chunked * min(self.steps, _RNN_CHUNK)) * each + states * state]
+        if self.train:
+            units, states = _RNN_BACKWARD[key]
+            wide = max(read, self.steps * each)
+            if self.directions == 2:
+                read = 6 * read if self.kind == "LSTM" else 2 * read + 4 * wide
+            elif self.layers == 1 or persistent:
+                read, units = 2 * read + wide, units + (self.layers > 1)
+            else:
+                read, units = 3 * read, units - (self.kind != "RNN")
+            needs.append(read + units * self.steps * each + states * state)
+        fixed = (8 * MIB) * self.layers * self.directions + 256 + 8 * self.batch
+        nbytes = (max(needs) + self.weight_elements(biases=False)) * self.dtype.itemsize + fixed
+        if not self.train:
+            return Workspace(nbytes, nbytes, nbytes)
+        return Workspace(nbytes, int(nbytes * (1 - _RNN_ERROR)), int(nbytes * (1 + _RNN_ERROR)))
+
+    def weight_elements(self, *, biases: bool = True) -> int:
         gates, total = RNN_GATES[self.kind] * self.units, 0
         for layer in range(self.layers):
             inner = self.features if layer == 0 else self.units * self.directions
-            total += self.directions * gates * (inner + self.units + 2)
-        return total * self.itemsize
+            total += self.directions * gates * (inner + self.units + 2 * biases)
+        return total
 
 
 # One list after the other: what is allocated together, and given back before the next; in bytes, or with a range where
