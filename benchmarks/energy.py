@@ -25,8 +25,8 @@ from tables import table, verdicts
 from torch import Tensor, nn
 
 import torchgauge as tg
+from torchgauge.energy.energy_window import Effort
 from torchgauge.energy.measuring import EnergyOrder, measure_run
-from torchgauge.energy.window import Effort
 from torchgauge.measure import Subject, ready
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import Device

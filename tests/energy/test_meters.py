@@ -11,8 +11,20 @@ import pytest
 
 from tests.measure.fake_nvml import BUSY, PLACE, UUID, FakeNvml
 from torchgauge.energy import amd, apple, battery, meter, perf_power, rapl
-from torchgauge.energy.integration import Integrated, counting
-from torchgauge.energy.meter import JOULES, MACHINE, WATTS, Meter, Reading, Unwrapped, choose, meters, meters_of, offer
+from torchgauge.energy.meter import (
+    JOULES,
+    MACHINE,
+    WATTS,
+    Integrated,
+    Meter,
+    Reading,
+    Unwrapped,
+    choose,
+    counting,
+    meters,
+    meters_of,
+    offer,
+)
 from torchgauge.energy.nvml_meter import of_device
 from torchgauge.energy.replay import ReplayClock, ReplayMeter
 from torchgauge.measure.absence import Absent

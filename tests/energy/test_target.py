@@ -14,7 +14,7 @@ import torchgauge as tg
 from torchgauge.cli import main
 from torchgauge.energy import target
 from torchgauge.energy.estimate import Circumstances, estimate
-from torchgauge.energy.list_meters import offered
+from torchgauge.energy.meter import offered
 from torchgauge.energy.record import MEASURED, blank, unavailable
 from torchgauge.energy.target import noted
 from torchgauge.errors import UsageError

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from tests.measure.fake_nvml import BUSY, PLACE, UUID, FakeNvml
-from torchgauge.energy.energy_window import Span
+from torchgauge.energy.energy_window import Span, Trial
 from torchgauge.energy.thermal import drift, quantities, thermal_figures
-from torchgauge.energy.window import Trial
 from torchgauge.measure.nvml import opened
 from torchgauge.measure.readings import read_now
 from torchgauge.measure.sampler import sampling

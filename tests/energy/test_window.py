@@ -8,11 +8,17 @@ from statistics import fmean
 
 import pytest
 
-from torchgauge.energy.energy_window import Span, measure_energy_window
-from torchgauge.energy.integration import Integrated
-from torchgauge.energy.meter import WATTS
+from torchgauge.energy.energy_window import (
+    Effort,
+    RunEnergy,
+    Span,
+    Trial,
+    mean_interval,
+    measure_energy,
+    measure_energy_window,
+)
+from torchgauge.energy.meter import WATTS, Integrated
 from torchgauge.energy.replay import ReplayClock, ReplayMeter
-from torchgauge.energy.window import Effort, RunEnergy, Trial, mean_interval, measure_energy
 from torchgauge.measure.absence import Absent
 
 IDLE_W, RUN_J, RUN_S = 100.0, 6.0, 0.012

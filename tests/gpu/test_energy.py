@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.energy.energy_window import Span, measure_energy_window
+from torchgauge.energy.energy_window import Effort, Span, measure_energy_window
 from torchgauge.energy.measuring import EnergyOrder, measure_run
 from torchgauge.energy.meter import Meter, choose, meters_of
 from torchgauge.energy.op_replay import Play, collect, prepare
-from torchgauge.energy.window import Effort
 from torchgauge.facts import EnergyFacts
 from torchgauge.measure import Subject, ready
 from torchgauge.measure.absence import Absent

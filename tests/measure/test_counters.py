@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.counters import GENERAL, Counted, counting, offered, tally
+from torchgauge.measure.counters import GENERAL, Counted, counting, memory_events, offered, tally
 from torchgauge.measure.floating_point import FloatEvent, Processor, float_events, parse_processor, uncounted_work
-from torchgauge.measure.memory_controllers import memory_events
 from torchgauge.measure.perf_events import RAW, Count, Event, decode, refusal
 
 CPUINFO = """\

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from torchgauge.weights import ArrayRows, matrix
-from torchgauge.weights.matrix import matrix_figures, norms, operand
+from torchgauge.weights.matrix import figures, matrix_figures, operand
 from torchgauge.weights.matrix.operand import read_operand
 from torchgauge.weights.passes import SMALL_ELEMENTS
 
@@ -72,7 +72,7 @@ MATRICES: dict[str, NDArray[Any]] = {
 def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
     name: str, small_elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(norms, "SMALL_ELEMENTS", small_elements)
+    monkeypatch.setattr(figures, "SMALL_ELEMENTS", small_elements)
     exponent, norm, stable_rank, condition = true_norms(MATRICES[name])
     found = matrix_figures(ArrayRows(name, MATRICES[name]))
     assert np.ldexp(found["spectral_norm"], -exponent) == pytest.approx(norm, rel=1e-4)
@@ -80,7 +80,7 @@ def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
     assert found["condition_estimate"] == pytest.approx(condition, rel=1e-2)
     assert found["condition_is_lower_bound"] is False
     assert found["condition_note"] is None
-    assert 0 <= found["spectral_tolerance"] <= norms.TOLERANCE
+    assert 0 <= found["spectral_tolerance"] <= figures.TOLERANCE
 
 
 @pytest.mark.parametrize("name", MATRICES)
@@ -88,8 +88,8 @@ def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
 def test_products_alone_find_the_norm_and_bound_the_condition_from_below(
     name: str, held_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(norms, "GRAM_MAX_SIDE", 0)
-    monkeypatch.setattr(norms, "SMALL_ELEMENTS", 0)
+    monkeypatch.setattr(figures, "GRAM_MAX_SIDE", 0)
+    monkeypatch.setattr(figures, "SMALL_ELEMENTS", 0)
     monkeypatch.setattr(operand, "HELD_BYTES", held_bytes)
     array = MATRICES[name]
     exponent, norm, stable_rank, condition = true_norms(array)
@@ -106,7 +106,7 @@ def test_products_alone_find_the_norm_and_bound_the_condition_from_below(
 
 
 def test_the_tolerance_reported_covers_the_true_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norms, "GRAM_MAX_SIDE", 300)
+    monkeypatch.setattr(figures, "GRAM_MAX_SIDE", 300)
     array = RNG.standard_normal((301, 330)).astype(np.float32)
     norm = np.linalg.norm(array.astype(np.float64), 2)
     found = matrix_figures(ArrayRows("w", array))
@@ -115,12 +115,12 @@ def test_the_tolerance_reported_covers_the_true_error(monkeypatch: pytest.Monkey
 
 
 def test_a_restarted_basis_still_converges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norms, "GRAM_MAX_SIDE", 0)
-    monkeypatch.setattr(norms, "SMALL_ELEMENTS", 0)
+    monkeypatch.setattr(figures, "GRAM_MAX_SIDE", 0)
+    monkeypatch.setattr(figures, "SMALL_ELEMENTS", 0)
     monkeypatch.setattr("torchgauge.weights.matrix.lanczos._MAX_BASIS", 16)
     array = RNG.standard_normal((200, 150))
     found = matrix_figures(ArrayRows("w", array))
-    assert found["spectral_tolerance"] <= norms.TOLERANCE
+    assert found["spectral_tolerance"] <= figures.TOLERANCE
     assert found["spectral_norm"] == pytest.approx(np.linalg.norm(array, 2), rel=1e-4)
 
 

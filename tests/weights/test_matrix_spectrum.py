@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from torchgauge.weights import ArrayRows
-from torchgauge.weights.matrix import figures, matrix_figures, spectrum
+from torchgauge.weights.matrix import figures, matrix_figures
 
 RNG = np.random.default_rng(3)
 
@@ -46,14 +46,14 @@ def test_the_rank_at_an_error_is_the_least_that_keeps_it() -> None:
     total = np.sqrt((values**2).sum())
     for rank in range(5):
         error = float(np.sqrt((values[rank:] ** 2).sum()) / total)
-        assert spectrum.rank_at(values, error * (1 + 1e-12)) == rank
-        assert rank == 4 or spectrum.rank_at(values, error * (1 - 1e-12)) == rank + 1
+        assert figures.rank_at(values, error * (1 + 1e-12)) == rank
+        assert rank == 4 or figures.rank_at(values, error * (1 - 1e-12)) == rank + 1
 
 
 def test_two_energies_have_the_effective_rank_of_their_entropy() -> None:
     values = np.sqrt(np.array([0.75, 0.25]))
     entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
-    assert spectrum.effective_rank(values) == pytest.approx(np.exp(entropy))
+    assert figures.effective_rank(values) == pytest.approx(np.exp(entropy))
 
 
 def test_a_side_above_the_limit_has_norms_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def pareto(count: int, alpha: float, xmin: float = 1.0) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("alpha", [1.8, 2.5, 4.0])
 def test_the_exponent_of_pareto_values_is_found(alpha: float) -> None:
-    found = spectrum.fit_power_law(pareto(2000, alpha, 0.3))
+    found = figures.fit_power_law(pareto(2000, alpha, 0.3))
     assert found is not None
     assert found.alpha == pytest.approx(alpha, rel=0.02)
     assert found.ks < 0.01
@@ -81,7 +81,7 @@ def test_the_exponent_of_pareto_values_is_found(alpha: float) -> None:
 
 def test_the_tail_starts_where_the_power_law_does() -> None:
     body = RNG.uniform(0.0, 1.0, 1000)
-    found = spectrum.fit_power_law(np.concatenate([body, pareto(1000, 3.0, 1.0)]))
+    found = figures.fit_power_law(np.concatenate([body, pareto(1000, 3.0, 1.0)]))
     assert found is not None
     assert found.xmin == pytest.approx(1.0, rel=0.1)
     assert found.alpha == pytest.approx(3.0, rel=0.05)
@@ -89,18 +89,16 @@ def test_the_tail_starts_where_the_power_law_does() -> None:
 
 def test_the_exponent_does_not_depend_on_the_unit() -> None:
     values = RNG.pareto(2.0, 300) + 1
-    first, second = spectrum.fit_power_law(values), spectrum.fit_power_law(values * 1e-9)
+    first, second = figures.fit_power_law(values), figures.fit_power_law(values * 1e-9)
     assert first is not None
     assert second is not None
     assert (second.alpha, second.ks, second.tail) == pytest.approx((first.alpha, first.ks, first.tail), rel=1e-9)
     assert second.xmin == pytest.approx(first.xmin * 1e-9)
 
 
-@pytest.mark.parametrize(
-    "values", [pareto(spectrum.MIN_TAIL_POINTS - 1, 2.5), np.ones(100), np.zeros(100), np.empty(0)]
-)
+@pytest.mark.parametrize("values", [pareto(figures.MIN_TAIL_POINTS - 1, 2.5), np.ones(100), np.zeros(100), np.empty(0)])
 def test_too_few_or_equal_values_have_no_exponent(values: NDArray[np.float64]) -> None:
-    assert spectrum.fit_power_law(values) is None
+    assert figures.fit_power_law(values) is None
 
 
 def test_the_law_is_that_of_the_correlation_matrix() -> None:
@@ -108,6 +106,6 @@ def test_the_law_is_that_of_the_correlation_matrix() -> None:
     array = np.zeros((64, 100))
     array[range(64), range(64)] = values
     found = matrix_figures(ArrayRows("w", array), spectrum=True)["spectrum"]["power_law"]
-    expected = spectrum.fit_power_law(pareto(64, 2.5))
+    expected = figures.fit_power_law(pareto(64, 2.5))
     assert expected is not None
     assert found == pytest.approx(expected.to_dict(), rel=1e-9)

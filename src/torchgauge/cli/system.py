@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         find_format(path, SYSTEM)
     check_folders(args.outputs)
     import_torch(shown=show_progress(args, sys.stderr))
-    from torchgauge.energy.list_meters import offered
+    from torchgauge.energy.meter import offered
     from torchgauge.hardware import collect_system
     from torchgauge.isolation import barriers
     from torchgauge.measure.describe_machine import offers

@@ -1,4 +1,4 @@
-"""What stands around a pass over a model, whether on values or without."""
+"""What several of the adapters need to run a model and to read its layers."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ def every_module_called() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def softmax_dim(module: nn.Softmax, ndim: int) -> int:
+    """torch's rule for `dim=None`: the first dimension of scalars, vectors and three dimensions, else the second."""
+    if module.dim is None:
+        return 0 if ndim in (0, 1, 3) else 1
+    return module.dim % ndim if ndim else 0

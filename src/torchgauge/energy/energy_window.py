@@ -1,14 +1,17 @@
-"""Energy between two updates of a meter, while something runs all the time.
+"""The energy of one run of a model: idle power first, then a warm-up to a steady state, then trials.
 
 A counter that changes every 100 ms, read at any moment, is up to one update late. So a span begins and ends where the
-counter was seen to change; what runs goes on until then.
+counter was seen to change; the model keeps running until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from time import perf_counter
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import stdev
+from time import perf_counter, sleep
+from typing import Any
 
 from torchgauge.energy.meter import Clock, Meter
 from torchgauge.measure.absence import Absent
@@ -84,3 +87,185 @@ def _next_tick(meter: Meter, run: Callable[[], object]) -> _Tick | Absent:
                 f"{meter.name} has stopped: no change in {waited:.1f} s, although it is said to be updated every "
                 f"{meter.update_period_s:g} s"
             )
+
+
+Thermometer = Callable[[], float | None]
+
+# Two-sided 95 % points of Student's t, by degrees of freedom from 1 on.
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+_Z95 = 1.96
+_STEADY = 0.02
+_STEADY_C = 1.0
+_MOST_TRIAL_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """`budget_s` is for the trials; each spans at least `updates` of the meter. `warmup_s` is the most that a warm-up
+    lasts; after `settle_s` of rest the idle power is taken over `idle_s`. `least_trial_s` is for meters of
+    milliseconds: the device's own power control is slower."""
+
+    budget_s: float = 15.0
+    trials: int = 5
+    least_trials: int = 3
+    updates: int = 20
+    settle_s: float = 1.0
+    idle_s: float = 2.0
+    warmup_s: float = 8.0
+    least_trial_s: float = 1.0
+
+    def needed_s(self, meter: Meter) -> float:
+        return self.least_trials * self._shortest_s(meter)
+
+    def trial_s(self, meter: Meter) -> float:
+        return max(self._shortest_s(meter), min(self.budget_s / self.trials, _MOST_TRIAL_S))
+
+    def _shortest_s(self, meter: Meter) -> float:
+        return max(self.updates * meter.update_period_s, self.least_trial_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    span: Span
+    temperature_c: float | None = None
+
+
+@dataclass(slots=True)
+class RunEnergy:
+    """Trials of one model, in order; joules and seconds are those of one run."""
+
+    idle_w: float | None
+    trials: list[Trial] = field(default_factory=list)
+    is_steady: bool = True
+
+    @property
+    def each(self) -> list[float]:
+        return [trial.span.joules_each for trial in self.trials]
+
+    @property
+    def joules(self) -> float:
+        """Over all trials: it is the mean power times the time of a run."""
+        return sum(trial.span.joules for trial in self.trials) / self.iterations
+
+    @property
+    def seconds(self) -> float:
+        return self.window_s / self.iterations
+
+    @property
+    def window_s(self) -> float:
+        return sum(trial.span.seconds for trial in self.trials)
+
+    @property
+    def iterations(self) -> int:
+        return sum(trial.span.iterations for trial in self.trials)
+
+    @property
+    def watts(self) -> float:
+        return sum(trial.span.joules for trial in self.trials) / self.window_s
+
+    @property
+    def net_joules(self) -> float | None:
+        """Without what the device takes at rest in the same time."""
+        return None if self.idle_w is None else self.joules - self.idle_w * self.seconds
+
+    def figures(self, *, flops: int, samples: int, tokens: int | None) -> dict[str, Any]:
+        """Members of the contract's `energy`; the peak is that of a whole trial unless a sensor saw a higher one."""
+        return {
+            "joules": self.joules,
+            "ci95_j": mean_interval(self.each, self.joules),
+            "net_joules": self.net_joules,
+            "watts_mean": self.watts,
+            "watts_peak": max(trial.span.watts for trial in self.trials),
+            "idle_watts": self.idle_w,
+            "flops_per_joule": flops / self.joules if self.joules and flops else None,
+            "joules_per_sample": self.joules / samples,
+            "joules_per_token": self.joules / tokens if tokens else None,
+            "trials": len(self.trials),
+            "iterations": self.iterations,
+            "window_s": self.window_s,
+        }
+
+
+def mean_interval(values: Sequence[float], middle: float) -> list[float] | None:
+    """95 % confidence interval around their mean, from Student's t; None of a single value."""
+    freedom = len(values) - 1
+    if freedom < 1:
+        return None
+    point = _T95[freedom - 1] if freedom <= len(_T95) else _Z95 + 2.5 / freedom
+    half = point * stdev(values) / math.sqrt(len(values))
+    return [middle - half, middle + half]
+
+
+def measure_energy(
+    meter: Meter,
+    run: Callable[[], object],
+    effort: Effort | None = None,
+    *,
+    thermometer: Thermometer = lambda: None,
+    clock: Clock = perf_counter,
+    rest: Callable[[float], object] = sleep,
+) -> RunEnergy | Absent:
+    """`run` returns when its work is done. Refused where the time does not suffice for the meter."""
+    limits = effort or Effort()
+    needed = limits.needed_s(meter)
+    if limits.budget_s < needed:
+        return Absent(
+            f"{limits.budget_s:g} s are too short for {meter.name}, which is updated every {meter.update_period_s:g} s:"
+            f" {limits.least_trials} trials of {needed / limits.least_trials:g} s each need {needed:g} s"
+        )
+    idle = idle_power(meter, limits, clock=clock, rest=rest)
+    if isinstance(idle, Absent):
+        return idle
+    steady = _warm_up(meter, run, limits, thermometer, clock)
+    if isinstance(steady, Absent):
+        return steady
+    found = RunEnergy(idle, is_steady=steady)
+    begin, seconds = clock(), limits.trial_s(meter)
+    while len(found.trials) < limits.trials and not _is_spent(clock() - begin, len(found.trials), limits):
+        span = measure_energy_window(meter, run, seconds, clock=clock)
+        if isinstance(span, Absent):
+            return span
+        found.trials.append(Trial(span, thermometer()))
+    return found
+
+
+def idle_power(
+    meter: Meter, effort: Effort, *, clock: Clock = perf_counter, rest: Callable[[float], object] = sleep
+) -> float | Absent:
+    """Of the device at rest, with this process's context on it."""
+    rest(effort.settle_s)
+    pause = max(meter.update_period_s / 10, 1e-3)
+    span = measure_energy_window(meter, lambda: rest(pause), effort.idle_s, clock=clock)
+    return span if isinstance(span, Absent) else span.watts
+
+
+def _warm_up(
+    meter: Meter, run: Callable[[], object], effort: Effort, thermometer: Thermometer, clock: Clock
+) -> bool | Absent:
+    """Until two neighbouring spans agree in energy and temperature; False where the time was too short for that."""
+    begin = clock()
+    before: Trial | None = None
+    while before is None or clock() - begin < effort.warmup_s:
+        span = measure_energy_window(
+            meter, run, max(effort.updates * meter.update_period_s, effort.least_trial_s) / 2, clock=clock
+        )
+        if isinstance(span, Absent):
+            return span
+        now = Trial(span, thermometer())
+        if before is not None and _agree(before, now):
+            return True
+        before = now
+    return False
+
+
+def _agree(before: Trial, after: Trial) -> bool:
+    first, second = before.span.joules_each, after.span.joules_each
+    rise = 0.0
+    if before.temperature_c is not None and after.temperature_c is not None:
+        rise = abs(after.temperature_c - before.temperature_c)
+    return abs(second - first) <= _STEADY * first and rise <= _STEADY_C
+
+
+def _is_spent(spent_s: float, trials: int, effort: Effort) -> bool:
+    """A run of minutes is not repeated for every trial."""
+    return spent_s >= effort.budget_s * (1 if trials >= effort.least_trials else 3) and trials > 0

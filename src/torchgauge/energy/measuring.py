@@ -12,18 +12,16 @@ import torch
 
 from torchgauge.energy import thermal
 from torchgauge.energy.attribution import Attributed, Replayed, Whole, attribute
-from torchgauge.energy.energy_window import Span, measure_energy_window
-from torchgauge.energy.integration import counting
-from torchgauge.energy.meter import Meter, choose, meters_of, offer
+from torchgauge.energy.energy_window import Effort, RunEnergy, Span, measure_energy, measure_energy_window
+from torchgauge.energy.meter import Meter, choose, counting, meters_of, offer
 from torchgauge.energy.op_groups import Kind, heavy_op_groups, op_groups_of
 from torchgauge.energy.op_replay import Calls, Play, collect, prepare, waiting_play
 from torchgauge.energy.record import MEASURED, blank, unavailable
-from torchgauge.energy.window import Effort, RunEnergy, measure_energy
 from torchgauge.facts import EnergyFacts, OpRecord
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.joining import join
 from torchgauge.measure.measuring import failure_text, items_per_run
-from torchgauge.measure.module_rows import module_paths
+from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.nvml import Device
 from torchgauge.measure.op_times import OpTime, op_times
 from torchgauge.measure.profile import profile_runs

@@ -1,10 +1,12 @@
 """The meter interface, the registry, and the meter of a device.
 
-A meter counts joules (a counter that only grows) or shows watts. One that is not to be had says why.
+A meter counts joules (a counter that only grows) or shows watts, which are then summed over time. A meter that is not
+available says why.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -140,3 +142,73 @@ class Unwrapped:
             self._turned_j += self.range_j
         self._last = raw_j
         return self._turned_j + raw_j
+
+
+def offered(devices: Iterable[str]) -> list[dict[str, Any]]:
+    """Of the devices by torch's names, as rows of `torchgauge system`; a meter of the whole machine is there once."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for device in devices:
+        with meters_of(device) as found:
+            for meter in found:
+                row = offer(meter)
+                rows.setdefault((row["name"], row["covers"]), _row(row))
+    return list(rows.values())
+
+
+def _row(offer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": offer["name"],
+        "device": offer["covers"],
+        "available": offer["available"],
+        "reason": offer["reason"],
+        "update_period_s": offer["update_period_s"],
+        "resolution": offer["resolution_j"],
+        "resolution_unit": "J",
+        "unit": offer["unit"],
+    }
+
+
+class Integrated:
+    """Counts at every reading: between two of them the power is taken to go straight from one to the other."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.name, self.covers, self.unit = meter.name, meter.covers, JOULES
+        self.update_period_s, self.resolution_j = meter.update_period_s, meter.resolution_j
+        self._joules = 0.0
+        self._last: Reading | None = None
+        self._lock = threading.Lock()
+
+    def available(self) -> str | None:
+        return self._meter.available()
+
+    def read(self) -> Reading | Absent:
+        with self._lock:
+            now = self._meter.read()
+            if isinstance(now, Absent):
+                return now
+            if self._last is not None:
+                self._joules += (self._last.value + now.value) / 2 * (now.at_s - self._last.at_s)
+            self._last = now
+            return Reading(self._joules, now.at_s)
+
+
+@contextmanager
+def counting(meter: Meter) -> Iterator[Meter]:
+    """The meter itself where it counts joules; else integrated by a thread, since a run may outlast its updates."""
+    if meter.unit == JOULES:
+        yield meter
+        return
+    integrated, stop = Integrated(meter), threading.Event()
+
+    def follow() -> None:
+        while not stop.wait(meter.update_period_s):
+            integrated.read()
+
+    thread = threading.Thread(target=follow, name="torchgauge meter", daemon=True)
+    thread.start()
+    try:
+        yield integrated
+    finally:
+        stop.set()
+        thread.join()

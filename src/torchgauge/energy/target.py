@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from torchgauge.energy.carbon import Footprint
+from torchgauge.energy.energy_window import Effort
 from torchgauge.energy.estimate import Circumstances, Estimate, estimate, module_shares, spread
 from torchgauge.energy.measuring import EnergyOrder, measure_run
 from torchgauge.energy.record import ESTIMATED, MEASURED, unavailable
 from torchgauge.energy.technology import power_of
-from torchgauge.energy.window import Effort
 from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord
 from torchgauge.hardware import Peaks, allows_tf32, cpu_name, device_name, has_cuda, peaks_of
 from torchgauge.measure import Subject

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import correlation, fmean, linear_regression
 from typing import Any
 
-from torchgauge.energy.window import Trial
+from torchgauge.energy.energy_window import Trial
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import Device
 from torchgauge.measure.readings import cuda, processor

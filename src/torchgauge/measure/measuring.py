@@ -15,8 +15,7 @@ from torchgauge.facts import Measured, OpRecord
 from torchgauge.facts.measurements import blank
 from torchgauge.measure.counters import Counted, counting
 from torchgauge.measure.latency import Clock, Timed, time_runs
-from torchgauge.measure.module_rows import module_paths, module_rows
-from torchgauge.measure.module_times import ModuleWatch
+from torchgauge.measure.module_times import ModuleWatch, module_paths, module_rows
 from torchgauge.measure.noise import Surroundings, surroundings_noted
 from torchgauge.measure.parts import Order, Work, measure_memory, measure_modules
 from torchgauge.measure.sampler import sampling

@@ -20,8 +20,17 @@ from torchgauge.measure.memory import (
     process_peak,
     timeline,
 )
-from torchgauge.measure.module_rows import OPTIMIZER, OwnTimes, module_paths, module_rows, own_times, script_roots
-from torchgauge.measure.module_times import ENOUGH, ModuleTime, ModuleWatch
+from torchgauge.measure.module_times import (
+    ENOUGH,
+    OPTIMIZER,
+    ModuleTime,
+    ModuleWatch,
+    OwnTimes,
+    module_paths,
+    module_rows,
+    own_times,
+    script_roots,
+)
 from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
 from torchgauge.measure.profile import Event, Profiled, profile_runs
 from torchgauge.measure.samples import nearest

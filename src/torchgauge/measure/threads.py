@@ -14,7 +14,7 @@ import torch
 from torchgauge.facts import OpRecord
 from torchgauge.measure.joining import join
 from torchgauge.measure.latency import Budget, time_runs
-from torchgauge.measure.module_rows import module_paths
+from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.op_times import OpTime, op_times
 from torchgauge.measure.parts import Work, repeats
 from torchgauge.measure.profile import profile_runs

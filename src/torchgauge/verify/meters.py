@@ -7,7 +7,7 @@ from torch import nn
 
 from torchgauge.capture.structure import storage_key
 from torchgauge.measure.memory import allocation_peak
-from torchgauge.measure.module_rows import module_paths
+from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.profile import profile_runs
 from torchgauge.verify.sides import Side
 from torchgauge.verify.switches import switches_kept

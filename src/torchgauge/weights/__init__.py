@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.weights.aggregate import Aggregate
+    from torchgauge.weights.aggregate import KINDS, Aggregate, tensor_kinds
     from torchgauge.weights.cluster import Cluster
     from torchgauge.weights.comparison import compare_checkpoints
     from torchgauge.weights.decoding import decode, decode_rows, zero_nonfinite
     from torchgauge.weights.distribution import Bins, Ranges
     from torchgauge.weights.journal import Journal, journal_path
     from torchgauge.weights.kernels import tally_bytes
-    from torchgauge.weights.layer_kinds import KINDS, tensor_kinds
     from torchgauge.weights.live import LiveTensors
     from torchgauge.weights.memory_layout import alignment, shuffle_bytes, stride_class, zstd_ratios
     from torchgauge.weights.number_formats import (
@@ -152,14 +151,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "aggregate": ("Aggregate",),
+    "aggregate": ("KINDS", "Aggregate", "tensor_kinds"),
     "cluster": ("Cluster",),
     "comparison": ("compare_checkpoints",),
     "decoding": ("decode", "decode_rows", "zero_nonfinite"),
     "distribution": ("Bins", "Ranges"),
     "journal": ("Journal", "journal_path"),
     "kernels": ("tally_bytes",),
-    "layer_kinds": ("KINDS", "tensor_kinds"),
     "live": ("LiveTensors",),
     "memory_layout": ("alignment", "shuffle_bytes", "stride_class", "zstd_ratios"),
     "number_formats": (

@@ -1,11 +1,19 @@
-"""A model's layers as a tree: printed, as a DataFrame, as a graph."""
+"""A model's layers as a tree: printed, as a DataFrame, as a graph in Graphviz's language, and as a picture where
+Graphviz is not installed."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pydot
 from torch import nn
 
 from torchgauge.compat.torch_profiling_utils.model_tree import (
@@ -20,7 +28,105 @@ from torchgauge.compat.torchinfo import summary
 if TYPE_CHECKING:
     import pandas
 
-    from torchgauge.compat.torch_profiling_utils.dot import ModelGraph
+
+LETTER_PX, FONT_PX, PADDING_PX, ROW_PX, BOX_PX = 8, 13, 12, 80, 32
+
+
+def tree_svg(root: ModelNode) -> str:
+    centres: dict[str, tuple[float, float]] = {}
+    width = _place(root, 0.0, 0, centres)
+    height = max(y for _, y in centres.values()) + ROW_PX
+    body = "\n".join(_shapes(root, centres))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'font-family="sans-serif" font-size="{FONT_PX}" text-anchor="middle">\n{body}\n</svg>\n'
+    )
+
+
+def _place(node: ModelNode, left: float, depth: int, centres: dict[str, tuple[float, float]]) -> float:
+    """Put a node and all below it to the right of `left`; returns the width they take."""
+    own = _box_width(node) + PADDING_PX
+    below = 0.0
+    for child in node.children:
+        below += _place(child, left + below, depth + 1, centres)
+    width = max(own, below)
+    centres[node.path] = (left + (below or own) / 2, ROW_PX / 2 + depth * ROW_PX)
+    return width
+
+
+def _box_width(node: ModelNode) -> int:
+    return max(len(node.name) * LETTER_PX + 2 * PADDING_PX, 2 * BOX_PX)
+
+
+def _shapes(root: ModelNode, centres: dict[str, tuple[float, float]]) -> Iterator[str]:
+    for node in root.walk():
+        x, y = centres[node.path]
+        for child in node.children:
+            cx, cy = centres[child.path]
+            yield f'<line x1="{x:.1f}" y1="{y + BOX_PX / 2}" x2="{cx:.1f}" y2="{cy - BOX_PX / 2}" stroke="black"/>'
+        yield (
+            f'<ellipse cx="{x:.1f}" cy="{y}" rx="{_box_width(node) / 2}" ry="{BOX_PX / 2}" fill="none" stroke="black"/>'
+        )
+        yield f'<text x="{x:.1f}" y="{y + FONT_PX / 3:.1f}">{escape(node.name)}</text>'
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    directed: bool
+    rankdir: str
+    bg_color: str
+    node_color: str
+    node_shape: str
+    edge_color: str
+
+    def node(self) -> dict[str, str]:
+        filled = {"style": "filled", "fillcolor": self.node_color} if self.node_color else {}
+        return filled | ({"shape": self.node_shape} if self.node_shape else {})
+
+    def edge(self) -> dict[str, str]:
+        return {"color": self.edge_color} if self.edge_color else {}
+
+
+class ModelGraph(pydot.Dot):
+    """A pydot graph that knows its tree: `write_svg` draws it itself where the program `dot` is missing."""
+
+    tree: ModelNode
+
+    def write_svg(self, path: str | Path, prog: Any = None, encoding: str | None = None) -> bool:
+        if prog or shutil.which("dot"):
+            return bool(self.write(str(path), prog=prog, format="svg", encoding=encoding))
+        Path(path).write_text(tree_svg(self.tree), encoding="utf-8")
+        return True
+
+
+def model_graph(root: ModelNode, look: Look, node_attr: str = "", edge_attr: str = "") -> ModelGraph:
+    """A node is called by its name and a number among those of that name, as in the original: `conv0`, `conv1`."""
+    background = {"bgcolor": look.bg_color} if look.bg_color else {}
+    kind = "digraph" if look.directed else "graph"
+    graph = ModelGraph(graph_type=kind, strict=True, rankdir=look.rankdir, **background)
+    graph.tree = root
+    names: dict[str, str] = {}  # by path
+    taken: set[str] = set()
+    for node in root.walk():
+        # The eleventh "conv" and the first "conv1" are both conv10 in the original: here the second takes conv11.
+        name = next(name for number in count() if (name := f"{node.name}{number}") not in taken)
+        names[node.path] = name
+        taken.add(name)
+        settings, edge_settings = (node.attributes.get(attr) or {} for attr in (node_attr, edge_attr))
+        graph.add_node(pydot.Node(_quoted(name), label=_quoted(node.name), **look.node() | settings))
+        if node is not root:
+            parent = names[node.path.rpartition(".")[0]]
+            graph.add_edge(pydot.Edge(_quoted(parent), _quoted(name), **look.edge() | edge_settings))
+    return graph
+
+
+def _quoted(text: str) -> str:
+    """Quoted where Graphviz needs it; pydot itself would misread a name with a colon."""
+    if re.fullmatch(r"\w+", text, re.ASCII):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
 
 ATTRIBUTES = ("Name", "Input Size", "Kernel Size", "MACs", "Output Size", "Parameters", "Type")
 
@@ -118,7 +224,7 @@ class TorchinfoWriter:
         """The tree as a pydot graph. `node_attr` and `edge_attr` name an attribute that holds a node's own settings."""
         if importlib.util.find_spec("pydot") is None:
             raise ImportError("a graph needs the package 'pydot': install it with `pip install torchgauge[compat]`")
-        from torchgauge.compat.torch_profiling_utils.dot import Look, model_graph
+        from torchgauge.compat.torch_profiling_utils.torchinfowriter import Look, model_graph
 
         look = Look(directed, rankdir, bg_color, node_color, node_shape, edge_color)
         return model_graph(self._tree(), look, node_attr, edge_attr)

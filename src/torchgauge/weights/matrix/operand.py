@@ -1,4 +1,5 @@
-"""A matrix prepared for products: read once, kept in memory if small, scaled if its squares would overflow."""
+"""The first pass over a matrix: which rows and columns are dead, constant or duplicates, and the matrix prepared for
+products: kept in memory if small, scaled if its squares would overflow."""
 
 from __future__ import annotations
 
@@ -10,8 +11,104 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.weights.matrix.screen import Screen
+from torchgauge.weights.passes import screen
 from torchgauge.weights.rows import Rows
+
+EXAMPLES = 10
+_CACHED_PART_BYTES = 256 << 10
+_MIN_UNIT = 1e-300
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15
+_SEEDS = (0x243F6A8885A308D3, 0x13198A2E03707344)  # digits of pi
+
+
+class Screen:
+    """Adds blocks in order. All figures are exact, duplicates up to collisions of a 128-bit hash."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self._seen = 0
+        self._row_hash = np.zeros((rows, 2), np.uint64)
+        self._column_hash = np.zeros((2, columns), np.uint64)
+        self._column_keys = _hash_keys(0, columns)
+        self._row_low, self._row_high = np.zeros(rows), np.zeros(rows)
+        self._column_low, self._column_high = np.full(columns, np.inf), np.full(columns, -np.inf)
+        self._squares = np.zeros(rows)
+
+    def add(self, block: NDArray[Any]) -> None:
+        # Parts that stay in the cache, because each is read several times.
+        height = max(1, _CACHED_PART_BYTES // max(block[:1].nbytes, 1))
+        for top in range(0, len(block), height):
+            self._add(block[top : top + height])
+
+    def _add(self, block: NDArray[Any]) -> None:
+        here = slice(self._seen, self._seen + len(block))
+        self._row_low[here], self._row_high[here] = block.min(axis=1), block.max(axis=1)
+        np.minimum(self._column_low, block.min(axis=0), out=self._column_low)
+        np.maximum(self._column_high, block.max(axis=0), out=self._column_high)
+        screen(
+            block,
+            np.ascontiguousarray(_hash_keys(here.start, len(block)).T),
+            self._column_keys,
+            self._row_hash[here],
+            self._column_hash,
+            1 / self._units(here),
+            self._squares[here],
+            self._row_low.size * self._column_low.size,
+        )
+        self._seen = here.stop
+
+    def _units(self, here: slice) -> NDArray[np.float64]:
+        """The largest magnitude of each row, at least a number with a finite inverse."""
+        return np.maximum(np.maximum(-self._row_low[here], self._row_high[here]), _MIN_UNIT)
+
+    @property
+    def largest(self) -> float:
+        return float(max(self._row_high.max(), -self._row_low.min()))
+
+    def squared_norm(self, exponent: int) -> float:
+        """The squared Frobenius norm in units of 4**exponent; every row has its own unit, so nothing overflows."""
+        units = np.ldexp(self._units(slice(None)), -exponent)
+        return float((self._squares * units * units).sum())
+
+    def counts(self) -> dict[str, int]:
+        return {name: len(indices) for name, indices in self._findings()}
+
+    def examples(self) -> dict[str, list[Any]]:
+        """The first few indices of each kind; for duplicates, pairs of the index and the first equal one."""
+        return {name: indices[:EXAMPLES].tolist() for name, indices in self._findings() if len(indices)}
+
+    def _findings(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        sides = (
+            ("rows", self._row_low, self._row_high, self._row_hash.T),
+            ("columns", self._column_low, self._column_high, self._column_hash),
+        )
+        for side, low, high, hashes in sides:
+            dead = (low == 0) & (high == 0)
+            yield f"dead_{side}", np.flatnonzero(dead)
+            yield f"constant_{side}", np.flatnonzero((low == high) & ~dead)
+            yield f"duplicate_{side}", _duplicate_pairs(hashes, np.flatnonzero(~dead))
+
+
+def _duplicate_pairs(hashes: NDArray[np.uint64], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pairs (index, first equal index), by index. Dead rows are not candidates: they are all equal."""
+    if not len(candidates):
+        return np.empty((0, 2), np.int64)
+    first, second = hashes[:, candidates]
+    order = np.lexsort((second, first))  # stable: equal rows stay in ascending order
+    same = np.zeros(len(order), bool)
+    same[1:] = (np.diff(first[order]) == 0) & (np.diff(second[order]) == 0)
+    leader = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
+    pairs = np.stack([candidates[order[same]], candidates[order[leader[same]]]], axis=1)
+    return pairs[np.argsort(pairs[:, 0])]
+
+
+def _hash_keys(start: int, count: int) -> NDArray[np.uint64]:
+    """Two odd multipliers per index, from two streams of splitmix64."""
+    index = np.arange(start + 1, start + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN_RATIO)
+    words = index[None, :] + np.array(_SEEDS, np.uint64)[:, None]
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (words ^ (words >> np.uint64(31))) | np.uint64(1)
+
 
 Matrix = NDArray[np.float64]
 

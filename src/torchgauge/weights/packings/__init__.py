@@ -4,8 +4,15 @@ from __future__ import annotations
 
 # Importing a layout registers it.
 from torchgauge.weights.packings import awq, bitsandbytes, compressed, gguf, gptq, scaled, small_floats
-from torchgauge.weights.packings.packing import LAYOUTS, Block, Packing
-from torchgauge.weights.packings.unpack import Unpacked, dequantized_figures, find_packing, unpack
+from torchgauge.weights.packings.packing import (
+    LAYOUTS,
+    Block,
+    Packing,
+    Unpacked,
+    dequantized_figures,
+    find_packing,
+    unpack,
+)
 
 __all__ = [
     "LAYOUTS",

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import nn
 
-from torchgauge.compat.fvcore.nn.module_names import members, with_owners
-from torchgauge.compat.fvcore.nn.pipe_table import pipe_table, scaled
+from torchgauge.compat.fvcore.nn.pipe_table import members, pipe_table, scaled, with_owners
 
 
 def parameter_count(model: nn.Module) -> defaultdict[str, int]:

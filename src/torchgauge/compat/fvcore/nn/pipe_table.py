@@ -1,8 +1,9 @@
-"""Tables in Markdown, laid out as `tabulate` does it in its format "pipe", which fvcore prints with."""
+"""Tables in Markdown, laid out as `tabulate` does it in its format "pipe", which fvcore prints with; and the nesting of
+names such as "stem.conv.weight" in their rows. The model is ""."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 MIN_PADDING = 2  # a column is wider than its title by this much
 
@@ -41,3 +42,15 @@ def scaled(count: float, units: str = "PTGMK") -> tuple[float, str]:
     """The count in the largest of the units of which it is more than a tenth; without a unit where there is none."""
     unit = next((unit for unit in units if abs(count) > _UNITS[unit] / 10), "")
     return count / _UNITS.get(unit, 1), unit
+
+
+def with_owners(name: str) -> list[str]:
+    """The model, every owner from the outside in, and the name itself; the model alone for ""."""
+    parts = name.split(".") if name else []
+    return [".".join(parts[:end]) for end in range(len(parts) + 1)]
+
+
+def members(owner: str, names: Iterable[str]) -> list[str]:
+    """Those of the names that stand right below the owner."""
+    prefix = f"{owner}." if owner else ""
+    return [name for name in names if name and name.startswith(prefix) and "." not in name[len(prefix) :]]

@@ -12,9 +12,8 @@ from torch import nn
 from torchgauge.compat.fvcore.nn.activation_count import ActivationCountAnalysis
 from torchgauge.compat.fvcore.nn.flop_count import FlopCountAnalysis
 from torchgauge.compat.fvcore.nn.jit_analysis import JitModelAnalysis
-from torchgauge.compat.fvcore.nn.module_names import members, with_owners
 from torchgauge.compat.fvcore.nn.parameter_count import parameter_count, parameter_shapes
-from torchgauge.compat.fvcore.nn.pipe_table import pipe_table, scaled
+from torchgauge.compat.fvcore.nn.pipe_table import members, pipe_table, scaled, with_owners
 
 Numbers = dict[str, dict[str, Any]]
 Texts = dict[str, dict[str, str]]
