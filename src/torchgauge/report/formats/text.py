@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from torchgauge.facts import View
 from torchgauge.report.bars import bar, course_rows, scatter
@@ -36,7 +37,7 @@ from torchgauge.report.model import (
     Text,
     Topic,
 )
-from torchgauge.report.options import Options
+from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
 
 MIN_NOTE_WIDTH = 48  # of a remark beside its value
@@ -256,3 +257,14 @@ def _parts(
             part = list(lead)
         part += group
     yield part
+
+
+@renderer("weights", contents="the tensors as text", scans=(".txt",))
+def render_weights(view: View, options: Options) -> str:
+    return plain(weight_lines(view, options))
+
+
+def weight_lines(view: View, options: Options) -> list[Line]:
+    sections = sections_of(view, replace(options, tensors=True, detail=Detail.LONG))
+    title = (Span(visible(view.capture.target.name), "heading"),)
+    return [title, *sections_lines(sections, options.width)]

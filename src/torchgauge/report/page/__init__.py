@@ -8,7 +8,6 @@ from torchgauge.facts import View
 # Importing a part registers it.
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.options import Options
-from torchgauge.report.page import figures
 from torchgauge.report.page.assemble import assemble
 from torchgauge.report.page.parts import (
     advice,
@@ -43,7 +42,6 @@ __all__ = [
     "build_payload",
     "distribution",
     "energy",
-    "figures",
     "graph",
     "memory",
     "method",

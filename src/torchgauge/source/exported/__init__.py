@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.source.exported.archive import load_exported
+    from torchgauge.source.exported.document import load_exported
     from torchgauge.source.exported.live import from_program
     from torchgauge.source.exported.model import ExportedModel
 
 __all__ = ["ExportedModel", "from_program", "load_exported"]
 
-_HOMES = {"archive": ("load_exported",), "live": ("from_program",), "model": ("ExportedModel",)}
+_HOMES = {"document": ("load_exported",), "live": ("from_program",), "model": ("ExportedModel",)}
 __getattr__ = lazy_names(__name__, _HOMES)

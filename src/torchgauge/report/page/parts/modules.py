@@ -10,8 +10,7 @@ from torchgauge.facts.figures import MODULES, Use, range_keys, shown_in
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.content.modules import tied_modules
 from torchgauge.report.options import Options
-from torchgauge.report.page.figures import value_of
-from torchgauge.report.page.payload import columns, part, shortened
+from torchgauge.report.page.payload import columns, part, shortened, value_of
 
 
 @part("modules")

@@ -7,8 +7,7 @@ from typing import Any
 from torchgauge.facts import View
 from torchgauge.facts.figures import OPS, Use, range_keys, shown_in
 from torchgauge.report.options import Options
-from torchgauge.report.page.figures import value_of
-from torchgauge.report.page.payload import columns, part, shortened
+from torchgauge.report.page.payload import columns, part, shortened, value_of
 from torchgauge.units import format_shape
 
 SHAPES = 3  # of one op; the others are counted
