@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from torchgauge.checkpoint.byte_source import ByteSource, opened
+from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.formats.truncated_zip import is_cut_archive, open_cut_archive
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import ARCHIVES, FILES, Progress, find_format
@@ -18,20 +18,17 @@ _ZIP_HEAD = b"PK\x03\x04"
 def open_file(path: str, progress: Progress) -> Index:
     with opened(path) as source:
         try:
-            return _open(source, progress)
+            if source.head(4) == _ZIP_HEAD:
+                is_cut = is_cut_archive(source)
+                return open_cut_archive(source) if is_cut else _open_archive(ZipArchive(source), progress)
+            found = find_format(FILES, source)
+            if found is not None:
+                return found.opens(source, progress)
+            if has_directory(source):
+                return _open_archive(ZipArchive(source), progress)
+            raise not_a_model(source.label, describe(source))
         except FormatError as error:
             raise FormatError(_with_warning(path, error), imports=error.imports) from error
-
-
-def _open(source: ByteSource, progress: Progress) -> Index:
-    if source.head(4) == _ZIP_HEAD:
-        return open_cut_archive(source) if is_cut_archive(source) else _open_archive(ZipArchive(source), progress)
-    found = find_format(FILES, source)
-    if found is not None:
-        return found.opens(source, progress)
-    if has_directory(source):
-        return _open_archive(ZipArchive(source), progress)
-    raise not_a_model(source.label, describe(source))
 
 
 def _open_archive(archive: ZipArchive, progress: Progress) -> Index:

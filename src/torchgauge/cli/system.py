@@ -106,7 +106,12 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
     from torchgauge.report.escape import visible
     from torchgauge.report.layout import Span, wrap
 
-    facts = [*_machine(system), *_torch(system), *(("Device", device_text(device)) for device in system.devices)]
+    backends = ", ".join(
+        f"{name} {value}" if isinstance(value, str) else f"{name} {'yes' if value else 'no'}"
+        for name, value in system.backends.items()
+    )
+    torch = [("torch", f"{system.environment.torch}, {system.environment.threads} threads"), ("Backends", backends)]
+    facts = [*_machine(system), *torch, *(("Device", device_text(device)) for device in system.devices)]
     if not system.devices:
         facts.append(("Devices", "none except the CPU"))
     facts += [("Peaks", peaks_text(row)) for row in found.get("peaks", ())]
@@ -135,14 +140,6 @@ def _machine(system: System) -> list[tuple[str, str]]:
         ("Cores", f"{physical} physical, {logical} logical, {format_exact(env.cpu_cores)} usable"),
         ("Memory", f"{format_bytes(env.memory_bytes)}, {format_bytes(system.available_memory_bytes)} available"),
     ]
-
-
-def _torch(system: System) -> list[tuple[str, str]]:
-    backends = ", ".join(
-        f"{name} {value}" if isinstance(value, str) else f"{name} {'yes' if value else 'no'}"
-        for name, value in system.backends.items()
-    )
-    return [("torch", f"{system.environment.torch}, {system.environment.threads} threads"), ("Backends", backends)]
 
 
 def device_text(device: Device) -> str:

@@ -142,12 +142,10 @@ def _alignment(call: Call) -> int:
     """Steps × labels with blanks between and around them, over the batch."""
     log_probs: TensorSpec = call["log_probs"]
     steps, batch = log_probs.shape[0], log_probs.shape[1] if len(log_probs.shape) == 3 else 1
-    return steps * (2 * _target_labels(call) + batch)
-
-
-def _target_labels(call: Call) -> int:
     targets: TensorSpec = call["targets"]
     lengths = call.get("target_lengths")
     if isinstance(lengths, list | tuple) and all(isinstance(length, int) for length in lengths):
-        return sum(lengths)
-    return targets.numel
+        target_labels = sum(lengths)
+    else:
+        target_labels = targets.numel
+    return steps * (2 * target_labels + batch)

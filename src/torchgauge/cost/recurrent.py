@@ -140,17 +140,15 @@ def _cell_and_units(call: Call, weights: list[TensorSpec]) -> tuple[Cell, int]:
     """
     matrices = [spec for spec in weights if len(spec.shape) == 2]
     gated = max(spec.shape[0] for spec in matrices)
-    gates = gated // _hidden_size(call)
+    if call.get("hidden_size"):
+        hidden_size = int(call["hidden_size"])
+    else:
+        states = list(tensor_specs(call["hx"]))
+        # With a projection the hidden state is smaller than the cell state, which comes second.
+        hidden_size = states[-1].shape[-1]
+    gates = gated // hidden_size
     stacked = sum(spec.shape[0] == gated for spec in matrices) // 2
     return _BY_GATES[gates], stacked * gated // gates
-
-
-def _hidden_size(call: Call) -> int:
-    if call.get("hidden_size"):
-        return int(call["hidden_size"])
-    states = list(tensor_specs(call["hx"]))
-    # With a projection the hidden state is smaller than the cell state, which comes second.
-    return states[-1].shape[-1]
 
 
 def _weights(call: Call) -> list[TensorSpec]:

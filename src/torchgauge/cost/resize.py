@@ -95,7 +95,12 @@ _NEAREST, _BICUBIC = 1, 2
     "aten::cudnn_grid_sampler", category="resize",
 )  # fmt: skip
 def grid_sample(call: Call) -> Work:
-    return arithmetic(call, _point_flops(call) + _value_flops(call) * call.out.numel)
+    mode = call.get("interpolation_mode", 0)
+    if mode == _NEAREST:
+        value_flops = 0
+    else:
+        value_flops = BICUBIC_FLOPS if mode == _BICUBIC else LINEAR_FLOPS[argument(call, "grid").shape[-1]]
+    return arithmetic(call, _point_flops(call) + value_flops * call.out.numel)
 
 
 @formula(
@@ -129,10 +134,3 @@ def _point_flops(call: Call) -> int:
     to_pixels = 3 if call.get("align_corners") else 4
     split = {_NEAREST: 1, _BICUBIC: 2 + 4 * 6}.get(mode, 2)
     return rows(grid) * grid.shape[-1] * (to_pixels + split)
-
-
-def _value_flops(call: Call) -> int:
-    mode = call.get("interpolation_mode", 0)
-    if mode == _NEAREST:
-        return 0
-    return BICUBIC_FLOPS if mode == _BICUBIC else LINEAR_FLOPS[argument(call, "grid").shape[-1]]

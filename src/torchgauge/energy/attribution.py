@@ -71,7 +71,13 @@ def attribute(
     added = {index: light_w * time.time_s for index, time in times.items()}
     for found in replayed:
         added |= dict.fromkeys(found.kind.indices, found.added_each_j(whole.waiting_w))
-    gaps = _gap_shares(times)
+    # Which op the device waited for; if unknown, by time.
+    waited = sum(time.idle_s for time in times.values())
+    worked = sum(time.time_s for time in times.values())
+    if waited:
+        gaps = {index: time.idle_s / waited for index, time in times.items()}
+    else:
+        gaps = {index: time.time_s / worked if worked else 0.0 for index, time in times.items()}
     by_op = {
         index: added[index] + whole.waiting_w * (time.time_s * whole.stretch + whole.gap_s * gaps[index])
         for index, time in times.items()
@@ -88,15 +94,6 @@ def _light_watts(times: Mapping[int, OpTime], whole: Whole, replayed: Sequence[R
     worked = sum(time.time_s for time in times.values())
     above = whole.joules - whole.waiting_w * whole.seconds
     return max(0.0, above / worked) if worked else 0.0
-
-
-def _gap_shares(times: Mapping[int, OpTime]) -> dict[int, float]:
-    """Which op the device waited for; if unknown, by time."""
-    waited = sum(time.idle_s for time in times.values())
-    worked = sum(time.time_s for time in times.values())
-    if waited:
-        return {index: time.idle_s / waited for index, time in times.items()}
-    return {index: time.time_s / worked if worked else 0.0 for index, time in times.items()}
 
 
 def module_sums(ops: Sequence[OpRecord], by_op: Mapping[int, float]) -> dict[str, float]:

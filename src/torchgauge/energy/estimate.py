@@ -86,7 +86,12 @@ def estimate(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
     by_op = {op.index: _op_work(op, technology, known) for op in ops}
     work = Range(sum(one.low for one in by_op.values()), sum(one.high for one in by_op.values()))
     power = power_of(known.watts, known.kind, known.cores)
-    joules = _bounded(work, power, known.time_s)
+    if power is None or not known.time_s:
+        joules = work
+    else:
+        taken = power.scaled(known.time_s)
+        # Work that would take more than the device can give was cheaper than published: its limit holds.
+        joules = Range(min(max(work.low, taken.low), taken.high), taken.high)
     shares = _shares({index: one.value for index, one in by_op.items()}, joules.value, known.op_times)
     notes = tuple(_notes(ops, technology, power, known))
     flops = sum(op.cost.flops for op in ops)
@@ -113,14 +118,6 @@ def _op_work(op: OpRecord, technology: Technology, known: Circumstances) -> Rang
     others = max(cost.flops - 2 * cost.macs, 0)
     moved = technology.byte_j().scaled(cost.bytes_read + cost.bytes_written)
     return moved.plus(technology.mac_j(matrix).scaled(cost.macs)).plus(technology.operation_j(dtype).scaled(others))
-
-
-def _bounded(work: Range, power: Range | None, time_s: float | None) -> Range:
-    if power is None or not time_s:
-        return work
-    taken = power.scaled(time_s)
-    # Work that would take more than the device can give was cheaper than published: its limit holds.
-    return Range(min(max(work.low, taken.low), taken.high), taken.high)
 
 
 def _shares(work: Mapping[int, float], total: float, times: Mapping[int, float]) -> dict[int, float]:

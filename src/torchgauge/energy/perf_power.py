@@ -33,22 +33,23 @@ def power_events(folder: Path) -> list[Event] | Absent:
     if not (folder / "type").exists():
         return Absent("the kernel shows no power events")
     try:
-        return _package_events(folder) or Absent("the kernel's power events have no package")
+        kind = int(_text(folder / "type"))
+        sockets = [int(part.partition("-")[0]) for part in _text(folder / "cpumask").split(",") if part]
+        events = [
+            Event(
+                name,
+                kind,
+                int(_text(file).removeprefix("event="), 0),
+                cpu,
+                float(_text(folder / f"events/{name}.scale")),
+            )
+            for name in _EVENTS
+            if (file := folder / "events" / name).exists()
+            for cpu in sockets
+        ]
+        return events or Absent("the kernel's power events have no package")
     except (OSError, ValueError) as error:
         return Absent(f"the kernel's power events cannot be read: {error}")
-
-
-def _package_events(folder: Path) -> list[Event]:
-    kind = int(_text(folder / "type"))
-    sockets = [int(part.partition("-")[0]) for part in _text(folder / "cpumask").split(",") if part]
-    return [
-        Event(
-            name, kind, int(_text(file).removeprefix("event="), 0), cpu, float(_text(folder / f"events/{name}.scale"))
-        )
-        for name in _EVENTS
-        if (file := folder / "events" / name).exists()
-        for cpu in sockets
-    ]
 
 
 def _text(path: Path) -> str:

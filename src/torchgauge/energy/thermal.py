@@ -47,7 +47,13 @@ def thermal_figures(sampled: Mapping[str, Any], trials: Sequence[Trial]) -> dict
     """Plain JSON: the contract's `energy.thermal`, from the sampler's figures."""
     rows = sampled["quantities"]
     series = {_NAMES[name]: _series(row) for name, row in rows.items() if name in _NAMES}
-    shares = _shares(rows.get("cuda_throttled_share"))
+    # The share of the run in which each reason held; only reasons that mean it was held back.
+    row = rows.get("cuda_throttled_share")
+    if row is None:
+        shares = None
+    else:
+        means = {name: found["mean"] for name, found in row["by_label"].items() if name in HELD_BACK}
+        shares = {name: mean for name, mean in means.items() if mean}
     return {
         "series": series,
         TEMPERATURE: _extent(series.get(TEMPERATURE)),
@@ -71,14 +77,6 @@ def _extent(series: Mapping[str, list[float]] | None) -> dict[str, float] | None
         return None
     values = series["values"]
     return {"first": values[0], "last": values[-1], "min": min(values), "max": max(values)}
-
-
-def _shares(row: Mapping[str, Any] | None) -> dict[str, float] | None:
-    """The share of the run in which each reason held; only reasons that mean it was held back."""
-    if row is None:
-        return None
-    means = {name: found["mean"] for name, found in row["by_label"].items() if name in HELD_BACK}
-    return {name: mean for name, mean in means.items() if mean}
 
 
 def drift(trials: Sequence[Trial]) -> dict[str, float | None] | None:

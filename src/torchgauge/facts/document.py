@@ -51,12 +51,16 @@ def _capture(document: Mapping[str, Any]) -> Capture:
     run = document["capture"]
     # Its complexity follows from the ops.
     row = document["architecture"]
+    results = tuple(run.get("results", ()))
+    step = run.get("step")
+    reads = tuple(HostRead(read["call"], read["module"], read["source"]) for read in run.get("host_reads", ()))
+    known = (run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"]), results)
     return Capture(
         target=_target(document["target"]),
         environment=Environment(**_known(Environment, document["environment"])),
         created=document["created"],
         version=document["tool"]["version"],
-        run=_run(run),
+        run=RunRecord(*known, step and _step(step), reads),
         inputs=tuple(_input(row) for row in document["inputs"]),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),
@@ -81,14 +85,6 @@ def _capture(document: Mapping[str, Any]) -> Capture:
 def _known(record: type, row: Mapping[str, Any]) -> dict[str, Any]:
     """Later versions may add keys."""
     return {field.name: row[field.name] for field in fields(record) if field.name in row}
-
-
-def _run(row: Mapping[str, Any]) -> RunRecord:
-    results = tuple(row.get("results", ()))
-    step = row.get("step")
-    reads = tuple(HostRead(read["call"], read["module"], read["source"]) for read in row.get("host_reads", ()))
-    known = (row["mode"], row["reason"], row["device"], row["train"], tuple(row["warnings"]), results)
-    return RunRecord(*known, step and _step(step), reads)
 
 
 def _step(row: Mapping[str, Any]) -> StepMemory:

@@ -106,13 +106,22 @@ class Counted:
         found = {name: value / runs for name, value in self.values.items()}
         general = {event.name: found.get(event.name) for event in GENERAL}
         missed = _ratio(found.get("cache_misses"), found.get("cache_references"))
+        seconds = self.seconds / runs
+        read, written = found.get("memory_read_bytes"), found.get("memory_written_bytes")
+        rate = (read + written) / seconds if read is not None and written is not None and seconds else None
+        memory_figures = {
+            "memory_read_bytes": read,
+            "memory_written_bytes": written,
+            "memory_bytes_per_s": rate,
+            "memory_bandwidth_share": _ratio(rate, bytes_per_s),
+        }
         return {
             "runs": runs,
             **general,
             "instructions_per_cycle": _ratio(found.get("instructions"), found.get("cycles")),
             "cache_hit_ratio": None if missed is None else 1 - missed,
             **_float_figures(found, self.floats, flops),
-            **_memory_figures(found, self.seconds / runs, bytes_per_s),
+            **memory_figures,
             "least_running_share": self.least_running_share if self.values else None,
             "notes": [] if _FLOPS in self.absent else list(self.notes),
             "absent": dict(self.absent),
@@ -142,17 +151,6 @@ def _float_figures(
         "measured_over_theoretical": _ratio(measured, theoretical),
         "vector_width_shares": by_width or None,
         "vector_bits_mean": sum(bits * amount for bits, amount in wide) / total if total else None,
-    }
-
-
-def _memory_figures(found: Mapping[str, float], seconds: float, peak: float | None) -> dict[str, Any]:
-    read, written = found.get("memory_read_bytes"), found.get("memory_written_bytes")
-    rate = (read + written) / seconds if read is not None and written is not None and seconds else None
-    return {
-        "memory_read_bytes": read,
-        "memory_written_bytes": written,
-        "memory_bytes_per_s": rate,
-        "memory_bandwidth_share": _ratio(rate, peak),
     }
 
 
@@ -204,7 +202,12 @@ def _open(machine: Kernel, events: Sequence[Event], counted: Counted, stack: Exi
     of the threads would pass for the whole."""
     opened: list[tuple[Event, int]] = []
     threads = machine.threads()
-    room = _room()
+    if sys.platform == "win32":
+        room = 0
+    else:
+        import resource
+
+        room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES - len(os.listdir("/dev/fd"))
     for event in events:
         wanted = threads if event.machine_cpu is None else threads[:1]
         if len(opened) + len(wanted) > room:
@@ -228,14 +231,6 @@ def _open_event(machine: Kernel, event: Event, threads: Sequence[int], stack: Ex
             stack.callback(machine.close, counter)
             counters.append(counter)
     return counters
-
-
-def _room() -> int:
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES - len(os.listdir("/dev/fd"))
 
 
 def tally(readings: Sequence[tuple[Event, Count]], counted: Counted) -> None:

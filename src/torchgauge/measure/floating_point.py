@@ -93,21 +93,17 @@ def float_events(processor: Processor) -> list[FloatEvent] | Absent:
             events += [_raw(name, 0xCF, mask, width, flops) for mask, (name, width, flops) in _INTEL_HALF.items()]
         return events
     if processor.vendor == "AuthenticAMD" and processor.family in (0x17, 0x19, 0x1A):
-        return _amd(processor)
+        # fp_ret_sse_avx_ops.all (0x03) counts operations, whatever the width.
+        is_zen5 = processor.family == 0x1A
+        # mapfile.csv: in family 19h the models 0-F, 20-2F, 40-5F are Zen 3, the others Zen 4.
+        is_zen4 = processor.family == 0x19 and processor.model >> 4 not in (0, 2, 4, 5)
+        mask = 0x0F if is_zen5 else 0x1F if is_zen4 else 0xFF
+        widths = _AMD_WIDTHS if is_zen4 or is_zen5 else {}
+        return [
+            _raw("all", 0x03, mask, None, 1),
+            *(_raw(f"{name}_instructions", 0x08, bits, width, 0) for bits, (name, width) in widths.items()),
+        ]
     return Absent("the codes of this processor's floating-point events are not known")
-
-
-def _amd(processor: Processor) -> list[FloatEvent]:
-    """fp_ret_sse_avx_ops.all (0x03) counts operations, whatever the width."""
-    is_zen5 = processor.family == 0x1A
-    # mapfile.csv: in family 19h the models 0-F, 20-2F, 40-5F are Zen 3, the others Zen 4.
-    is_zen4 = processor.family == 0x19 and processor.model >> 4 not in (0, 2, 4, 5)
-    mask = 0x0F if is_zen5 else 0x1F if is_zen4 else 0xFF
-    widths = _AMD_WIDTHS if is_zen4 or is_zen5 else {}
-    return [
-        _raw("all", 0x03, mask, None, 1),
-        *(_raw(f"{name}_instructions", 0x08, bits, width, 0) for bits, (name, width) in widths.items()),
-    ]
 
 
 def _raw(name: str, event: int, mask: int, width: int | None, flops: int) -> FloatEvent:

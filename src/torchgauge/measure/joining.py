@@ -36,8 +36,17 @@ def join(ops: Sequence[OpRecord], run: Profiled) -> dict[int, Joined]:
     calls = [event for event in run.events if event.path is None]
     found = _in_turn(ops, calls)
     if len(found) < len(ops):
-        # One that is looked for in vain may have been found far ahead, beyond those of the ops after it.
-        found = max(_aligned(ops, calls), found, key=len)
+        # An op without a counterpart may have been paired with a call far ahead, so that the ops after it found none:
+        # align the ops with the outermost calls of any of their names, as many as agree in order.
+        names = {_either(op.signature.op) for op in ops}
+        outermost: list[int] = []
+        end = 0
+        for at, event in enumerate(calls):
+            if _either(event.name) in names and event.start_ns >= end:
+                outermost.append(at)
+                end = event.end_ns
+        pairs = align([_either(op.signature.op) for op in ops], [_either(calls[at].name) for at in outermost])
+        found = max({ops[i].index: outermost[j] for i, j in pairs.items()}, found, key=len)
     return {op: _joined(op, calls, at) for op, at in found.items()}
 
 
@@ -53,19 +62,6 @@ def _in_turn(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
             found[op.index] = at
             place = _after(calls, at)
     return found
-
-
-def _aligned(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
-    """The ops against the outermost calls that have a name of theirs, as many as agree in order."""
-    names = {_either(op.signature.op) for op in ops}
-    outermost: list[int] = []
-    end = 0
-    for at, event in enumerate(calls):
-        if _either(event.name) in names and event.start_ns >= end:
-            outermost.append(at)
-            end = event.end_ns
-    pairs = align([_either(op.signature.op) for op in ops], [_either(calls[at].name) for at in outermost])
-    return {ops[i].index: outermost[j] for i, j in pairs.items()}
 
 
 def _joined(op: int, calls: list[Event], at: int) -> Joined:

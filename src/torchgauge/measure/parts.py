@@ -25,7 +25,6 @@ from torchgauge.measure.module_times import (
     OPTIMIZER,
     ModuleTime,
     ModuleWatch,
-    OwnTimes,
     module_paths,
     module_rows,
     own_times,
@@ -100,7 +99,12 @@ def measure_modules(work: Work) -> None:
     own = own_times(calls, work.ops, times, script_roots(subject.model))
     explained = sum(time.time_s for time in times.values())
     if order.train and work.on_device:
-        explained += _replace_optimizer(own, optimizer_time(profiled))
+        # The optimizer's static ops go parameter by parameter; its kernels on a device do not: their time is the whole
+        # model's.
+        seconds = optimizer_time(profiled)
+        known = sum(phases.pop(OPTIMIZER, 0.0) for phases in own.values())
+        own.setdefault("", {})[OPTIMIZER] = seconds
+        explained += seconds - known
     work.modules = module_rows({path: sum(phases.values()) for path, phases in own.items()}, work.total_s)
     work.figures |= {"module_phases": own} if order.train else {}
     work.figures["unexplained_s"] = work.total_s - explained
@@ -116,14 +120,6 @@ def _watched(work: Work, paths: dict[int, str]) -> dict[str, ModuleTime]:
     while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH and perf_counter() < end):
         watch.run(work.run)
     return watch.times(near_s=work.total_s)
-
-
-def _replace_optimizer(own: OwnTimes, seconds: float) -> float:
-    """Its static ops go parameter by parameter; its kernels on a device do not, and are the whole model's. Returns by
-    how much that explains more."""
-    known = sum(phases.pop(OPTIMIZER, 0.0) for phases in own.values())
-    own.setdefault("", {})[OPTIMIZER] = seconds
-    return seconds - known
 
 
 def repeats(seconds: float, budget: Budget, *, most: int) -> int:

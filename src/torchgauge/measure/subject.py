@@ -72,7 +72,14 @@ def ready(
     real, remarks = _with_values(model, build_real)
     real = _initialised(real, candidate) if is_lazy(real) else real
     is_owned = is_owned or real is not model
-    subject = _on_device(real, device, dtype, copied=train and not is_owned, is_owned=is_owned)
+    # The model itself where it may be run as it is: a training step writes to the parameters, so it gets a copy.
+    tensors = [*real.parameters(), *real.buffers()]
+    elsewhere = any(tensor.device != device for tensor in tensors)
+    retyped = dtype is not None and any(t.is_floating_point() and t.dtype != dtype for t in tensors)
+    if not (elsewhere or retyped or (train and not is_owned)):
+        subject = real
+    else:
+        subject = (real if is_owned else copy.deepcopy(real)).to(device=device, dtype=dtype)
     missing = unsupported(subject, device)
     if missing is not None:
         raise InputError(f"{missing}: choose another with dtype= (--dtype)")
@@ -132,18 +139,6 @@ def _with_values(model: nn.Module, build_real: Callable[[], nn.Module] | None) -
             "give it real ones (for example model.to_empty(device='cpu'))"
         )
     return build_real(), ("random weights",)
-
-
-def _on_device(
-    model: nn.Module, device: torch.device, dtype: torch.dtype | None, *, copied: bool, is_owned: bool
-) -> nn.Module:
-    """The model itself where it may be run as it is: a training step writes to the parameters, so it gets a copy."""
-    tensors = [*model.parameters(), *model.buffers()]
-    elsewhere = any(tensor.device != device for tensor in tensors)
-    retyped = dtype is not None and any(t.is_floating_point() and t.dtype != dtype for t in tensors)
-    if not (elsewhere or retyped or copied):
-        return model
-    return (model if is_owned else copy.deepcopy(model)).to(device=device, dtype=dtype)
 
 
 @contextmanager

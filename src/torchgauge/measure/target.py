@@ -54,7 +54,17 @@ def measure_target(
     try:
         require_device(request.device)
         with applied(asked.settings, request.device), _ready(source, traced, request, asked) as subject:
-            measured = measure(subject, traced.ops, _order(request, asked), tell)
+            level = asked.settings.level(profile=asked.profile)
+            order = Order(
+                profile=level == OPS,
+                train=request.train,
+                budget=asked.settings.budget,
+                peaks=device_peaks(request.device),
+                parts=level != LATENCY,
+                system=asked.profile,
+                more=asked.more,
+            )
+            measured = measure(subject, traced.ops, order, tell)
             _add_sweep(measured, subject, inputs, request, asked, tell)
     # Building and running it are the code of others, which may raise anything.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -81,19 +91,6 @@ def _ready(source: Source, traced: Trace, request: Request, asked: Asked) -> Any
         train=request.train,
         is_owned=real.is_owned,
         notes=(*asked.notes, *real.notes),
-    )
-
-
-def _order(request: Request, asked: Asked) -> Order:
-    level = asked.settings.level(profile=asked.profile)
-    return Order(
-        profile=level == OPS,
-        train=request.train,
-        budget=asked.settings.budget,
-        peaks=device_peaks(request.device),
-        parts=level != LATENCY,
-        system=asked.profile,
-        more=asked.more,
     )
 
 

@@ -139,7 +139,10 @@ def vision_assignments(
     names = [parameter.name for parameter in signature.positional]
     if not names or names[0] in given:
         return
-    channels, area = _channels(model), _torchvision_area(model)
+    # What the first layer takes: a model may be built for other channels than its pretrained weights.
+    first = next(entries(model), None)
+    channels = getattr(first.layer, "in_channels", None) if first else None
+    area = _torchvision_area(model)
     if area == "optical_flow" and len(names) > 1:
         guess = Guess(defaults.floats(defaults.batch, 3, *_FLOW_FRAME), "the frames of torchvision's optical flow")
         yield dict.fromkeys(names[:2], guess)
@@ -151,12 +154,6 @@ def vision_assignments(
     elif area is None:
         for guess in _timm(model, channels, defaults):
             yield {names[0]: guess}
-
-
-def _channels(model: nn.Module) -> int | None:
-    """What the first layer takes: a model may be built for other channels than its pretrained weights."""
-    first = next(entries(model), None)
-    return getattr(first.layer, "in_channels", None) if first else None
 
 
 def _torchvision_area(model: nn.Module) -> str | None:

@@ -59,7 +59,9 @@ class LiveTensors:
         storage, first = tensor.untyped_storage(), int(tensor.storage_offset())
         file = f"{storage.device}:{storage.data_ptr():x}"
         if file not in self._storages:
-            self._storages[file] = _as_bytes(storage)
+            import torch
+
+            self._storages[file] = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         entry = Entry(name, spec, file, first * item, spec.distinct_numel * item, role)
         return entry, View(file, first, shape, stride, item)
 
@@ -69,12 +71,6 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, Role]]:
     buffers = ((name, tensor, Role.BUFFER) for name, tensor in model.named_buffers())
     for name, tensor, role in chain(parameters, buffers):
         yield name, tensor.detach(), role
-
-
-def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
-    import torch
-
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:

@@ -132,7 +132,12 @@ def plan_tensor(entry: Entry) -> TensorPlan:
     if not entry.elements:
         return TensorPlan(entry)
     if entry.deflated is not None:
-        return _plan_deflated(entry, entry.deflated)
+        deflated = entry.deflated
+        if deflated.size > limits.INFLATION_RATIO * max(deflated.packed, 1):
+            return TensorPlan(entry, skipped="its record inflates more than deflate can compress: possibly a zip bomb")
+        if not is_dense(entry):
+            return TensorPlan(entry, skipped="it is compressed and strided")
+        return TensorPlan(entry, (_piece(entry, 0, entry.file, deflated.offset, entry.nbytes, deflated=deflated),))
     if entry.chunks:
         runs = [(chunk.file, chunk.offset, chunk.nbytes) for chunk in entry.chunks if chunk.offset is not None]
         if len(runs) < len(entry.chunks):
@@ -151,14 +156,6 @@ def plan_tensor(entry: Entry) -> TensorPlan:
         nbytes = item * prod(gather.shape)
         pieces.append(_piece(entry, number, entry.file, entry.offset + at * item, nbytes, gather))
     return TensorPlan(entry, tuple(pieces))
-
-
-def _plan_deflated(entry: Entry, deflated: Deflated) -> TensorPlan:
-    if deflated.size > limits.INFLATION_RATIO * max(deflated.packed, 1):
-        return TensorPlan(entry, skipped="its record inflates more than deflate can compress: possibly a zip bomb")
-    if not is_dense(entry):
-        return TensorPlan(entry, skipped="it is compressed and strided")
-    return TensorPlan(entry, (_piece(entry, 0, entry.file, deflated.offset, entry.nbytes, deflated=deflated),))
 
 
 def is_dense(entry: Entry) -> bool:

@@ -39,7 +39,16 @@ def tensor_quantization(tally: Tally, *, exact_values: Floats | None = None) -> 
         points, exponent = ranges.points(), ranges.exponent
         signal = float(ranges.counts @ ranges.mean_squares())
         errors = weighted_errors(*points, ranges.peak, tally.count) if signal else no_errors()
-        outliers = _outliers(points, tally, exponent)
+        # `outlier_threshold` is a distance from the mean; null if it exceeds float64.
+        values, weights = points
+        threshold = OUTLIER_STD * ldexp(sqrt(tally.m2 / tally.finite), tally.exponent)
+        limit = ldexp(threshold, -exponent)
+        mean = ldexp(tally.mean, tally.exponent - exponent)
+        low, high = ldexp(tally.minimum, -exponent), ldexp(tally.maximum, -exponent)
+        # The extremes are exact, the points are not: without an extreme beyond the limit there is no outlier.
+        has_outliers = tally.minimum != tally.maximum and max(high - mean, mean - low) > limit
+        share = weights[np.abs(values - mean) > limit].sum() / weights.sum() if has_outliers else 0.0
+        outliers = {"outlier_share": float(share), "outlier_threshold": threshold if isfinite(threshold) else None}
     figures: Figures = {
         format.name: {"per_tensor": _error_figures(signal, errors, number, exponent, (tally.count, 1))}
         for number, format in enumerate(FORMATS)
@@ -90,19 +99,6 @@ def _error_figures(signal: float, errors: Floats | None, number: int, exponent: 
         "max_error": None if worst is None else ldexp(worst, exponent),
         "bytes": -(-elements * FORMATS[number].bits // 8) + SCALE_BYTES * scales,
     }
-
-
-def _outliers(points: tuple[Floats, Floats], tally: Tally, exponent: int) -> Figures:
-    """`outlier_threshold` is a distance from the mean; null if it exceeds float64."""
-    values, weights = points
-    threshold = OUTLIER_STD * ldexp(sqrt(tally.m2 / tally.finite), tally.exponent)
-    limit = ldexp(threshold, -exponent)
-    mean = ldexp(tally.mean, tally.exponent - exponent)
-    low, high = ldexp(tally.minimum, -exponent), ldexp(tally.maximum, -exponent)
-    # The extremes are exact, the points are not: without an extreme beyond the limit there is no outlier.
-    has_outliers = tally.minimum != tally.maximum and max(high - mean, mean - low) > limit
-    share = weights[np.abs(values - mean) > limit].sum() / weights.sum() if has_outliers else 0.0
-    return {"outlier_share": float(share), "outlier_threshold": threshold if isfinite(threshold) else None}
 
 
 def _smallest_formats(figures: Mapping[str, Any], *, has_signal: bool) -> Figures:

@@ -129,7 +129,9 @@ def _figures(reader: Reader, task: TensorTask) -> tuple[Row, Tally]:
         row |= dequantized_figures(unpacked)
     if task.deep:
         row["zstd"] = zstd_ratios(_sample(reader, task.plan), entry.spec.itemsize)
-        if _is_weight_matrix(entry):
+        # A parameter of two or more dimensions; not optimizer state, not packed codes.
+        is_weight = entry.role is Role.PARAMETER and entry.logical_elements is None and entry.elements > 0
+        if is_weight and entry.spec.is_floating and len(entry.spec.shape) > 1:
             try:
                 with FileRows(task.plan, reader) as rows:
                     row |= {
@@ -140,12 +142,6 @@ def _figures(reader: Reader, task: TensorTask) -> tuple[Row, Tally]:
             except RowsUnavailableError as error:
                 row["matrix_note"] = str(error)
     return row, task.tally if unpacked is None else unpacked.tally
-
-
-def _is_weight_matrix(entry: Entry) -> bool:
-    """A parameter of two or more dimensions; not optimizer state, not packed codes."""
-    is_weight = entry.role is Role.PARAMETER and entry.logical_elements is None
-    return is_weight and entry.spec.is_floating and len(entry.spec.shape) > 1 and entry.elements > 0
 
 
 def _sample(reader: Reader, plan: TensorPlan) -> bytes:

@@ -170,22 +170,18 @@ def children(value: Any) -> Iterator[_Child]:
     elif isinstance(value, list | tuple):
         yield from (_Child((str(number),), item) for number, item in enumerate(value))
     elif isinstance(value, Tensor):
-        yield from _parts(value)
+        # The only tensor of a wrapper gets the name of the wrapper, and so does the local part of a DTensor.
+        state = state_attributes(value.parts)
+        held = state or ([] if isinstance(value.parts, Tensor) else value.parts)
+        inner = list(children({_LOCAL: state[_LOCAL]} if _LOCAL in state else held))
+        tensors = [child for child in inner if isinstance(child.value, Tensor)]
+        role = Role.PARAMETER if value.is_parameter else None
+        if len(tensors) == 1:
+            yield _Child((), tensors[0].value, role)
+        else:
+            yield from inner
     elif isinstance(value, Instance):
         yield from _module_children(value) if is_module(value) else _instance_children(value)
-
-
-def _parts(value: Tensor) -> Iterator[_Child]:
-    """The only tensor of a wrapper gets the name of the wrapper, and so does the local part of a DTensor."""
-    state = state_attributes(value.parts)
-    held = state or ([] if isinstance(value.parts, Tensor) else value.parts)
-    inner = list(children({_LOCAL: state[_LOCAL]} if _LOCAL in state else held))
-    tensors = [child for child in inner if isinstance(child.value, Tensor)]
-    role = Role.PARAMETER if value.is_parameter else None
-    if len(tensors) == 1:
-        yield _Child((), tensors[0].value, role)
-    else:
-        yield from inner
 
 
 def _instance_children(value: Instance) -> Iterator[_Child]:

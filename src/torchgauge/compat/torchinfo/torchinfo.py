@@ -44,7 +44,9 @@ def from_data(data: Any) -> Inputs:
         args = tuple(data)
     else:
         raise RuntimeError(f"input_data is a tensor, a list of arguments or a dict of keywords, not {data!r}")
-    nbytes = sum(int(tensor.nbytes) for tensor in _tensors(data))
+    found: list[Any] = []
+    _mapped(data, found.append)
+    nbytes = sum(int(tensor.nbytes) for tensor in found)
     return Inputs(args, kwargs, _mapped(data, lambda tensor: torch.Size(tensor.shape)), nbytes)
 
 
@@ -92,12 +94,6 @@ def _numbers(size: Any) -> Iterator[Any]:
             yield from _numbers(item)
         else:
             yield item
-
-
-def _tensors(data: Any) -> list[Any]:
-    found: list[Any] = []
-    _mapped(data, found.append)
-    return found
 
 
 def _mapped(data: Any, action: Callable[[Any], Any]) -> Any:

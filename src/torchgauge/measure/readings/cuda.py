@@ -51,11 +51,9 @@ def nvml_device(index: int) -> AbstractContextManager[Device | Absent]:
     if index >= torch.cuda.device_count():
         return nullcontext(Absent("torch sees no CUDA device here"))
     found: Any = torch.cuda.get_device_properties(index)
-    return opened(str(found.uuid).removeprefix("GPU-"), _place(found))
-
-
-def _place(properties: Any) -> str:
-    """On the bus, as NVML writes it; empty if torch does not expose it."""
-    if not hasattr(properties, "pci_bus_id"):
-        return ""
-    return f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+    # On the bus, as NVML writes it; empty if torch does not expose it.
+    if not hasattr(found, "pci_bus_id"):
+        place = ""
+    else:
+        place = f"{found.pci_domain_id:08x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+    return opened(str(found.uuid).removeprefix("GPU-"), place)

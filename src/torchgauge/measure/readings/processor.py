@@ -24,8 +24,12 @@ def quantities() -> Iterator[Quantity]:
         "cpu_share", "share", _busy_seconds, "the system's CPU times", is_counter=True, labels=cores,
         is_averaged=True, update_s=tick, resolution=tick,
     )  # fmt: skip
+    if _SCALING.exists() or not Path("/proc/cpuinfo").exists():
+        frequency_source = "the system's clock scaling"
+    else:
+        frequency_source = "/proc/cpuinfo, which in a virtual machine is the nominal clock"
     yield Quantity(
-        "cpu_frequency_hz", "Hz", _frequencies, _frequency_source(), labels=cores, is_averaged=True, resolution=1e3
+        "cpu_frequency_hz", "Hz", _frequencies, frequency_source, labels=cores, is_averaged=True, resolution=1e3
     )
     yield Quantity(
         "temperature_c", "°C", _temperatures, "the system's sensors", labels=tuple(_sensors()), update_s=_TEMPERATURE_S
@@ -52,12 +56,6 @@ def _frequencies() -> Value | Absent:
     clocks = [core.current * _MHZ for core in found]
     cores = psutil.cpu_count() or 1
     return tuple(clocks if len(clocks) == cores else clocks[:1] * cores)
-
-
-def _frequency_source() -> str:
-    if _SCALING.exists() or not Path("/proc/cpuinfo").exists():
-        return "the system's clock scaling"
-    return "/proc/cpuinfo, which in a virtual machine is the nominal clock"
 
 
 def _temperatures() -> Value | Absent:

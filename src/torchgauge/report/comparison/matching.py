@@ -47,16 +47,6 @@ def name_in_model(row: Row) -> str:
     return row.name if module is None else f"{module}.{leaf}" if module else leaf
 
 
-def _contents(view: View) -> dict[str, dict[str, Row]]:
-    """By module path the rows of the tensors whose values were read."""
-    found: dict[str, dict[str, Row]] = {}
-    for row in view.weights:
-        if row.role != "optimizer" and row.get("l2") is not None:
-            path, _, name = name_in_model(row).rpartition(".")
-            found.setdefault(path, {})[name] = row
-    return found
-
-
 def _has_equal_values(mine: Row, theirs: Row) -> bool | None:
     """Whether two tensors hold the same values, judged by their statistics; None for constant tensors."""
     if list(mine.shape) != list(theirs.shape):
@@ -78,7 +68,12 @@ class _Side:
     def __init__(self, view: View, numbers: dict[Hashable, int]) -> None:
         self.root = view.tree
         self.own = own_tensors(view.capture)
-        self.contents = _contents(view)
+        # By module path the rows of the tensors whose values were read.
+        self.contents: dict[str, dict[str, Row]] = {}
+        for row in view.weights:
+            if row.role != "optimizer" and row.get("l2") is not None:
+                path, _, name = name_in_model(row).rpartition(".")
+                self.contents.setdefault(path, {})[name] = row
         self.nodes = list(view.tree.walk())
         self.parents = {child.path: node for node in self.nodes for child in node.children}
         self.kind: dict[str, int] = {}

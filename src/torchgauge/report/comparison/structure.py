@@ -89,7 +89,14 @@ def _pair_changes(
 ) -> Iterator[ModuleChange]:
     shapes = _tensor_changes(own[0].get(node.path, {}), own[1].get(partner.path, {}), shapes=True)
     types = _tensor_changes(own[0].get(node.path, {}), own[1].get(partner.path, {}), shapes=False)
-    if partner.path != _expected_path(node, matching):
+    # Where the module is, if only those above it have other names.
+    if node.path == "":
+        expected_path = ""
+    else:
+        parent = matching.partner.get(node.path.rpartition(".")[0])
+        above = "" if parent is None else parent.path
+        expected_path = f"{above}.{node.name}" if above else node.name
+    if partner.path != expected_path:
         yield _changed(RENAMED, node, partner)
     # Weights without code have no types: that does not count as a change.
     if node.record.type != partner.record.type and node.record.type and partner.record.type:
@@ -98,15 +105,6 @@ def _pair_changes(
         yield _changed(RESHAPED, node, partner, shapes)
     elif types:
         yield _changed(RECAST, node, partner, types)
-
-
-def _expected_path(node: Node, matching: Matching) -> str:
-    """Where the module is, if only those above it have other names."""
-    if node.path == "":
-        return ""
-    parent = matching.partner.get(node.path.rpartition(".")[0])
-    above = "" if parent is None else parent.path
-    return f"{above}.{node.name}" if above else node.name
 
 
 def _changed(state: str, node: Node, partner: Node, tensors: tuple[TensorChange, ...] = ()) -> ModuleChange:

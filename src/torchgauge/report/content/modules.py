@@ -34,19 +34,17 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if options.tensors:
         return
     if options.detail is Detail.FULL:
-        yield Section("Size", (Facts(_counts(view)),), Topic.MODULES)
+        capture, totals = view.capture, view.totals
+        facts: list[Fact] = [("Modules", format_exact(len(capture.modules)), "")]
+        if capture.has_code:
+            facts.append(
+                ("Nodes", format_exact(totals.ops), f"op calls, {format_exact(totals.uncounted_ops)} uncounted")
+            )
+        buffers = sum(param.is_buffer for param in capture.params)
+        facts.append(("Parameter tensors", format_exact(len(capture.params) - buffers), ""))
+        yield Section("Size", (Facts([*facts, ("Buffers", format_exact(buffers), "")]),), Topic.MODULES)
         options = options if options.depth is not None else replace(options, depth=WHOLE_DEPTH)
     yield Section("Modules", (module_table(view, options),), Topic.MODULES, page_part="modules", name="modules")
-
-
-def _counts(view: View) -> list[Fact]:
-    capture, totals = view.capture, view.totals
-    facts: list[Fact] = [("Modules", format_exact(len(capture.modules)), "")]
-    if capture.has_code:
-        facts.append(("Nodes", format_exact(totals.ops), f"op calls, {format_exact(totals.uncounted_ops)} uncounted"))
-    buffers = sum(param.is_buffer for param in capture.params)
-    facts.append(("Parameter tensors", format_exact(len(capture.params) - buffers), ""))
-    return [*facts, ("Buffers", format_exact(buffers), "")]
 
 
 def module_table(view: View, options: Options) -> Table:

@@ -85,7 +85,9 @@ def _table(view: View, rows: Sequence[Row], names: Sequence[str], level: str) ->
         if (kind := kinds.get(name) or _kind_of(values)) is not None
     }
     table = pyarrow.table(arrays)
-    return table.replace_schema_metadata({METADATA_KEY: _metadata(view)})
+    document = view.to_dict()
+    metadata = json_line({key: document[key] for key in METADATA if key in document})
+    return table.replace_schema_metadata({METADATA_KEY: metadata})
 
 
 def _kind_of(values: Iterable[Any]) -> str | None:
@@ -98,11 +100,6 @@ def _kind_of(values: Iterable[Any]) -> str | None:
     if types == {bool}:
         return FLAG
     return TEXT if types == {str} else JSON
-
-
-def _metadata(view: View) -> str:
-    document = view.to_dict()
-    return json_line({key: document[key] for key in METADATA if key in document})
 
 
 def _array(name: str, values: list[Any], kind: str) -> pyarrow.Array:

@@ -142,18 +142,14 @@ def _shapes(wires: list[Wire], words: Words) -> Iterator[str]:
     places = [(*own[0].points[0], words.made(source), own) for source, own in leaving.items()]
     for x, y, shape, own in sorted(places, key=lambda place: place[:2]):
         width = cell_width(shape) * _DETAIL_CHAR
-        is_left = _turn_right(x, own, arriving) and x - 7 - width > written.get(y, 0.0)
+        # Where the wires from here, and others to where they end, pass on the right only, the text stands on the left.
+        ends = {wire.points[-1] for wire in own}
+        aside = [other - x for end in ends for other in (end[0], *arriving[end])]
+        is_left = max(aside) > 0.5 and min(aside) > -_ASIDE and x - 7 - width > written.get(y, 0.0)
         written[y] = x if is_left else x + 7 + width
         at = f'x="{x - 7:.1f}" y="{y + 14:.1f}" text-anchor="end"' if is_left else f'x="{x + 7:.1f}" y="{y + 14:.1f}"'
         if shape:
             yield f'<text class="shape" {at}>{_text(shape)}</text>'
-
-
-def _turn_right(x: float, leaving: list[Wire], arriving: dict[tuple[float, float], list[float]]) -> bool:
-    """Whether the wires from here, or others to where they end, pass on the right only: the text stands on the left."""
-    ends = {wire.points[-1] for wire in leaving}
-    aside = [other - x for end in ends for other in (end[0], *arriving[end])]
-    return max(aside) > 0.5 and min(aside) > -_ASIDE
 
 
 def _way(wire: Wire) -> str:

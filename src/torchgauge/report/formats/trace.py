@@ -34,7 +34,15 @@ def render_trace(view: View, options: Options) -> str:
             "there is no profiled run to write as a trace: measure the model (--inference, inference=True)"
         )
     events = ",\n".join(json_line(event) for event in trace_events(view, trace))
-    other = json_line(_circumstances(view, trace))
+    circumstances = {
+        "tool": f"torchgauge {view.capture.version}",
+        "model": view.capture.target.name,
+        "created": view.capture.created,
+        "run": "one profiled run, with the profiler's overhead",
+        "profiled_run_s": trace.duration_ns / 1e9,
+        "undisturbed_median_s": view.totals.time_s,
+    }
+    other = json_line(circumstances)
     return f'{{"displayTimeUnit": "ms",\n"otherData": {other},\n"traceEvents": [\n{events}\n]}}\n'
 
 
@@ -62,17 +70,6 @@ def trace_events(view: View, trace: TraceRecord) -> Iterator[Event]:
         held[process] += nbytes
         name = "device memory held" if on_device else "memory held"
         yield {"ph": "C", "name": name, "ts": at / 1000, "pid": process, "tid": 0, "args": {"bytes": held[process]}}
-
-
-def _circumstances(view: View, trace: TraceRecord) -> Event:
-    return {
-        "tool": f"torchgauge {view.capture.version}",
-        "model": view.capture.target.name,
-        "created": view.capture.created,
-        "run": "one profiled run, with the profiler's overhead",
-        "profiled_run_s": trace.duration_ns / 1e9,
-        "undisturbed_median_s": view.totals.time_s,
-    }
 
 
 def _named(what: str, process: int, thread: int, name: str) -> Event:

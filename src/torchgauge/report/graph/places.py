@@ -73,7 +73,12 @@ class _Growing:
     def __init__(self, nodes: list[Node], flow: Flow) -> None:
         self.nodes = nodes
         self.rows = {node.path: row for row, node in enumerate(nodes)}
-        self.homes, self.around = _hierarchy(nodes, self.rows)
+        self.homes, self.around = list(range(len(nodes))), [-1] * len(nodes)
+        for row, node in enumerate(nodes):  # preorder: what is around a module comes first
+            if row > 0 and node.record.type in _UNCALLED and not node.record.calls:
+                self.homes[row] = self.around[row]
+            for child in node.children:
+                self.around[self.rows[child.path]] = self.homes[row]
         self.chains: dict[int, list[int]] = {}
         self.owners = [self._owner(op.module) for op in flow.steps]
         self.ops = [op.op for op in flow.steps]
@@ -182,13 +187,3 @@ class _Growing:
         path = self.nodes[row].path
         around = self.nodes[self.places[parent].row].path if parent >= 0 else ""
         return path[len(around) + 1 :] if around else path
-
-
-def _hierarchy(nodes: list[Node], rows: dict[str, int]) -> tuple[list[int], list[int]]:
-    homes, around = list(range(len(nodes))), [-1] * len(nodes)
-    for row, node in enumerate(nodes):  # preorder: what is around a module comes first
-        if row > 0 and node.record.type in _UNCALLED and not node.record.calls:
-            homes[row] = around[row]
-        for child in node.children:
-            around[rows[child.path]] = homes[row]
-    return homes, around

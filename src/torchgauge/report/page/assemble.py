@@ -26,9 +26,12 @@ _ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u20
 def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str]) -> str:
     """The page. `sections` name the files that draw it, in order; `payload` is plain JSON data by part."""
     script = "\n".join([*(_asset(f"kit/{name}.js") for name in KIT), *map(_section, sections), "tg.start();"])
+    # Nothing is fetched and nothing runs but this one script, whatever the data hold.
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
     return Template(_asset("page.html")).substitute(
         title=escape(visible(title)),
-        policy=_policy(script),
+        policy=policy,
         style="\n".join(map(_asset, STYLES)),
         plain=plain_overview(payload),
         payload=json.dumps(payload, allow_nan=False, separators=(",", ":")).translate(_ESCAPES),
@@ -58,12 +61,6 @@ def _text(value: Any) -> str:
 
 def _section(name: str) -> str:
     return _asset(f"sections/{name}.js")
-
-
-def _policy(script: str) -> str:
-    """Nothing is fetched and nothing runs but this one script, whatever the data hold."""
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
 
 
 def _asset(name: str) -> str:

@@ -49,16 +49,13 @@ def describe_run(
         heads=observed_heads(calls),
         stated=stated,
     )
-    return ArchitectureRecord(family(evidence), _classes(records), hyperparameters(evidence))
-
-
-def _classes(records: list[ModuleRecord]) -> dict[str, int]:
     parents = {record.parent for record in records}
     counts: dict[str, int] = {}
     for record in records:
         if record.path not in parents:
             counts[record.type] = counts.get(record.type, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+    layer_counts = dict(sorted(counts.items(), key=lambda item: -item[1]))
+    return ArchitectureRecord(family(evidence), layer_counts, hyperparameters(evidence))
 
 
 _CONFIG = {

@@ -31,10 +31,20 @@ def from_program(program: Any) -> ExportedModel:
     wanted = [value for value, kind in zip(graph.outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
     spec = program.call_spec.out_spec
     user_outputs = tree_unflatten(wanted, spec) if spec is not None else tuple(wanted)
+    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
+    found = []
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in names:
+            value = node.meta.get("val")
+            if not isinstance(value, torch.Tensor):
+                raise TargetError(f"the exported program takes '{node.name}', which is not a tensor: export it without")
+            # A symbolic size counts as what it was when the program was exported.
+            shape = tuple(size if isinstance(size, int) else int(size.node.hint) for size in value.shape)
+            found.append(Input(node.name, shape, value.dtype))
     return ExportedModel(
         Program(
             graph=Graph(graph.inputs, graph.calls, user_outputs),
-            inputs=_inputs(program),
+            inputs=tuple(found),
             parameters={name: (target, state[target]) for name, target in _targets(signature, "PARAMETER")},
             buffers=buffers,
             constants=constants,
@@ -60,23 +70,6 @@ def _root_type(program: Any) -> str:
 
 def _targets(signature: Any, kind: str) -> list[tuple[str, str]]:
     return [(spec.arg.name, spec.target) for spec in signature.input_specs if spec.kind.name == kind]
-
-
-def _inputs(program: Any) -> tuple[Input, ...]:
-    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
-    found = []
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name in names:
-            value = node.meta.get("val")
-            if not isinstance(value, torch.Tensor):
-                raise TargetError(f"the exported program takes '{node.name}', which is not a tensor: export it without")
-            found.append(Input(node.name, tuple(_hint(size) for size in value.shape), value.dtype))
-    return tuple(found)
-
-
-def _hint(size: Any) -> int:
-    """The size that a symbolic one had when the program was exported."""
-    return size if isinstance(size, int) else int(size.node.hint)
 
 
 def _graph(module: Any) -> Graph:

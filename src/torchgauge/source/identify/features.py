@@ -73,7 +73,10 @@ def rank_vocabularies(
     weights = {word: log(1 + len(vocabularies) / max(len(keys), 1)) for word, keys in holders.items()}
     total = sum(weights.values()) or 1.0
     common = sum(weights[word] for word in words if spells(shared, word)) * _SHARED / total
-    scores = {key: common + _PRECISION * _share_used(names, words) for key, names in vocabularies.items()}
+    scores = {
+        key: common + _PRECISION * (len(names & words) / len(names) if names else 0.0)
+        for key, names in vocabularies.items()
+    }
     for word, keys in holders.items():
         share = weights[word] / total * (1 - _SHARED if spells(shared, word) else 1)
         for key in keys:
@@ -84,10 +87,6 @@ def rank_vocabularies(
 def spells(names: frozenset[str], word: str) -> bool:
     """Numbered names (`layer1`) are often put together from their stem."""
     return word in names or (word[-1].isdigit() and f"{word.rstrip('0123456789')}#" in names)
-
-
-def _share_used(names: frozenset[str], words: frozenset[str]) -> float:
-    return len(names & words) / len(names) if names else 0.0
 
 
 def vocabulary(text: str) -> frozenset[str]:

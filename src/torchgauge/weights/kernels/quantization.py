@@ -49,7 +49,11 @@ EXPONENT, MAGNITUDE = 0, 1
 def grids(dtype: np.dtype[Any]) -> Grids:
     mantissa, all_bits = np.finfo(dtype).nmant, np.iinfo(integers_of(dtype)).max
     limits = [format.limit for format in FORMATS]
-    magic = [1.5 * 2.0 ** (mantissa - _mantissa_bits(format)) for format in FORMATS]
+    # The magic number of a float8 is for values in [1, 2); it scales with their power of two.
+    magic = [
+        1.5 * 2.0 ** (mantissa - (format.mantissa_bits if isinstance(format, Float8Format) else 0))
+        for format in FORMATS
+    ]
     smallest = [2.0**format.min_exponent if isinstance(format, Float8Format) else 0.0 for format in FORMATS]
     return (
         np.array([_kind(format) for format in FORMATS]),
@@ -70,11 +74,6 @@ def integers_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _kind(format: Format) -> int:
     return INTEGER if isinstance(format, IntegerFormat) else FLOAT8 if isinstance(format, Float8Format) else LEVELS
-
-
-def _mantissa_bits(format: Format) -> int:
-    """The magic number of a float8 is for values in [1, 2); it scales with their power of two."""
-    return format.mantissa_bits if isinstance(format, Float8Format) else 0
 
 
 @compiled

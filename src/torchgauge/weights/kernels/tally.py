@@ -104,7 +104,12 @@ def _tally(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Workspace) -> T
         for stage in _stages(buffer, own, swapped):
             _tally_wide(stage, symbol, own, state, special)
         codes, counts = _collect_wide(own, len(buffer) * 8 // symbol.item_bits)
-    return _assemble(symbol, codes, counts, state, special)
+    nan, inf, zeros = (int(number) for number in special)
+    _, mean, m2, m3, m4, l1, minimum, maximum, exponent = state.tolist()
+    return Tally(
+        symbol.name, int(counts.sum()), nan, inf, zeros, _subnormal(symbol, codes, counts, zeros), minimum, maximum,
+        mean, m2, m3, m4, l1, codes, counts, int(exponent),
+    )  # fmt: skip
 
 
 def _tally_wide(stage: Bytes, symbol: Symbol, own: Workspace, state: NDArray[Any], special: NDArray[Any]) -> None:
@@ -129,17 +134,13 @@ def _tally_patterns(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Worksp
         order = np.argsort(swapped := codes.astype(np.uint16).byteswap().astype(np.uint32))
         codes, counts = swapped[order], counts[order]
     elif symbol.bits < 8:
-        codes, counts = _unpacked(codes, counts, symbol.bits)
+        # From counts of bytes to counts of the sub-byte codes in them.
+        each = np.zeros(1 << symbol.bits, dtype=np.int64)
+        for shift in range(0, 8, symbol.bits):
+            np.add.at(each, (codes >> shift) & ((1 << symbol.bits) - 1), counts)
+        occurring = np.flatnonzero(each)
+        codes, counts = occurring.astype(np.uint32), each[occurring]
     return tally_of_counts(symbol, codes, counts)
-
-
-def _unpacked(codes: Codes, counts: Counts, bits: int) -> tuple[Codes, Counts]:
-    """From counts of bytes to counts of the sub-byte codes in them."""
-    each = np.zeros(1 << bits, dtype=np.int64)
-    for shift in range(0, 8, bits):
-        np.add.at(each, (codes >> shift) & ((1 << bits) - 1), counts)
-    occurring = np.flatnonzero(each)
-    return occurring.astype(np.uint32), each[occurring]
 
 
 def _without_padding(tally: Tally, symbol: Symbol, buffer: Bytes, elements: int) -> Tally:
@@ -152,15 +153,6 @@ def _without_padding(tally: Tally, symbol: Symbol, buffer: Bytes, elements: int)
         code = (int(buffer[-1]) >> (place * symbol.bits)) & ((1 << symbol.bits) - 1)
         counts[np.searchsorted(tally.codes, code)] -= 1
     return tally_of_counts(symbol, tally.codes[counts > 0], counts[counts > 0])
-
-
-def _assemble(symbol: Symbol, codes: Codes, counts: Counts, state: NDArray[Any], special: NDArray[Any]) -> Tally:
-    nan, inf, zeros = (int(number) for number in special)
-    _, mean, m2, m3, m4, l1, minimum, maximum, exponent = state.tolist()
-    return Tally(
-        symbol.name, int(counts.sum()), nan, inf, zeros, _subnormal(symbol, codes, counts, zeros), minimum, maximum,
-        mean, m2, m3, m4, l1, codes, counts, int(exponent),
-    )  # fmt: skip
 
 
 def _subnormal(symbol: Symbol, codes: Codes, counts: Counts, zeros: int) -> int:

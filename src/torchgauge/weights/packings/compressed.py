@@ -35,7 +35,12 @@ def compressed(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | Non
     if scales is None or not is_readable(entry, "int32") or not is_readable(scales) or len(entry.spec.shape) != 2:
         return None
     rows, words = entry.spec.shape
-    columns = _columns(entry, sibling(tensors, entry, "weight_packed", "weight_shape"), read)
+    # The number of columns before packing; assumes 4 bits if the file does not store the shape.
+    shape = sibling(tensors, entry, "weight_packed", "weight_shape")
+    if shape is not None and shape.elements == 2 and shape.spec.dtype in ("int32", "int64"):
+        columns = int(read_elements(shape, read)[1])
+    else:
+        columns = entry.spec.shape[1] * 8
     bits = next((bits for bits in _BITS if -(-columns * bits // 32) == words), None)
     if bits is None or not rows or scales.elements % rows:
         return None
@@ -57,13 +62,6 @@ def compressed(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | Non
 
 def _along_rows(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(unpack_words(np.ascontiguousarray(words.T), bits).T)
-
-
-def _columns(entry: Entry, shape: Entry | None, read: ReadBytes) -> int:
-    """The number of columns before packing; assumes 4 bits if the file does not store the shape."""
-    if shape is not None and shape.elements == 2 and shape.spec.dtype in ("int32", "int64"):
-        return int(read_elements(shape, read)[1])
-    return entry.spec.shape[1] * 8
 
 
 def _groups(order: Entry | None, columns: int, groups: int, read: ReadBytes) -> NDArray[np.int64] | None:

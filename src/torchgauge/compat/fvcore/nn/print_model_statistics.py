@@ -55,7 +55,9 @@ def flop_count_str(flops: FlopCountAnalysis, activations: ActivationCountAnalysi
     counted |= {title: analysis.by_module() for title, analysis in analyses.items()}
     uncalled = {title: analysis.uncalled_modules() for title, analysis in analyses.items()}
     missing = set().union(*uncalled.values())
-    numbers = _group_by_module(_fill_missing_statistics(model, counted))
+    # Zero where a module has no figure of a title.
+    zeros = dict.fromkeys((name for name, _ in model.named_modules()), 0)
+    numbers = _group_by_module({title: {**zeros, **figures} for title, figures in counted.items()})
     texts = _pretty_statistics(_remove_zero_statistics(numbers, force_keep=missing), sig_figs=2)
     for title, names in uncalled.items():
         texts = _indicate_uncalled_modules(texts, title, names)
@@ -116,12 +118,6 @@ def _remove_zero_statistics(
 
 def _depth(name: str) -> int:
     return len(with_owners(name))
-
-
-def _fill_missing_statistics(model: nn.Module, statistics: Numbers) -> Numbers:
-    """Zero where a module has no figure of a title."""
-    zeros = dict.fromkeys((name for name, _ in model.named_modules()), 0)
-    return {title: {**zeros, **figures} for title, figures in statistics.items()}
 
 
 def _model_stats_str(model: nn.Module, statistics: Texts, name: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from torchgauge.facts import Row, View
@@ -44,13 +43,12 @@ def _row(row: Row) -> dict[str, Any]:
         "is_withdrawn": is_withdrawn(row),
         "withdrawn_for": verified.get("reason"),
         "evidence": [text for name, value in evidence.items() if (text := figure_text(name, value))],
-        "places": [_place(place) for place in (row["evidence"].get("places") or ())[:_MOST_PLACES]],
+        "places": [
+            place.get("weight") or place.get("module") or "the model itself"
+            for place in (row["evidence"].get("places") or ())[:_MOST_PLACES]
+        ],
         "place_count": row["evidence"].get("count", 1),
     }
-
-
-def _place(place: Mapping[str, Any]) -> str:
-    return place.get("weight") or place.get("module") or "the model itself"
 
 
 def _plan(plan: Row | None) -> dict[str, Any] | None:

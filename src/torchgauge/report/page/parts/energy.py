@@ -36,6 +36,8 @@ def energy(view: View, options: Options) -> dict[str, Any] | None:
     figures = view.energy
     if figures is None:
         return None
+    found = figures.get("attribution") or {}
+    keys = ("method", "explained_share", "residue_j", "gap_s", "gap_joules", "waiting_watts", "busy_s")
     return {
         **{key: figures.get(key) for key in _AS_THEY_ARE},
         "is_estimated": is_estimated(view),
@@ -54,7 +56,7 @@ def energy(view: View, options: Options) -> dict[str, Any] | None:
             }
             for entry in top_ops(view, BY_ENERGY, _RANKED)
         ],
-        "attribution": _attribution(figures.get("attribution") or {}),
+        "attribution": {key: found.get(key) for key in keys} if found else None,
         "thermal": _thermal(figures.get("thermal") or {}),
         "pareto": _pareto(view),
     }
@@ -62,11 +64,6 @@ def energy(view: View, options: Options) -> dict[str, Any] | None:
 
 def _joules(entry: TopModules | TopOps) -> dict[str, float | None]:
     return {"joules": entry.value, "share": entry.share, "flops_per_joule": rate(entry, entry.flops)}
-
-
-def _attribution(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    keys = ("method", "explained_share", "residue_j", "gap_s", "gap_joules", "waiting_watts", "busy_s")
-    return {key: found.get(key) for key in keys} if found else None
 
 
 def _thermal(found: Mapping[str, Any]) -> dict[str, Any] | None:

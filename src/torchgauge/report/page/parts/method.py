@@ -30,27 +30,7 @@ def method(view: View, options: Options) -> dict[str, Any]:
     names: dict[str, list[str]] = {}
     for row in _absent(view):
         names.setdefault(row["reason"], []).append(row["name"])
-    return {
-        "has_code": view.capture.has_code,
-        "run": run_text(view),
-        "mode": run.mode,
-        "reason": run.reason,
-        "train": run.train,
-        "warnings": list(run.warnings),
-        "inputs": _inputs(view),
-        "coverage": asdict(coverage(view)) if view.capture.has_code else None,
-        "unused": {"count": len(nodes), "modules": rows},
-        "measured": _measured(view),
-        "energy": _energy(view),
-        "weights": _weights(view),
-        "settings": [_setting(name, value) for name, value in measured_member(view, "settings").items()],
-        "absent": [_missing(", ".join(dict.fromkeys(found)), reason) for reason, found in names.items()],
-        "pickle": _pickle(view),
-    }
-
-
-def _inputs(view: View) -> list[dict[str, Any]]:
-    return [
+    inputs = [
         {
             "name": entry.name,
             "shape": format_shape(entry.spec.shape),
@@ -59,6 +39,25 @@ def _inputs(view: View) -> list[dict[str, Any]]:
         }
         for entry in view.capture.inputs
     ]
+    scan = summary_part(view, "scan")
+    weights = None if not scan else {"scan": scan, "failures": list(summary_part(view, "failures") or ())}
+    return {
+        "has_code": view.capture.has_code,
+        "run": run_text(view),
+        "mode": run.mode,
+        "reason": run.reason,
+        "train": run.train,
+        "warnings": list(run.warnings),
+        "inputs": inputs,
+        "coverage": asdict(coverage(view)) if view.capture.has_code else None,
+        "unused": {"count": len(nodes), "modules": rows},
+        "measured": _measured(view),
+        "energy": _energy(view),
+        "weights": weights,
+        "settings": [_setting(name, value) for name, value in measured_member(view, "settings").items()],
+        "absent": [_missing(", ".join(dict.fromkeys(found)), reason) for reason, found in names.items()],
+        "pickle": _pickle(view),
+    }
 
 
 def _measured(view: View) -> dict[str, Any] | None:
@@ -87,11 +86,6 @@ def _energy(view: View) -> dict[str, Any] | None:
         "technology": basis.get("technology"),
         "sources": list(basis.get("sources") or ()),
     }
-
-
-def _weights(view: View) -> dict[str, Any] | None:
-    scan = summary_part(view, "scan")
-    return None if not scan else {"scan": scan, "failures": list(summary_part(view, "failures") or ())}
 
 
 def _setting(name: str, value: Any) -> dict[str, Any]:

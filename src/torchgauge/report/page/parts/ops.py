@@ -18,6 +18,13 @@ def ops(view: View, options: Options) -> dict[str, Any] | None:
     rows = view.ops
     if not rows:
         return None
+    # The rows of the modules; their paths where one has no row, as a stripped wrapper has none.
+    places = {row.path: place for place, row in enumerate(view.modules)}
+    paths = [row.module for row in view.ops]
+    if all(path in places for path in paths):
+        modules = {"module_row": [places[path] for path in paths]}
+    else:
+        modules = {"module": paths}
     return columns(
         len(rows),
         {
@@ -25,18 +32,9 @@ def ops(view: View, options: Options) -> dict[str, Any] | None:
             **{key: shortened(row[key] for row in rows) for key in range_keys(OPS)},
             "input_shapes": [shapes_text(row.input_shapes) for row in rows],
             "output_shapes": [shapes_text(row.output_shapes) for row in rows],
-            **_modules_of(view),
+            **modules,
         },
     )
-
-
-def _modules_of(view: View) -> dict[str, list[Any]]:
-    """The rows of the modules; their paths where one has no row, as a stripped wrapper has none."""
-    places = {row.path: place for place, row in enumerate(view.modules)}
-    paths = [row.module for row in view.ops]
-    if all(path in places for path in paths):
-        return {"module_row": [places[path] for path in paths]}
-    return {"module": paths}
 
 
 def shapes_text(shapes: list[list[int]]) -> str | None:

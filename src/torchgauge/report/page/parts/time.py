@@ -28,6 +28,9 @@ def time(view: View, options: Options) -> dict[str, Any] | None:
     if figures is None:
         return None
     latency, residue = figures.get("latency"), find_residue(view)
+    module_phases = [
+        {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds} for entry in top_phases(view, _RANKED)
+    ]
     return {
         "device": figures.get("device", view.capture.run.device),
         "failure": figures.get("failure"),
@@ -37,7 +40,7 @@ def time(view: View, options: Options) -> dict[str, Any] | None:
         "threads": _members(measured_member(view, "threads"), ("intra_op", "inter_op", "utilisation")),
         "surroundings": measured_member(view, "surroundings"),
         "modules": _modules(view),
-        "module_phases": _module_phases(view),
+        "module_phases": module_phases,
         "ops": _ops(view),
         "residue": residue and {**asdict(residue), "unexplained_share": residue.unexplained_share},
         "system": _system(measured_member(view, "system")),
@@ -77,12 +80,6 @@ def _ops(view: View) -> list[dict[str, Any]]:
             "bound": entry.bound,
         }
         for entry in top_ops(view, BY_TIME, _RANKED)
-    ]
-
-
-def _module_phases(view: View) -> list[dict[str, Any]]:
-    return [
-        {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds} for entry in top_phases(view, _RANKED)
     ]
 
 

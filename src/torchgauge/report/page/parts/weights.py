@@ -52,21 +52,22 @@ def weights(view: View, options: Options) -> dict[str, Any] | None:
         "places": [asdict(place) for place in places(view)[:_PLACES]],
         "outliers": list(summary_part(view, "outliers") or ())[:_OUTLIERS],
         "recommendations": [asdict(entry) for entry in advice(view)[:_ADVICE]],
-        "skipped": [{"reason": reason, "count": count} for reason, count in _skipped(rows).most_common()],
+        "skipped": [
+            {"reason": reason, "count": count}
+            for reason, count in Counter(row["skipped"] for row in rows if row.get("skipped")).most_common()
+        ],
         "failures": list(summary_part(view, "failures") or ()),
         "dtypes": [asdict(group) for group in by_dtype(view)],
         "roles": [asdict(group) for group in by_role(view)],
     }
 
 
-def _skipped(rows: Sequence[Row]) -> Counter[str]:
-    return Counter(row["skipped"] for row in rows if row.get("skipped"))
-
-
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {key: [_short(row.get(key)) for row in rows] for key in _AS_THEY_ARE}
     found["shape"] = [format_shape(row["shape"]) for row in rows]
-    drawn = _drawn(rows)
+    # The places of the tensors whose distribution is on the page: of very many the largest.
+    ranked = sorted(range(len(rows)), key=lambda place: -(rows[place]["bytes"] or 0))
+    drawn = frozenset(ranked[:_DISTRIBUTIONS])
     found["histogram"] = [_histogram(row) if place in drawn else None for place, row in enumerate(rows)]
     found["quantile"] = [_quantiles(row) if place in drawn else None for place, row in enumerate(rows)]
     found["sqnr"] = [_sqnr(row) for row in rows]
@@ -78,12 +79,6 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     found["int8_db"] = [known and known[0] for known in found["sqnr"]]
     found["removable"] = [_short(((row.get("pruning") or {}).get("magnitude") or {}).get("0.01")) for row in rows]
     return found
-
-
-def _drawn(rows: Sequence[Row]) -> frozenset[int]:
-    """The places of the tensors whose distribution is on the page: of very many the largest."""
-    ranked = sorted(range(len(rows)), key=lambda place: -(rows[place]["bytes"] or 0))
-    return frozenset(ranked[:_DISTRIBUTIONS])
 
 
 def _short(value: Any) -> Any:
