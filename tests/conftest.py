@@ -18,7 +18,7 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 import torchgauge.capture
-from torchgauge.source.modules import all_modules
+from torchgauge.source import all_modules
 
 # The same examples on every machine, however slow it is, and also where the checkout cannot be written to.
 hypothesis.settings.register_profile("anywhere", database=None, deadline=None, derandomize=True)

@@ -190,7 +190,7 @@ def test_custom_ops_are_uncounted_until_a_formula_is_given() -> None:
         try:
             after = tg.analyze(Uses(), input_size=(3, 5))
         finally:
-            from torchgauge.cost.registry import REGISTRY
+            from torchgauge.cost import REGISTRY
 
             del REGISTRY["tgtest::twice"]
         assert (after.ops[0].status, after.totals.flops) == ("counted", 15)

@@ -17,6 +17,7 @@ from tests.report.stored_sample import stored_view
 from torchgauge.errors import UsageError
 from torchgauge.facts import View
 from torchgauge.report.budgets import (
+    KEYS,
     BudgetReport,
     analysis_needs,
     check_view,
@@ -28,7 +29,6 @@ from torchgauge.report.budgets import (
     render_text,
     unchecked,
 )
-from torchgauge.report.budgets.limits import KEYS
 
 MACS = CONV_MACS + (BLOCKS + 3) * LINEAR_MACS
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from torchgauge.checkpoint import describe_unknown, open_checkpoint, sniff
-from torchgauge.checkpoint.signatures import OLD_SCRIPT, SAVED_RUN
+from torchgauge.checkpoint import OLD_SCRIPT, SAVED_RUN, describe_unknown, open_checkpoint, sniff
 from torchgauge.errors import FormatError
 
 

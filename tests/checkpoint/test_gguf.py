@@ -16,7 +16,7 @@ from gguf.quants import dequantize, quantize
 import torchgauge as tg
 from tests.checkpoint.gguf_writing import TYPES, VOCABULARY, WIDTH, tensors, write_gguf
 from torchgauge.checkpoint import open_checkpoint
-from torchgauge.checkpoint.formats.gguf import BLOCKS, PLAIN
+from torchgauge.checkpoint.formats import BLOCKS, PLAIN
 from torchgauge.errors import FormatError
 from torchgauge.weights.packings import find_packing
 

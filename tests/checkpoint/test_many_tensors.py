@@ -15,7 +15,7 @@ import torch
 import torchgauge as tg
 from torchgauge.checkpoint import limits, open_checkpoint
 from torchgauge.checkpoint.pickle import machine as pickle_machine
-from torchgauge.checkpoint.pickle.machine import take_tensor
+from torchgauge.checkpoint.pickle import take_tensor
 from torchgauge.report import render, render_pieces
 
 

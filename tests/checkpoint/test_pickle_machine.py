@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoint.malicious import text
-from torchgauge.checkpoint import Verdict, limits
-from torchgauge.checkpoint.byte_source import in_memory
+from torchgauge.checkpoint import Verdict, in_memory, limits
 from torchgauge.checkpoint.pickle import (
     OPCODES,
     Blob,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchgauge.checkpoint.sharing import View, find_owners, overlap
+from torchgauge.checkpoint import View, find_owners, overlap
 
 
 def view(offset: int, shape: tuple[int, ...], stride: tuple[int, ...], item: int = 4) -> View:

@@ -21,7 +21,7 @@ from tests.checkpoint.test_trainer_folders import write_deepspeed
 from torchgauge.analysis import load
 from torchgauge.checkpoint import open_checkpoint
 from torchgauge.facts import TrainingRecord
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 STATE_BYTES = 2 * 15 * 4 + 2 * 4  # two moments of 15 values, and two step counts, of 4 bytes each
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.cli import main
+from torchgauge.cli import COMMANDS, build_parser, command_parsers, main
 from torchgauge.cli.completion import completion_script
-from torchgauge.cli.main import COMMANDS, build_parser, command_parsers
 
 BASH = shutil.which("bash")
 

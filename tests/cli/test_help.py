@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from torchgauge.cli import main
-from torchgauge.cli.main import COMMANDS
-from torchgauge.report.registry import suffixes_of
+from torchgauge.cli import COMMANDS, main
+from torchgauge.report import suffixes_of
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=" ".join)

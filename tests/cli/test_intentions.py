@@ -144,7 +144,7 @@ def test_a_text_pickle_is_not_taken_for_text(folder: Path) -> None:
 
     import torch
 
-    from torchgauge.checkpoint.signatures import refuse_foreign_file
+    from torchgauge.checkpoint import refuse_foreign_file
 
     torch.save({"a.weight": torch.ones(2)}, "legacy.pt", pickle_protocol=0, _use_new_zipfile_serialization=False)
     (folder / "words.pkl").write_bytes(pickle.dumps({"a": 1}, protocol=0))

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from tests.report.sample import HOSTILE, sample_view
-from torchgauge.cli import main
-from torchgauge.cli.main import with_command
+from torchgauge.cli import main, with_command
 from torchgauge.errors import ForwardError, TargetError, UsageError
 from torchgauge.facts import View
 

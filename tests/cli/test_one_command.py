@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from torchgauge.cli import main
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 

@@ -12,7 +12,7 @@ from tests.report.sample import ENVIRONMENT
 from torchgauge.cli import main
 from torchgauge.cli.system import offer_lines, peaks_text, system_lines, system_text
 from torchgauge.hardware import Device, System, collect_environment, cpu_name, parse_cpuinfo
-from torchgauge.report.layout import line_width, plain
+from torchgauge.report import line_width, plain
 
 
 def test_the_machine_is_described(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from torchgauge import progress
 from torchgauge.cli import main
-from torchgauge.report.layout import Span, cell_width
-from torchgauge.report.terminal import write_lines
+from torchgauge.report import Span, cell_width, write_lines
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7][0-9;]*m")

@@ -14,9 +14,7 @@ from tests.report.measured_sample import latency, measured_view
 from tests.report.sample import sample_view
 from tests.report.stored_sample import MATRIX, PACKED_VALUES, stored_view
 from torchgauge.facts import View
-from torchgauge.report.comparison.changes import Change, change
-from torchgauge.report.comparison.data import Compared, Figure, compare_views
-from torchgauge.report.comparison.readings import Reading
+from torchgauge.report.comparison import Change, Compared, Figure, Reading, change, compare_views
 
 
 def timed(median: float, **changes: Any) -> View:

@@ -17,7 +17,7 @@ from torchgauge.analysis.comparison import Comparison, is_saved_run
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import UsageError
 from torchgauge.facts import Capture
-from torchgauge.report.options import Options
+from torchgauge.report import Options
 
 MARKUP = "</script><img src=x onerror=alert(1)>"
 

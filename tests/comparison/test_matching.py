@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import torchgauge
-from torchgauge.report.comparison.data import Compared, compare_views
-from torchgauge.report.comparison.structure import ModuleChange
+from torchgauge.report.comparison import Compared, ModuleChange, compare_views
 
 
 class Body(nn.Module):

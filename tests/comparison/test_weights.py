@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 import torchgauge
-from torchgauge.report.comparison.weights import WeightsCompared
+from torchgauge.report.comparison import WeightsCompared
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from torchgauge.compat import moduleprofiler as ours
 from torchgauge.compat.moduleprofiler import ModuleProfiler, get_default_ops_map, own_count
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 N, L, I, H = 2, 7, 4, 5  # noqa: E741 - the letters of the formulas
 Case = tuple[nn.Module, tuple[int, ...], int]

@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.compat.stat_models import Net, nested, rows
 from torchgauge.compat.torchstat import ModelHook, StatNode, StatTree, report_format, stat
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 COLUMNS = [
     "module name", "input shape", "output shape", "params", "memory(MB)", "MAdd", "Flops", "MemRead(B)", "MemWrite(B)",

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cost.calls import cost, judge, spec
-from torchgauge.cost import Call, Work, assess, find, formula
-from torchgauge.cost.registry import REGISTRY
+from torchgauge.cost import REGISTRY, Call, Work, assess, find, formula
 from torchgauge.facts import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, TensorSpec
 
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.models.tables import read_table
-from torchgauge.cli.main import build_parser
+from torchgauge.cli import build_parser
 from torchgauge.facts.figures import Unit, figures_of
-from torchgauge.report import COLUMNS
-from torchgauge.report.budgets.limits import KEYS
-from torchgauge.report.registry import suffixes_of
+from torchgauge.report import COLUMNS, suffixes_of
+from torchgauge.report.budgets import KEYS
 
 _TABLE = re.compile(r"(<!-- table: (?P<name>\S+)(?: (?P<of>\S+))? -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 

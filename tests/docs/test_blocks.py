@@ -18,11 +18,10 @@ from tests.docs.blocks import SETUP, Block, blocks_of
 from tests.docs.comparing import ANYTHING, matches
 from tests.docs.running import OUTPUT, PROMPT, Reader, dialogue
 from torchgauge.advise.registry import RULES, load_rules
-from torchgauge.checkpoint import sniff
-from torchgauge.checkpoint.registry import ARCHIVES, FILES, FOLDERS
-from torchgauge.cost.registry import REGISTRY
-from torchgauge.energy.meter import FINDERS, meters_of
-from torchgauge.report.registry import FORMATS
+from torchgauge.checkpoint import ARCHIVES, FILES, FOLDERS, sniff
+from torchgauge.cost import REGISTRY
+from torchgauge.energy import FINDERS, meters_of
+from torchgauge.report import FORMATS
 from torchgauge.source import ensure_torchvision_imports
 from torchgauge.verify import TRANSFORMATIONS, load_transformations
 

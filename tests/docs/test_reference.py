@@ -15,7 +15,7 @@ import torchgauge as tg
 from tests.docs.tables import generated, regenerate, subparsers
 from tests.docs.test_blocks import PAGES, ROOT
 from torchgauge.advise.registry import RULES, load_rules
-from torchgauge.report.registry import ANALYSIS, OTHERS, SCAN
+from torchgauge.report import ANALYSIS, OTHERS, SCAN
 from torchgauge.verify.planning import no_plan
 
 DOCS = ROOT / "docs"

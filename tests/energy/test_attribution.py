@@ -13,18 +13,34 @@ from torch import nn
 
 import torchgauge as tg
 from tests import zoo
+from torchgauge.energy import (
+    BY_TIME,
+    JOULES,
+    REPLAYED,
+    Collector,
+    Effort,
+    EnergyOrder,
+    FunctionMeter,
+    Kind,
+    Play,
+    Reading,
+    Replayed,
+    Span,
+    Whole,
+    attribute,
+    collect,
+    heavy_op_groups,
+    key_of,
+    measure_run,
+    module_sums,
+    op_groups_of,
+    prepare,
+    tokens_per_run,
+)
 from torchgauge.energy import meter as registry
-from torchgauge.energy.attribution import BY_TIME, REPLAYED, Replayed, Whole, attribute, module_sums
-from torchgauge.energy.energy_window import Effort, Span
-from torchgauge.energy.measuring import EnergyOrder, measure_run, tokens_per_run
-from torchgauge.energy.meter import JOULES, FunctionMeter, Reading
-from torchgauge.energy.op_groups import Kind, heavy_op_groups, key_of, op_groups_of
-from torchgauge.energy.op_replay import Collector, Play, collect, prepare
 from torchgauge.facts import Capture, OpRecord, View
 from torchgauge.facts.document import capture_from_document
-from torchgauge.measure import ready
-from torchgauge.measure.absence import Absent
-from torchgauge.measure.op_times import OpTime
+from torchgauge.measure import Absent, OpTime, ready
 from torchgauge.source import Candidate
 
 CPU = torch.device("cpu")

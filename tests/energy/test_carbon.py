@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchgauge.energy.carbon import BOUNDARY, Footprint, footprint, given_grid, grid_of, grids
+from torchgauge.energy import BOUNDARY, Footprint, footprint, given_grid, grid_of, grids
 from torchgauge.errors import UsageError
 
 KWH = 3.6e6

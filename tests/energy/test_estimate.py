@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from torchgauge.energy.estimate import NO_POWER, NO_TIME, Circumstances, estimate, module_shares
-from torchgauge.energy.technology import PICO, Range, power_of, technology_of
+from torchgauge.energy import NO_POWER, NO_TIME, PICO, Circumstances, Range, module_shares, power_of, technology_of
+from torchgauge.energy.estimate import estimate
 from torchgauge.facts import COUNTED, UNCOUNTED, Cost, ModuleRecord, OpRecord, Signature, TensorSpec
 
 A100 = "NVIDIA A100-SXM4-80GB"

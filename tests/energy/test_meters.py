@@ -10,26 +10,30 @@ from typing import Any
 import pytest
 
 from tests.measure.fake_nvml import BUSY, PLACE, UUID, FakeNvml
-from torchgauge.energy import amd, apple, battery, meter, perf_power, rapl
-from torchgauge.energy.meter import (
+from torchgauge.energy import (
     JOULES,
     MACHINE,
     WATTS,
     Integrated,
     Meter,
     Reading,
+    ReplayClock,
+    ReplayMeter,
     Unwrapped,
+    amd,
+    apple,
+    battery,
     choose,
     counting,
+    meter,
     meters,
     meters_of,
+    of_device,
     offer,
+    perf_power,
+    rapl,
 )
-from torchgauge.energy.nvml_meter import of_device
-from torchgauge.energy.replay import ReplayClock, ReplayMeter
-from torchgauge.measure.absence import Absent
-from torchgauge.measure.nvml import opened
-from torchgauge.measure.perf_events import Count
+from torchgauge.measure import Absent, Count, opened
 from torchgauge.measure.readings import cuda
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchgauge.energy.target import front, mark_efficient
+from torchgauge.energy import front, mark_efficient
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,8 @@ from torch import nn
 
 import torchgauge as tg
 from torchgauge.cli import main
-from torchgauge.energy import target
-from torchgauge.energy.estimate import Circumstances, estimate
-from torchgauge.energy.meter import offered
-from torchgauge.energy.record import MEASURED, blank, unavailable
-from torchgauge.energy.target import noted
+from torchgauge.energy import MEASURED, Circumstances, blank, noted, offered, target, unavailable
+from torchgauge.energy.estimate import estimate
 from torchgauge.errors import UsageError
 from torchgauge.facts import EnergyFacts
 

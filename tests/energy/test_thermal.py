@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 
 from tests.measure.fake_nvml import BUSY, PLACE, UUID, FakeNvml
-from torchgauge.energy.energy_window import Span, Trial
-from torchgauge.energy.thermal import drift, quantities, thermal_figures
-from torchgauge.measure.nvml import opened
+from torchgauge.energy import Span, Trial, drift, quantities, thermal_figures
+from torchgauge.measure import opened, sampling
 from torchgauge.measure.readings import read_now
-from torchgauge.measure.sampler import sampling
 
 
 def trial(joules: float, degrees: float | None) -> Trial:

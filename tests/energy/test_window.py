@@ -8,8 +8,12 @@ from statistics import fmean
 
 import pytest
 
-from torchgauge.energy.energy_window import (
+from torchgauge.energy import (
+    WATTS,
     Effort,
+    Integrated,
+    ReplayClock,
+    ReplayMeter,
     RunEnergy,
     Span,
     Trial,
@@ -17,9 +21,7 @@ from torchgauge.energy.energy_window import (
     measure_energy,
     measure_energy_window,
 )
-from torchgauge.energy.meter import WATTS, Integrated
-from torchgauge.energy.replay import ReplayClock, ReplayMeter
-from torchgauge.measure.absence import Absent
+from torchgauge.measure import Absent
 
 IDLE_W, RUN_J, RUN_S = 100.0, 6.0, 0.012
 QUICK = Effort(budget_s=7.0, trials=3, idle_s=2.0, warmup_s=5.0)

@@ -15,7 +15,7 @@ from torchvision.models import vit_b_16
 
 import torchgauge as tg
 from tests.exported.test_exported import Form, figures, forms, from_file
-from torchgauge.source.exported.program import last_line
+from torchgauge.source.exported import last_line
 
 
 class Branches(nn.Module):

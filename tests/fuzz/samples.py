@@ -18,7 +18,7 @@ from tests.checkpoint.gguf_writing import write_gguf
 from tests.checkpoint.test_folders import write_distributed, write_sharded
 from tests.checkpoint.test_torch_files import write_tar
 from tests.checkpoint.test_trainer_folders import write_deepspeed, write_megatron
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 DATA = Path(__file__).parent.parent / "data"
 # A folder's files by their paths in it; a single file is a folder with one.

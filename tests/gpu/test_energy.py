@@ -9,13 +9,21 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.energy.energy_window import Effort, Span, measure_energy_window
-from torchgauge.energy.measuring import EnergyOrder, measure_run
-from torchgauge.energy.meter import Meter, choose, meters_of
-from torchgauge.energy.op_replay import Play, collect, prepare
+from torchgauge.energy import (
+    Effort,
+    EnergyOrder,
+    Meter,
+    Play,
+    Span,
+    choose,
+    collect,
+    measure_energy_window,
+    measure_run,
+    meters_of,
+    prepare,
+)
 from torchgauge.facts import EnergyFacts
-from torchgauge.measure import Subject, ready
-from torchgauge.measure.absence import Absent
+from torchgauge.measure import Absent, Subject, ready
 from torchgauge.source import Candidate
 
 pytestmark = [

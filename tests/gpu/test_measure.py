@@ -17,8 +17,7 @@ from tests import zoo
 from tests.report.test_trace import assert_is_a_trace
 from torchgauge.facts import Capture, Measured, View
 from torchgauge.hardware import published_peaks
-from torchgauge.measure import Budget, Subject, ready
-from torchgauge.measure.measuring import Order, measure
+from torchgauge.measure import Budget, Order, Subject, measure, ready
 from torchgauge.report import render
 from torchgauge.source import Candidate
 
@@ -67,9 +66,7 @@ def test_every_kernel_belongs_to_a_module_and_every_working_op_is_joined(name: s
 
 
 def test_the_sum_over_modules_is_the_sum_over_kernels_of_the_same_runs() -> None:
-    from torchgauge.measure.measuring import module_paths
-    from torchgauge.measure.parts import device_module_times
-    from torchgauge.measure.profile import profile_runs
+    from torchgauge.measure import device_module_times, module_paths, profile_runs
 
     build, size = MODELS["blocks"]
     model, x = build().eval().to(CUDA), torch.randn(size, device=CUDA)

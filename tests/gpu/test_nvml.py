@@ -7,10 +7,8 @@ import time
 import pytest
 import torch
 
-from torchgauge.measure.nvml import Device
-from torchgauge.measure.rates import outcome
+from torchgauge.measure import Device, outcome, sampling
 from torchgauge.measure.readings.cuda import nvml_device
-from torchgauge.measure.sampler import sampling
 from torchgauge.verify.switches import switches_kept
 
 pytestmark = [

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import torchgauge as tg
 from tests.advise.trying import row
-from torchgauge.measure.subject import Subject
+from torchgauge.measure import Subject
 from torchgauge.verify import load_transformations
 from torchgauge.verify.sides import Bench
 from torchgauge.verify.switches import Switches

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchgauge.errors import TorchgaugeError
-from torchgauge.hardware import remember, remembered
-from torchgauge.hardware.calibration import FILE
+from torchgauge.hardware import FILE, remember, remembered
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchgauge.hardware import Roof, known_devices, published_peaks
-from torchgauge.hardware.roofline import COMPUTE, MEMORY
+from torchgauge.hardware import COMPUTE, MEMORY, Roof, known_devices, published_peaks
 
 
 def test_a_device_is_found_by_its_exact_name_whatever_the_case_and_spaces() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 pytestmark = [
     pytest.mark.slow,

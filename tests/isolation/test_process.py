@@ -15,9 +15,8 @@ import pytest
 
 from torchgauge import cache
 from torchgauge.errors import FormatError, ForwardError, LimitError, TorchgaugeError, UnpicklingWarning, UsageError
-from torchgauge.isolation import Limits, ask_parent, is_isolated, limits_for, run_isolated
-from torchgauge.isolation.channel import Message
-from torchgauge.source.packages import import_optional
+from torchgauge.isolation import Limits, Message, ask_parent, is_isolated, limits_for, run_isolated
+from torchgauge.source import import_optional
 
 LIMITS = Limits(memory_bytes=200 << 20, time_s=60)
 

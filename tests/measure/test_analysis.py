@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.measure.joining import align
-from torchgauge.source import resolve
-from torchgauge.source.real_model import AS_BUILT, real_model
+from torchgauge.measure import align
+from torchgauge.source import AS_BUILT, resolve
+from torchgauge.source.real_model import real_model
 
 QUICK: dict[str, Any] = {"budget_s": 0.05, "threads": 1, "weights": False}
 

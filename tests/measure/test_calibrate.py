@@ -11,9 +11,18 @@ import torch
 from torchgauge.capture.supported import death_text
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware import peaks_of
-from torchgauge.measure.absence import Absent
-from torchgauge.measure.calibrate import DTYPES, ProbeDiedError, calibrate, doubts, rates
-from torchgauge.measure.rates import COPY, buffer_bytes, last_cache_bytes, matmul, outcome
+from torchgauge.measure import (
+    COPY,
+    DTYPES,
+    Absent,
+    ProbeDiedError,
+    buffer_bytes,
+    doubts,
+    last_cache_bytes,
+    matmul,
+    outcome,
+)
+from torchgauge.measure.calibrate import calibrate, rates
 
 CPU = torch.device("cpu")
 

@@ -9,10 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.measure.absence import Absent
-from torchgauge.measure.counters import GENERAL, Counted, counting, memory_events, offered, tally
-from torchgauge.measure.floating_point import FloatEvent, Processor, float_events, parse_processor, uncounted_work
-from torchgauge.measure.perf_events import RAW, Count, Event, decode, refusal
+from torchgauge.measure import (
+    GENERAL,
+    RAW,
+    Absent,
+    Count,
+    Counted,
+    Event,
+    FloatEvent,
+    Processor,
+    counting,
+    decode,
+    float_events,
+    memory_events,
+    parse_processor,
+    refusal,
+    tally,
+    uncounted_work,
+)
+from torchgauge.measure.counters import offered
 
 CPUINFO = """\
 processor\t: 0

@@ -3,8 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchgauge.measure.measuring import HostWatch
-from torchgauge.measure.subject import Subject
+from torchgauge.measure import HostWatch, Subject
 
 
 class Launching(nn.Module):

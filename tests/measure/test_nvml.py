@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.measure.fake_nvml import BUSY, DRIVER_NOT_LOADED, NOT_SUPPORTED, PLACE, UUID, FakeNvml
-from torchgauge.measure.absence import Absent
-from torchgauge.measure.nvml import Device, opened
+from torchgauge.measure import Absent, Device, opened
 from torchgauge.measure.readings import cuda, read_now
 
 

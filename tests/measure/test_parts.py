@@ -9,12 +9,20 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.measure import Budget, Subject, ready
-from torchgauge.measure.joining import join
-from torchgauge.measure.measuring import Order, measure, module_paths
-from torchgauge.measure.memory import allocation_peak, fragmentation
-from torchgauge.measure.module_times import ModuleWatch, time_modules
-from torchgauge.measure.profile import profile_runs
+from torchgauge.measure import (
+    Budget,
+    ModuleWatch,
+    Order,
+    Subject,
+    allocation_peak,
+    fragmentation,
+    join,
+    measure,
+    module_paths,
+    profile_runs,
+    ready,
+    time_modules,
+)
 from torchgauge.source import Candidate
 
 CPU = torch.device("cpu")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from torchgauge.measure.profile import RUN, _split
+from torchgauge.measure import RUN
+from torchgauge.measure.profile import _split
 
 CPU, CUDA = torch._C._autograd.DeviceType.CPU, torch._C._autograd.DeviceType.CUDA
 

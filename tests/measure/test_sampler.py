@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from torchgauge.measure.absence import Absent
+from torchgauge.measure import MOST_NUMBERS, MOST_POINTS, Absent, Sampler, Samples, Series, sampling
 from torchgauge.measure.readings import Quantity, Value, process, processor, read_now, transfers
-from torchgauge.measure.sampler import Sampler, Samples, offered, sampling
-from torchgauge.measure.series import MOST_NUMBERS, MOST_POINTS, Series
+from torchgauge.measure.sampler import offered
 
 
 class Clock:

@@ -4,14 +4,7 @@ import random
 
 import pytest
 
-from torchgauge.measure.samples import (
-    median_interval,
-    middle_half,
-    nearest,
-    percentile,
-    relative_half_width,
-    summarise,
-)
+from torchgauge.measure import median_interval, middle_half, nearest, percentile, relative_half_width, summarise
 
 
 def test_the_interval_holds_the_true_median_in_about_95_of_100_series() -> None:

@@ -7,7 +7,7 @@ import torch
 
 import torchgauge as tg
 from torchgauge.errors import UsageError
-from torchgauge.measure.settings import Settings, applied, read_settings
+from torchgauge.measure import Settings, applied, read_settings
 
 CPU = torch.device("cpu")
 VARIABLES = {

@@ -13,11 +13,9 @@ from torch import nn
 
 from torchgauge.capture import supported
 from torchgauge.errors import InputError
-from torchgauge.measure import ready
-from torchgauge.measure.subject import require_device
-from torchgauge.source import Candidate, resolve
-from torchgauge.source.real_model import RANDOM, real_model
-from torchgauge.source.source import Source
+from torchgauge.measure import ready, require_device
+from torchgauge.source import RANDOM, Candidate, Source, resolve
+from torchgauge.source.real_model import real_model
 
 CPU = torch.device("cpu")
 X = torch.ones(2, 3)

@@ -8,7 +8,7 @@ from torch import nn
 
 import torchgauge as tg
 from torchgauge.errors import InputError, UsageError
-from torchgauge.measure.sweep import Sweep, batch_size, parse_sweeps, rebatched
+from torchgauge.measure import Sweep, batch_size, parse_sweeps, rebatched
 from torchgauge.source import Candidate
 
 QUICK: dict[str, Any] = {"budget_s": 0.05, "profile_level": "latency", "threads": 1}

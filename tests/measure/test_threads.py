@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.measure.op_times import OpTime
-from torchgauge.measure.threads import serial_share, serial_shares, thread_count, thread_counts
+from torchgauge.measure import OpTime, serial_share, serial_shares, thread_count, thread_counts
 
 
 @pytest.mark.parametrize(("most", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])

@@ -13,10 +13,7 @@ from torch import nn
 import torchgauge as tg
 from tests.report.test_trace import assert_is_a_trace
 from torchgauge.facts import Measured, View
-from torchgauge.measure.joining import join
-from torchgauge.measure.measuring import module_paths
-from torchgauge.measure.parts import trace_of
-from torchgauge.measure.profile import profile_runs
+from torchgauge.measure import join, module_paths, profile_runs, trace_of
 from torchgauge.report import render
 
 MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", RuntimeWarning)

@@ -13,7 +13,7 @@ from tests.report.weights_sample import weights_view
 from torchgauge.facts import Measured, View
 from torchgauge.hardware import Roof
 from torchgauge.report import Options
-from torchgauge.report.page.payload import PARTS, plain
+from torchgauge.report.page import PARTS, plain
 
 ROOF = Roof(2e10, 1e10)
 ADVICE: dict[str, Any] = {

@@ -18,8 +18,7 @@ from tests.report.sample import HOSTILE, sample_view
 from tests.report.stored_sample import stored_view
 from torchgauge.facts import View
 from torchgauge.report import Options
-from torchgauge.report.graph.opening import READABLE_LEVELS, READABLE_NODES
-from torchgauge.report.graph.palette import CATEGORY_COLORS, DARK, LIGHT
+from torchgauge.report.graph import CATEGORY_COLORS, DARK, LIGHT, READABLE_LEVELS, READABLE_NODES
 from torchgauge.report.page.parts.graph import graph as graph_part
 
 Open = Callable[..., Any]

@@ -9,7 +9,7 @@ import pytest
 from tests.page.conftest import OpenPage
 from tests.report.sample import HOSTILE, sample_capture
 from torchgauge.facts import Capture, TargetRecord, View
-from torchgauge.report.escape import visible
+from torchgauge.report import visible
 
 NAMES = {
     "end of script": "</script><script>window.broken = true</script>",

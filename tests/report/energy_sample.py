@@ -8,10 +8,7 @@ from typing import Any
 
 from tests.report.measured_sample import figures as measured_figures
 from tests.report.sample import sample_capture
-from torchgauge.energy.carbon import Footprint, given_grid
-from torchgauge.energy.estimate import Circumstances
-from torchgauge.energy.record import MEASURED, blank, unavailable
-from torchgauge.energy.target import Analysed, completed
+from torchgauge.energy import MEASURED, Analysed, Circumstances, Footprint, blank, completed, given_grid, unavailable
 from torchgauge.facts import Capture, EnergyFacts, Measured, View
 from torchgauge.hardware import Peaks
 

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
-from torchgauge.report.formats.xml import NAMESPACE, ROWS, SINGLES, attributes_of
+from torchgauge.report.formats import NAMESPACE, ROWS, SINGLES, attributes_of
 
 Rows = list[dict[str, Any]]
 

@@ -91,9 +91,7 @@ def _trace(capture: Capture) -> TraceRecord:
 
 def _energy(capture: Capture) -> EnergyFacts:
     """Every op takes the same; the whole is a tenth more than the ops together."""
-    from torchgauge.energy.carbon import Footprint, given_grid
-    from torchgauge.energy.record import MEASURED, blank
-    from torchgauge.energy.target import Analysed, completed
+    from torchgauge.energy import MEASURED, Analysed, Footprint, blank, completed, given_grid
     from torchgauge.hardware import Peaks
 
     parts = OP_J * len(capture.ops)

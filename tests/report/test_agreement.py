@@ -25,12 +25,8 @@ from tests.report.read_back import (
 from tests.report.saved_runs import RUNS, load_run
 from torchgauge.errors import UsageError
 from torchgauge.facts import Row, View
-from torchgauge.report import FORMATS, render_bytes
-from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, columns_of
-from torchgauge.report.content.ops import RANKED
-from torchgauge.report.content.summary import summary_facts
-from torchgauge.report.ranking import BY_FLOPS, top_ops
-from torchgauge.report.table_rows import flat_rows
+from torchgauge.report import BY_FLOPS, COLUMNS, DEFAULT_COLUMNS, FORMATS, columns_of, flat_rows, render_bytes, top_ops
+from torchgauge.report.content import RANKED, summary_facts
 from torchgauge.units import format_bytes, format_count, format_exact
 
 Document = dict[str, Any]

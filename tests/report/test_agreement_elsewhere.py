@@ -17,15 +17,9 @@ from tests.report.saved_runs import load_run
 from tests.report.stored_sample import stored_view
 from tests.report.test_agreement import CHECKS
 from torchgauge.facts import Row, View
-from torchgauge.report import render, render_bytes
-from torchgauge.report.budgets import check_view, limits
-from torchgauge.report.budgets.contributors import PEAKS
-from torchgauge.report.budgets.limits import KEYS
-from torchgauge.report.comparison import compare_views
-from torchgauge.report.comparison.document import comparison_document, flat_modules
-from torchgauge.report.comparison.rows import FIGURES
-from torchgauge.report.escape import visible
-from torchgauge.report.options import Options
+from torchgauge.report import Options, render, render_bytes, visible
+from torchgauge.report.budgets import KEYS, PEAKS, check_view, limits
+from torchgauge.report.comparison import FIGURES, compare_views, comparison_document, flat_modules
 from torchgauge.units import format_bytes, format_exact, format_joules, format_seconds, format_value
 
 SAMPLES: dict[str, Callable[[], View]] = {

@@ -10,10 +10,9 @@ from tests.report.measured_sample import latency, measured_view
 from tests.report.sample import sample_capture
 from tests.report.saved_runs import load_run
 from torchgauge.facts import View
-from torchgauge.report import Options, render
-from torchgauge.report.content.summary import summary_facts
-from torchgauge.report.formats.comprehensive import CHAPTERS
-from torchgauge.report.registry import SCAN, find_format
+from torchgauge.report import SCAN, Options, find_format, render
+from torchgauge.report.content import summary_facts
+from torchgauge.report.formats import CHAPTERS
 
 TITLES = [title for title, _, _ in CHAPTERS]
 

@@ -20,17 +20,17 @@ from tests.report.sample import (
     sample_view,
 )
 from torchgauge.facts import View
-from torchgauge.report.content.memory import find_peak
-from torchgauge.report.content.ops import (
+from torchgauge.report import BY_FLOPS, join_paths, path_pattern, top_modules, top_ops
+from torchgauge.report.content import (
     LayerKind,
     UncountedOp,
     by_category,
     by_phase,
     coverage,
+    find_peak,
     layer_kinds,
     unused_modules,
 )
-from torchgauge.report.ranking import BY_FLOPS, join_paths, path_pattern, top_modules, top_ops
 
 LINEAR_FLOPS = 2 * LINEAR_MACS + HIDDEN.numel
 FLOPS = 2 * CONV_MACS + FEATURES.numel + (BLOCKS + 3) * LINEAR_FLOPS

@@ -12,16 +12,12 @@ import torchgauge as tg
 from tests.report.deep_sample import LEVELS, deep_capture
 from torchgauge.analysis import Analysis
 from torchgauge.facts import View
-from torchgauge.report import FORMATS, Options, render_bytes
-from torchgauge.report.content.modules import outline, sort_blocks
-from torchgauge.report.content.ops import unused_modules
-from torchgauge.report.folding import fold
-from torchgauge.report.graph.opening import READABLE_LEVELS, opening
-from torchgauge.report.graph.places import build_graph
-from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import build_scene, walk
+from torchgauge.report import FORMATS, Options, fold, render_bytes
+from torchgauge.report.content import outline, sort_blocks, unused_modules
+from torchgauge.report.graph import READABLE_LEVELS, Runs, build_graph, build_scene, walk
+from torchgauge.report.graph.opening import opening
+from torchgauge.source import entries
 from torchgauge.source.architecture.blocks import find_blocks
-from torchgauge.source.layers import entries
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,9 @@ from tests.report.graph_sample import graph_view, looping_view, module, residual
 from tests.report.sample import sample_view
 from tests.report.stored_sample import stored_view
 from torchgauge.facts import View
-from torchgauge.report import Options, render
-from torchgauge.report.escape import visible
-from torchgauge.report.formats.dot import quoted
-from torchgauge.report.graph.words import NAME_WIDTH
-from torchgauge.report.layout import shorten
+from torchgauge.report import Options, render, shorten, visible
+from torchgauge.report.formats import quoted
+from torchgauge.report.graph import NAME_WIDTH
 
 HOSTILE = 'a"];evil [label=<b>&lt;\\N\\l</svg>\u202e\x1b'
 

@@ -12,11 +12,9 @@ from tests.report.energy_sample import OP_J, estimated_energy, measured_energy, 
 from tests.report.sample import BLOCKS, sample_view
 from torchgauge.facts import View
 from torchgauge.facts.document import capture_from_document
-from torchgauge.report import Options, render
+from torchgauge.report import BY_ENERGY, Options, line_width, render, top_modules, top_ops
 from torchgauge.report.content import energy, sweep
-from torchgauge.report.formats.text import report_lines, write_sections
-from torchgauge.report.layout import line_width
-from torchgauge.report.ranking import BY_ENERGY, top_modules, top_ops
+from torchgauge.report.formats import report_lines, write_sections
 
 GOLDEN = Path(__file__).parent / "golden"
 

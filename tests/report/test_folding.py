@@ -5,7 +5,7 @@ import dataclasses
 from tests.report.sample import BLOCKS, LINEAR_MACS, LINEAR_PARAMS, SQUARE, sample_capture, sample_view
 from torchgauge.facts import Capture, ModuleRecord, ParamRecord, TensorSpec, View
 from torchgauge.facts.figures import CODE, MODULES, figures_of
-from torchgauge.report.folding import Block, fold
+from torchgauge.report import Block, fold
 
 ADDITIVE = [figure.key for figure in figures_of(MODULES) if figure.additive and figure.known is CODE]
 

@@ -13,9 +13,17 @@ import pytest
 
 from tests.report.sample import BLOCKS, HOSTILE, sample_view
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
-from torchgauge.report import FORMATS, find_format, render, renderer, save, to_dataframe
-from torchgauge.report.escape import inert_cell, visible
-from torchgauge.report.json_text import json_value
+from torchgauge.report import (
+    FORMATS,
+    find_format,
+    inert_cell,
+    json_value,
+    render,
+    renderer,
+    save,
+    to_dataframe,
+    visible,
+)
 
 
 class Cells(HTMLParser):

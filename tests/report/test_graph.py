@@ -8,12 +8,25 @@ from tests.report.graph_sample import Line, X, graph_view, looping_view, module,
 from tests.report.sample import sample_view
 from tests.report.stored_sample import stored_view
 from torchgauge.facts import View
-from torchgauge.report.graph.flow import Link, trace_flow
-from torchgauge.report.graph.opening import READABLE_NODES, Opening, opening, readable, to_depth
-from torchgauge.report.graph.places import MOST_CALLS, Graph, build_graph
-from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Scene, build_scene
-from torchgauge.report.graph.words import Words
+from torchgauge.report.graph import (
+    INPUT,
+    MORE,
+    MOST_CALLS,
+    OUTPUT,
+    READABLE_NODES,
+    Graph,
+    Link,
+    Opening,
+    Runs,
+    Scene,
+    Words,
+    build_graph,
+    build_scene,
+    readable,
+    to_depth,
+    trace_flow,
+)
+from torchgauge.report.graph.opening import opening
 
 
 def scene_of(view: View, depth: int | None = None) -> tuple[Graph, Words, Scene]:

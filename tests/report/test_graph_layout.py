@@ -11,13 +11,25 @@ from hypothesis import strategies as st
 from tests.report.graph_sample import Line, graph_view, looping_view, module, residual_view
 from tests.report.sample import sample_view
 from torchgauge.facts import View
-from torchgauge.report.graph.coordinates import settle, stand, weighted_median
-from torchgauge.report.graph.layers import Arc, Layers, crossings, lay_in_rows
-from torchgauge.report.graph.opening import Opening, opening
-from torchgauge.report.graph.places import build_graph
-from torchgauge.report.graph.room import Area, Box, place_scene
-from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import INPUT, Item, build_scene
+from torchgauge.report.graph import (
+    INPUT,
+    Arc,
+    Area,
+    Box,
+    Item,
+    Layers,
+    Opening,
+    Runs,
+    build_graph,
+    build_scene,
+    crossings,
+    lay_in_rows,
+    place_scene,
+    settle,
+    stand,
+    weighted_median,
+)
+from torchgauge.report.graph.opening import opening
 
 
 def drawn(view: View, depth: int | None = None) -> Area:

@@ -17,11 +17,8 @@ from markdown_it import MarkdownIt
 from tests.report.hostile_sample import LONG, NAMES, hostile_view
 from tests.report.read_back import csv_rows, html_tables, page_payload, page_text, parquet_content, xml_document
 from tests.report.saved_runs import RUNS, load_run
-from torchgauge.report import FORMATS, render, render_bytes
-from torchgauge.report.escape import visible
-from torchgauge.report.formats.markdown import LONGEST_NAME
-from torchgauge.report.formats.xml import schema_text
-from torchgauge.report.layout import shorten
+from torchgauge.report import FORMATS, render, render_bytes, shorten, visible
+from torchgauge.report.formats import LONGEST_NAME, schema_text
 
 # Line feeds are the report's own; the rest would act on a terminal, an editor or a parser.
 ACTING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufffe\uffff]")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchgauge.report.layout import (
+from torchgauge.report import (
     MIN_TEXT_WIDTH,
     Heading,
     Line,

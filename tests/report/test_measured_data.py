@@ -19,13 +19,29 @@ from tests.report.measured_sample import (
 )
 from tests.report.sample import BLOCKS, HIDDEN, LINEAR_MACS, sample_capture, sample_view
 from torchgauge.facts import TraceRecord, View
-from torchgauge.report.bars import bar, narrowed, spark
-from torchgauge.report.columns import DEFAULT_COLUMNS, MEASURED_COLUMNS, columns_of
-from torchgauge.report.content.memory import MemoryPeak, at_peak, find_memory_peak, moments
-from torchgauge.report.content.sweep import sweep_points
-from torchgauge.report.content.time import between_calls_s, find_residue, interval_share
-from torchgauge.report.folding import fold
-from torchgauge.report.ranking import BY_TIME, rate, top_modules, top_ops
+from torchgauge.report import (
+    BY_TIME,
+    DEFAULT_COLUMNS,
+    MEASURED_COLUMNS,
+    bar,
+    columns_of,
+    fold,
+    rate,
+    spark,
+    top_modules,
+    top_ops,
+)
+from torchgauge.report.bars import narrowed
+from torchgauge.report.content import (
+    MemoryPeak,
+    at_peak,
+    between_calls_s,
+    find_memory_peak,
+    find_residue,
+    interval_share,
+    moments,
+    sweep_points,
+)
 
 
 def test_equal_calls_of_an_op_take_their_time_together() -> None:

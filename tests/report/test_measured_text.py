@@ -11,9 +11,8 @@ import pytest
 from tests.report.measured_sample import COUNTERS, SWEEP, SYSTEM, THREADS, figures, latency, measured_view
 from tests.report.sample import sample_capture, sample_view
 from torchgauge.facts import Measured, View
-from torchgauge.report import Options, render
-from torchgauge.report.formats.text import report_lines
-from torchgauge.report.layout import line_width
+from torchgauge.report import Options, line_width, render
+from torchgauge.report.formats import report_lines
 
 GOLDEN = Path(__file__).parent / "golden" / "measured.txt"
 EVERYTHING: dict[str, Any] = {"sweep": SWEEP, "threads": THREADS, "system": SYSTEM, "counters": COUNTERS}

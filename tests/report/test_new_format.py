@@ -8,8 +8,7 @@ import pytest
 
 from tests.extended import SOURCE, copy_package, run_with
 from tests.report.sample import sample_view
-from torchgauge.report import FORMATS, render
-from torchgauge.report.registry import ANALYSIS, OTHERS, SCAN, find_format, imported, suffixes_of
+from torchgauge.report import ANALYSIS, FORMATS, OTHERS, SCAN, find_format, imported, render, suffixes_of
 
 FILE = """
 from torchgauge.facts import View

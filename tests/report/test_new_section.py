@@ -13,12 +13,11 @@ from tests.extended import SOURCE, copy_package, run_with
 from tests.report.sample import HOSTILE, sample_view
 from tests.report.saved_runs import RUNS, load_run
 from torchgauge.facts import View
-from torchgauge.report import Options, render
+from torchgauge.report import Options, Topic, render
 from torchgauge.report.content import sections_of
-from torchgauge.report.formats.latex import LEFT_OUT
+from torchgauge.report.formats import LEFT_OUT
 from torchgauge.report.formats.latex import prose as latex_prose
 from torchgauge.report.formats.markdown import prose as markdown_prose
-from torchgauge.report.model import Topic
 
 FILE = """
 from torchgauge.report.layout import Heading

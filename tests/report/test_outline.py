@@ -4,10 +4,8 @@ import pytest
 
 from tests.report.sample import sample_view
 from torchgauge.errors import UsageError
-from torchgauge.report.columns import COLUMNS
-from torchgauge.report.content.modules import fitting_depth, outline
-from torchgauge.report.folding import fold
-from torchgauge.report.options import Options
+from torchgauge.report import COLUMNS, Options, fold
+from torchgauge.report.content import fitting_depth, outline
 
 
 def names(options: Options) -> list[str]:

@@ -13,11 +13,10 @@ from tests.report.read_back import latex_tables
 from tests.report.sample import sample_capture, sample_view
 from tests.report.saved_runs import load_run
 from torchgauge.facts import View
-from torchgauge.report import Options, render
-from torchgauge.report.escape import inert_cell
-from torchgauge.report.formats.latex import paragraph as latex_paragraph
+from torchgauge.report import Options, inert_cell, render
+from torchgauge.report.formats import code
+from torchgauge.report.formats import paragraph as latex_paragraph
 from torchgauge.report.formats.latex import prose as latex_prose
-from torchgauge.report.formats.markdown import code
 from torchgauge.report.formats.markdown import prose as markdown_prose
 
 

@@ -17,8 +17,7 @@ import pytest
 from tests.report.sample import sample_view
 from torchgauge.cli import main
 from torchgauge.errors import TorchgaugeError, UsageError
-from torchgauge.report import FORMATS, find_format, registry, render, render_bytes, renderer, save
-from torchgauge.report.saving import write_whole
+from torchgauge.report import FORMATS, find_format, registry, render, render_bytes, renderer, save, write_whole
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs devices, pipes and permissions of a Unix")
 

@@ -14,9 +14,8 @@ from tests.report.stored_sample import FILE, MATRIX, PACKED_VALUES, stored_captu
 from torchgauge.errors import UsageError
 from torchgauge.facts import View
 from torchgauge.facts.document import capture_from_document
-from torchgauge.report import Options, render, to_dataframe
-from torchgauge.report.content.tensors import by_dtype, by_folder, by_role, tied
-from torchgauge.report.registry import SCAN, find_format
+from torchgauge.report import SCAN, Options, find_format, render, to_dataframe
+from torchgauge.report.content import by_dtype, by_folder, by_role, tied
 
 
 def test_totals_count_shared_bytes_once_and_unpack_values() -> None:

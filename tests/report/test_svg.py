@@ -11,7 +11,7 @@ from tests.report.stored_sample import stored_view
 from tests.report.test_dot import SHOWN, hostile_view
 from torchgauge.facts import View
 from torchgauge.report import Options, render
-from torchgauge.report.graph.palette import wire_width
+from torchgauge.report.graph import wire_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 

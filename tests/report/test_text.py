@@ -12,10 +12,8 @@ import torchgauge as tg
 from tests import zoo
 from tests.report.sample import HOSTILE, sample_capture, sample_view
 from torchgauge.facts import InputRecord, RunRecord, StepMemory, TensorSpec, View
-from torchgauge.report import Options, render
-from torchgauge.report.formats.text import report_lines
-from torchgauge.report.layout import line_width
-from torchgauge.report.terminal import terminal_width, write_lines
+from torchgauge.report import Options, line_width, render, terminal_width, write_lines
+from torchgauge.report.formats import report_lines
 
 GOLDEN = Path(__file__).parent / "golden"
 LAYOUTS = {

@@ -15,9 +15,8 @@ from tests.report.measured_sample import DEVICE_NAME, MS, measured_capture, meas
 from tests.report.sample import HOSTILE, sample_capture, sample_view
 from torchgauge.errors import UsageError
 from torchgauge.facts import Measured, TraceRecord, View
-from torchgauge.report import find_format, render
-from torchgauge.report.formats.trace import ModuleRange, module_ranges
-from torchgauge.report.saving import save
+from torchgauge.report import find_format, render, save
+from torchgauge.report.formats import ModuleRange, module_ranges
 
 PHASES = {"M", "X", "C"}
 

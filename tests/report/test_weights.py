@@ -18,22 +18,27 @@ from tests.report.weights_sample import APART, BLOCKS, QKV, UP, figures, weights
 from torchgauge.errors import UsageError
 from torchgauge.facts import Row, StoredRecord, StoredTensor, View, WeightStatistics
 from torchgauge.facts.document import capture_from_document
-from torchgauge.report import Options, render, to_dataframe
-from torchgauge.report.layout import cell_width
-from torchgauge.report.registry import SCAN, find_format
-from torchgauge.report.table_rows import flat_rows
-from torchgauge.report.weight_heatmap import heat_maps, narrowed, shade
-from torchgauge.report.weight_statistics import (
+from torchgauge.report import (
+    SCAN,
+    Options,
     advice,
     by_operation,
+    cell_width,
     easiest_to_prune,
     examined,
+    find_format,
+    flat_rows,
     hardest,
+    heat_maps,
     places,
+    render,
+    shade,
     sqnr_db,
     structured,
     structured_in_all,
+    to_dataframe,
 )
+from torchgauge.report.weight_heatmap import narrowed
 
 LAST = "blocks.7.mlp.up.weight"
 

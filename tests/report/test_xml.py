@@ -14,7 +14,7 @@ from tests.report.sample import sample_capture
 from tests.report.saved_runs import RUNS, load_run
 from torchgauge.facts import View
 from torchgauge.report import render
-from torchgauge.report.formats.xml import ORDER, ROWS, SCHEMA, SINGLES, attributes_of, schema_text
+from torchgauge.report.formats import ORDER, ROWS, SCHEMA, SINGLES, attributes_of, schema_text
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,8 @@ from torch import nn
 
 import torchgauge as tg
 from torchgauge.facts import ArchitectureRecord
+from torchgauge.source import build_without_weights, find_timm, find_torchvision, state_shapes
 from torchgauge.source.architecture import describe_shapes
-from torchgauge.source.building import build_without_weights
-from torchgauge.source.registries import find_timm, find_torchvision
-from torchgauge.source.state_names import state_shapes
 
 
 def described(build: Callable[[], nn.Module]) -> ArchitectureRecord:

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import TensorSpec
+from torchgauge.source import MAX_NAME_DEPTH, model_entries, module_records, param_records
 from torchgauge.source.architecture import describe_shapes
-from torchgauge.source.state_names import MAX_NAME_DEPTH, model_entries
-from torchgauge.source.weight_tree import module_records, param_records
 
 WORDS = [
     "", "\x1b[31m", "0", "1", "2", "layers", "layer1", "layer2", "encoder", "decoder", "q_proj", "k_proj",

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from torchgauge.errors import TargetError
-from torchgauge.source.building import Recipe, build_without_weights, rng_untouched
+from torchgauge.source import Recipe, build_without_weights, rng_untouched
 
 pytestmark = pytest.mark.usefixtures("random_state_is_left_alone")
 

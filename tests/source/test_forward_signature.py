@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchgauge.errors import InputError
-from torchgauge.source.signature import forward_signature
+from torchgauge.source import forward_signature
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchgauge.source import Candidate, candidate_inputs
-from torchgauge.source.packages import import_optional
+from torchgauge.source import Candidate, candidate_inputs, import_optional
 
 transformers: Any = import_optional("transformers", "the tests of its inputs")
 

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from torchgauge.errors import InputError, TargetError
-from torchgauge.source import resolve
-from torchgauge.source.candidate import Defaults
-from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
+from torchgauge.source import MAKERS, Defaults, ModelConfig, resolve
 
 pytestmark = pytest.mark.usefixtures("random_state_is_left_alone")
 

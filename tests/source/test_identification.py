@@ -10,10 +10,8 @@ import torch
 import torchvision
 from torch import nn
 
-from torchgauge.source import building
-from torchgauge.source.identify import Match, identify
-from torchgauge.source.identify.fingerprint import candidates
-from torchgauge.source.state_names import Shape, state_shapes
+from torchgauge.source import Shape, building, state_shapes
+from torchgauge.source.identify import Match, candidates, identify
 
 TIMM = (
     "maxvit_tiny_tf_224", "mobilenetv3_small_050", "test_byobnet", "test_convnext", "test_efficientnet", "test_nfnet",

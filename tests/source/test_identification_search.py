@@ -11,11 +11,20 @@ import torchvision
 import transformers
 from torch import nn
 
-from torchgauge.source.identify import match_other_versions
-from torchgauge.source.identify.features import Features, rank_vocabularies, score_definition, spells, vocabulary
-from torchgauge.source.identify.search import Budget, other_classes, search, timm_entrypoints
-from torchgauge.source.identify.transformers import search_transformers
-from torchgauge.source.state_names import Differences, state_shapes
+from torchgauge.source import Differences, state_shapes
+from torchgauge.source.identify import (
+    Budget,
+    Features,
+    match_other_versions,
+    other_classes,
+    rank_vocabularies,
+    score_definition,
+    search_transformers,
+    spells,
+    timm_entrypoints,
+    vocabulary,
+)
+from torchgauge.source.identify.search import search
 
 
 def on_meta(build: Any, *args: Any, **kwargs: Any) -> nn.Module:

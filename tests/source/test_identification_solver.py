@@ -10,15 +10,32 @@ import transformers
 from torch import nn
 
 from tests.source.transformers_zoo import GROUPED, IMAGE, TEXT, build
-from torchgauge.source.identify.config_solver import layer_lists, spacings, stage_lists
-from torchgauge.source.identify.fingerprint import Sketch
-from torchgauge.source.identify.fitting import starting_settings
-from torchgauge.source.identify.interpolation import Probe, answers, curved_answers
-from torchgauge.source.identify.outline import MEMBERS, NAMED, Outline
-from torchgauge.source.identify.settings import numbers, switches, unset_numbers, with_value, with_width, without
-from torchgauge.source.identify.spellings import pattern_of, pattern_sum, spellings
-from torchgauge.source.identify.trials import configure, fit_tokens, is_accepted
-from torchgauge.source.state_names import Shape
+from torchgauge.source import Shape
+from torchgauge.source.identify import (
+    MEMBERS,
+    NAMED,
+    Outline,
+    Probe,
+    Sketch,
+    answers,
+    configure,
+    curved_answers,
+    fit_tokens,
+    is_accepted,
+    layer_lists,
+    numbers,
+    pattern_of,
+    pattern_sum,
+    spacings,
+    stage_lists,
+    starting_settings,
+    switches,
+    unset_numbers,
+    with_value,
+    with_width,
+    without,
+)
+from torchgauge.source.identify.spellings import spellings
 
 
 def layers(*kinds: str) -> dict[str, Shape]:

@@ -8,19 +8,18 @@ import pytest
 import timm
 import torchvision
 
-from torchgauge.source.identify import strip_prefixes
-from torchgauge.source.identify.fingerprint import (
+from torchgauge.source import find_timm, state_shapes
+from torchgauge.source.identify import (
     FINGERPRINTS,
     NAME_PATTERNS,
     Known,
     Sums,
     candidates,
     is_current,
+    known_names,
     read_table,
+    strip_prefixes,
 )
-from torchgauge.source.identify.transformers import known_names
-from torchgauge.source.registries import find_timm
-from torchgauge.source.state_names import state_shapes
 
 SHAPES = {"conv1.weight": (8, 3, 7, 7), "bn1.running_mean": (8,), "fc.weight": (10, 8), "fc.bias": (10,)}
 EVERY = 25

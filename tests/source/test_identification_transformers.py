@@ -11,9 +11,8 @@ from safetensors.torch import save_file
 
 import torchgauge as tg
 from tests.source.transformers_zoo import FAMILIES, GROUPED, HARD_FAMILIES, LATENT, MORE_FAMILIES, TEXT, build, stored
-from torchgauge.source.identify import Match, identify
-from torchgauge.source.identify.spellings import modern
-from torchgauge.source.state_names import Shape
+from torchgauge.source import Shape
+from torchgauge.source.identify import Match, identify, modern
 
 
 def found(shapes: dict[str, Shape], file: str = "") -> Match:

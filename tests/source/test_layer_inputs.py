@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchgauge.errors import InputError
-from torchgauge.source import Candidate, candidate_inputs
-from torchgauge.source.layers import layer_rule
+from torchgauge.source import Candidate, candidate_inputs, layer_rule
 
 FirstThatRuns = Callable[..., Candidate]
 

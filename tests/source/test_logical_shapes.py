@@ -11,8 +11,7 @@ from torch import Tensor
 import torchgauge as tg
 from tests.source.transformers_zoo import GROUPED, build
 from torchgauge.checkpoint import open_checkpoint
-from torchgauge.source.files import logical_shapes
-from torchgauge.source.state_names import Shape
+from torchgauge.source import Shape, logical_shapes
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

@@ -6,12 +6,12 @@ from torch import nn
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.errors import TargetError
 from torchgauge.facts import TensorSpec
-from torchgauge.source.files import judge
-from torchgauge.source.state_names import (
+from torchgauge.source import (
     LISTED,
     Differences,
     best_fit,
     compare,
+    judge,
     model_entries,
     state_shapes,
     strip_all,

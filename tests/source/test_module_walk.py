@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from torchgauge.source.modules import all_modules, has_attribute
+from torchgauge.source import all_modules, has_attribute
 
 
 def test_all_modules_are_those_of_torch_in_the_same_order() -> None:

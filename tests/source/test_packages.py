@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchgauge.errors import MissingDependencyError, TargetError
-from torchgauge.source.packages import import_optional
+from torchgauge.source import import_optional
 
 
 def test_a_missing_package_says_how_to_install_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import transformers
 
 from torchgauge.checkpoint import open_checkpoint
-from torchgauge.source.state_names import Shape, model_shapes
+from torchgauge.source import Shape, model_shapes
 
 TEXT = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 333,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", RuntimeWarning)

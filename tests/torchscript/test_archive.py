@@ -16,7 +16,7 @@ import torchgauge as tg
 from tests.torchscript.archives import Doubles, rewritten, saved
 from tests.torchscript.models import Branching, Hybrid, Listed, figures
 from torchgauge.source import load_exported, load_torchscript
-from torchgauge.source.torchscript.code import scan_code
+from torchgauge.source.torchscript import scan_code
 
 # What torch says of nn.Transformer when it scripts it.
 pytestmark = pytest.mark.filterwarnings("ignore:'norm' was found in ScriptModule constants")

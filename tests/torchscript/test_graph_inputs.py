@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.source.torchscript_inputs import first_uses
+from torchgauge.source import first_uses
 
 
 class Waves(nn.Module):

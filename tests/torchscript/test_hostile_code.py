@@ -14,8 +14,7 @@ from torch import Tensor, nn
 import torchgauge as tg
 from tests.torchscript.archives import Doubles, rewritten, saved
 from torchgauge.cli.main import main
-from torchgauge.source import load_torchscript
-from torchgauge.source.allowed_ops import require_allowed
+from torchgauge.source import load_torchscript, require_allowed
 
 
 class HasState(nn.Module):

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.torchscript.archives import rewritten
-from torchgauge.checkpoint.byte_source import in_memory
+from torchgauge.checkpoint import in_memory
 from torchgauge.checkpoint.pickle import ImportLog, PickleMachine
 from torchgauge.source import load_torchscript
-from torchgauge.source.torchscript.archive import with_prefixed_storages
+from torchgauge.source.torchscript import with_prefixed_storages
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint import Entry
-from torchgauge.checkpoint.entries import unpack
+from torchgauge.checkpoint import Entry, unpack
 from torchgauge.facts import TensorSpec
 
 NF4 = np.array(

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchgauge.weights import ArrayRows, matrix
-from torchgauge.weights.matrix import figures, matrix_figures, operand
-from torchgauge.weights.matrix.operand import read_operand
-from torchgauge.weights.passes import SMALL_ELEMENTS
+from torchgauge.weights import SMALL_ELEMENTS, ArrayRows, matrix
+from torchgauge.weights.matrix import figures, matrix_figures, operand, read_operand
 
 RNG = np.random.default_rng(7)
 

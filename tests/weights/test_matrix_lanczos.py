@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchgauge.weights.matrix import lanczos
-from torchgauge.weights.matrix.lanczos import largest_eigenvalue
+from torchgauge.weights.matrix import lanczos, largest_eigenvalue
 
 RNG = np.random.default_rng(5)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchgauge.weights.matrix.operand import EXAMPLES, Screen
+from torchgauge.weights.matrix import EXAMPLES, Screen
 
 RNG = np.random.default_rng(11)
 

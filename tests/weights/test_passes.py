@@ -14,9 +14,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchgauge.weights import kernels, passes
+from torchgauge.weights import FORMATS, kernels, passes
 from torchgauge.weights.kernels import pruning, quantization, screening
-from torchgauge.weights.number_formats import FORMATS
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "float8_e4m3fn", "int64", "uint64", "int32", "uint32", "int16",
           "uint8", "bool", "quint4x2", "bits1x8")  # fmt: skip

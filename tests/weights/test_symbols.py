@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchgauge.checkpoint.dtypes import STORAGE_CLASSES
+from torchgauge.checkpoint import STORAGE_CLASSES
 from torchgauge.errors import FormatError
 from torchgauge.weights import (
     SYMBOLS,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from torchgauge.cli.main import main
+from torchgauge.cli.main import COMMANDS, build_parser, command_parsers, main, with_command
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "build_parser", "command_parsers", "main", "with_command"]

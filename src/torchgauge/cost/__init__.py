@@ -29,6 +29,6 @@ from torchgauge.cost import (  # noqa: F401 -- importing a formula file fills th
     view,
     vision,
 )
-from torchgauge.cost.registry import Assessment, Call, Work, assess, find, find_kernel, formula, kernel
+from torchgauge.cost.registry import REGISTRY, Assessment, Call, Work, assess, find, find_kernel, formula, kernel
 
-__all__ = ["Assessment", "Call", "Work", "assess", "find", "find_kernel", "formula", "kernel"]
+__all__ = ["REGISTRY", "Assessment", "Call", "Work", "assess", "find", "find_kernel", "formula", "kernel"]

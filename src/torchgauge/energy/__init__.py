@@ -3,3 +3,83 @@
 meters ──▶ window (idle, warm-up, trials: the whole) ──▶ attribution (ops replayed: the parts) ──▶ EnergyFacts
    └──────▶ thermal (beside the trials)
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from torchgauge.energy.attribution import BY_TIME, REPLAYED, Replayed, Whole, attribute, module_sums
+    from torchgauge.energy.carbon import BOUNDARY, Footprint, footprint, given_grid, grid_of, grids
+    from torchgauge.energy.energy_window import (
+        Effort,
+        RunEnergy,
+        Span,
+        Trial,
+        mean_interval,
+        measure_energy,
+        measure_energy_window,
+    )
+    from torchgauge.energy.estimate import NO_POWER, NO_TIME, Circumstances, module_shares
+    from torchgauge.energy.measuring import EnergyOrder, measure_run, tokens_per_run
+    from torchgauge.energy.meter import (
+        FINDERS,
+        JOULES,
+        MACHINE,
+        WATTS,
+        FunctionMeter,
+        Integrated,
+        Meter,
+        Reading,
+        Unwrapped,
+        choose,
+        counting,
+        meters,
+        meters_of,
+        offer,
+        offered,
+    )
+    from torchgauge.energy.nvml_meter import of_device
+    from torchgauge.energy.op_groups import Kind, heavy_op_groups, key_of, op_groups_of
+    from torchgauge.energy.op_replay import Collector, Play, collect, prepare
+    from torchgauge.energy.record import MEASURED, blank, unavailable
+    from torchgauge.energy.replay import ReplayClock, ReplayMeter
+    from torchgauge.energy.target import Analysed, completed, front, mark_efficient, noted
+    from torchgauge.energy.technology import PICO, Range, power_of, technology_of
+    from torchgauge.energy.thermal import drift, quantities, thermal_figures
+
+__all__ = [
+    "BOUNDARY", "BY_TIME", "FINDERS", "JOULES", "MACHINE", "MEASURED", "NO_POWER", "NO_TIME", "PICO", "REPLAYED",
+    "WATTS", "Analysed", "Circumstances", "Collector", "Effort", "EnergyOrder", "Footprint", "FunctionMeter",
+    "Integrated", "Kind", "Meter", "Play", "Range", "Reading", "ReplayClock", "ReplayMeter", "Replayed", "RunEnergy",
+    "Span", "Trial", "Unwrapped", "Whole", "attribute", "blank", "choose", "collect", "completed", "counting",
+    "drift", "footprint", "front", "given_grid", "grid_of", "grids", "heavy_op_groups", "key_of", "mark_efficient",
+    "mean_interval", "measure_energy", "measure_energy_window", "measure_run", "meters", "meters_of", "module_shares",
+    "module_sums", "noted", "of_device", "offer", "offered", "op_groups_of", "power_of", "prepare", "quantities",
+    "technology_of", "thermal_figures", "tokens_per_run", "unavailable",
+]  # fmt: skip
+
+_HOMES = {
+    "attribution": ("BY_TIME", "REPLAYED", "Replayed", "Whole", "attribute", "module_sums"),
+    "carbon": ("BOUNDARY", "Footprint", "footprint", "given_grid", "grid_of", "grids"),
+    "energy_window": (
+        "Effort", "RunEnergy", "Span", "Trial", "mean_interval", "measure_energy", "measure_energy_window",
+    ),
+    "estimate": ("NO_POWER", "NO_TIME", "Circumstances", "module_shares"),
+    "measuring": ("EnergyOrder", "measure_run", "tokens_per_run"),
+    "meter": (
+        "FINDERS", "JOULES", "MACHINE", "WATTS", "FunctionMeter", "Integrated", "Meter", "Reading", "Unwrapped",
+        "choose", "counting", "meters", "meters_of", "offer", "offered",
+    ),
+    "nvml_meter": ("of_device",),
+    "op_groups": ("Kind", "heavy_op_groups", "key_of", "op_groups_of"),
+    "op_replay": ("Collector", "Play", "collect", "prepare"),
+    "record": ("MEASURED", "blank", "unavailable"),
+    "replay": ("ReplayClock", "ReplayMeter"),
+    "target": ("Analysed", "completed", "front", "mark_efficient", "noted"),
+    "technology": ("PICO", "Range", "power_of", "technology_of"),
+    "thermal": ("drift", "quantities", "thermal_figures"),
+}  # fmt: skip
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -14,28 +14,22 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from torchgauge.isolation.channel import Message
     from torchgauge.isolation.limits import Limits, limits_for
     from torchgauge.isolation.process import run_isolated
     from torchgauge.isolation.reader import NeedsPackageError, ask_parent, is_isolated, stop_clock, threads_of_caller
     from torchgauge.isolation.rights import Barrier, barriers
 
 __all__ = [
-    "Barrier",
-    "Limits",
-    "NeedsPackageError",
-    "ask_parent",
-    "barriers",
-    "is_isolated",
-    "limits_for",
-    "run_isolated",
-    "stop_clock",
-    "threads_of_caller",
-]
+    "Barrier", "Limits", "Message", "NeedsPackageError", "ask_parent", "barriers", "is_isolated", "limits_for",
+    "run_isolated", "stop_clock", "threads_of_caller",
+]  # fmt: skip
 
 _HOMES = {
+    "channel": ("Message",),
     "limits": ("Limits", "limits_for"),
     "process": ("run_isolated",),
     "reader": ("NeedsPackageError", "ask_parent", "is_isolated", "stop_clock", "threads_of_caller"),
     "rights": ("Barrier", "barriers"),
-}
+}  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -6,7 +6,77 @@ subject ──▶ latency (nothing attached: the total)
    └──────▶ sampler, counters (beside the runs)
 """
 
-from torchgauge.measure.latency import Budget, Timed, time_runs
-from torchgauge.measure.subject import Subject, ready
+from __future__ import annotations
 
-__all__ = ["Budget", "Subject", "Timed", "ready", "time_runs"]
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from torchgauge.measure.absence import Absent
+    from torchgauge.measure.calibrate import DTYPES, ProbeDiedError, doubts
+    from torchgauge.measure.counters import GENERAL, Counted, counting, memory_events, tally
+    from torchgauge.measure.floating_point import FloatEvent, Processor, float_events, parse_processor, uncounted_work
+    from torchgauge.measure.joining import align, join
+    from torchgauge.measure.latency import Budget, Timed, time_runs
+    from torchgauge.measure.measuring import HostWatch, Order, measure, module_paths
+    from torchgauge.measure.memory import allocation_peak, fragmentation
+    from torchgauge.measure.module_times import ModuleWatch, time_modules
+    from torchgauge.measure.nvml import Device, opened
+    from torchgauge.measure.op_times import OpTime
+    from torchgauge.measure.parts import device_module_times, trace_of
+    from torchgauge.measure.perf_events import RAW, Count, Event, decode, refusal
+    from torchgauge.measure.profile import RUN, profile_runs
+    from torchgauge.measure.rates import COPY, buffer_bytes, last_cache_bytes, matmul, outcome
+    from torchgauge.measure.sampler import Sampler, Samples, sampling
+    from torchgauge.measure.samples import (
+        median_interval,
+        middle_half,
+        nearest,
+        percentile,
+        relative_half_width,
+        summarise,
+    )
+    from torchgauge.measure.series import MOST_NUMBERS, MOST_POINTS, Series
+    from torchgauge.measure.settings import Settings, applied, read_settings
+    from torchgauge.measure.subject import Subject, ready, require_device
+    from torchgauge.measure.sweep import Sweep, batch_size, parse_sweeps, rebatched
+    from torchgauge.measure.threads import serial_share, serial_shares, thread_count, thread_counts
+
+__all__ = [
+    "COPY", "DTYPES", "GENERAL", "MOST_NUMBERS", "MOST_POINTS", "RAW", "RUN", "Absent", "Budget", "Count", "Counted",
+    "Device", "Event", "FloatEvent", "HostWatch", "ModuleWatch", "OpTime", "Order", "ProbeDiedError", "Processor",
+    "Sampler", "Samples", "Series", "Settings", "Subject", "Sweep", "Timed", "align", "allocation_peak", "applied",
+    "batch_size", "buffer_bytes", "counting", "decode", "device_module_times", "doubts", "float_events",
+    "fragmentation", "join", "last_cache_bytes", "matmul", "measure", "median_interval", "memory_events",
+    "middle_half", "module_paths", "nearest", "opened", "outcome", "parse_processor", "parse_sweeps", "percentile",
+    "profile_runs", "read_settings", "ready", "rebatched", "refusal", "relative_half_width", "require_device",
+    "sampling", "serial_share", "serial_shares", "summarise", "tally", "thread_count", "thread_counts",
+    "time_modules", "time_runs", "trace_of", "uncounted_work",
+]  # fmt: skip
+
+_HOMES = {
+    "absence": ("Absent",),
+    "calibrate": ("DTYPES", "ProbeDiedError", "doubts"),
+    "counters": ("GENERAL", "Counted", "counting", "memory_events", "tally"),
+    "floating_point": ("FloatEvent", "Processor", "float_events", "parse_processor", "uncounted_work"),
+    "joining": ("align", "join"),
+    "latency": ("Budget", "Timed", "time_runs"),
+    "measuring": ("HostWatch", "Order", "measure", "module_paths"),
+    "memory": ("allocation_peak", "fragmentation"),
+    "module_times": ("ModuleWatch", "time_modules"),
+    "nvml": ("Device", "opened"),
+    "op_times": ("OpTime",),
+    "parts": ("device_module_times", "trace_of"),
+    "perf_events": ("RAW", "Count", "Event", "decode", "refusal"),
+    "profile": ("RUN", "profile_runs"),
+    "rates": ("COPY", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
+    "sampler": ("Sampler", "Samples", "sampling"),
+    "samples": ("median_interval", "middle_half", "nearest", "percentile", "relative_half_width", "summarise"),
+    "series": ("MOST_NUMBERS", "MOST_POINTS", "Series"),
+    "settings": ("Settings", "applied", "read_settings"),
+    "subject": ("Subject", "ready", "require_device"),
+    "sweep": ("Sweep", "batch_size", "parse_sweeps", "rebatched"),
+    "threads": ("serial_share", "serial_shares", "thread_count", "thread_counts"),
+}  # fmt: skip
+__getattr__ = lazy_names(__name__, _HOMES)

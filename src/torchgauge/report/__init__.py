@@ -10,49 +10,107 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
+    from torchgauge.report.advice_text import figure_text, gain_text
+    from torchgauge.report.bars import bar, spark
+    from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, MEASURED_COLUMNS, columns_of
     from torchgauge.report.dataframe import to_dataframe
+    from torchgauge.report.escape import inert_cell, visible
+    from torchgauge.report.folding import Block, fold
+    from torchgauge.report.json_text import json_value
+    from torchgauge.report.layout import (
+        MIN_TEXT_WIDTH,
+        Heading,
+        Line,
+        Span,
+        cell_width,
+        lay_out,
+        line_width,
+        plain,
+        shorten,
+        shorten_line,
+        wrap,
+    )
+    from torchgauge.report.model import Topic
     from torchgauge.report.options import Options
+    from torchgauge.report.ranking import (
+        BY_ENERGY,
+        BY_FLOPS,
+        BY_TIME,
+        join_paths,
+        path_pattern,
+        rate,
+        top_modules,
+        top_ops,
+    )
     from torchgauge.report.registry import (
+        ANALYSIS,
         FORMATS,
+        OTHERS,
+        SCAN,
         find_format,
+        imported,
         known_suffixes,
         render,
         render_bytes,
         render_pieces,
         renderer,
+        suffixes_of,
     )
-    from torchgauge.report.saving import save, save_weights
+    from torchgauge.report.saving import save, save_weights, write_whole
+    from torchgauge.report.table_rows import flat_rows
+    from torchgauge.report.terminal import terminal_width, write_lines
+    from torchgauge.report.verified_text import error_text, gained_text, measured_text, withdrawn_text
+    from torchgauge.report.weight_heatmap import heat_maps, shade
+    from torchgauge.report.weight_statistics import (
+        advice,
+        by_operation,
+        easiest_to_prune,
+        examined,
+        hardest,
+        places,
+        sqnr_db,
+        structured,
+        structured_in_all,
+    )
 
 __all__ = [
-    "COLUMNS",
-    "DEFAULT_COLUMNS",
-    "FORMATS",
-    "Options",
-    "find_format",
-    "known_suffixes",
-    "render",
-    "render_bytes",
-    "render_pieces",
-    "renderer",
-    "save",
-    "save_weights",
-    "to_dataframe",
-]
+    "ANALYSIS", "BY_ENERGY", "BY_FLOPS", "BY_TIME", "COLUMNS", "DEFAULT_COLUMNS", "FORMATS", "MEASURED_COLUMNS",
+    "MIN_TEXT_WIDTH", "OTHERS", "SCAN", "Block", "Heading", "Line", "Options", "Span", "Topic", "advice", "bar",
+    "by_operation", "cell_width", "columns_of", "easiest_to_prune", "error_text", "examined", "figure_text",
+    "find_format", "flat_rows", "fold", "gain_text", "gained_text", "hardest", "heat_maps", "imported", "inert_cell",
+    "join_paths", "json_value", "known_suffixes", "lay_out", "line_width", "measured_text", "path_pattern", "places",
+    "plain", "rate", "render", "render_bytes", "render_pieces", "renderer", "save", "save_weights", "shade",
+    "shorten", "shorten_line", "spark", "sqnr_db", "structured", "structured_in_all", "suffixes_of", "terminal_width",
+    "to_dataframe", "top_modules", "top_ops", "visible", "withdrawn_text", "wrap", "write_lines", "write_whole",
+]  # fmt: skip
 
 _HOMES = {
-    "columns": ("COLUMNS", "DEFAULT_COLUMNS"),
+    "advice_text": ("figure_text", "gain_text"),
+    "bars": ("bar", "spark"),
+    "columns": ("COLUMNS", "DEFAULT_COLUMNS", "MEASURED_COLUMNS", "columns_of"),
     "dataframe": ("to_dataframe",),
-    "options": ("Options",),
-    "registry": (
-        "FORMATS",
-        "find_format",
-        "known_suffixes",
-        "render",
-        "render_bytes",
-        "render_pieces",
-        "renderer",
+    "escape": ("inert_cell", "visible"),
+    "folding": ("Block", "fold"),
+    "json_text": ("json_value",),
+    "layout": (
+        "MIN_TEXT_WIDTH", "Heading", "Line", "Span", "cell_width", "lay_out", "line_width", "plain", "shorten",
+        "shorten_line", "wrap",
     ),
-    "saving": ("save", "save_weights"),
-}
+    "model": ("Topic",),
+    "options": ("Options",),
+    "ranking": ("BY_ENERGY", "BY_FLOPS", "BY_TIME", "join_paths", "path_pattern", "rate", "top_modules", "top_ops"),
+    "registry": (
+        "ANALYSIS", "FORMATS", "OTHERS", "SCAN", "find_format", "imported", "known_suffixes", "render",
+        "render_bytes", "render_pieces", "renderer", "suffixes_of",
+    ),
+    "saving": ("save", "save_weights", "write_whole"),
+    "table_rows": ("flat_rows",),
+    "terminal": ("terminal_width", "write_lines"),
+    "verified_text": ("error_text", "gained_text", "measured_text", "withdrawn_text"),
+    "weight_heatmap": ("heat_maps", "shade"),
+    "weight_statistics": (
+        "advice", "by_operation", "easiest_to_prune", "examined", "hardest", "places", "sqnr_db", "structured",
+        "structured_in_all",
+    ),
+}  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

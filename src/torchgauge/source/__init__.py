@@ -10,37 +10,78 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.source.candidate import Candidate
+    from torchgauge.source.allowed_ops import require_allowed
+    from torchgauge.source.building import Recipe, build_without_weights, rng_untouched
+    from torchgauge.source.candidate import Candidate, Defaults
     from torchgauge.source.exported import load_exported
+    from torchgauge.source.files import judge, logical_shapes
+    from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
     from torchgauge.source.inputs import candidate_inputs
+    from torchgauge.source.layers import entries, layer_rule
+    from torchgauge.source.modules import all_modules, has_attribute
+    from torchgauge.source.packages import import_optional
+    from torchgauge.source.real_model import AS_BUILT, RANDOM
+    from torchgauge.source.registries import find_timm, find_torchvision
+    from torchgauge.source.signature import forward_signature
     from torchgauge.source.source import Source
+    from torchgauge.source.state_names import (
+        LISTED,
+        MAX_NAME_DEPTH,
+        Differences,
+        Shape,
+        best_fit,
+        compare,
+        model_entries,
+        model_shapes,
+        state_shapes,
+        strip_all,
+        variants,
+    )
     from torchgauge.source.target import resolve
     from torchgauge.source.torchscript import load_torchscript
-    from torchgauge.source.torchvision_ops import ensure_torchvision_imports, torchvision_ops_are_stubs
+    from torchgauge.source.torchscript_inputs import first_uses
+    from torchgauge.source.torchvision_ops import (
+        ensure_torchvision_imports,
+        torchvision_importable,
+        torchvision_ops_are_stubs,
+    )
     from torchgauge.source.user_inputs import InputSpec, parse_dtype, parse_input
+    from torchgauge.source.weight_tree import module_records, param_records
 
 __all__ = [
-    "Candidate",
-    "InputSpec",
-    "Source",
-    "candidate_inputs",
-    "ensure_torchvision_imports",
-    "load_exported",
-    "load_torchscript",
-    "parse_dtype",
-    "parse_input",
-    "resolve",
-    "torchvision_ops_are_stubs",
-]
+    "AS_BUILT", "LISTED", "MAKERS", "MAX_NAME_DEPTH", "RANDOM", "Candidate", "Defaults", "Differences", "InputSpec",
+    "ModelConfig", "Recipe", "Shape", "Source", "all_modules", "best_fit", "build_without_weights",
+    "candidate_inputs", "compare", "ensure_torchvision_imports", "entries", "find_timm", "find_torchvision",
+    "first_uses", "forward_signature", "has_attribute", "import_optional", "judge", "layer_rule", "load_exported",
+    "load_torchscript", "logical_shapes", "model_entries", "model_shapes", "module_records", "param_records",
+    "parse_dtype", "parse_input", "require_allowed", "resolve", "rng_untouched", "state_shapes", "strip_all",
+    "torchvision_importable", "torchvision_ops_are_stubs", "variants",
+]  # fmt: skip
 
 _HOMES = {
-    "candidate": ("Candidate",),
+    "allowed_ops": ("require_allowed",),
+    "building": ("Recipe", "build_without_weights", "rng_untouched"),
+    "candidate": ("Candidate", "Defaults"),
     "exported": ("load_exported",),
+    "files": ("judge", "logical_shapes"),
+    "huggingface_inputs": ("MAKERS", "ModelConfig"),
     "inputs": ("candidate_inputs",),
+    "layers": ("entries", "layer_rule"),
+    "modules": ("all_modules", "has_attribute"),
+    "packages": ("import_optional",),
+    "real_model": ("AS_BUILT", "RANDOM"),
+    "registries": ("find_timm", "find_torchvision"),
+    "signature": ("forward_signature",),
     "source": ("Source",),
+    "state_names": (
+        "LISTED", "MAX_NAME_DEPTH", "Differences", "Shape", "best_fit", "compare", "model_entries", "model_shapes",
+        "state_shapes", "strip_all", "variants",
+    ),
     "target": ("resolve",),
     "torchscript": ("load_torchscript",),
-    "torchvision_ops": ("ensure_torchvision_imports", "torchvision_ops_are_stubs"),
+    "torchscript_inputs": ("first_uses",),
+    "torchvision_ops": ("ensure_torchvision_imports", "torchvision_importable", "torchvision_ops_are_stubs"),
     "user_inputs": ("InputSpec", "parse_dtype", "parse_input"),
-}
+    "weight_tree": ("module_records", "param_records"),
+}  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -10,23 +10,12 @@ from torchgauge.checkpoint.pickle.machine import (
     PROTOCOL_MARKS,
     PickleMachine,
     scan_followers,
+    take_tensor,
 )
 from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Instance, Key
 from torchgauge.checkpoint.pickle.walk import walk
 
 __all__ = [
-    "GLOBAL_LINE",
-    "OPCODES",
-    "PROTOCOL_MARKS",
-    "Blob",
-    "Data",
-    "Global",
-    "ImportLog",
-    "Instance",
-    "Key",
-    "PickleMachine",
-    "judge",
-    "opcodes",
-    "scan_followers",
-    "walk",
-]
+    "GLOBAL_LINE", "OPCODES", "PROTOCOL_MARKS", "Blob", "Data", "Global", "ImportLog", "Instance", "Key",
+    "PickleMachine", "judge", "opcodes", "scan_followers", "take_tensor", "walk",
+]  # fmt: skip

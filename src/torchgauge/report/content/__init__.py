@@ -11,10 +11,52 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
+from torchgauge.lazy import lazy_names
 from torchgauge.report.model import Section
 from torchgauge.report.options import Options
+
+if TYPE_CHECKING:
+    from torchgauge.report.content.advice import MOST_LINES, SHOWN
+    from torchgauge.report.content.memory import MemoryPeak, at_peak, find_memory_peak, find_peak, moments
+    from torchgauge.report.content.modules import fitting_depth, outline, sort_blocks
+    from torchgauge.report.content.ops import (
+        RANKED,
+        LayerKind,
+        UncountedOp,
+        by_category,
+        by_phase,
+        coverage,
+        layer_kinds,
+        unused_modules,
+    )
+    from torchgauge.report.content.summary import summary_facts
+    from torchgauge.report.content.sweep import sweep_points
+    from torchgauge.report.content.tensors import by_dtype, by_folder, by_role, tied
+    from torchgauge.report.content.time import between_calls_s, find_residue, interval_share
+
+__all__ = [
+    "MOST_LINES", "RANKED", "SHOWN", "LayerKind", "MemoryPeak", "UncountedOp", "at_peak", "between_calls_s",
+    "by_category", "by_dtype", "by_folder", "by_phase", "by_role", "coverage", "find_memory_peak", "find_peak",
+    "find_residue", "fitting_depth", "interval_share", "layer_kinds", "moments", "outline", "sections_of",
+    "sort_blocks", "summary_facts", "sweep_points", "tied", "unused_modules",
+]  # fmt: skip
+
+_HOMES = {
+    "advice": ("MOST_LINES", "SHOWN"),
+    "memory": ("MemoryPeak", "at_peak", "find_memory_peak", "find_peak", "moments"),
+    "modules": ("fitting_depth", "outline", "sort_blocks"),
+    "ops": (
+        "RANKED", "LayerKind", "UncountedOp", "by_category", "by_phase", "coverage", "layer_kinds", "unused_modules",
+    ),
+    "summary": ("summary_facts",),
+    "sweep": ("sweep_points",),
+    "tensors": ("by_dtype", "by_folder", "by_role", "tied"),
+    "time": ("between_calls_s", "find_residue", "interval_share"),
+}  # fmt: skip
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def sections_of(view: View, options: Options) -> list[Section]:

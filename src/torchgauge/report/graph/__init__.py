@@ -3,3 +3,42 @@
 The page lays its graph out in the browser, since every click that opens or folds a module makes another graph; the SVG
 file has no browser and needs the coordinates here. Both follow the same steps: layers, order, columns, coordinates.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from torchgauge.report.graph.coordinates import settle, stand, weighted_median
+    from torchgauge.report.graph.flow import Link, trace_flow
+    from torchgauge.report.graph.layers import Arc, Layers, crossings, lay_in_rows
+    from torchgauge.report.graph.opening import READABLE_LEVELS, READABLE_NODES, Opening, readable, to_depth
+    from torchgauge.report.graph.palette import CATEGORY_COLORS, DARK, LIGHT, wire_width
+    from torchgauge.report.graph.places import MOST_CALLS, Graph, build_graph
+    from torchgauge.report.graph.room import Area, Box, place_scene
+    from torchgauge.report.graph.runs import Runs
+    from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, Scene, build_scene, walk
+    from torchgauge.report.graph.words import NAME_WIDTH, Words
+
+__all__ = [
+    "CATEGORY_COLORS", "DARK", "INPUT", "LIGHT", "MORE", "MOST_CALLS", "NAME_WIDTH", "OUTPUT", "READABLE_LEVELS",
+    "READABLE_NODES", "Arc", "Area", "Box", "Graph", "Item", "Layers", "Link", "Opening", "Runs", "Scene", "Words",
+    "build_graph", "build_scene", "crossings", "lay_in_rows", "place_scene", "readable", "settle", "stand",
+    "to_depth", "trace_flow", "walk", "weighted_median", "wire_width",
+]  # fmt: skip
+
+_HOMES = {
+    "coordinates": ("settle", "stand", "weighted_median"),
+    "flow": ("Link", "trace_flow"),
+    "layers": ("Arc", "Layers", "crossings", "lay_in_rows"),
+    "opening": ("READABLE_LEVELS", "READABLE_NODES", "Opening", "readable", "to_depth"),
+    "palette": ("CATEGORY_COLORS", "DARK", "LIGHT", "wire_width"),
+    "places": ("MOST_CALLS", "Graph", "build_graph"),
+    "room": ("Area", "Box", "place_scene"),
+    "runs": ("Runs",),
+    "scene": ("INPUT", "MORE", "OUTPUT", "Item", "Scene", "build_scene", "walk"),
+    "words": ("NAME_WIDTH", "Words"),
+}  # fmt: skip
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -24,7 +24,7 @@ from torchgauge.report.page.parts import (
     time,
     weights,
 )
-from torchgauge.report.page.payload import PARTS, build_payload, part
+from torchgauge.report.page.payload import PARTS, build_payload, columns, encode, part, plain
 
 # The files in assets/sections that draw the page, in order.
 SECTIONS = (
@@ -35,26 +35,10 @@ SECTIONS = (
 )  # fmt: skip
 
 __all__ = [
-    "PARTS",
-    "SECTIONS",
-    "advice",
-    "assemble",
-    "build_payload",
-    "distribution",
-    "energy",
-    "graph",
-    "memory",
-    "method",
-    "modules",
-    "more",
-    "ops",
-    "overview",
-    "part",
-    "render_page",
-    "roofline",
-    "time",
-    "weights",
-]
+    "PARTS", "SECTIONS", "advice", "assemble", "build_payload", "columns", "distribution", "encode", "energy",
+    "graph", "memory", "method", "modules", "more", "ops", "overview", "part", "plain", "render_page", "roofline",
+    "time", "weights",
+]  # fmt: skip
 
 
 @collector_paused()

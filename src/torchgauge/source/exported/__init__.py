@@ -8,8 +8,14 @@ if TYPE_CHECKING:
     from torchgauge.source.exported.document import load_exported
     from torchgauge.source.exported.live import from_program
     from torchgauge.source.exported.model import ExportedModel
+    from torchgauge.source.exported.program import last_line
 
-__all__ = ["ExportedModel", "from_program", "load_exported"]
+__all__ = ["ExportedModel", "from_program", "last_line", "load_exported"]
 
-_HOMES = {"document": ("load_exported",), "live": ("from_program",), "model": ("ExportedModel",)}
+_HOMES = {
+    "document": ("load_exported",),
+    "live": ("from_program",),
+    "model": ("ExportedModel",),
+    "program": ("last_line",),
+}  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -6,15 +6,38 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from torchgauge.checkpoint.tensor_names import COPIES
-from torchgauge.source.identify.features import Features
-from torchgauge.source.identify.fingerprint import is_current
+from torchgauge.source.identify.config_solver import layer_lists, spacings, stage_lists
+from torchgauge.source.identify.features import Features, rank_vocabularies, score_definition, spells, vocabulary
+from torchgauge.source.identify.fingerprint import (
+    FINGERPRINTS,
+    NAME_PATTERNS,
+    Known,
+    Sketch,
+    Sums,
+    candidates,
+    is_current,
+    read_table,
+)
+from torchgauge.source.identify.fitting import starting_settings
+from torchgauge.source.identify.interpolation import Probe, answers, curved_answers
 from torchgauge.source.identify.match import Match
+from torchgauge.source.identify.outline import MEMBERS, NAMED, Outline
 from torchgauge.source.identify.registry import match_listed
-from torchgauge.source.identify.search import Budget, search, timm_entrypoints, torchvision_entrypoints
-from torchgauge.source.identify.transformers import match_named, match_similar, search_transformers
+from torchgauge.source.identify.search import Budget, other_classes, search, timm_entrypoints, torchvision_entrypoints
+from torchgauge.source.identify.settings import numbers, switches, unset_numbers, with_value, with_width, without
+from torchgauge.source.identify.spellings import modern, pattern_of, pattern_sum
+from torchgauge.source.identify.transformers import known_names, match_named, match_similar, search_transformers
+from torchgauge.source.identify.trials import configure, fit_tokens, is_accepted
 from torchgauge.source.state_names import Shape
 
-__all__ = ["Match", "identify"]
+__all__ = [
+    "FINGERPRINTS", "MEMBERS", "NAMED", "NAME_PATTERNS", "Budget", "Features", "Known", "Match", "Outline", "Probe",
+    "Sketch", "Sums", "answers", "candidates", "configure", "curved_answers", "fit_tokens", "identify", "is_accepted",
+    "is_current", "known_names", "layer_lists", "modern", "numbers", "other_classes", "pattern_of", "pattern_sum",
+    "rank_vocabularies", "read_table", "score_definition", "search_transformers", "spacings", "spells", "stage_lists",
+    "starting_settings", "switches", "timm_entrypoints", "unset_numbers", "vocabulary", "with_value", "with_width",
+    "without",
+]  # fmt: skip
 
 # Registries hold no model of so many tensors; comparing them would take long.
 _MOST_TENSORS = 100_000

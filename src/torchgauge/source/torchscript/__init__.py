@@ -5,9 +5,15 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.source.torchscript.archive import load_torchscript
+    from torchgauge.source.torchscript.archive import load_torchscript, with_prefixed_storages
+    from torchgauge.source.torchscript.code import scan_code
     from torchgauge.source.torchscript.nodes import GraphNode, graph_nodes
 
-__all__ = ["GraphNode", "graph_nodes", "load_torchscript"]
+__all__ = ["GraphNode", "graph_nodes", "load_torchscript", "scan_code", "with_prefixed_storages"]
 
-__getattr__ = lazy_names(__name__, {"archive": ("load_torchscript",), "nodes": ("GraphNode", "graph_nodes")})
+_HOMES = {
+    "archive": ("load_torchscript", "with_prefixed_storages"),
+    "code": ("scan_code",),
+    "nodes": ("GraphNode", "graph_nodes"),
+}  # fmt: skip
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -11,5 +11,7 @@ rest.
 """
 
 from torchgauge.weights.matrix.figures import FIGURES, matrix_figures, no_figures
+from torchgauge.weights.matrix.lanczos import largest_eigenvalue
+from torchgauge.weights.matrix.operand import EXAMPLES, Screen, read_operand
 
-__all__ = ["FIGURES", "matrix_figures", "no_figures"]
+__all__ = ["EXAMPLES", "FIGURES", "Screen", "largest_eigenvalue", "matrix_figures", "no_figures", "read_operand"]
