@@ -1,6 +1,6 @@
 """torchgauge and its peers on the same models: time over a bare forward, and multiply-accumulates over the true ones.
 
-Each tool runs in a process of its own: several patch torch and do not quite take it back.
+Each tool runs in a separate process: several patch torch and do not undo all of it.
 """
 
 from __future__ import annotations

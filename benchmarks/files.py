@@ -2,7 +2,7 @@
 
     python benchmarks/files.py
 
-The safetensors files are sparse: they take their declared size only on paper. Each is opened in a process of its own,
+The safetensors files are sparse: they do not occupy their declared size on disk. Each is opened in a separate process,
 so that its peak memory is that of the opening and of Python, without torch; the last cases are whole commands, with the
 process that reads for them. Seconds are those of the processor: the others at work on the machine do not matter. A
 million tensors are compared with what reads them and nothing else in the same run, `json.loads` of the header and

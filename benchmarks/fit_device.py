@@ -287,7 +287,7 @@ def try_limit(name: str, limit: int) -> dict[str, Any]:
 
 
 class Watch:
-    """The allocations and frees of each of many calls, told apart by counting the allocations."""
+    """The allocations and frees of each of many calls, separated by counting the allocations."""
 
     def __init__(self) -> None:
         torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=4_000_000)

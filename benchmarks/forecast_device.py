@@ -153,7 +153,7 @@ def device_phase(output: Path, seconds: float) -> int:
 
 
 def measure_model(configuration: Configuration, device: str, energy_s: float) -> dict[str, Any]:
-    """Eager and graph time, energy of a run; what fails is told by `error`, the rest stays."""
+    """Eager and graph time, energy of a run; a failure is recorded in `error`, the other figures stay."""
     from kernel_device import Energy, graph_of
 
     found: dict[str, Any] = {}

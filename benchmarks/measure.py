@@ -142,7 +142,7 @@ def built(model: Model, device: torch.device, dtype: torch.dtype | None) -> Iter
 
 
 def judge(result: Result) -> list[Verdict]:
-    """A ratio keeps its limit when it lies within or cannot be told from what does; how well it can is judged too."""
+    """A ratio passes if it is within its limit or not distinguishable from one that is; so is the resolution."""
     name = f"{result.model} on {result.device}"
     low, high = MODULES if result.device == "cpu" else (1 - OF_KERNELS, 1 + OF_KERNELS)
     whole = "the undisturbed median" if result.device == "cpu" else "the time of all kernels"

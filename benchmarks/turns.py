@@ -39,7 +39,7 @@ class Ratio:
         return cls(middle, 1.2533 * spread / math.sqrt(len(ratios)), len(ratios))
 
     def lies_within(self, low: float, high: float) -> bool:
-        """Or cannot be told from what does."""
+        """Or is not distinguishable from one that does."""
         return low - 2 * self.error <= self.value <= high + 2 * self.error
 
     def __str__(self) -> str:

@@ -67,7 +67,7 @@ def read_calls(path: Path) -> Iterator[dict[str, Any]]:
 
 
 class Timer:
-    """Times a function by events on a stream of its own: many launches in one CUDA graph, replayed; on the CPU by the
+    """Times a function by events on a separate stream: many launches in one CUDA graph, replayed; on the CPU by the
     clock."""
 
     def __init__(self, device: str) -> None:

@@ -29,7 +29,7 @@ def compact_published(folder: Path, output: Path) -> int:
     arrays |= {f"levels.{axis}": np.array(values, np.int32) for axis, values in levels.items()}
     for name, frame in linear.items():
         own = {axis: sorted({int(v) for v in frame[axis]}) for axis in "mnk"}
-        if own != levels:  # fewer levels: a grid of its own
+        if own != levels:  # fewer levels: a separate grid
             arrays |= {f"{name}.levels.{axis}": np.array(values, np.int32) for axis, values in own.items()}
         grid = np.full([len(own[axis]) for axis in "mnk"], MISSING, np.int16)
         places = tuple(np.searchsorted(own[axis], frame[axis].to_numpy()) for axis in "mnk")

@@ -80,7 +80,7 @@ def lines() -> Iterator[str]:
 def lines_of(name: str, model_type: str, model_class: Any) -> Iterator[str]:
     seen: set[frozenset[str]] = set()
     for options in variants(model_class):
-        # A flag is found by turning it over: only what it does not tell needs a sketch of its own.
+        # A flag is found by flipping it: only options that flags do not cover need a separate sketch.
         has_sketch = not options or not all(isinstance(value, bool) for value in options.values())
         for tied, spelt in names_of(name, model_class, options).items():
             new = [names for names in spelt if names not in seen]

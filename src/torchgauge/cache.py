@@ -74,7 +74,7 @@ class LocalDraft:
             raise
 
     def discard(self) -> None:
-        # A full disk is told by whoever writes; a folder that may not be searched has no draft either.
+        # Whoever writes reports a full disk; a folder that may not be searched has no draft either.
         with suppress(OSError):
             self._stream.close()
         if not self._is_direct:

@@ -1,4 +1,4 @@
-"""Signs of life on stderr for work that takes over a second; nothing where stderr is no terminal.
+"""Signs of life on stderr for work that takes over a second; nothing where stderr is not a terminal.
 
 A terminal that cannot move its cursor (TERM=dumb) gets a line for each, and nothing that moves.
 """
@@ -17,7 +17,7 @@ from threading import Timer
 from torchgauge.units import format_bytes, format_percent
 
 PATIENCE_S = 1.0
-# A scan tells of every piece; nobody reads faster than this.
+# A scan reports every piece; nobody reads faster than this.
 REFRESH_S = 0.2
 # To the start of the line, and nothing on it.
 _CLEAR = "\r\x1b[2K"

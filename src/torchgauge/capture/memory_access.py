@@ -30,8 +30,8 @@ _TO_HOST = ("cpu", "numpy", "tolist")
 def memory_lent(
     lend: Callable[[torch.Tensor], torch.Tensor], note: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """`lend` gives the tensor whose memory is handed out for that of a tensor with data; `note` is told the names of
-    calls that bring values to the host."""
+    """`lend` gives the tensor whose memory is handed out for that of a tensor with data; `note` receives the
+    names of calls that bring values to the host."""
     thread = threading.get_ident()
     is_lending = False
 

@@ -16,7 +16,7 @@ _OWN = tuple(str(Path(str(package.__file__)).parent / "_")[:-1] for package in (
 _RUNS_MODEL = "call_model"
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 
-# By the name of a code object's file, what is told of it; None for frames to skip.
+# By the name of a code object's file, the name to report; None for frames to skip.
 _known: dict[str, str | None] = {}
 
 

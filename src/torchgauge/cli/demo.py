@@ -19,7 +19,7 @@ Analyse a small image classifier and write into the current folder:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
+    """The demo has no options."""
 
 
 def run(args: argparse.Namespace) -> int:

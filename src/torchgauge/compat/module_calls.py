@@ -43,7 +43,7 @@ def _without_values(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def running(model: nn.Module, candidate: Candidate, *, evaluate: bool = True) -> Iterator[Subject]:
-    """The model ready to run without gradients, in eval mode or in the modes it has; as it was at the end."""
+    """The model ready to run without gradients, in eval mode or in its own modes; restored at the end."""
     modes = [module.training for module in model.modules()]
     with ready(model, candidate, device=device_of(model)) as subject:
         if not evaluate:

@@ -2,7 +2,7 @@
 
 The device takes its waiting power all the time, and every op adds to that: what it adds is measured by running it alone
 in a loop (heavy kinds of ops), or taken to be as much per second as that of the others (light ones). Nothing is fitted
-to the whole: what the parts leave unexplained is a figure of its own.
+to the whole: what the parts leave unexplained is reported as a separate figure.
 
     energy of an op = added joules + waiting watts × (its time + its share of the time in which nothing ran)
 """
@@ -35,7 +35,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """One run as it was measured: its energy and how long it took; `busy_s` is how long a profiled run was at work."""
+    """One measured run: its energy and duration; `busy_s` is how long a profiled run was working."""
 
     joules: float
     seconds: float

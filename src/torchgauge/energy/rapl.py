@@ -49,7 +49,7 @@ class Domain:
 
 @meters("rapl")
 def rapl_meters(device: str, stack: ExitStack, folder: Path = POWERCAP) -> Iterator[Meter]:
-    """The processor as one meter, then every kind of domain as one of its own, which covers a part only."""
+    """The processor as one meter, then a meter for each kind of domain, which covers only a part."""
     if device != "cpu":
         return
     domains = find_domains(folder)

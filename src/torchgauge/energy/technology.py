@@ -112,7 +112,7 @@ def _longest_match(name: str, devices: Mapping[str, Mapping[str, Any]]) -> Mappi
 
 
 def _plain(dtype: str | None) -> str:
-    """The type whose energy was published, or that has a range of its own below; unknown ones count as float32."""
+    """The type whose energy was published, or that has its own range below; unknown types count as float32."""
     if dtype is None or dtype.startswith("complex"):
         return "float64" if dtype == "complex128" else "float32"
     if dtype.startswith("float8") or dtype.startswith("float4"):

@@ -55,7 +55,7 @@ class ParamRecord:
 class InputRecord:
     """An input of the model; `inferred` says why it was chosen, None when the user gave it.
 
-    `readers` are the ops that read it as it was given, also through views: the index of the op, and which of its inputs
+    `readers` are the ops that read it unchanged, also through views: the index of the op, and which of its inputs
     it is. One tensor given twice has the same readers twice. None in files of versions that did not record it."""
 
     name: str

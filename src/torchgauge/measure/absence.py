@@ -1,4 +1,4 @@
-"""A quantity that is not to be had here, and why."""
+"""A quantity that is not available here, and why."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def doubts(device: str) -> list[str]:
 def rates(
     device: str, parts: Sequence[str], tell: Tell | None = None, launch: Launch | None = None
 ) -> Iterator[tuple[str, float | Absent]]:
-    """Part by part, in a process of its own: one that dies takes only its part with it."""
+    """Each part in a separate process: if one dies, only its part is lost."""
     left = list(parts)
     while left:
         started = None

@@ -150,7 +150,7 @@ def items_per_run(subject: Subject) -> int:
 
 
 class HostWatch:
-    """Runs of its own between the undisturbed ones. Where the device is far behind, its queue is full and the host
+    """Extra runs between the undisturbed ones. Where the device is far behind, its queue is full and the host
     waits for it: then this is near the whole, and no shorter kernel is held up by it."""
 
     def __init__(self, subject: Subject, clock: Clock = perf_counter) -> None:

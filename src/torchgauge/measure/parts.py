@@ -86,7 +86,7 @@ class Work:
 
 
 def measure_modules(work: Work) -> None:
-    """Modules, and ops where they are asked for; what neither explains is a figure of its own."""
+    """Modules, and ops if requested; time that neither explains is a separate figure."""
     subject, order = work.subject, work.order
     paths = module_paths(subject.model)
     calls = {} if work.on_device else _watched(work, paths)

@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices and copies memory. Run as a process of its own by `calibrate`:
+"""How fast this machine multiplies matrices and copies memory. `calibrate` runs it as a separate process:
 
     python -m torchgauge.measure.rates cpu float32 bfloat16 copy
 

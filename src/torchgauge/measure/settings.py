@@ -21,7 +21,7 @@ MEMORY_FRACTION = "TORCHGAUGE_MEMORY_FRACTION"
 BUDGET = "TORCHGAUGE_BUDGET"
 PROFILE_LEVEL = "TORCHGAUGE_PROFILE_LEVEL"
 
-# How far down the time is told: of the whole alone, of its modules, of its ops.
+# Finest level that is timed: the whole model, its modules, its ops.
 LATENCY, MODULES, OPS = "latency", "modules", "ops"
 LEVELS = (LATENCY, MODULES, OPS)
 

@@ -47,7 +47,7 @@ _DECLARED = re.compile(r"^@renderer\((.*?)\)\ndef (\w+)", re.MULTILINE | re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`suffix` is None for a format that is never a file of its own; `scans` are the suffixes that name it for a scan
+    """`suffix` is None for a format that is never a separate file; `scans` are the suffixes that name it for a scan
     of weights. `contents` is for the documentation, `note` for the help. `home` is "module:function" of a renderer that
     is imported when it is first used."""
 

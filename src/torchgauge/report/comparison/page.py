@@ -1,4 +1,4 @@
-"""A comparison as a page of its own: one file that works offline."""
+"""A comparison as a separate page: one file that works offline."""
 
 from __future__ import annotations
 

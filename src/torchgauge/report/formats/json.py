@@ -12,7 +12,7 @@ from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 
-# Rows to a piece of text: enough that handing on the pieces costs nothing beside making them.
+# Rows per piece of text: enough that passing pieces on costs little compared with making them.
 _ROWS_AT_ONCE = 256
 
 

@@ -22,8 +22,8 @@ class _Way:
 
 
 def straighten(layers: Layers, x: dict[int, float], widths: Sequence[float], gap: float) -> None:
-    """Each way stands as near to its source as the vertices and the other ways beside it allow. Those for which there
-    is no column stay as they are: one of two that cross, and one that has to go round something."""
+    """Move each way as near to its source as the vertices and the other ways beside it allow. A way for which there is
+    no column keeps its place: one of two that cross, and one that has to go round something."""
     ways = _long_ways(layers)
     beside = _Beside(x, widths, gap, {bend: way for way in ways for bend in way.bends})
     while ways:

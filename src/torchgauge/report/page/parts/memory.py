@@ -178,7 +178,7 @@ class _Lives:
         self.ops = ops
         self.last: dict[Storage, int] = {}
         self.kept: dict[Storage, str] = {}
-        # Where the first output of an op lies: in memory of its own, or in what it writes into.
+        # Where the first output of an op lies: in new memory, or in the tensor it writes into.
         self._home: dict[int, Storage] = {}
         for op in ops.values():
             self._follow(op)

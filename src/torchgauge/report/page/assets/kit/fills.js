@@ -4,7 +4,7 @@
 
   // The types with the most in view have colours of their own; containers stay neutral.
   function byType(tree, cells, value) {
-    // What does all of its work itself is no container, though it may hold an activation that has none of it.
+    // A module that does all of its work itself is not a container, even if it holds an activation that does none.
     const isContainer = (row) => tree.children(row).some((child) => value(child) > 0);
     const sums = new Map();
     for (const { row, hidden } of cells) {

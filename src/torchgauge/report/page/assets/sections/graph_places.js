@@ -1,4 +1,4 @@
-// The graph as it was sent: modules at their places in the run, steps (ops that are drawn), links between steps.
+// The graph in the page's data: modules at their places in the run, steps (ops that are drawn), links between steps.
 tg.graph = {};
 (() => {
   const whole = (column, length) => (Array.isArray(column) ? column : "same" in column ? new Array(length).fill(column.same) : column.index.map((at) => column.table[at]));

@@ -90,7 +90,7 @@
 
   function drawPickle(element, { executed, imports }) {
     element.append(tg.heading("What the pickles would import"),
-      tg.note(executed ? "The pickle was run, as it was asked for." : "Nothing of it was run: these are the names in the file."),
+      tg.note(executed ? "The pickle was run, because --allow-pickle was given." : "Nothing of it was run: these are the names in the file."),
       tg.rowTable("Imports of the pickles", [
         { label: "Name", isText: true, cell: (row) => tg.name(row.name, 120) },
         { label: "Verdict", isText: true, cell: (row) => tg.el("span", { class: row.verdict === "expected" ? "faint" : "assumed" }, row.verdict) },

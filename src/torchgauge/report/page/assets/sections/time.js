@@ -1,4 +1,4 @@
-// Measured time: the undisturbed runs, who took it, what nobody did, and what the machine did meanwhile.
+// Measured time: the undisturbed runs, time by module and op, unattributed time, and the state of the machine.
 (() => {
   const SHOWN = 12;
 
