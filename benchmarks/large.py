@@ -1,6 +1,6 @@
 """Models of 70 and 175 billion parameters on the meta device: time over their own bare forward, and memory added.
 
-Each model runs in a separate process, so that only its analysis uses the memory. The bare call is given a ready 4-D mask and
+Each model runs in a separate process, which uses memory for nothing else. The bare call is given a ready 4-D mask and
 no cache: otherwise transformers may look at values that a meta tensor does not have. The analysis is timed on the same
 call and, beside it, on the plain `model(input_ids)`.
 """
