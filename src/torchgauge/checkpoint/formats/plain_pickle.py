@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
-from torchgauge.checkpoint.entries import Place, list_entries
+from torchgauge.checkpoint.entries import Place
 from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.formats.safetensors import is_safetensors
 from torchgauge.checkpoint.formats.torch_legacy import is_legacy
-from torchgauge.checkpoint.formats.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.formats.torch_zip import index_of_pickle, storage_of
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.pickle import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.machine import OPCODES
 from torchgauge.checkpoint.pickle.values import Global, Instance, Storage, any_storage
-from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.registry import FILES, Progress, opens
-from torchgauge.checkpoint.training import describe_training
 from torchgauge.errors import FormatError
 
 _KINDS = ((dict, "a dict"), ((list, tuple), "a list"), (str, "a text"), ((int, float), "a number"))
@@ -47,23 +46,12 @@ def open_pickle(source: ByteSource, progress: Progress) -> Index:
         machine = PickleMachine(source, log, persistent=storage_of)
         value = machine.run()
         warnings = scan_followers(source, log, machine.position)
-        found = walk(value)
-        if not found.tensors and not found.modules:
+        index = index_of_pickle("pickle", source.path, value, _no_place, log)
+        if not index.entries and not index.modules:
             raise FormatError(
                 f"{source.label} is not a model file: it looks like a pickle of {_kind(value)}, without tensors"
             )
-        listing = list_entries(found.tensors, _no_place, source.path, is_module=found.is_module)
-        return Index(
-            path=source.path,
-            format="pickle",
-            files=(source.path,),
-            entries=listing.entries,
-            imports=log.imports,
-            modules=tuple(found.modules),
-            training=describe_training(value, listing.entries),
-            metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
-            warnings=tuple(warnings),
-        )
+        return replace(index, warnings=tuple(warnings))
 
 
 def _kind(value: Any) -> str:

@@ -6,16 +6,14 @@ from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import item_bytes
-from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
+from torchgauge.checkpoint.entries import Place
 from torchgauge.checkpoint.file_text import printable
-from torchgauge.checkpoint.formats.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.formats.torch_zip import index_of_pickle, storage_of
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.pickle import PickleMachine
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Storage
-from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.registry import FILES, Progress, opens
-from torchgauge.checkpoint.training import describe_training
 from torchgauge.errors import FormatError
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
@@ -31,11 +29,6 @@ def is_legacy(source: ByteSource) -> bool:
 
 @opens(FILES, "torch-legacy", is_legacy)
 def open_legacy(source: ByteSource, progress: Progress) -> Index:
-    with ImportLog() as log:
-        return _read(source, log)
-
-
-def _read(source: ByteSource, log: ImportLog) -> Index:
     storages: dict[str, Storage] = {}
 
     def remember(identifier: Any) -> Any:
@@ -44,12 +37,19 @@ def _read(source: ByteSource, log: ImportLog) -> Index:
             storages.setdefault(storage.key, storage)
         return storage
 
-    reader = _PickleReader(source, log, remember)
-    magic, protocol, facts, value, keys = (reader.next() for _ in range(5))
-    if magic != MAGIC_NUMBER or protocol != _PROTOCOL:
-        raise FormatError(f"{source.label}: begins like an old torch file but is of another protocol")
-    places = _storage_places(source, reader.position, keys, storages)
-    return _index(source, log, value, places, facts)
+    def locate(storage: Storage) -> Place:
+        if storage.key not in places:
+            raise FormatError(f"{source.label}: the data of storage {printable(storage.key)} is missing")
+        return places[storage.key]
+
+    with ImportLog() as log:
+        reader = _PickleReader(source, log, remember)
+        magic, protocol, facts, value, keys = (reader.next() for _ in range(5))
+        if magic != MAGIC_NUMBER or protocol != _PROTOCOL:
+            raise FormatError(f"{source.label}: begins like an old torch file but is of another protocol")
+        places = _storage_places(source, reader.position, keys, storages)
+        is_big = isinstance(facts, dict) and facts.get("little_endian") is False
+        return index_of_pickle("torch-legacy", source.path, value, locate, log, big_endian=is_big)
 
 
 class _PickleReader:
@@ -81,24 +81,3 @@ def _storage_places(source: ByteSource, at: int, keys: Any, storages: dict[str, 
         places[storage.key] = Place(source.path, part.position(0), size)
         at += 8 + size
     return places
-
-
-def _index(source: ByteSource, log: ImportLog, value: Any, places: dict[str, Place], facts: Any) -> Index:
-    def locate(storage: Storage) -> Place:
-        if storage.key not in places:
-            raise FormatError(f"{source.label}: the data of storage {printable(storage.key)} is missing")
-        return places[storage.key]
-
-    found = walk(value)
-    is_big = isinstance(facts, dict) and facts.get("little_endian") is False
-    listing = list_entries(found.tensors, locate, source.path, big_endian=is_big, is_module=found.is_module)
-    return Index(
-        path=source.path,
-        format="torch-legacy",
-        files=(source.path,),
-        entries=unpack_packed(listing.entries),
-        imports=log.imports,
-        modules=tuple(found.modules),
-        training=describe_training(value, listing.entries),
-        metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
-    )

@@ -8,17 +8,15 @@ from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, item_bytes
-from torchgauge.checkpoint.entries import Place, list_entries
-from torchgauge.checkpoint.formats.torch_zip import top_level_keys
+from torchgauge.checkpoint.entries import Place
+from torchgauge.checkpoint.formats.torch_zip import index_of_pickle
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.limits import DIMENSIONS
 from torchgauge.checkpoint.pickle import PickleMachine
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.rebuild import sizes, whole
 from torchgauge.checkpoint.pickle.values import Global, Storage, Tensor, any_storage
-from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.registry import FILES, Progress, opens
-from torchgauge.checkpoint.training import describe_training
 from torchgauge.errors import FormatError
 
 _BLOCK = 512
@@ -72,21 +70,8 @@ def open_torch_tar(source: ByteSource, progress: Progress) -> Index:
             offset, at = whole(numbers[-1]), at + 8 + 8 * len(numbers)
             tensors[key] = Tensor(held.storage, held.storage.dtype or "uint8", shape, stride, offset)
         value = PickleMachine(members["pickle"], log, persistent=_persistent(tensors, storages)).run()
-        found = walk(value)
         places = {key: held.place for key, held in storages.items()}
-        listing = list_entries(
-            found.tensors, lambda storage: places[storage.key], source.path, is_module=found.is_module
-        )
-        return Index(
-            path=source.path,
-            format="torch-tar",
-            files=(source.path,),
-            entries=listing.entries,
-            imports=log.imports,
-            modules=tuple(found.modules),
-            training=describe_training(value, listing.entries),
-            metadata={"model_prefix": listing.model_prefix, "top_level_keys": top_level_keys(value)},
-        )
+        return index_of_pickle("torch-tar", source.path, value, lambda storage: places[storage.key], log)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
@@ -22,6 +23,7 @@ from torchgauge.checkpoint.zip_archive import Record, ZipArchive, archive_facts,
 from torchgauge.errors import FormatError
 
 _CHECKED_BYTES = 2**26
+_LISTED_KEYS = 100
 _PICKLE_SUFFIXES = (".pkl", ".pickle", ".pt", ".joblib")
 _OTHER_FOLDERS = ("data", "constants", "tensors", "code")
 _HEAD_BYTES = 4096
@@ -35,40 +37,53 @@ def is_torch_archive(archive: ZipArchive) -> bool:
 @opens(ARCHIVES, "torch", is_torch_archive)
 def open_torch_zip(archive: ZipArchive, progress: Progress) -> Index:
     with ImportLog() as log:
-        return _read(archive, log)
+        facts = archive_facts(archive)
+        value = read_pickle(archive, archive.root + "data.pkl", log)
+        scan_other_pickles(archive, log, read={archive.root + "data.pkl"})
+        index = index_of_pickle(
+            "torch",
+            archive.source.path,
+            value,
+            storage_places(archive, archive.root + "data/"),
+            log,
+            big_endian=facts.is_big_endian,
+            container={
+                "archive_version": facts.version,
+                "format_version": facts.format_version,
+                "byteorder": "big" if facts.is_big_endian else "little",
+            },
+        )
+        return replace(index, warnings=tuple(archive.warnings))
 
 
-def _read(archive: ZipArchive, log: ImportLog) -> Index:
-    facts = archive_facts(archive)
-    value = read_pickle(archive, archive.root + "data.pkl", log)
-    scan_other_pickles(archive, log, read={archive.root + "data.pkl"})
+def index_of_pickle(
+    format: str,
+    path: str,
+    value: Any,
+    locate: Callable[[Storage], Place],
+    log: ImportLog,
+    *,
+    big_endian: bool = False,
+    container: Mapping[str, Any] | None = None,
+) -> Index:
+    """The index of a file whose pickle holds `value`: a state dict, a training checkpoint or a module.
+
+    `locate` returns where the bytes of a storage are; `container` is metadata of the format around the pickle.
+    """
     found = walk(value)
-    listing = list_entries(
-        found.tensors, storage_places(archive, archive.root + "data/"), archive.source.path,
-        big_endian=facts.is_big_endian, is_module=found.is_module,
-    )  # fmt: skip
+    listing = list_entries(found.tensors, locate, path, big_endian=big_endian, is_module=found.is_module)
+    keys = list(value) if isinstance(value, dict) else []
+    top_level_keys = [printable(str(key)) for key in keys[:_LISTED_KEYS] if isinstance(key, str | int)]
     return Index(
-        path=archive.source.path,
-        format="torch",
-        files=(archive.source.path,),
+        path=path,
+        format=format,
+        files=(path,),
         entries=unpack_packed(listing.entries),
         imports=log.imports,
         modules=tuple(found.modules),
         training=describe_training(value, listing.entries),
-        metadata={
-            "model_prefix": listing.model_prefix,
-            "archive_version": facts.version,
-            "format_version": facts.format_version,
-            "byteorder": "big" if facts.is_big_endian else "little",
-            "top_level_keys": top_level_keys(value),
-        },
-        warnings=tuple(archive.warnings),
+        metadata={"model_prefix": listing.model_prefix, **(container or {}), "top_level_keys": top_level_keys},
     )
-
-
-def top_level_keys(value: Any) -> list[str]:
-    keys = list(value) if isinstance(value, dict) else []
-    return [printable(str(key)) for key in keys[:100] if isinstance(key, str | int)]
 
 
 def read_pickle(archive: ZipArchive, name: str, log: ImportLog) -> Any:

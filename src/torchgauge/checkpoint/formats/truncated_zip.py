@@ -7,20 +7,18 @@ writers only store in a data descriptor after the record.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import item_bytes
-from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
+from torchgauge.checkpoint.entries import Place
 from torchgauge.checkpoint.file_text import printable
-from torchgauge.checkpoint.formats.torch_zip import storage_of, top_level_keys
+from torchgauge.checkpoint.formats.torch_zip import index_of_pickle, storage_of
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.pickle import PickleMachine, scan_followers
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Storage
-from torchgauge.checkpoint.pickle.walk import walk
-from torchgauge.checkpoint.training import describe_training
 from torchgauge.checkpoint.zip_archive import has_directory, noted_size, read_local, record_end
 from torchgauge.errors import FormatError
 
@@ -42,19 +40,20 @@ def open_cut_archive(source: ByteSource) -> Index:
     with ImportLog() as log:
         pickle = _read_pickle(source, log)
         records = dict(_records(source, pickle))
-        found = walk(pickle.value)
         start, size = records.get("byteorder") or (0, 0)
         content = source.read(start, size) if 0 < size <= 2**10 and start + size <= source.size else b""
         is_big = content == b"big"
         locate = _Places(source, records, pickle.sizes).locate
-        listing = list_entries(found.tensors, locate, source.path, big_endian=is_big, is_module=found.is_module)
+        byteorder = "big" if is_big else "little"
+        container = {"archive_version": None, "format_version": None, "byteorder": byteorder}
+        index = index_of_pickle("torch", source.path, pickle.value, locate, log, big_endian=is_big, container=container)
         end = source.start + source.size
         lost = [
             entry.name
-            for entry in listing.entries
+            for entry in index.entries
             if not (entry.offset is None or not entry.nbytes or entry.offset + entry.nbytes <= end)
         ]
-        if lost and len(lost) == len(listing.entries):
+        if lost and len(lost) == len(index.entries):
             raise FormatError(
                 f"{source.label}: the data of all tensors is missing at its end; is the download complete?"
             )
@@ -62,25 +61,9 @@ def open_cut_archive(source: ByteSource) -> Index:
         names = f" ({', '.join(map(printable, lost[:_NAMED]))}{more})" if lost else ""
         what_is_lost = (
             f"{source.label}: its directory is missing at its end, and with it {len(lost):,} of "
-            f"{len(listing.entries):,} tensors{names}; is the download complete?"
+            f"{len(index.entries):,} tensors{names}; is the download complete?"
         )
-        return Index(
-            path=source.path,
-            format="torch",
-            files=(source.path,),
-            entries=unpack_packed(listing.entries),
-            imports=log.imports,
-            modules=tuple(found.modules),
-            training=describe_training(pickle.value, listing.entries),
-            metadata={
-                "model_prefix": listing.model_prefix,
-                "archive_version": None,
-                "format_version": None,
-                "byteorder": "big" if is_big else "little",
-                "top_level_keys": top_level_keys(pickle.value),
-            },
-            warnings=(what_is_lost, *pickle.warnings),
-        )
+        return replace(index, warnings=(what_is_lost, *pickle.warnings))
 
 
 @dataclass(frozen=True, slots=True)
