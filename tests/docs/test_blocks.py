@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -123,14 +124,29 @@ def _leaves_out(block: Block) -> bool:
 
 
 def _rewrite(page: Path, found: dict[Block, list[str]]) -> None:
-    """From the end, so that the places of earlier blocks stay true."""
+    """By their original text: another test may have rewritten other blocks of the page since it was read."""
     text = page.read_text(encoding="utf-8")
-    for block, outputs in sorted(found.items(), key=lambda item: item[0].line, reverse=True):
+    for block, outputs in found.items():
         body = outputs[0] if block.title == OUTPUT else _session(block, outputs)
-        begin, end = block.span
+        original = indent(block.body, block.indent)
+        places = [match.start() for match in re.finditer(re.escape(original), text)]
+        if not places:
+            continue
+        begin = min(places, key=lambda place: abs(place - block.span[0]))
         lines = "\n".join(line.rstrip() for line in body.strip("\n").splitlines()) + "\n"
-        text = text[:begin] + indent(lines, block.indent) + text[end:]
+        text = text[:begin] + indent(lines, block.indent) + text[begin + len(original) :]
     page.write_text(text, encoding="utf-8")
+
+
+def test_a_page_can_be_rewritten_twice(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ one\n1\n```\n\n```console\n$ two\n2\n```\n", encoding="utf-8")
+    first, second = blocks_of(page)
+    _rewrite(page, {first: ["uno\ndos\ntres\n"]})
+    _rewrite(page, {second: ["due\n"]})
+    assert page.read_text(encoding="utf-8") == (
+        "```console\n$ one\nuno\ndos\ntres\n```\n\n```console\n$ two\ndue\n```\n"
+    )
 
 
 def _session(block: Block, outputs: list[str]) -> str:
