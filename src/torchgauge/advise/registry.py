@@ -123,12 +123,21 @@ def _found(evidence: Evidence, silence: Sequence[str], *, is_option: bool) -> li
 
 def _settled(advice: Advice, evidence: Evidence) -> Advice:
     """With its gain held to the time of the ops it touches, and the line of the code that calls them."""
-    lines = (evidence.line_of(index) for index in advice.where.ops)
-    where = replace(advice.where, source=advice.where.source or next(filter(None, lines), None))
+    where = replace(advice.where, source=advice.where.source or _line(evidence, advice.where.ops))
+    known = advice.evidence
+    if "places" in known:
+        places = [place | {"source": place["source"] or _line(evidence, place["ops"])} for place in known["places"]]
+        known = {**known, "places": places}
     gain, code = advice.expected_gain, advice.code
     if code and "model." in code and evidence.capture.target.kind in _COMPILED:
         code = f"# in the source that the script or export was made from:\n{code}"
-    return replace(advice, where=where, code=code, expected_gain=None if gain is None else evidence.settled(gain))
+    settled = None if gain is None else evidence.settled(gain)
+    return replace(advice, where=where, evidence=known, code=code, expected_gain=settled)
+
+
+def _line(evidence: Evidence, ops: Iterable[int]) -> str | None:
+    """The line of code that calls the first of the ops whose line is known."""
+    return next(filter(None, map(evidence.line_of, ops)), None)
 
 
 def ranked(
@@ -150,6 +159,8 @@ def _is_worth_saying(advice: Advice) -> bool:
     gain = advice.expected_gain
     if advice.kind == "bug" or gain is None:
         return True
+    if advice.confidence == "low" and gain.low == 0:  # perhaps nothing, and hardly anything is known about it
+        return False
     return gain.middle >= (LEAST_TIME if gain.is_time else LEAST_BYTES)
 
 

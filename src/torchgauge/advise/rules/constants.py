@@ -50,7 +50,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in ops), weights[0] if len(weights) == 1 else None),
             evidence={"ops": len(ops), "weights": weights, "bytes_moved": sum(map(moved, ops))},
             recommendation="compute this once before inference: it depends on parameters and buffers alone",
-            code=_settle_code(module),
+            code=_settle_code(module, weights),
             expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
             # One pass does not tell what the model keeps for the next.
             risk="for inference only; nothing is gained where the model keeps it after its first call",
@@ -78,13 +78,23 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _settle_code(module: str) -> str | None:
-    """Of torch's parametrizations (weight norm, spectral norm); what a forward computes only its author can move."""
+# Of torch's older hooks: how they name what they compute a weight from, and what removes them.
+_HOOKS = {"_g": "remove_weight_norm", "_orig": "remove_spectral_norm"}
+
+
+def _settle_code(module: str, weights: list[str]) -> str | None:
+    """Of torch's parametrizations and hooks (weight norm, spectral norm); only its author can move what a forward
+    computes."""
     owner, found, rest = module.partition(".parametrizations.")
-    if not found:
-        return None
-    name = rest.partition(".")[0]
-    return f"torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule({owner!r}), {name!r})"
+    if found:
+        name = rest.partition(".")[0]
+        return f"torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule({owner!r}), {name!r})"
+    for ending, remove in _HOOKS.items():
+        name = next((name for name in weights if name.startswith(module) and name.endswith(ending)), None)
+        if name is not None:
+            attribute = name.rpartition(".")[2].removesuffix(ending)
+            return f"torch.nn.utils.{remove}(model.get_submodule({module!r}), {attribute!r})"
+    return None
 
 
 def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tuple[str, list[OpRecord]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -110,6 +111,21 @@ def _with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     return Loop(tuple(products), tuple(body))
 
 
+def _side_by_side(loop: Loop) -> list[OpRecord]:
+    """The ops of the body that one batched op could do: those that need nothing of an earlier round. Blocks that are
+    called one after the other share such products (a projection of the same condition), and nothing else."""
+    starts = [op.index for op in loop.products]
+    round_of = {op.index: bisect_right(starts, op.index) for op in loop.body}
+    waiting: set[int] = set()
+    kinds: set[tuple[str | None, str]] = set()  # the first round has none before it
+    for op in loop.body:
+        before = [source for source in op.producers if source in round_of]
+        if any(source in waiting or round_of[source] < round_of[op.index] for source in before):
+            waiting.add(op.index)
+            kinds.add((op.source, op.op))
+    return [op for op in loop.body if (op.source, op.op) not in kinds]
+
+
 def _places(evidence: Evidence, op: OpRecord) -> list[int]:
     """The inputs that were made by ops or given to the model."""
     reads = evidence.dataflow.input_reads
@@ -170,6 +186,7 @@ def _is_recurrent(evidence: Evidence, loop: Loop) -> bool:
 def _batched(evidence: Evidence, loop: Loop) -> Gain:
     """One call in place of each round's: their dispatch goes away, and about as much again for kernels too small for
     the device and weights that are read again."""
-    fewer, idle = 1 - 1 / loop.rounds, evidence.dispatch_share(loop.body)
+    body = _side_by_side(loop)
+    fewer, idle = 1 - 1 / loop.rounds, evidence.dispatch_share(body)
     how = f"one round of ops in place of {loop.rounds}"
-    return evidence.share(loop.body).gain(0.7 * fewer * idle, fewer * min(2 * idle + 0.1, 1.0), how)
+    return evidence.share(body).gain(0.7 * fewer * idle, fewer * min(2 * idle, 1.0), how)

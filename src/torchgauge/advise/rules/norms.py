@@ -37,11 +37,22 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
             where=Where(ops[0].module, tuple(op.index for op in ops)),
             evidence={"ops": len(ops), "passes": [op.op for op in ops], "bytes_moved": sum(map(moved, ops))},
             recommendation=f"use torch's {name} norm: written out, each op goes over memory",
-            code=f"y = torch.nn.functional.{name.lower()}_norm(x, x.shape[-1:], weight, eps=eps)",
+            code=_code(norm),
             expected_gain=evidence.share(ops).one_pass(spared, len(ops)),
             risk="rounding differs in the last digits; a wider type inside must stay",
             confidence="high",
         )
+
+
+def _code(norm: Norm) -> str:
+    """With the scale and the shift that are behind it, and its eps."""
+    last = norm.ops[-1]
+    scales = [op for op in norm.ops if op.weights and op.op in _SCALES]
+    shifts = ["bias"] if norm.is_centred and last.weights and last.op in _SUMS else []
+    affine = ", ".join(["weight" if scales else "None", *shifts] if scales or shifts else [])
+    eps = next((op.signature.attributes.get("other") for op in norm.ops if _is_eps(op)), "eps")
+    name = "layer_norm" if norm.is_centred else "rms_norm"
+    return f"y = torch.nn.functional.{name}(x, x.shape[-1:], {affine + ', ' if affine else ''}eps={eps})"
 
 
 def _norm(flow: Flow, root: OpRecord) -> Norm | None:

@@ -13,14 +13,32 @@ from torchgauge.units import format_count, format_seconds
 
 # A transfer makes host and device wait for each other; PCIe 4 moves about 25 GB/s.
 _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
-# A wait drains the queue: the copy of the value, and the launch of the next kernel into an idle device.
+# A wait drains the queue: the value is copied, then the next kernel is launched into an idle device.
 _STALL_S, _LAUNCH_S = 15e-6, 6e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
-_VALUES = {
-    "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero", "aten::argwhere", "aten::equal",
-    "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive",
-    "aten::bincount",
+# The host asks for a value, or for the number of rows of a result.
+_VALUES = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"}
+_SIZES = {
+    "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
+    "aten::unique_consecutive", "aten::bincount",
 }  # fmt: skip
+_SELECTING = (
+    "keep the shape instead of selecting rows: nonzero, unique and x[mask] make host and device wait for the number of "
+    "rows, and end a compiler's graph",
+    "y = torch.where(mask, x, torch.zeros_like(x))  # x[mask]; or sort by the mask and take a fixed number of rows",
+)
+_READING = (
+    "keep values on the device: .item(), .cpu(), bool(tensor) and print make host and device wait for each other, and "
+    "end a compiler's graph",
+    "y = torch.where(condition, a, b)  # not: if condition; a flag of the model belongs into a Python attribute",
+)
+# Layers of torch that compare their mask with a causal one unless they are told.
+_MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
+_TELLING = (
+    "say whether the mask is causal: this layer compares it with a causal one at every call, and the host waits for "
+    "the answer",
+    "y = encoder(x, mask=mask, is_causal=True)  # tgt_is_causal=True of a decoder; False for any other mask",
+)
 
 
 @rule("device-transfer", family="devices")
@@ -49,42 +67,47 @@ def _other_device(evidence: Evidence, op: OpRecord) -> str | None:
 
 @rule("host-wait", family="devices")
 def host_wait(evidence: Evidence) -> Iterator[Advice]:
-    """Values that Python asks for. On a CPU they cost little: what is told is what they cost on a GPU."""
-    asking, reads = [op for op in evidence.forward if _asks_for_values(evidence, op)], evidence.capture.run.host_reads
+    """Values that Python asks for. They cost little on a CPU: the gain is what they cost on a GPU."""
+    asking = [(op, words) for op in evidence.forward if (words := _remedy(evidence, op)) is not None]
+    reads = evidence.capture.run.host_reads
     if not asking and not reads:
         return
     on_gpu = _waiting_on_gpu(evidence, len(asking) + len(reads))
-    for op in asking:
+    for op, words in asking:
         gain = _waiting(evidence, op) if evidence.is_cuda else on_gpu
-        yield _host_advice(Where(op.module, (op.index,)), {"op": op.op, "ops_before": op.index}, gain)
+        yield _host_advice(words, Where(op.module, (op.index,)), {"op": op.op, "ops_before": op.index}, gain)
     for read in reads:
-        yield _host_advice(Where(read.module, source=read.source), {"call": read.call}, on_gpu)
+        yield _host_advice(_READING, Where(read.module, source=read.source), {"call": read.call}, on_gpu)
 
 
-def _host_advice(where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
+def _host_advice(words: tuple[str, str], where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
     return Advice(
         rule="host-wait",
         where=where,
         evidence=known,
-        recommendation="keep values on the device: .item(), .cpu(), bool(tensor), nonzero and the like make host and "
-        "device wait for each other, and end a compiler's graph",
-        code="y = torch.where(condition, a, b)  # in place of a branch on a value, or of selecting rows",
+        recommendation=words[0],
+        code=words[1],
         expected_gain=gain,
         risk="a branch on data becomes two computations and a choice",
         confidence="medium",
     )
 
 
-def _asks_for_values(evidence: Evidence, op: OpRecord) -> bool:
+def _remedy(evidence: Evidence, op: OpRecord) -> tuple[str, str] | None:
+    """What to do about an op whose result the host waits for, and the code; None where it does not wait."""
     if op.op in _VALUES:
-        return True
-    # `x[mask]` needs the positions in the mask: what is seen of them is an index that no op made.
+        record = evidence.modules.get(op.module)
+        return _TELLING if record is not None and record.type in _MASK_READERS else _READING
+    if op.op in _SIZES:
+        return _SELECTING
+    # `x[mask]` needs the positions in the mask: it is recorded with an index that no op made.
     if op.op != "aten::index" or not evidence.dataflow.is_known or op.weights:
-        return False
+        return None
     reads = evidence.dataflow.input_reads
     places = range(1, len(op.signature.inputs))
     is_mask = any(op.signature.inputs[at].dtype == "bool" for at in places)
-    return is_mask or any(op.producers[at] is None and (op.index, at) not in reads for at in places)
+    is_from_mask = any(op.producers[at] is None and (op.index, at) not in reads for at in places)
+    return _SELECTING if is_mask or is_from_mask else None
 
 
 def _waiting_on_gpu(evidence: Evidence, waits: int) -> Gain:

@@ -32,16 +32,22 @@ def _advice(evidence: Evidence, place: str, params: list[ParamRecord]) -> Advice
     nbytes = sum(param.spec.nbytes for param in params)
     share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
     is_module = place in evidence.modules
+    thing = "module" if is_module else "parameter"
+    words = (
+        f"remove the {thing}: this training step does not use it"
+        if evidence.is_train
+        else f"leave the {thing} out of what is deployed: inference does not read it"
+    )
     return Advice(
         rule="unused-parameters",
         where=Where(place, (), None) if is_module else Where(params[0].module, (), params[0].name),
         evidence={"parameters": [param.name for param in params], "unused_bytes": nbytes},
-        recommendation="remove the module: this run uses none of its parameters"
-        if is_module
-        else "remove the parameter: this run does not use it",
+        recommendation=words,
         code=f"model.set_submodule({place!r}, torch.nn.Identity())" if is_module else None,
         expected_gain=Gain("param_bytes", share, share, "their bytes over those of all parameters"),
-        risk="other inputs, training or another method may use it",
+        risk="other inputs, another method or, after inference, training may use it"
+        if not evidence.is_train
+        else "other inputs or another method may use it",
         confidence="medium",
     )
 

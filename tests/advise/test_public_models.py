@@ -1,0 +1,142 @@
+"""What reading the advice on public models (docs/advice-corpus.md) found wrong, in small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.planted import gain_of, said, seen
+from torchgauge.advise import Advice, advise
+
+
+def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=inputs)) if advice.rule == rule]
+
+
+class Conditioned(nn.Module):
+    """A block whose only work that does not need the block before is a projection of the condition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.mix = nn.Linear(32, 64), nn.Conv1d(64, 64, 3, padding=1)
+
+    def forward(self, a: Tensor, condition: Tensor) -> Tensor:
+        return torch.relu(self.mix(a + self.project(condition)[..., None]))
+
+
+def chained(self: Any, a: Tensor, condition: Tensor) -> Tensor:
+    for block in self.blocks:
+        a = block(a, condition)
+    return a
+
+
+def test_blocks_that_share_a_condition_gain_no_more_than_their_projections() -> None:
+    model = Does(chained, blocks=nn.ModuleList(Conditioned() for _ in range(6)))
+    evidence = seen(model, inputs=(x(4, 64, 256), x(4, 32)))
+    found = [advice for advice in said(evidence) if advice.rule == "parallel-linears"]
+    chain = {op.index for op in evidence.forward if op.op in ("aten::convolution", "aten::relu", "aten::add")}
+
+    assert found
+    assert not any(chain & (gain_of(advice).touched or frozenset()) for advice in found)
+
+
+def standardised(self: Any, a: Tensor) -> Tensor:
+    mean, spread = a.mean(-1, keepdim=True), a.var(-1, keepdim=True, unbiased=False)
+    return (a - mean) / torch.sqrt(spread + 1e-5) * self.weight + self.bias
+
+
+def test_the_norm_to_paste_has_the_scale_and_the_shift() -> None:
+    model = Does(standardised, weight=nn.Parameter(x(64)), bias=nn.Parameter(x(64)))
+    given = x(8, 16, 64)
+    (found,) = of_rule(model, "norm-by-hand", given)
+    known = {"torch": torch, "x": given, "weight": model.weight, "bias": model.bias}
+    exec(str(found.code), known)
+
+    assert torch.allclose(known["y"], model(given), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("hook", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_code_removes_the_hooks_that_compute_a_weight(hook: Any) -> None:
+    model = nn.Sequential(hook(nn.Linear(64, 64)), nn.ReLU()).eval()
+    given = x(2, 64)
+    expected = model(given)
+    (found,) = of_rule(model, "recomputed-weight", given)
+    exec(str(found.code), {"torch": torch, "model": model})
+
+    assert isinstance(model[0].weight, nn.Parameter)
+    assert torch.allclose(model(given), expected, atol=1e-6)
+
+
+def asking(self: Any, a: Tensor) -> Tensor:
+    return a + self.flag.item()
+
+
+def selecting(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a[torch.nonzero(a[:, 0] > 0)[:, 0]])
+
+
+def masked(self: Any, a: Tensor) -> Tensor:
+    causal = nn.Transformer.generate_square_subsequent_mask(a.shape[1])
+    return self.encoder(a, mask=causal)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Does(asking, flag=torch.tensor(1.0)), "keep values on the device"),
+        (Does(selecting, layer=nn.Linear(8, 8)), "keep the shape instead of selecting rows"),
+        (
+            Does(masked, encoder=nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1)),
+            "say whether the mask is causal",
+        ),
+    ],
+    ids=["item", "nonzero", "a mask that torch compares"],
+)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_waits_of_the_host_have_remedies_by_kind(model: nn.Module, words: str) -> None:
+    given = x(2, 6, 8) if hasattr(model, "encoder") else x(6, 8)
+    found = of_rule(model, "host-wait", given)
+
+    assert any(advice.recommendation.startswith(words) for advice in found)
+
+
+def noisy(self: Any, a: Tensor) -> Tensor:
+    sigma = self.sigma if self.training else 0.0
+    return nn.functional.linear(a, self.weight + sigma)
+
+
+def test_parameters_that_only_training_reads_are_not_called_useless() -> None:
+    model = Does(noisy, weight=nn.Parameter(x(64, 64)), sigma=nn.Parameter(x(64, 64)))
+    (found,) = of_rule(model, "unused-parameters", x(2, 64))
+
+    assert "inference does not read it" in found.recommendation
+
+
+def routed(self: Any, a: Tensor) -> Tensor:
+    """A router of zeros: every token chooses the same experts."""
+    chosen = (a @ self.router).topk(2, -1)[1]
+    out = torch.zeros_like(a)
+    for number, expert in enumerate(self.experts):
+        rows = (chosen == number).any(-1).nonzero()[:, 0]
+        if len(rows):
+            out[rows] += expert(a[rows])
+    return out
+
+
+def test_a_router_that_was_never_trained_is_no_imbalance_worth_a_line() -> None:
+    experts = nn.ModuleList(nn.Linear(32, 32) for _ in range(8))
+    evidence = seen(Does(routed, router=torch.zeros(32, 8), experts=experts), inputs=(x(64, 32),))
+
+    assert "expert-imbalance" not in {advice.rule for advice in advise(evidence)}
+
+
+def test_every_place_of_merged_advice_has_its_line() -> None:
+    model = nn.Sequential(*(Does(standardised, weight=nn.Parameter(x(64)), bias=nn.Parameter(x(64))) for _ in "ab"))
+    (found,) = of_rule(model, "norm-by-hand", x(8, 64))
+
+    assert [place["source"].partition(":")[0] for place in found.evidence["places"]] == ["test_public_models.py"] * 2
