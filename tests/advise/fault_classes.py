@@ -569,4 +569,162 @@ BUGS = FaultClass(
     kind="bug",
 )
 
-CLASSES = (REPEATED, LOOPS, HOST, MEMORY, FIGHTING, BUGS)
+# --- recurrences without parameters, and tensors that are held
+
+
+def scan_of_pairs(self: Any, decay: Tensor, given: Tensor) -> Tensor:
+    state, states = torch.zeros_like(given[:, 0]), []
+    for t in range(given.shape[1]):
+        state = decay[:, t] * state + given[:, t]
+        states.append(state)
+    return torch.stack(states, 1)
+
+
+def running_average(self: Any, a: Tensor) -> Tensor:
+    average = a[0]
+    for step in a.unbind(0)[1:]:
+        average = average * 0.9 + step * 0.1
+    return average
+
+
+def discounted(self: Any, rewards: Tensor, values: Tensor) -> Tensor:
+    advantage, out = torch.zeros_like(rewards[:, 0]), []
+    for t in reversed(range(rewards.shape[1] - 1)):
+        delta = rewards[:, t] + 0.99 * values[:, t + 1] - values[:, t]
+        advantage = delta + 0.95 * advantage
+        out.insert(0, advantage)
+    return torch.stack(out, 1)
+
+
+def summed(self: Any, a: Tensor) -> Tensor:
+    return torch.cumsum(a, 1)
+
+
+def residual(self: Any, a: Tensor) -> Tensor:
+    for layer in self.layers:
+        a = a + layer(a)
+    return a
+
+
+SCANS = FaultClass(
+    "a recurrence without parameters",
+    ("scan-in-python",),
+    (
+        ("a state-space scan", Does(scan_of_pairs), (x(2, 32, 64), x(2, 32, 64))),
+        ("a running average", Does(running_average), (x(32, 64),)),
+        ("advantages, backwards in time", Does(discounted), (x(8, 40), x(8, 40))),
+    ),
+    (
+        ("a cumulative sum", Does(summed), (x(2, 32, 64),)),
+        ("residual blocks", Does(residual, layers=nn.ModuleList(nn.Linear(64, 64) for _ in range(12))), (x(2, 64),)),
+        ("a recurrent layer", nn.GRU(8, 16, batch_first=True), (x(2, 32, 8),)),
+    ),
+)
+
+
+class Keeping(nn.Module):
+    """Ten layers; `how` says what becomes of their outputs."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.layers, self.how = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(10)), how
+        self.seen: list[Tensor] = []
+        self.last: Tensor | None = None
+
+    def forward(self, a: Tensor) -> Any:
+        outputs = []
+        for layer in self.layers:
+            a = torch.relu(layer(a))
+            if self.how in ("in a list", "given back"):
+                outputs.append(a)
+            elif self.how == "in an attribute":
+                self.seen.append(a)
+            self.last = a
+        return (a, outputs) if self.how == "given back" else a
+
+
+def hooked() -> nn.Module:
+    model = nn.Sequential(*(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()) for _ in range(10)))
+    kept: list[Tensor] = []
+    for block in model:
+        block.register_forward_hook(lambda module, given, made: kept.append(made))
+    return model
+
+
+HELD = FaultClass(
+    "tensors kept alive",
+    ("held-activations",),
+    (
+        ("in a list that nobody reads", Keeping("in a list"), (x(1, 8, 64, 64),)),
+        ("in an attribute", Keeping("in an attribute"), (x(1, 8, 64, 64),)),
+        ("by hooks that collect features", hooked(), (x(1, 8, 64, 64),)),
+    ),
+    (
+        ("each replaced by the next", Keeping("not at all"), (x(1, 8, 64, 64),)),
+        ("given back", Keeping("given back"), (x(1, 8, 64, 64),)),
+    ),
+)
+
+
+def by_sample_after_a_maximum(self: Any, a: Tensor) -> Tensor:
+    """The largest value has two outputs, and one of them is read in parts."""
+    best = a.max(-1)[0]
+    return torch.cat([torch.relu(self.fc(best[i : i + 1])) for i in range(len(best))])
+
+
+class HeadByHead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, a: Tensor) -> Tensor:
+        q, k, v = (layer(a).view(*a.shape[:2], 8, 8).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        heads = [(q[:, i] @ k[:, i].transpose(-2, -1)).softmax(-1) @ v[:, i] for i in range(8)]
+        return torch.cat(heads, -1)
+
+
+class LinearPerHead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(64, 8) for _ in range(8))
+
+    def forward(self, a: Tensor) -> Tensor:
+        return torch.cat([head(a) for head in self.heads], -1)
+
+
+MORE_LOOPS = FaultClass(
+    "loops in blocks, over heads and over what has two outputs",
+    ("loop-over-samples", "parallel-linears"),
+    (
+        ("samples of a maximum", Does(by_sample_after_a_maximum, fc=nn.Linear(16, 16)), (x(8, 16, 4),)),
+        ("attention head by head", HeadByHead(), (x(2, 32, 64),)),
+        ("a linear per head in every block", nn.Sequential(*(LinearPerHead() for _ in range(4))), (x(2, 64),)),
+    ),
+    (("blocks one after the other", nn.Sequential(*(nn.Linear(64, 64) for _ in range(12))), (x(2, 64),)),),
+)
+
+
+class ReadsOnTheHost(nn.Module):
+    """What comes from an array of numpy, or from a value, is no constant of the model."""
+
+    def __init__(self, by_value: bool) -> None:
+        super().__init__()
+        self.fc, self.by_value = nn.Linear(64, 64), by_value
+
+    def forward(self, a: Tensor, lengths: Tensor) -> Tensor:
+        if self.by_value:
+            return a * (torch.arange(64) < lengths.max().item())
+        return torch.relu(self.fc(torch.from_numpy(a.detach().cpu().numpy())))
+
+
+NOT_CONSTANT = FaultClass(
+    "constants that are data",
+    ("recomputed-constant", "recomputed-weight"),
+    (),
+    (
+        ("through numpy", ReadsOnTheHost(False), (x(8, 64), ids(8))),
+        ("from a value", ReadsOnTheHost(True), (x(8, 64), ids(8))),
+    ),
+)
+
+CLASSES = (REPEATED, LOOPS, HOST, MEMORY, FIGHTING, BUGS, SCANS, HELD, MORE_LOOPS, NOT_CONSTANT)

@@ -152,6 +152,30 @@ def launched(host_share: float) -> Evidence:
     return timed(evidence, {"latency": {"median_s": 1e-3, "host_s": host_share * 1e-3}}, ops)
 
 
+class Frozen(nn.Module):
+    """A frozen body between a stem that may be trained and a head that is."""
+
+    def __init__(self, *, stem: bool = True, adapters: bool = False) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(8, 64), nn.Linear(64, 200)
+        self.body = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
+        self.stem.requires_grad_(stem)
+        self.body.requires_grad_(False)
+        for layer in self.body:
+            layer.bias.requires_grad_(adapters)
+
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(self.stem(a))).sum()
+
+
+def frozen(**settings: bool) -> Evidence:
+    return trained(Frozen(**settings), 64, 8)
+
+
+def grouped(groups: int) -> Evidence:
+    return on_cuda(seen(nn.Sequential(nn.Conv2d(128, 128, 3, padding=1, groups=groups)), 8, 128, 32, 32), DEVICE)
+
+
 def case(name: str, rule: str, place: str, fault: Callable[[], Evidence], twin: Callable[[], Evidence]) -> Planted:
     return Planted(name, rule, place, fault, twin)
 
@@ -170,6 +194,10 @@ CASES = [
     case("vocabulary", "embedding-dominated", "table.weight", lambda: lookup(20_000, 32), lambda: lookup(100, 128)),
     case("activations", "activation-checkpointing", "blocks", long, lambda: trained(Blocks(recomputes=True), 4096, 64)),
     case("few activations", "activation-checkpointing", "blocks", long, large),
+    case("a stem", "frozen-in-graph", "body.0", frozen, lambda: frozen(stem=False)),
+    case("adapters", "frozen-in-graph", "body.0", frozen, lambda: frozen(adapters=True)),
+    case("four channels", "narrow-groups", "0", lambda: grouped(32), lambda: grouped(4)),
+    case("each channel", "narrow-groups", "0", lambda: grouped(32), lambda: grouped(128)),
     case("adam", "optimizer-state", "", large, long),
     case("gradients", "gradient-memory", "", large, long),
     case("long context", "kv-cache", "", lambda: decoded(2048, 8), lambda: decoded(64, 1)),

@@ -1,4 +1,4 @@
-"""What depends on the model's inputs and what does not, and which ops compute the same."""
+"""Which ops depend on the model's inputs, and which compute the same thing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from torchgauge.advise.flow import Flow
 from torchgauge.facts import Capture, OpRecord, TensorSpec
 
 _RANDOM = "nondeterministic_seeded"
+# Ops that hand a value of a tensor to Python.
+VALUE_READS = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"})
 
 
 class Dataflow:
-    """Of the forward pass. Files of versions that did not record the readers of inputs have none of it."""
+    """The data flow of the forward pass; empty for files of versions that did not record the readers of inputs."""
 
     def __init__(self, capture: Capture, ops: Sequence[OpRecord], flow: Flow) -> None:
         self._capture, self._ops, self._flow = capture, ops, flow
@@ -38,9 +40,19 @@ class Dataflow:
         held: set[int] = set()
         if not self.is_known:
             return frozenset()
+        # A module that was given values may use them in whatever it computes next; arrays of numpy have no producer.
+        given_values: set[str] = {read.module for read in self._capture.run.host_reads}
+        returns_arrays = bool(given_values)
         for op in self._ops:
-            is_random = _RANDOM in op.signature.tags
-            if not is_random and (self._takes_shape_alone(op) or self._reads_constants_alone(op, held)):
+            if op.op in VALUE_READS and not self._reads_constants_alone(op, held):
+                given_values.add(op.module)
+            is_unnamed = (
+                bool(op.signature.inputs) and not op.weights and not any(source is not None for source in op.producers)
+            )
+            is_from_values = (op.module in given_values and not op.weights) or (returns_arrays and is_unnamed)
+            if _RANDOM in op.signature.tags or is_from_values:
+                continue
+            if self._takes_shape_alone(op) or self._reads_constants_alone(op, held):
                 held.add(op.index)
         return frozenset(held)
 
@@ -66,8 +78,8 @@ class Dataflow:
         return source in self.constants if source is not None else (op.index, place) not in self.input_reads
 
     def reads_whole(self, op: OpRecord, place: int) -> object | None:
-        """What stands for the tensor that is read there as a whole: the op that made it, or the model's input; None
-        where it is a part of it, or nobody knows. Two reads of the same are equal."""
+        """A key for the tensor that is read as a whole at this place: the op that made it, or the model's input. None
+        where a part of it is read, or its origin is unknown. Two reads of the same tensor have equal keys."""
         base = self.base(op, place)
         if base is None or base[1].numel != op.signature.inputs[place].distinct_numel:
             return None
@@ -86,9 +98,18 @@ class Dataflow:
             number = self.input_reads.get((op.index, place))
             return None if number is None else (("input", number), self._capture.inputs[number].spec)
         made = self._by_index.get(source)
-        if made is None or len(made.signature.outputs) != 1:
+        if made is None:
             return None
-        return source, made.signature.outputs[0]
+        if len(made.signature.outputs) == 1:
+            return source, made.signature.outputs[0]
+        # Which of several outputs is read shows in its type and size: values and indices, a norm and its statistics.
+        read = op.signature.inputs[place]
+        fitting = [
+            (number, spec)
+            for number, spec in enumerate(made.signature.outputs)
+            if spec.dtype == read.dtype and spec.numel >= read.numel
+        ]
+        return ((source, fitting[0][0]), fitting[0][1]) if len(fitting) == 1 else None
 
     @cached_property
     def repeated(self) -> Sequence[OpRecord]:
@@ -106,7 +127,7 @@ class Dataflow:
         return found
 
     def _key(self, op: OpRecord, number: Mapping[int, int]) -> object | None:
-        """Equal for equal calls on equal tensors; None where that cannot be told."""
+        """Equal for equal calls on equal tensors; None where that is unknown."""
         signature = op.signature
         if (
             op.op.endswith("_")
@@ -130,7 +151,7 @@ class Dataflow:
         return id(signature), tuple(parts), op.weights
 
     def ancestors(self, op: OpRecord, most: int, until: OpRecord | None = None) -> Iterator[OpRecord]:
-        """The ops that it depends on, nearest first, `most` at most; none behind `until`."""
+        """The ops that it depends on, nearest first, at most `most`; stops at `until`."""
         seen, todo = {op.index}, [op]
         while todo and len(seen) <= most:
             near = todo.pop(0)

@@ -101,9 +101,10 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.flow.of_category("normalization"):
         if "batch_norm" not in op.op or not op.signature.attributes.get("training"):
             continue
-        # Instance norm is a batch norm over one sample of all samples' channels.
-        record = evidence.modules.get(op.module)
-        is_instance_norm = op.signature.inputs[0].shape[0] == 1 or "InstanceNorm" in (record.type if record else "")
+        # Instance norm runs as a batch norm over one sample with the channels of all.
+        kind = evidence.modules[op.module].type if op.module in evidence.modules else ""
+        is_batch_norm = "BatchNorm" in kind
+        is_instance_norm = "InstanceNorm" in kind or (op.signature.inputs[0].shape[0] == 1 and not is_batch_norm)
         if is_instance_norm:
             continue
         yield _bug(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence, moved
-from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
 
@@ -16,6 +16,8 @@ _CASTS = {"aten::_to_copy", "aten::clone"}
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like"}
 _FEW = 2
+# Of the peak: less is what local variables hold anyway.
+_LEAST_EXCESS = 0.3
 
 
 @rule("grown-by-cat", family="memory")
@@ -70,6 +72,59 @@ def _extends_input(evidence: Evidence, op: OpRecord) -> bool:
     reads = evidence.dataflow.input_reads
     given = [spec.numel for at, spec in enumerate(op.signature.inputs) if (op.index, at) in reads]
     return len(given) == 1 and given[0] * 2 > op.signature.outputs[0].numel
+
+
+@rule("held-activations", family="memory")
+def held_activations(evidence: Evidence) -> Iterator[Advice]:
+    """Tensors that nobody reads any more and something still holds at the peak: a list of every layer's output, an
+    attribute. Python's own variables hold a few; so many of one kind are collected."""
+    if evidence.is_train or not evidence.flow.steps:  # training keeps them for the backward pass
+        return
+    last_use = _last_uses(evidence)
+    peak = max(evidence.forward, key=lambda op: op.live_bytes)
+    dead: dict[tuple[str | None, object], list[OpRecord]] = {}
+    needed = evidence.capture.input_bytes
+    for op in evidence.forward:
+        if op.index > peak.index:
+            break
+        nbytes = op.signature.activation_bytes
+        if nbytes and last_use[op.index] >= peak.index:
+            needed += nbytes
+        elif nbytes:
+            dead.setdefault((op.source, op.signature.outputs[0].shape), []).append(op)
+    excess = peak.live_bytes - needed
+    held = max(dead.values(), key=lambda ops: sum(op.signature.activation_bytes for op in ops), default=[])
+    held_bytes = sum(op.signature.activation_bytes for op in held)
+    if len(held) < _LEAST_GROWTH or excess < _LEAST_EXCESS * peak.live_bytes or held_bytes < excess / 2:
+        return
+    share = min(excess, held_bytes) / max(peak.live_bytes, 1)
+    yield Advice(
+        rule="held-activations",
+        where=Where(held[0].module, tuple(op.index for op in held)),
+        evidence={"tensors": len(held), "held_bytes": min(excess, held_bytes), "peak_bytes": peak.live_bytes},
+        recommendation="do not keep every step's tensor: something (a list, an attribute) holds them though nothing "
+        "reads them again",
+        code="x = layer(x)  # without outputs.append(x); of hooks that collect features: clear() before each call",
+        expected_gain=Gain("peak_activation_bytes", 0.7 * share, share, "the tensors without a reader at the peak"),
+        risk="code outside forward may read what an attribute holds",
+        confidence="medium",
+    )
+
+
+def _last_uses(evidence: Evidence) -> dict[int, int]:
+    """By op, the index of the last op that reads the memory it made; that of a result is never over."""
+    flow, last = evidence.flow, dict[int, int]()
+    for op in reversed(evidence.forward):
+        readers = flow.users(op)
+        # Memory that is written in place lives as long as what was written.
+        last[op.index] = max((last[user.index] if _writes(user) else user.index for user in readers), default=op.index)
+        if flow.is_result(op):
+            last[op.index] = evidence.forward[-1].index + 1
+    return last
+
+
+def _writes(op: OpRecord) -> bool:
+    return op.signature.activation_bytes == 0 and op.op.endswith("_")
 
 
 @rule("double-precision", family="types")

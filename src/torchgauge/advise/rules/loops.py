@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
@@ -46,25 +46,57 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             )
 
 
+@rule("scan-in-python", family="loops")
+def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
+    """A recurrence of pointwise ops over the steps of a sequence: a state-space model's scan, a running average."""
+    groups: dict[tuple[str, str, str], list[OpRecord]] = {}
+    for op in evidence.flow.of_category("elementwise"):
+        if op.source is not None and not op.weights:
+            groups.setdefault((op.source, op.module, op.op), []).append(op)
+    told: set[str] = set()
+    for (_, module, _), steps in groups.items():
+        if len(steps) < _LEAST_STEPS or module in told or not _is_recurrent(evidence, Loop(tuple(steps), ())):
+            continue
+        loop = _with_body(evidence, steps)
+        # A loop with a layer in it is a cell's; it has its own advice.
+        if any(op.weights and op.cost.macs for op in loop.body):
+            continue
+        told.add(module)
+        idle = evidence.dispatch_share(loop.body)
+        yield Advice(
+            rule="scan-in-python",
+            where=Where(module, tuple(op.index for op in steps)),
+            evidence={"steps": loop.rounds, "ops": len(loop.body), "op": steps[0].op},
+            recommendation="compute this recurrence as a scan, or compile the function around the loop: Python runs "
+            "its few small ops for every step",
+            code="scan = torch.compile(scan)  # the function with the loop; or a scan in log2(steps) parallel passes",
+            expected_gain=evidence.share(loop.body).gain(
+                0.5 * idle, min(1.2 * idle, 0.98), f"the calls of {loop.rounds} steps, and what they write in between"
+            ),
+            risk="compiling unrolls the loop for each length; a parallel scan rounds otherwise",
+            confidence="medium",
+        )
+
+
 @rule("loop-over-samples", family="loops")
 def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
     steps = {op.source for loop in _loops(evidence) if _is_recurrent(evidence, loop) for op in loop.products}
-    for loop in _loops(evidence):
-        if loop.products[0].source not in steps and _reads_parts(evidence, loop):
+    for loop in _loops(evidence, _part):
+        if loop.products[0].source not in steps:
             yield _advice(
                 evidence,
                 "loop-over-samples",
                 loop,
-                "call the layer once on the whole tensor: the loop gives it one part after the other",
-                "y = layer(x)  # all parts at once; torch.vmap where the layer takes one sample",
+                "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
+                "y = layer(x)  # all parts at once; torch.vmap where the layer takes one of them",
                 _batched(evidence, loop),
             )
 
 
 @rule("parallel-linears", family="loops")
 def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
-    for loop in _loops(evidence, one_weight=False):
-        if _reads_the_same(evidence, loop):
+    for loop in _loops(evidence, _whole, one_weight=False):
+        if _have_weights_apart(evidence, loop):
             yield _advice(
                 evidence,
                 "parallel-linears",
@@ -90,16 +122,31 @@ def _advice(evidence: Evidence, name: str, loop: Loop, words: str, code: str, ga
     )
 
 
-def _loops(evidence: Evidence, *, one_weight: bool = True) -> list[Loop]:
-    """Of ops with the same line, kind and shape: a loop, or blocks that are called one after the other. `one_weight`:
-    all rounds use the same parameters."""
+Reading = Callable[[Evidence, OpRecord], object | None]
+
+
+def _loops(evidence: Evidence, read: Reading | None = None, *, one_weight: bool = True) -> list[Loop]:
+    """Of ops with the same line, kind and shape: a loop, or blocks that are called one after the other. `read`: the
+    tensor that all rounds must read, from what one round reads. `one_weight`: all rounds use the same parameters."""
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.of_category(*TENSOR_CORES):
-        if op.source is not None and op.cost.macs and op.weights:
+        if op.source is not None and op.cost.macs and (op.weights or read is _part):
             path = re.sub(r"\d+", "#", op.module)
             key = (op.source, path, op.op, op.signature.outputs[0].shape, op.weights if one_weight else None)
             groups.setdefault(key, []).append(op)
-    return [_with_body(evidence, ops) for ops in groups.values() if len(ops) >= _LEAST_ROUNDS]
+    found = [ops for ops in groups.values() if len(ops) >= _LEAST_ROUNDS]
+    if read is not None:
+        found = [ops for group in found for ops in _by_tensor(evidence, group, read)]
+    return [_with_body(evidence, ops) for ops in found]
+
+
+def _by_tensor(evidence: Evidence, ops: Sequence[OpRecord], read: Reading) -> Iterator[list[OpRecord]]:
+    """Those that read the same tensor, where they are enough for a loop."""
+    groups: dict[object, list[OpRecord]] = {}
+    for op in ops:
+        if (tensor := read(evidence, op)) is not None:
+            groups.setdefault(tensor, []).append(op)
+    yield from (group for group in groups.values() if len(group) >= _LEAST_ROUNDS)
 
 
 def _with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
@@ -132,29 +179,20 @@ def _places(evidence: Evidence, op: OpRecord) -> list[int]:
     return [at for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
 
 
-def _reads_parts(evidence: Evidence, loop: Loop) -> bool:
-    """The same weights on different parts of one tensor."""
-    parts = [_part(evidence, op) for op in loop.products]
-    return parts[0] is not None and len(set(parts)) == 1
-
-
 def _part(evidence: Evidence, op: OpRecord) -> object | None:
     found = [evidence.dataflow.reads_part(op, place) for place in _places(evidence, op)]
     return next((base for base in found if base is not None), None)
 
 
-def _reads_the_same(evidence: Evidence, loop: Loop) -> bool:
-    """Different weights, or parts of one, on the same tensor."""
+def _have_weights_apart(evidence: Evidence, loop: Loop) -> bool:
+    """Different weights, or different parts of one."""
     names = {op.weights for op in loop.products}
     if len(names) < loop.rounds and not (
         len(names) == 1 and all(_takes_part_of_weight(evidence, op) for op in loop.products)
     ):
         return False
     # Blocks that all read one tensor, as decoders their encoder's, do so far apart.
-    if loop.products[-1].index - loop.products[0].index > _MOST_PER_ROUND * loop.rounds:
-        return False
-    bases = [_whole(evidence, op) for op in loop.products]
-    return bases[0] is not None and len(set(bases)) == 1
+    return loop.products[-1].index - loop.products[0].index <= _MOST_PER_ROUND * loop.rounds
 
 
 def _takes_part_of_weight(evidence: Evidence, op: OpRecord) -> bool:

@@ -80,6 +80,33 @@ def _unreached(evidence: Evidence, op: OpRecord) -> float:
     return 0.5 if reached is None else max(1 - min(reached, 1.0), 0.0)
 
 
+@rule("narrow-groups", family="tensor cores")
+def narrow_groups(evidence: Evidence) -> Iterator[Advice]:
+    """Convolutions in groups of a few channels: too narrow for tensor cores, and each group is a product of its own.
+    One channel per group is a kernel of its own, and a choice that is known to be cheap."""
+    least = evidence.least_time
+    if not evidence.is_cuda or least is None:
+        return
+    for op in evidence.flow.of_category("convolution"):
+        groups = int(op.signature.attributes.get("groups") or 1)
+        channels = op.signature.inputs[0].shape[1] // groups
+        taken = evidence.times.seconds.get(op.index, 0.0)
+        if groups == 1 or not 1 < channels < 2 * _MULTIPLE or not taken:
+            continue
+        lost = max(1 - least.of(op) / taken, 0.0)
+        yield Advice(
+            rule="narrow-groups",
+            where=Where(op.module, (op.index,)),
+            evidence={"groups": groups, "channels_per_group": channels},
+            recommendation="use fewer and wider groups, of 16 channels or more: groups this narrow leave tensor cores "
+            "idle",
+            code=None,
+            expected_gain=evidence.share([op]).gain(0.3 * lost, lost, "the op's time above the roof"),
+            risk="another architecture, with more parameters: it must be trained again",
+            confidence="medium",
+        )
+
+
 @rule("tf32-off", family="tensor cores", option="precision")
 def tf32_off(evidence: Evidence) -> Iterator[Advice]:
     peaks, machine = evidence.peaks, evidence.machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
@@ -11,6 +12,8 @@ from torchgauge.facts import OpRecord
 
 # AdamW keeps two numbers per parameter: where parameters dominate, half of the peak; gradients are a quarter.
 STATE_SHARE, GRADIENT_SHARE = 0.4, 0.2
+# Of the forward's arithmetic, what must be frozen in one piece; of the parameters trained behind it, those before it.
+_LEAST_FROZEN, _FEW_TRAINED = 0.3, 0.1
 
 
 @rule("optimizer-state", family="training")
@@ -58,6 +61,40 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
             risk="gradients cannot be clipped by their common norm, nor accumulated over several batches",
             confidence="medium",
         )
+
+
+@rule("frozen-in-graph", family="training")
+def frozen_in_graph(evidence: Evidence) -> Iterator[Advice]:
+    """Frozen layers between a few trained parameters before them and the trained layers behind: for the few, the
+    backward pass goes through all of them."""
+    if not evidence.is_train or not evidence.flow.steps:
+        return
+    trained = {name: param for name, param in evidence.params.items() if param.trainable and not param.is_buffer}
+    users = [op for op in evidence.flow.steps if op.cost.macs or any(name in trained for name in op.weights)]
+    flops = sum(op.cost.flops for op in users)
+    at = [n for n, op in enumerate(users) if any(name in trained for name in op.weights)]
+    gaps = [users[a + 1 : b] for a, b in pairwise(at)]
+    gap = max(gaps, key=lambda ops: sum(op.cost.flops for op in ops), default=[])
+    if sum(op.cost.flops for op in gap) < _LEAST_FROZEN * flops:
+        return
+    early = {name for op in users if op.index < gap[0].index for name in op.weights if name in trained}
+    late = {name for op in users if op.index > gap[-1].index for name in op.weights if name in trained} - early
+    few, many = (sum(trained[name].spec.numel for name in names) for names in (early, late))
+    modules = {op.module for op in gap}
+    backward = [op for op in evidence.capture.ops if op.phase == "backward" and op.module in modules]
+    if not backward or few > _FEW_TRAINED * many:
+        return
+    yield Advice(
+        rule="frozen-in-graph",
+        where=Where(gap[0].module, tuple(op.index for op in backward), min(early)),
+        evidence={"trained_before": sorted(early)[:8], "frozen_ops": len(gap), "backward_ops": len(backward)},
+        recommendation="freeze these few parameters too, or run the frozen part under torch.no_grad(): for them alone "
+        "the backward pass goes through every frozen layer",
+        code="".join(f"model.get_parameter({name!r}).requires_grad_(False)\n" for name in sorted(early)).rstrip(),
+        expected_gain=evidence.share(backward).gain(0.8, 1.0, "the backward pass of the frozen layers"),
+        risk="none, unless these parameters are meant to be trained",
+        confidence="medium",
+    )
 
 
 def _allocations(evidence: Evidence) -> list[OpRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -16,8 +17,7 @@ _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
 # A wait drains the queue: the value is copied, then the next kernel is launched into an idle device.
 _STALL_S, _LAUNCH_S = 15e-6, 6e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
-# The host asks for a value, or for the number of rows of a result.
-_VALUES = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"}
+# The host asks for the number of rows of a result.
 _SIZES = {
     "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
     "aten::unique_consecutive", "aten::bincount",
@@ -95,7 +95,7 @@ def _host_advice(words: tuple[str, str], where: Where, known: Mapping[str, Any],
 
 def _remedy(evidence: Evidence, op: OpRecord) -> tuple[str, str] | None:
     """What to do about an op whose result the host waits for, and the code; None where it does not wait."""
-    if op.op in _VALUES:
+    if op.op in VALUE_READS:
         record = evidence.modules.get(op.module)
         return _TELLING if record is not None and record.type in _MASK_READERS else _READING
     if op.op in _SIZES:
