@@ -588,7 +588,7 @@ def running_average(self: Any, a: Tensor) -> Tensor:
 
 
 def discounted(self: Any, rewards: Tensor, values: Tensor) -> Tensor:
-    advantage, out = torch.zeros_like(rewards[:, 0]), []
+    advantage, out = torch.zeros_like(rewards[:, 0]), list[Tensor]()
     for t in reversed(range(rewards.shape[1] - 1)):
         delta = rewards[:, t] + 0.99 * values[:, t + 1] - values[:, t]
         advantage = delta + 0.95 * advantage
@@ -713,7 +713,8 @@ class ReadsOnTheHost(nn.Module):
 
     def forward(self, a: Tensor, lengths: Tensor) -> Tensor:
         if self.by_value:
-            return a * (torch.arange(64) < lengths.max().item())
+            longest = lengths.max().item()
+            return a * (torch.arange(64) < longest)
         return torch.relu(self.fc(torch.from_numpy(a.detach().cpu().numpy())))
 
 

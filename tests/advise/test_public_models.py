@@ -53,7 +53,7 @@ def test_the_norm_to_paste_has_the_scale_and_the_shift() -> None:
     model = Does(standardised, weight=nn.Parameter(x(64)), bias=nn.Parameter(x(64)))
     given = x(8, 16, 64)
     (found,) = of_rule(model, "norm-by-hand", given)
-    known = {"torch": torch, "x": given, "weight": model.weight, "bias": model.bias}
+    known: dict[str, Any] = {"torch": torch, "x": given, "weight": model.weight, "bias": model.bias}
     exec(str(found.code), known)
 
     assert torch.allclose(known["y"], model(given), atol=1e-5)

@@ -85,14 +85,14 @@ _HOOKS = {"_g": "remove_weight_norm", "_orig": "remove_spectral_norm"}
 def _settle_code(module: str, weights: list[str]) -> str | None:
     """Of torch's parametrizations and hooks (weight norm, spectral norm); only its author can move what a forward
     computes."""
-    owner, found, rest = module.partition(".parametrizations.")
-    if found:
+    owner, is_parametrized, rest = module.partition(".parametrizations.")
+    if is_parametrized:
         name = rest.partition(".")[0]
         return f"torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule({owner!r}), {name!r})"
     for ending, remove in _HOOKS.items():
-        name = next((name for name in weights if name.startswith(module) and name.endswith(ending)), None)
-        if name is not None:
-            attribute = name.rpartition(".")[2].removesuffix(ending)
+        found = next((weight for weight in weights if weight.startswith(module) and weight.endswith(ending)), "")
+        if found:
+            attribute = found.rpartition(".")[2].removesuffix(ending)
             return f"torch.nn.utils.{remove}(model.get_submodule({module!r}), {attribute!r})"
     return None
 
