@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.ao.quantization import quantize_dynamic
 
 import torchgauge as tg
+from torchgauge.source.torchscript.code import scan_code
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
@@ -66,8 +68,72 @@ def test_a_dynamically_quantized_script_has_the_parameters_and_macs_of_the_model
     assert (live.totals.params, live.totals.macs) == (params, expected)
 
 
+def static_network() -> nn.Module:
+    """Quantized by observing one batch, as the tutorials do it."""
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quant, self.dequant = torch.ao.quantization.QuantStub(), torch.ao.quantization.DeQuantStub()
+            self.conv, self.relu, self.head = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Linear(8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.relu(self.conv(self.quant(x)))
+            return self.dequant(self.head(x.mean((2, 3))))
+
+    model = Network().eval()
+    model.qconfig = torch.ao.quantization.get_default_qconfig(torch.backends.quantized.engine)
+    prepared = torch.ao.quantization.prepare(torch.ao.quantization.fuse_modules(model, [["conv", "relu"]]))
+    prepared(torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8))
+    converted: nn.Module = torch.ao.quantization.convert(prepared)
+    return converted
+
+
+@pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
+@pytest.mark.parametrize("make", [script, trace])
+def test_a_statically_quantized_convolution_in_a_script_is_read_and_run_when_asked(make: Any, tmp_path: Path) -> None:
+    torch.jit.save(make(static_network(), torch.zeros(1, 3, 8, 8)), tmp_path / "model.pt")
+    still = tg.analyze(tmp_path / "model.pt", input_size=(1, 3, 8, 8))
+    assert (still.totals.params, {"conv", "head"} <= {row.path for row in still.modules}) == (260, True)
+    if still.capture.run.mode is None:
+        assert "add --inference" in str(still.capture.run.warnings)
+    found = tg.analyze(tmp_path / "model.pt", input_size=(1, 3, 8, 8), inference=True)
+    assert found.measurements is not None
+    assert found.totals.params == 260
+    assert any(op.op.startswith("quantized::conv2d") for op in found.ops)
+
+
+UNPACKING = """
+class Packs(Module):
+  def __setstate__(self, state: Tuple[int, bool]) -> NoneType:
+    {calls}
+    return None
+  def set_weight_bias(self, w: Tensor) -> NoneType:
+    {inside}
+    return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("calls", "inside", "harmless"),
+    [
+        ("_0 = (self).set_weight_bias((state)[0])", "_1 = ops.quantized.conv2d_prepack(w)", True),
+        ("_0 = (self).set_weight_bias((state)[0])", "_1 = torch.add(w, w)", False),
+        ("_0 = (self).set_weight_bias((state)[0])", "_1 = (self).set_weight_bias(w)", False),
+        ("_0 = ((self).set_weight_bias(1), (self).set_weight_bias(2))", "pass", False),
+        ("_0 = (self).other((state)[0])", "pass", False),
+        ("self = state; _0 = (self).set_weight_bias(1)", "pass", False),
+        ("_0 = (state).set_weight_bias(1)", "pass", False),
+    ],
+)
+def test_a_method_that_packs_weights_may_do_nothing_else(calls: str, inside: str, harmless: bool) -> None:
+    source = UNPACKING.format(calls=calls, inside=inside).encode()
+    with nullcontext() if harmless else pytest.raises(tg.FormatError, match="__setstate__"):
+        scan_code(source, "model.pt")
+
+
 def test_packed_weights_are_read_where_the_code_is_not(tmp_path: Path) -> None:
-    """A convolution packs its weights in code of its own while it is read, which is not run."""
+    """Without an analysis of the code."""
     model = nn.Sequential(torch.ao.nn.quantized.Conv2d(3, 8, 3), torch.ao.nn.quantized.Linear(4, 2))
     torch.jit.save(torch.jit.script(model), tmp_path / "model.pt")
     found = tg.scan_weights(tmp_path / "model.pt", weights=False)

@@ -97,3 +97,25 @@ def test_the_file_has_the_figures_of_the_eager_model(build: Any, example: Tensor
     eager, found = (tg.analyze(target, inputs=example).totals for target in (model, tmp_path / "model.pt"))
     assert (found.params, found.param_bytes, found.macs) == (eager.params, eager.param_bytes, eager.macs)
     assert found.logical_params == eager.params
+
+
+class WeightedPixels(nn.Module):
+    """The size of its mask depends on that of its image, which no one can guess from its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=8)
+
+    def forward(self, image: Tensor, weights_of_pixels: Tensor) -> Tensor:
+        return self.conv(image) * nn.functional.interpolate(weights_of_pixels[:, None], (4, 4))
+
+
+def test_a_file_whose_inputs_cannot_be_guessed_shows_its_weights(tmp_path: Path) -> None:
+    example = torch.ones(1, 3, 32, 32), torch.ones(1, 32, 32)
+    torch.jit.trace(WeightedPixels(), example).save(tmp_path / "model.pt")
+    found = tg.analyze(tmp_path / "model.pt")
+    assert (found.totals.params, found.capture.run.mode) == (112, None)
+    assert "its code was not traced" in str(found.capture.run.warnings)
+    assert tg.analyze(tmp_path / "model.pt", inputs=example).totals.macs == 4 * 27 * 16
+    with pytest.raises(tg.ForwardError):
+        tg.analyze(tmp_path / "model.pt", input_size=[(1, 3, 32, 32), (1, 8)])

@@ -31,15 +31,15 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
             candidates = candidate_inputs(model, **given)
         traced = trace(model, candidates, Request(**request, build_real=source.build_real))
     except (ForwardError, InputError) as error:
-        if source.index is not None and _needs_values(error):
-            # Its weights and its structure need no run.
-            untold = replace(source, warnings=(*source.warnings, f"its code was not traced: {error}"))
-            return stored_capture(untold), None
-        if not source.is_inferred or given["inputs"] is not None or given["input_size"] is not None or given["specs"]:
+        is_given = given["inputs"] is not None or given["input_size"] is not None or bool(given["specs"])
+        has_weights = source.index is not None and bool(source.index.entries)
+        is_unfit = not is_given and has_weights and not _was_stopped(error)
+        if not is_unfit and (source.index is None or not _needs_values(error)):
             raise
-        # Code and inputs were inferred: the file is not to blame if they fail.
-        failed = replace(source, warnings=(*source.warnings, f"the inferred code failed: {error}"))
-        return stored_capture(failed), None
+        # The weights and the structure of a file need no run, and it is not to blame for inputs or code that were
+        # inferred.
+        what = "the inferred code failed" if source.is_inferred else "its code was not traced"
+        return stored_capture(replace(source, warnings=(*source.warnings, f"{what}: {error}"))), None
     capture = Capture(
         **_circumstances(source, traced.run.device),
         run=replace(traced.run, warnings=(*source.warnings, *traced.run.warnings)),
@@ -51,6 +51,15 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
         architecture=_architecture(source, traced),
     )
     return capture, traced
+
+
+def _was_stopped(error: BaseException | None) -> bool:
+    """Whether the run was given up for its length or depth."""
+    from torchgauge.capture.signals import Endless
+
+    while error is not None and not isinstance(error, Endless | RecursionError):
+        error = error.__cause__
+    return error is not None
 
 
 def _needs_values(error: BaseException | None) -> bool:

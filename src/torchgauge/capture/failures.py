@@ -41,6 +41,10 @@ def call_model(
         path = recorder.failure.path if recorder.failure else ""
         if any(text in str(error) for text in _READS_MEMORY):
             raise DataDependent("C++ code that reads the memory of a tensor", path) from error
+        if not is_real and isinstance(error, NotImplementedError) and str(error).startswith("Could not run '"):
+            # Torch has no kernel for dense tensors: those of the model are quantized, or of another kind.
+            op = str(error).split("'")[1]
+            raise DataDependent(op, path, "calls an op that has no fake kernel") from error
         is_sparse = recorder.has_sparse or any(spec.is_sparse for op in recorder.ops for spec in op.signature.outputs)
         if is_sparse and not is_real:
             # A fake tensor knows how many elements are stored, but C++ code takes it for a dense tensor.

@@ -47,7 +47,11 @@ def scan_code(source: bytes, where: str) -> frozenset[str]:
 
 def _scan_part(tree: ast.Module, where: str) -> set[str]:
     special = set()
+    methods: dict[int, dict[str, ast.FunctionDef]] = {}  # of its class, by the id of a method
     for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            own = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
+            methods |= {id(each): own for each in own.values()}
         if isinstance(node, ast.Attribute):
             match _dotted(node):
                 case ("torch", name, *_):
@@ -69,7 +73,7 @@ def _scan_part(tree: ast.Module, where: str) -> set[str]:
             for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
                 _check_default(default, where)
             if node.name == "__setstate__":
-                _check_unpacking(node, where)
+                _check_unpacking(node, where, methods.get(id(node), {}))
     return special
 
 
@@ -153,14 +157,26 @@ def _check_getattr(call: ast.Call, where: str) -> None:
         raise FormatError(f"{where} reaches for something by getattr, which torchgauge does not support")
 
 
-def _check_unpacking(function: ast.FunctionDef, where: str) -> None:
+def _check_unpacking(function: ast.FunctionDef, where: str, methods: dict[str, ast.FunctionDef]) -> None:
+    """`methods` of the same class may be called, each once: quantized convolutions pack their weights in one. Those
+    call no others, so that reading takes no longer than the code is long."""
     nodes = list(ast.walk(function))
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    if bound & (_ROOTS | _UNPACKING) or any(isinstance(node, ast.While | ast.For | ast.With) for node in nodes):
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound = stored | {node.arg for node in nodes if isinstance(node, ast.arg)}
+    if (
+        "self" in stored
+        or bound & (_ROOTS | _UNPACKING)
+        or any(isinstance(node, ast.While | ast.For | ast.With) for node in nodes)
+    ):
         raise _runs(where)
-    if not all(_only_unpacks(_dotted(node.func)) for node in nodes if isinstance(node, ast.Call)):
-        raise _runs(where)
+    called: set[str] = set()
+    for call in [_dotted(node.func) for node in nodes if isinstance(node, ast.Call)]:
+        match call:
+            case ("self", name) if name in methods and name not in called and function.args.args[0].arg == "self":
+                called.add(name)
+                _check_unpacking(methods[name], where, {})
+            case _ if not _only_unpacks(call):
+                raise _runs(where)
 
 
 def _only_unpacks(name: tuple[str, ...]) -> bool:
