@@ -24,6 +24,7 @@ LAYERS = (
     "source",
     "capture",
     "measure",
+    "compiled",
     "energy",
     "weights",
     "predict",

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import torchgauge as tg
+from tests.compiled.models import WIDTH, Prints
 from tests.docs.tables import generated, regenerate, subparsers
 from tests.docs.test_blocks import PAGES, ROOT
 from torchgauge.advise.registry import RULES, load_rules
@@ -99,6 +100,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     torch.save({"epoch": 1, "model": nn.Linear(4, 4).state_dict()}, folder / "c.pt")
     torch.save({"fc.lora_A.weight": torch.ones(2, 4), "fc.lora_B.weight": torch.ones(4, 2)}, folder / "d.pt")
     files = [tg.scan_weights(folder / name).to_dict() for name in ("c.pt", "d.pt")]
+    files.append(tg.analyze(Prints(), input_size=(2, WIDTH), execution="compiled", advice=False).to_dict())
     return [whole.to_dict(), step.to_dict(), scan.to_dict(), *files, _verified(), {"plan": no_plan("interrupted")}]
 
 
@@ -127,6 +129,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     "time": ("advice", "verified", "time"),
     "sweep": ("measurements", "sweep"),
     "step": ("capture", "step"),
+    "compiled": ("compiled",),
+    **{name: ("compiled", name) for name in ("graphs", "breaks", "kernels")},
 }  # fmt: skip
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.options import chosen_device
-from torchgauge.errors import TorchgaugeError
+from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.facts import Capture, EnergyFacts, Measured
 from torchgauge.progress import announce, stage, steps
 
@@ -15,23 +15,30 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.capture import Trace
+    from torchgauge.compiled import CompiledRuns
     from torchgauge.energy.carbon import Footprint
+    from torchgauge.measure.subject import Subject
+    from torchgauge.measure.sweep import AtPoint
     from torchgauge.measure.target import Asked
     from torchgauge.source import Source
 
 
-def measurements_asked(target: Any, profile: bool, sweep: Any, settings: Mapping[str, Any]) -> Asked:
+def measurements_asked(
+    target: Any, profile: bool, sweep: Any, settings: Mapping[str, Any], *, is_compiled: bool = False
+) -> Asked:
     from torch.nn import Module
 
     from torchgauge.capture import unwrap
     from torchgauge.measure.settings import read_settings
-    from torchgauge.measure.sweep import parse_sweeps
+    from torchgauge.measure.sweep import DTYPE, parse_sweeps
     from torchgauge.measure.target import Asked
 
-    is_wrapped = isinstance(target, Module) and unwrap(target) is not target
+    is_wrapped = isinstance(target, Module) and unwrap(target) is not target and not is_compiled
     notes = (f"measured without its {type(target).__name__} around it",) if is_wrapped else ()
-    known = read_settings(**settings)
-    return Asked(profile, parse_sweeps(sweep), known, (*notes, *known.notes))
+    known, sweeps = read_settings(**settings), parse_sweeps(sweep)
+    if is_compiled and any(one.key == DTYPE for one in sweeps):
+        raise UsageError("a compiled model is not swept over dtype: analyse it once with each --dtype")
+    return Asked(profile, sweeps, known, (*notes, *known.notes))
 
 
 def model_device(subject: Any) -> torch.device | None:
@@ -49,6 +56,7 @@ def measure_runs(
     traced: Trace | None,
     request: Mapping[str, Any],
     given: Mapping[str, Any],
+    compiled: CompiledRuns | None = None,
 ) -> tuple[Measured, EnergyFacts | None]:
     """What the runs took, and the metered energy, which `complete_energy` completes with estimates."""
     from torchgauge.capture import Request
@@ -65,9 +73,20 @@ def measure_runs(
             asked = replace(asked, notes=(*asked.notes, *ensure_roof(wanted.device, progress)))
         stages = (("energy", watch.measure),) if asked.profile else ()
         asked = replace(asked, more=stages, at_point=watch.at_point)
+        if compiled is not None:
+            asked = replace(asked, more=(("kernels", compiled.measure), *stages), prepare=compiled.compiled)
+            asked = replace(asked, at_point=_both(compiled.at_point, watch.at_point))
         with steps("measuring", shown=progress) as tell:
             measured = measure_target(source, traced, wanted, given, asked, tell)
     return with_efficient_points(measured), watch.facts
+
+
+def _both(one: AtPoint, other: AtPoint) -> AtPoint:
+    def at_point(subject: Subject, run: Callable[[], None], row: dict[str, Any]) -> None:
+        one(subject, run, row)
+        other(subject, run, row)
+
+    return at_point
 
 
 def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:

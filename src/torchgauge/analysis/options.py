@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import InputError, UsageError
-from torchgauge.facts import ArchitectureRecord
+from torchgauge.facts import COMPILED, EAGER, EXECUTIONS, ArchitectureRecord
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +44,19 @@ def pretended_device(device: torch.device, *, is_run: bool) -> tuple[torch.devic
     if not is_run:
         raise InputError(f"{unknown}; omit --device: parameters and MACs are the same on the CPU")
     return torch.device("cpu"), (f"{unknown}: the static figures are those of the CPU",)
+
+
+def chosen_execution(execution: str | None, target: Any) -> str:
+    """As asked for; otherwise a model that is compiled is analysed as such."""
+    from torch.nn import Module
+
+    if execution is not None and execution not in EXECUTIONS:
+        raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
+    if execution is None and isinstance(target, Module):
+        from torchgauge.compiled import is_compiled
+
+        return COMPILED if is_compiled(target) else EAGER
+    return execution or EAGER
 
 
 def unwrapped(target: Any) -> Any:

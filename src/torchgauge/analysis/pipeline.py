@@ -20,6 +20,7 @@ from torchgauge.analysis.options import (
     Depth,
     chosen_device,
     chosen_dtype,
+    chosen_execution,
     pretended_device,
     reads_weights,
     stored_path,
@@ -30,8 +31,8 @@ from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.static_capture import static_run
 from torchgauge.analysis.verification import check_verify, verify_advice
 from torchgauge.analysis.weight_scan import read_statistics
-from torchgauge.errors import InputError, UsageError, errors_as_torchgauge
-from torchgauge.facts import EnergyFacts
+from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as_torchgauge
+from torchgauge.facts import COMPILED, Capture, EnergyFacts
 from torchgauge.facts.experts import dense_warnings
 from torchgauge.progress import stage
 from torchgauge.source.target_check import check_target
@@ -39,9 +40,12 @@ from torchgauge.source.target_check import check_target
 if TYPE_CHECKING:
     import torch
 
-    from torchgauge.source import InputSpec
+    from torchgauge.capture import Trace
+    from torchgauge.compiled import CompiledRuns
+    from torchgauge.source import InputSpec, Source
 
 MODES = ("inference", "train")
+COMPILED_OUTSIDE = "to compile it, the model was run outside the isolated process, with the rights of this one"
 MEASURED_OUTSIDE = "to measure it, the model was run outside the isolated process, with the rights of this one"
 
 
@@ -54,6 +58,7 @@ def analyze(
     dtype: torch.dtype | str | None = None,
     device: torch.device | str | None = None,
     mode: str = "inference",
+    execution: str | None = None,
     batch: int | None = None,
     seq: int | None = None,
     specs: Sequence[InputSpec] = (),
@@ -88,6 +93,10 @@ def analyze(
     bare weights. Nothing in a file is executed unless `allow_pickle`. `inputs` is a tensor, a tuple of positional
     arguments or a dict of keywords, `input_size` one shape or several; without either they are inferred. `dtype` is the
     type of the floating parameters and inputs, `device` where tensors pretend to be and where runs are measured.
+
+    `execution` is "eager" or "compiled": the graphs, breaks and kernels that `torch.compile` makes of the model, with
+    its modules as the kernels serve them; a model that is compiled already is taken with its options, and is "compiled"
+    by default. Nothing that is generated is run unless something is measured.
 
     `inference` measures time and memory of real runs; `profile` besides every op, the system and thread scaling;
     `sweep` repeats it over a quantity ({"batch": [1, 2, 4]}; seq, dtype, threads). What fails there is said in
@@ -124,10 +133,14 @@ def analyze(
     settings: dict[str, Any] = {"threads": threads, "budget_s": budget_s, "profile_level": profile_level}
     settings["memory_fraction"] = memory_fraction
     is_measured = inference or profile or sweep is not None
-    asked = measurements_asked(target, profile, sweep, settings) if is_measured else None
+    chosen_run = chosen_execution(execution, target)
+    is_compiled = chosen_run == COMPILED
+    asked = measurements_asked(target, profile, sweep, settings, is_compiled=is_compiled) if is_measured else None
+    # What runs the model's code for more than its ops.
+    is_run = is_measured or verify or is_compiled
     if needs_isolation(target, allow_pickle):
-        found = read_file(options, is_measured=is_measured or verify)
-        if not (is_measured or verify):
+        found = read_file(options, is_measured=is_run)
+        if not is_run:
             return found
     from torchgauge.source import resolve
 
@@ -143,7 +156,7 @@ def analyze(
                 check_names(silence)
             # Weights without code run nowhere.
             place = (
-                (device or (model_device(source.model) if asked or verify else None))
+                (device or (model_device(source.model) if asked or verify or is_compiled else None))
                 if source.model is not None
                 else None
             )
@@ -151,17 +164,24 @@ def analyze(
             request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}
             pretended, remarks = pretended_device(asked_device, is_run=is_measured or verify)
             if needs_isolation(target, allow_pickle):
-                remarks = (*remarks, MEASURED_OUTSIDE)
+                remarks = (*remarks, MEASURED_OUTSIDE if is_measured or verify else COMPILED_OUTSIDE)
             source = replace(source, warnings=(*source.warnings, *remarks))
+            if is_compiled:
+                from torchgauge.compiled import require_code
+
+                require_code(source)
             if is_measured or verify:
                 from torchgauge.source.real_model import runs_allowed
 
                 source = runs_allowed(source)
             capture, traced = static_run(source, given, {**request, "device": pretended})
         metered: EnergyFacts | None = None
+        runs = compiled_runs(target, request) if is_compiled and asked is not None else None
         if asked is not None:
-            measured, metered = measure_runs(source, asked, progress, traced, request, given)
-            capture = replace(capture, measured=measured)
+            measured, metered = measure_runs(source, asked, progress, traced, request, given, runs)
+            capture = replace(capture, measured=measured, compiled=runs.facts if runs is not None else None)
+        if is_compiled and traced is not None and capture.compiled is None:
+            capture = add_compiled(capture, source, traced, target, request, progress, is_asked=execution is not None)
         if profile or emitted is not None:
             capture = replace(capture, energy=complete_energy(capture, metered, emitted))
         if reads_weights(source, switch(weights, "weights")):
@@ -195,9 +215,47 @@ def analyze(
     return found
 
 
+def compiled_runs(target: Any, request: Mapping[str, Any]) -> CompiledRuns:
+    from torch.nn import Module
+
+    from torchgauge.capture import Request
+    from torchgauge.compiled import CompiledRuns, root_options
+
+    return CompiledRuns(Request(**request), root_options(target) if isinstance(target, Module) else None)
+
+
+def add_compiled(
+    capture: Capture,
+    source: Source,
+    traced: Trace,
+    target: Any,
+    request: Mapping[str, Any],
+    progress: bool | None,
+    *,
+    is_asked: bool,
+) -> Capture:
+    """The capture with what torch.compile would make of the model. Where nobody asked for it and it cannot be done, a
+    warning says so."""
+    from torch.nn import Module
+
+    from torchgauge.capture import Request
+    from torchgauge.compiled import compile_target, root_options
+
+    root = root_options(target) if isinstance(target, Module) else None
+    wanted = Request(**request, build_real=source.build_real)
+    try:
+        with stage("compiling", shown=progress):
+            return replace(capture, compiled=compile_target(source, traced.candidate, wanted, root))
+    except TorchgaugeError as error:
+        if is_asked:
+            raise
+        warning = f"the model is compiled, and was analysed as if it were eager: {error}"
+        return replace(capture, run=replace(capture.run, warnings=(*capture.run.warnings, warning)))
+
+
 def read_file(options: Mapping[str, Any], *, is_measured: bool) -> Analysis:
     """The static part, read by a process without rights. Before a measurement only to see that it keeps its limits."""
-    static = {"inference": False, "profile": False, "sweep": None, "verify": False}
+    static = {"inference": False, "profile": False, "sweep": None, "verify": False, "execution": None}
     static |= {"weights": False, "advice": False} if is_measured else {}
     limits = {name: options[name] for name in ("memory_limit", "time_limit")}
     path = stored_path(options["target"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import sysconfig
 from pathlib import Path
 from types import FrameType
 
@@ -13,6 +14,8 @@ import torchgauge
 
 # Frames of these packages are not the model's code.
 _OWN = tuple(str(Path(str(package.__file__)).parent / "_")[:-1] for package in (torch, torchgauge))
+# Nor is Python's library, below which packages are installed.
+_PYTHON = str(Path(sysconfig.get_path("stdlib")) / "_")[:-1]
 _RUNS_MODEL = "call_model"
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 
@@ -21,24 +24,34 @@ _known: dict[str, str | None] = {}
 
 
 def model_line() -> str | None:
-    """`file.py:LINE` of the innermost frame that is neither torch's nor ours, with the folders from the package on for
-    installed packages; None where there is no such frame, as in a Sequential of torch's layers. About 1 µs."""
+    """`file.py:LINE` of the innermost frame that is neither torch's nor Python's nor ours, with the folders from the
+    package on for installed packages; None where there is none, as in a Sequential of torch's layers. About 1 µs."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
-        if file not in _known:
-            _known[file] = _told(file)
-        name = _known[file]
-        if name is not None:
-            return f"{name}:{frame.f_lineno}"
+        line = source_line(file, frame.f_lineno)
+        if line is not None:
+            return line
         if code.co_name == _RUNS_MODEL:
             return None  # beyond is the caller of the analysis
         frame = frame.f_back
     return None
 
 
+def source_line(file: str, line: int | None) -> str | None:
+    """The same for a file and a line; None where it is not the model's code."""
+    if file not in _known:
+        _known[file] = _told(file)
+    name = _known[file]
+    return name if name is None else f"{name}:{line}"
+
+
+def is_python_library(file: str) -> bool:
+    return file.startswith(_PYTHON) and not _PACKAGES.match(file)
+
+
 def _told(file: str) -> str | None:
-    if file.startswith((*_OWN, "<")):
+    if file.startswith((*_OWN, "<")) or is_python_library(file):
         return None
     return _PACKAGES.sub("", file).replace("\\", "/") if _PACKAGES.match(file) else Path(file).name

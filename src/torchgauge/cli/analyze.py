@@ -28,6 +28,7 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import TorchgaugeError, UsageError
+from torchgauge.facts import COMPILED, EXECUTIONS
 from torchgauge.report.registry import ANALYSIS
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ RESULT = ANALYSIS
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="what to analyse, in one of the forms above")
     add_target_options(parser)
+    parser.add_argument_group("compiling").add_argument(
+        "--execution",
+        choices=EXECUTIONS,
+        help="compiled: the graphs, breaks and kernels that torch.compile makes of it (default: eager)",
+    )
     add_measuring_options(parser)
     add_carbon_options(parser)
     add_prediction_options(parser)
@@ -65,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def isolated_paths(args: argparse.Namespace) -> list[str]:
     """The file that a process without rights reads and reports on; none where its model is run for real."""
-    is_run = args.inference or args.profile or args.sweep or args.verify
+    is_run = args.inference or args.profile or args.sweep or args.verify or args.execution == COMPILED
     return [] if is_run else files_to_isolate([args.target], args)
 
 
@@ -149,6 +155,7 @@ def analyze_target(args: argparse.Namespace) -> Analysis:
     return analyze(
         args.target,
         **target_arguments(args, args.target),
+        execution=args.execution,
         **measuring_arguments(args),
         **carbon_arguments(args),
         **depth_arguments(args),

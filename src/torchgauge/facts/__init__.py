@@ -10,6 +10,17 @@ from torchgauge.facts.capture import (
     StepMemory,
     TargetRecord,
 )
+from torchgauge.facts.compiled import (
+    COMPILED,
+    EAGER,
+    EXECUTIONS,
+    EXTERN,
+    Compiled,
+    CompiledGraph,
+    CompiledKernel,
+    GraphBreak,
+    Recompilation,
+)
 from torchgauge.facts.energy import EnergyFacts
 from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, StoredTensor, TrainingRecord
 from torchgauge.facts.measurements import Measured, TraceRecord
@@ -23,7 +34,11 @@ from torchgauge.facts.weights import WeightStatistics
 
 __all__ = [
     "CATEGORIES",
+    "COMPILED",
     "COUNTED",
+    "EAGER",
+    "EXECUTIONS",
+    "EXTERN",
     "FREE",
     "ITEM_BITS",
     "SCHEMA_VERSION",
@@ -33,11 +48,15 @@ __all__ = [
     "ArchitectureRecord",
     "Bounds",
     "Capture",
+    "Compiled",
+    "CompiledGraph",
+    "CompiledKernel",
     "Cost",
     "EnergyFacts",
     "Environment",
     "FitFacts",
     "ForecastFacts",
+    "GraphBreak",
     "HostRead",
     "InputRecord",
     "Measured",
@@ -47,6 +66,7 @@ __all__ = [
     "ParamRecord",
     "PickleImport",
     "PredictedTimes",
+    "Recompilation",
     "Row",
     "RunRecord",
     "Signature",

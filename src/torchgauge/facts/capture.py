@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchgauge.facts.compiled import COMPILED, EAGER, Compiled
 from torchgauge.facts.energy import EnergyFacts
 from torchgauge.facts.files import AdapterRecord, StoredRecord, TrainingRecord
 from torchgauge.facts.measurements import Measured
@@ -117,11 +118,16 @@ class Capture:
     fit: tuple[Mapping[str, Any], ...] = ()
     forecast: tuple[Mapping[str, Any], ...] = ()  # and predicted time
     predicted: PredictedTimes | None = None  # of the first of them, by op and module
+    compiled: Compiled | None = None  # None: eager
 
     @property
     def has_code(self) -> bool:
         """Whether a model was run; without one there are names and shapes, but no ops."""
         return self.run.mode is not None
+
+    @property
+    def execution(self) -> str:
+        return EAGER if self.compiled is None else COMPILED
 
     @property
     def samples(self) -> int:

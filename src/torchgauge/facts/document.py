@@ -8,6 +8,7 @@ from typing import Any
 
 from torchgauge.errors import FormatError
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture, Environment, HostRead, RunRecord, StepMemory, TargetRecord
+from torchgauge.facts.compiled import compiled_from_document
 from torchgauge.facts.document_types import ANALYSIS, Scan, Tensor
 from torchgauge.facts.energy import energy_from_document
 from torchgauge.facts.files import adapter_from_document, stored_from_document, training_from_document
@@ -79,6 +80,7 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         fit=tuple(document.get("fit", ())),
         forecast=tuple(document.get("forecast", ())),
         predicted=predicted_from_document(document),
+        compiled=compiled_from_document(document),
     )
 
 

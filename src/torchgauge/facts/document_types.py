@@ -101,6 +101,7 @@ class HostReadRow(TypedDict):
 
 class Run(TypedDict):
     mode: Literal["fake", "real"] | None
+    execution: NotRequired[Literal["eager", "compiled"]]
     reason: str | None
     device: str
     train: bool
@@ -934,6 +935,60 @@ class ForecastRow(TypedDict):
     warnings: NotRequired[list[str]]
 
 
+class GraphRow(TypedDict):
+    id: str
+    phase: Literal["forward", "backward"]
+    function: str
+    source: str | None
+    ops: Count
+    calls: Count
+
+
+class BreakRow(TypedDict):
+    reason: str
+    source: str | None
+    detail: str
+    count: Count
+
+
+class KernelRow(TypedDict):
+    name: str
+    graph: Count
+    kind: Literal["generated", "extern"]
+    ops: Texts
+    modules: dict[str, float]
+    bytes_read: Count
+    bytes_written: Count
+    time_s: Figure
+
+
+class RecompilationRow(TypedDict):
+    reason: str
+    source: str | None
+    point: str | None
+
+
+class CompiledRow(TypedDict):
+    backend: str
+    device: str
+    is_run: bool
+    graphs: list[GraphRow]
+    breaks: list[BreakRow]
+    kernels: list[KernelRow]
+    recompilations: list[RecompilationRow]
+    options: dict[str, Any]
+    notes: Texts
+    profiled_s: Figure
+    joined_s: Figure
+
+
+def _have_graphs(compiled: dict[str, Any]) -> bool:
+    return all(kernel["graph"] < len(compiled["graphs"]) for kernel in compiled["kernels"])
+
+
+_OF_A_GRAPH = Rule(_have_graphs, "kernels of the graphs that are there")
+
+
 class Common(TypedDict):
     tool: Tool
     created: str
@@ -982,6 +1037,7 @@ class Document(Common):
     forecast: NotRequired[list[ForecastRow]]
     options: NotRequired[list[Advice]]
     plan: NotRequired[Plan | None]
+    compiled: NotRequired[Annotated[CompiledRow, _OF_A_GRAPH] | None]
 
 
 def _has_run(document: dict[str, Any]) -> bool:

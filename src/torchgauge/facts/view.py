@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture
+from torchgauge.facts.compiled import compiled_member
 from torchgauge.facts.experts import Mixture, find_mixtures
 from torchgauge.facts.files import adapter_member, pickle_member, training_member
 from torchgauge.facts.measurements import trace_member
@@ -98,6 +99,13 @@ class View:
         return Row(self.capture.measured.figures) if self.capture.measured else None
 
     @cached_property
+    def compiled(self) -> Row | None:
+        """How torch.compile runs the model; None for an eager analysis."""
+        eager = (self.totals["bytes_read"], self.totals["bytes_written"]) if self.capture.compiled else (0, 0)
+        member = compiled_member(self.capture.compiled, *eager)
+        return None if member is None else Row(member)
+
+    @cached_property
     def energy(self) -> Row | None:
         """What a run consumes; None if not requested."""
         return Row(self.capture.energy.figures) if self.capture.energy else None
@@ -157,6 +165,7 @@ class View:
             "inputs": lambda: [input_row(given) for given in capture.inputs],
             "capture": lambda: {
                 "mode": capture.run.mode,
+                "execution": capture.execution,
                 "reason": capture.run.reason,
                 "device": capture.run.device,
                 "train": capture.run.train,
@@ -187,6 +196,7 @@ class View:
             "advice": lambda: [dict(row) for row in self.advice],
             "options": lambda: [dict(row) for row in self.options],
             "plan": lambda: self.plan and dict(self.plan),
+            "compiled": lambda: self.compiled and dict(self.compiled),
             "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
         } | {
             name: partial(lambda rows: [dict(row) for row in rows], rows)

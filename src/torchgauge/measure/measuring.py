@@ -60,7 +60,7 @@ def _stages(work: Work) -> list[tuple[str, Stage]]:
     chosen: list[tuple[str, Stage, bool]] = [
         ("latency", measure_latency, True),
         ("phases", _measure_phases, order.train),
-        ("modules and ops", measure_modules, order.parts),
+        ("modules and ops", measure_modules, order.parts and not work.subject.is_compiled),
         ("memory", measure_memory, order.parts),
         ("system", watch_machine, order.system),
         ("threads", measure_scaling, order.system and not work.on_device),
@@ -90,7 +90,7 @@ def measure_latency(work: Work) -> None:
 
 def _watching(work: Work) -> Callable[[], None] | None:
     """On the CPU modules are timed in runs between the undisturbed ones: a machine that slows down does so for both."""
-    if work.on_device or not work.order.parts:
+    if work.on_device or not work.order.parts or work.subject.is_compiled:
         return None
     watch = work.watch = ModuleWatch(module_paths(work.subject.model))
     return lambda: watch.run(work.run)

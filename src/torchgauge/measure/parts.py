@@ -147,7 +147,8 @@ def measure_memory(work: Work) -> None:
 
 def _recorded(subject: Subject, run: Callable[[], None]) -> Profiled:
     """The first run of a profiler sets it up; the last is as the others."""
-    return profile_runs(run, module_paths(subject.model), 2, device=subject.device, memory=True)[-1]
+    paths = {} if subject.is_compiled else module_paths(subject.model)
+    return profile_runs(run, paths, 2, device=subject.device, memory=True)[-1]
 
 
 def memory_figures(subject: Subject, run: Callable[[], None], recorded: Profiled | None = None) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Subject:
     notes: tuple[str, ...] = ()
     dtype: torch.dtype | None = None
     has_objects: bool = False
+    is_compiled: bool = False  # by torch.compile: its modules are not called one by one
 
     def __call__(self) -> Any:
         args, kwargs = self.args, self.kwargs

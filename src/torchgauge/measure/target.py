@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,11 +23,13 @@ from torchgauge.source.exported import ExportedModel
 from torchgauge.source.real_model import real_model
 from torchgauge.source.user_inputs import holds_tensor
 
+Prepare = Callable[[Subject], AbstractContextManager[Subject]]
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`profile`: ops, system, counters and threads too; `notes` are what is to be known of the target. `more` are
-    stages of others, `at_point` adds to the row of a sweep."""
+    stages of others, `at_point` adds to the row of a sweep; `prepare` changes what is run (compiles it)."""
 
     profile: bool = False
     sweeps: tuple[Sweep, ...] = ()
@@ -34,6 +37,7 @@ class Asked:
     notes: tuple[str, ...] = ()
     more: tuple[tuple[str, Stage], ...] = ()
     at_point: AtPoint | None = None
+    prepare: Prepare | None = None
 
 
 def measure_target(
@@ -53,7 +57,11 @@ def measure_target(
     settings = asked.settings.figures(profile=asked.profile)
     try:
         require_device(request.device)
-        with applied(asked.settings, request.device), _ready(source, traced, request, asked) as subject:
+        with ExitStack() as stack:
+            stack.enter_context(applied(asked.settings, request.device))
+            subject = stack.enter_context(_ready(source, traced, request, asked))
+            if asked.prepare is not None:
+                subject = stack.enter_context(asked.prepare(subject))
             level = asked.settings.level(profile=asked.profile)
             order = Order(
                 profile=level == OPS,

@@ -1,0 +1,682 @@
+"""The one place that knows the inside of Dynamo and Inductor (torch 2.6 to 2.13): what they decide is written down
+while they compile.
+
+Inductor's kernels are known after its scheduler has fused and its code is generated. Unless the code is to be run,
+compiling ends there: each graph then runs op by op, on fake tensors too, so that neither memory nor time of a real run
+is needed.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import logging
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx, nn
+
+from torchgauge.capture.paths import ModulePaths, unwrap
+from torchgauge.capture.source_lines import is_python_library, source_line
+from torchgauge.errors import InputError
+from torchgauge.facts.compiled import EXTERN, GENERATED, CompiledGraph, CompiledKernel, GraphBreak, Recompilation
+
+# Options that try variants on the device while they compile.
+TUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
+UNTUNED = "autotuning was left out: it may choose other kernels for products and convolutions"
+
+
+_BRANCH = "Data-dependent branching"
+
+
+class _Generated(BaseException):
+    """The code of a graph is generated; not an error, and not for torch to catch."""
+
+
+class Call(NamedTuple):
+    """A graph that is run. Modules of one class share a graph if it fits: `moved` are the paths of those it was
+    compiled for, with the paths of those it works for in this call."""
+
+    graph: int
+    moved: tuple[tuple[str, str], ...] = ()
+
+    def path(self, path: str) -> str:
+        for before, now in self.moved:
+            if path == before or path.startswith(f"{before}."):
+                return now + path[len(before) :]
+        return path
+
+
+@dataclass(slots=True)
+class Recording:
+    """What was compiled so far. `paths` are those of the modules by identity, `names` those of the parameters."""
+
+    paths: Mapping[int, str]
+    names: Mapping[int, str]
+    graphs: list[CompiledGraph] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    _kernels: dict[int, list[CompiledKernel]] = field(default_factory=dict)
+    _parameters: dict[int, tuple[str | None, ...]] = field(default_factory=dict)
+    _breaks: dict[tuple[str, str | None], GraphBreak] = field(default_factory=dict)
+    _attempts: collections.deque[Any] = field(default_factory=collections.deque)
+    _frames: dict[str, int] = field(default_factory=dict)
+    _defined: dict[str, str] = field(default_factory=dict)
+    _cause: Any = None  # the exception behind the last break
+    _graph: int = 0
+    _owners: dict[Any, str] = field(default_factory=dict)
+
+    @property
+    def breaks(self) -> tuple[GraphBreak, ...]:
+        """Those that ended a graph, then frames that Dynamo gave up on."""
+        found = dict(self._breaks)
+        for attempt in self._attempts:
+            file, line = attempt.fail_user_frame_filename, attempt.fail_user_frame_lineno
+            if attempt.fail_reason is not None and not is_python_library(file or ""):
+                source = source_line(file, line) if file else None
+                reason, detail = _first_line(attempt.fail_reason), attempt.fail_reason.strip()
+                found.setdefault((reason, source), GraphBreak(reason, source, detail))
+        return tuple(found.values())
+
+    @property
+    def called_graphs(self) -> tuple[CompiledGraph, ...]:
+        """With how often each was called; the backward graph as often as the forward graph."""
+        counts = collections.Counter(self.graphs[call.graph].id for call in self.calls)
+        return tuple(replace(graph, calls=counts[graph.id]) for graph in self.graphs)
+
+    @property
+    def kernels(self) -> tuple[CompiledKernel, ...]:
+        """In the order in which they run: each call of a graph, then the backward graphs of the calls, last first."""
+        backward = {graph.id: at for at, graph in enumerate(self.graphs) if graph.phase == "backward"}
+        back = [Call(backward[one.id], c.moved) for c in self.calls if (one := self.graphs[c.graph]).id in backward]
+        return tuple(
+            replace(row, modules={call.path(path): share for path, share in row.modules.items()})
+            for call in (*self.calls, *reversed(back))
+            for row in self._kernels.get(call.graph, ())
+        )
+
+    def note_call(self, graph: int, inputs: Sequence[Any]) -> None:
+        """Parameters are inputs of the graph; which they are says whose work it does."""
+        given = tuple(self.names.get(id(value)) for value in inputs)
+        first = self._parameters.setdefault(graph, given)
+        moved: dict[str, str] = {}
+        for before, now in zip(first, given, strict=False):
+            if before is not None and now is not None and before != now:
+                old, new = before.split("."), now.split(".")
+                while old and new and old[-1] == new[-1]:
+                    del old[-1], new[-1]
+                moved[".".join(old)] = ".".join(new)
+        self.calls.append(Call(graph, tuple(sorted(moved.items(), key=lambda pair: -len(pair[0])))))
+
+    @property
+    def recompilations(self) -> tuple[Recompilation, ...]:
+        return tuple(
+            Recompilation(
+                _guard_text(attempt.recompile_reason), source_line(attempt.co_filename, attempt.co_firstlineno)
+            )
+            for attempt in self._attempts
+            if attempt.recompile_reason
+        )
+
+    def note_break(self, reason: Any) -> None:
+        if all(is_python_library(frame.filename) for frame in reason.user_stack):
+            return  # a function of Python's that runs between two graphs, and that Dynamo tried to compile too
+        lines = [line for frame in reason.user_stack if (line := source_line(frame.filename, frame.lineno))]
+        cause = self._cause
+        if reason.reason == "step_unsupported" and cause is not None:
+            # It cannot resume there (in `try`), so the graph ended at a line before it.
+            reason = replace(reason, reason=str(getattr(cause, "msg", cause)), user_stack=cause.real_stack)
+            lines = [line for frame in reason.user_stack if (line := source_line(frame.filename, frame.lineno))]
+        # The frame that branches says "generic_jump", those that call it "Data-dependent branching".
+        text = _BRANCH if reason.reason.startswith("generic_jump") else _first_line(reason.reason)
+        source = lines[-1] if lines else None
+        known = self._breaks.get((text, source))
+        self._breaks[text, source] = GraphBreak(text, source, reason.reason.strip(), known.count + 1 if known else 1)
+
+    def note_owner(self, output: Any) -> None:
+        """The module whose method is compiled. The part of a function behind a break has its variables only if it uses
+        them; it belongs where the function does."""
+        from torch._dynamo.resume_execution import ContinueExecutionCache
+
+        code, values = output.root_tx.f_code, output.root_tx.f_locals
+        parts = ContinueExecutionCache.generated_code_metadata
+        whole = parts[code].code if code in parts else code
+        held = (values.get(name) for name in code.co_varnames)
+        owner = next((path for value in held if (path := self.paths.get(id(value))) is not None), None)
+        if owner is not None:
+            self._owners[whole] = owner
+        self._owners[self._id()] = self._owners.get(whole, "")
+
+    def note_graph(self, output: Any, module: fx.GraphModule) -> int:
+        code = output.root_tx.f_code
+        self._graph = len(self.graphs)
+        source = source_line(code.co_filename, code.co_firstlineno)
+        self.graphs.append(CompiledGraph(self._id(), "forward", code.co_name, source, _calls(module)))
+        return self._graph
+
+    def note_backward(self, module: fx.GraphModule) -> None:
+        """The backward graph of the forward graph with the same number."""
+        number = self._id()
+        known = next((g for g in reversed(self.graphs) if g.id == number and g.phase == "forward"), None)
+        function, source = (known.function, known.source) if known else ("backward", None)
+        self._graph = len(self.graphs)
+        self.graphs.append(CompiledGraph(number, "backward", function, source, _calls(module)))
+
+    @property
+    def _owner(self) -> str:
+        """The module whose method was compiled to the current graph."""
+        return self._owners.get(self.graphs[self._graph].id, "")
+
+    def note_names(self, nodes: Iterable[Any], name: str) -> None:
+        """Each node that went into a kernel, by its name; among them are marks where a reduction begins and ends."""
+        for node in nodes:
+            for leaf in node.get_nodes() if hasattr(node, "get_nodes") else ():
+                self._defined[leaf.get_name()] = name
+
+    def _id(self) -> str:
+        """Dynamo numbers the frames of the whole process; here they start with 0."""
+        frame, _, version = str(torch._guards.CompileContext.current_compile_id()).partition("/")
+        return f"{self._frames.setdefault(frame, len(self._frames))}/{version}"
+
+    def note_kernels(self, scheduler: Any) -> None:
+        """The nodes of a scheduler are what it fused, in the order in which they are launched."""
+        from torch._inductor import ir
+        from torch._inductor.virtualized import V
+
+        removed = V.graph.removed_buffers
+        parts: dict[str, int] = {}  # bytes of the outputs of a kernel that has several, by the kernel's buffer
+        for node in scheduler.nodes:
+            if isinstance(node.node, ir.MultiOutput):
+                whole: Any = node.node.inputs[0]
+                owner = whole.get_name()
+                parts[owner] = parts.get(owner, 0) + _buffer_bytes(node.node.get_name())
+        for node in scheduler.nodes:
+            leaves = node.get_nodes()
+            if all(_launches_nothing(leaf.node) for leaf in leaves):
+                continue
+            origins = _ordered({origin for leaf in leaves for origin in getattr(leaf.node, "origins", ())})
+            if node.is_extern() and not node.is_template():
+                # What its arguments were made by is among its origins, though other kernels wrote them.
+                own = getattr(node.node, "origin_node", None)
+                origins = [own] if own is not None else origins[-1:]
+                name, kind = _extern_name(node.node), EXTERN
+                read, written = _extern_bytes(node, parts)
+            else:
+                found = dict.fromkeys(
+                    self._defined[leaf.get_name()] for leaf in leaves if leaf.get_name() in self._defined
+                )
+                name, kind = ", ".join(found) or node.get_name(), GENERATED
+                read, written = _fused_bytes(node, removed)
+            ops, modules = self._divide(origins)
+            row = CompiledKernel(name, self._graph, kind, ops, modules, read, written)
+            self._kernels.setdefault(self._graph, []).append(row)
+        self._defined.clear()
+
+    def _divide(self, origins: Sequence[fx.Node]) -> tuple[tuple[str, ...], dict[str, float]]:
+        """The ops that became these nodes, and the share of each module by the bytes of its ops: an op reads what comes
+        from outside its nodes and writes what others read."""
+        groups: dict[tuple[str, str, str, bool], list[fx.Node]] = {}
+        for node in origins:
+            original = node.meta.get("original_aten") or node.target
+            # The call in Dynamo's graph that it comes from tells two equal ops of a module apart.
+            calls = node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or [("", None)]
+            is_view = bool(getattr(original, "is_view", False))
+            groups.setdefault((_op_name(original), calls[-1][0], self._path(node), is_view), []).append(node)
+        weights: dict[str, int] = {}
+        for (_, _, path, _), nodes in groups.items():
+            inside = set(nodes)
+            read = {arg for node in nodes for arg in node.all_input_nodes} - inside
+            written = [node for node in nodes if not node.users or any(user not in inside for user in node.users)]
+            nbytes = sum(map(_value_bytes, read)) + sum(map(_value_bytes, written))
+            weights[path] = weights.get(path, 0) + nbytes
+        total = sum(weights.values())
+        shares = {path: nbytes / total if total else 1 / len(weights) for path, nbytes in weights.items()}
+        working = [name for name, _, _, is_view in groups if not is_view]
+        return tuple(working or [name for name, *_ in groups]), shares
+
+    def _path(self, node: fx.Node) -> str:
+        """The innermost module that an op was called in: without one it was called by the function that was compiled.
+        Passes of Inductor make nodes that nothing called; they belong to what reads them, or to what they read."""
+        seen, waiting = {node}, collections.deque([node])
+        while waiting:
+            near = waiting.popleft()
+            stack = near.meta.get("nn_module_stack") or near.meta.get("fwd_nn_module_stack")
+            for key, (_name, _) in reversed((stack or {}).items()):
+                # Since 2.5 the key is the identity of the module, behind an "@" the number of the call.
+                number = key.partition("@")[0]
+                path = self.paths.get(int(number)) if number.isdecimal() else None
+                if path is not None:
+                    return path
+            if stack or near.meta.get("stack_trace") or len(seen) > 32:
+                return self._owner
+            beside = [n for n in (*near.users, *near.all_input_nodes) if n not in seen and n.op == "call_function"]
+            seen.update(beside)
+            waiting.extend(beside)
+        return self._owner
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or ["unknown"])[0]
+
+
+def _guard_text(reason: str) -> str:
+    """Without the number of the compilation that failed: "0/0: tensor 'x' size mismatch …"."""
+    first = _first_line(reason.removeprefix("Guard failure(s): ").lstrip("- "))
+    number, colon, rest = first.partition(": ")
+    return rest if colon and "/" in number and " " not in number else first
+
+
+def _calls(module: fx.GraphModule) -> int:
+    return sum(node.op.startswith("call") for node in module.graph.nodes)
+
+
+def _ordered(nodes: Iterable[fx.Node]) -> list[fx.Node]:
+    found = [node for node in nodes if node.op not in ("placeholder", "get_attr", "output")]
+    place = {node: at for graph in {node.graph for node in found} for at, node in enumerate(graph.nodes)}
+    return sorted(found, key=lambda node: place.get(node, 0))
+
+
+def _op_name(target: Any) -> str:
+    schema = getattr(target, "_schema", None)
+    if schema is not None:
+        return str(schema.name)
+    return str(getattr(target, "__name__", None) or target)
+
+
+def _value_bytes(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    tensors = [
+        item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, torch.Tensor)
+    ]
+    return sum(_hint(tensor.numel()) * tensor.element_size() for tensor in tensors)
+
+
+def _hint(size: Any) -> int:
+    """A size that varies counts as it was in this run."""
+    if isinstance(size, int):
+        return size
+    hint = getattr(getattr(size, "node", None), "hint", None)
+    return int(hint) if hint is not None else 0
+
+
+def _size_hint(expression: Any) -> int:
+    """The same for Inductor's expressions."""
+    from torch._inductor.virtualized import V
+
+    sizes: Any = V.graph.sizevars
+    ask = getattr(sizes, "optimization_hint", None) or sizes.size_hint  # the name changed in 2.11
+    return int(ask(expression, fallback=0))
+
+
+def _buffer_bytes(name: str) -> int:
+    from torch._inductor.virtualized import V
+
+    try:
+        return _size_hint(V.graph.get_numel(name)) * int(V.graph.get_dtype(name).itemsize)
+    except (NotImplementedError, AttributeError, KeyError):  # without a layout
+        return 0
+
+
+def _launches_nothing(node: Any) -> bool:
+    """A part of what another kernel wrote, a buffer that only groups others, a number on the host."""
+    from torch._inductor import ir
+
+    names = {kind.__name__ for kind in type(node).__mro__}
+    return isinstance(node, ir.MultiOutput | ir.NopKernel) or bool(names & {"DynamicScalar", "AssertScalar"})
+
+
+def _fused_bytes(node: Any, removed: Any) -> tuple[int, int]:
+    """What a generated kernel reads and writes, each element once. Buffers that all of its readers share the kernel
+    with were removed: they stay in registers."""
+    read: dict[str, int] = {}
+    written: dict[str, int] = {}
+    for found, deps in ((read, node.read_writes.reads), (written, node.read_writes.writes)):
+        for dep in deps:
+            if type(dep).__name__ not in ("MemoryDep", "StarDep") or dep.name in removed:
+                continue
+            whole = _buffer_bytes(dep.name)
+            if type(dep).__name__ == "MemoryDep" and dep.is_indirect():
+                # An index that is read from memory: at most one element for each point of the loop.
+                from torch._inductor.virtualized import V
+
+                one = prod(map(_size_hint, dep.size)) * int(V.graph.get_dtype(dep.name).itemsize)
+            else:
+                one = dep.numbytes_hint()
+            found[dep.name] = min(found.get(dep.name, 0) + one, whole)
+    return sum(read.values()), sum(written.values())
+
+
+def _extern_bytes(node: Any, parts: Mapping[str, int]) -> tuple[int, int]:
+    """A call of a library reads its arguments as they are seen, so of a view only that, and writes its results."""
+    read: dict[str, int] = {}
+    for value in _flat(node.node.inputs):
+        if not hasattr(value, "get_size") or not hasattr(value, "get_name"):
+            continue
+        try:
+            sizes, strides = value.get_size(), value.get_stride()
+            seen = prod(_size_hint(size) for size, stride in zip(sizes, strides, strict=True) if stride != 0)
+            name = value.get_name()
+            seen *= int(value.get_dtype().itemsize)
+        except (NotImplementedError, AttributeError):  # a number, or a buffer without a layout
+            continue
+        read[name] = min(read.get(name, 0) + seen, _buffer_bytes(name) or seen)
+    own = [buffer.get_name() for buffer in node.get_outputs()]
+    written = sum(parts.get(name, 0) or _buffer_bytes(name) for name in own)
+    changed = node.node.get_mutation_names() if hasattr(node.node, "get_mutation_names") else ()
+    return sum(read.values()), written + sum(map(_buffer_bytes, changed))
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _extern_name(node: Any) -> str:
+    """A library's function, an op that Inductor leaves to torch, or the user's own Triton kernel."""
+    if hasattr(node, "kernel_idx"):
+        from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+        kernel: Any = kernel_side_table.get_kernel(node.kernel_idx)
+        function = getattr(kernel, "fn", kernel)
+        return str(getattr(function, "__name__", function))
+    overload: Any = getattr(node, "op_overload", None)
+    if getattr(overload, "_schema", None) is not None:
+        return str(overload._schema.name)
+    return str(getattr(node, "python_kernel_name", None) or type(node).__name__)
+
+
+@contextmanager
+def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
+    """Write down what this thread compiles of the model. Without `runs_code` Inductor's code is generated and not
+    compiled, and the graphs run op by op."""
+    from torch._dynamo import output_graph, symbolic_convert
+    from torch._dynamo import utils as dynamo_utils
+    from torch._inductor import compile_fx, config, graph, output_code, scheduler
+    from torch._inductor.codegen import cpp, triton
+
+    paths, owner = ModulePaths(model), threading.get_ident()
+    found = Recording(
+        {id(module): path for module, path in paths.modules()}, {id(owned.tensor): owned.name for owned in paths.owned}
+    )
+
+    class OpByOp(output_code.OutputCode):
+        """In the place of a graph's compiled code: the graph itself."""
+
+        def __init__(self, plain: fx.GraphModule) -> None:
+            super().__init__()
+            self._plain, self._boxed_call = plain, True
+
+        def __call__(self, inputs: Sequence[Any]) -> Any:
+            return self._plain(*inputs)
+
+        def post_compile(self, *args: Any, **kwargs: Any) -> None:
+            pass
+
+        def set_triton_bundle(self, triton_bundle: Any) -> None:
+            pass
+
+    def patched(place: Any, name: str, make: Callable[[Any], Any]) -> None:
+        original = getattr(place, name)
+        own, replacement = name in vars(place), make(original)
+
+        def choose(*args: Any, **kwargs: Any) -> Any:
+            return (replacement if threading.get_ident() == owner else original)(*args, **kwargs)
+
+        stack.callback(setattr, place, name, original) if own else stack.callback(delattr, place, name)
+        setattr(place, name, choose)
+
+    def compile_subgraph(original: Any) -> Any:
+        def call(output: Any, tx: Any, reason: Any, *args: Any, **kwargs: Any) -> Any:
+            found.note_owner(output)
+            if reason.graph_break:
+                found.note_break(reason)
+            return original(output, tx, reason, *args, **kwargs)
+
+        return call
+
+    def log_break(original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found._cause = kwargs.get("exc")
+            return original(*args, **kwargs)
+
+        return call
+
+    def call_compiler(original: Any) -> Any:
+        def call(output: Any, module: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+            graph = found.note_graph(output, module)
+            compiled = original(output, module, *args, **kwargs)
+
+            def counted(*inputs: Any) -> Any:
+                found.note_call(graph, inputs)
+                return compiled(*inputs)
+
+            return counted
+
+        return call
+
+    def generate(original: Any) -> Any:
+        def call(module: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("is_backward"):
+                found.note_backward(module)
+            if runs_code:
+                return original(module, *args, **kwargs)
+            plain = fx.GraphModule(module, copy.copy(module.graph))
+            try:
+                return original(module, *args, **kwargs)
+            except _Generated:
+                return OpByOp(plain)
+
+        return call
+
+    def codegen(original: Any) -> Any:
+        def call(own: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(own, *args, **kwargs)
+            found.note_kernels(own)
+            return result
+
+        return call
+
+    def define_kernel(original: Any) -> Any:
+        def call(own: Any, source: str, nodes: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+            name = original(own, source, nodes, *args, **kwargs)
+            found.note_names(nodes, name)
+            return name
+
+        return call
+
+    def compile_to_module(original: Any) -> Any:
+        def call(own: Any) -> Any:
+            own.codegen()
+            raise _Generated
+
+        return original if runs_code else call
+
+    with ExitStack() as stack:
+        patched(output_graph.OutputGraph, "compile_subgraph", compile_subgraph)
+        patched(symbolic_convert.InstructionTranslatorBase, "log_graph_break", log_break)
+        patched(output_graph.OutputGraph, "call_user_compiler", call_compiler)
+        patched(compile_fx, "fx_codegen_and_compile", generate)
+        patched(scheduler.Scheduler, "codegen", codegen)
+        patched(cpp.CppScheduling, "define_kernel", define_kernel)
+        patched(triton.TritonScheduling, "define_kernel", define_kernel)
+        patched(graph.GraphLowering, "compile_to_module", compile_to_module)
+        stack.callback(setattr, dynamo_utils, "_compilation_metrics", dynamo_utils._compilation_metrics)
+        dynamo_utils._compilation_metrics = found._attempts
+        stack.enter_context(_caches_kept())
+        stack.enter_context(config.patch(fx_graph_cache=False, cpp_wrapper=False))
+        stack.enter_context(torch._functorch.config.patch(enable_autograd_cache=False))
+        for name in ("torch._dynamo", "torch._inductor", "torch._functorch"):
+            logger = logging.getLogger(name)  # what they warn of is in the report
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(max(logger.level, logging.ERROR))
+        if not runs_code:
+            # Which vector instructions there are is otherwise found by compiling a test, for seconds.
+            stack.enter_context(config.patch({"cpp.vec_isa_ok": True, **dict.fromkeys(TUNING, False)}))
+        yield found
+
+
+@contextmanager
+def _caches_kept() -> Iterator[None]:
+    """What was compiled meanwhile is forgotten again: code that belongs to the user must not run our graphs, nor count
+    our compilations as its own. What the user compiled before stays."""
+    from torch._dynamo import convert_frame, pgo
+    from torch._dynamo.guards import DeletedGuardManagerWrapper
+
+    eval_frame = torch._C._dynamo.eval_frame
+    entries_of = eval_frame._debug_get_cache_entry_list
+    known = {code: entries_of(code) for ref in convert_frame.input_codes.seen if (code := ref()) is not None}
+    sizes_seen = pgo._CODE_STATE  # sizes that varied, so that the next compilation takes them as variables
+    pgo._CODE_STATE = None
+    try:
+        yield
+    finally:
+        pgo._CODE_STATE = sizes_seen
+        for code in [code for ref in convert_frame.input_codes.seen if (code := ref()) is not None]:
+            if not known.get(code):
+                eval_frame.reset_code(code)
+                continue
+            for entry in entries_of(code):
+                state = entry.guard_manager.extra_state
+                if state is not None and not any(entry is old for old in known[code]):
+                    state.invalidate(entry, DeletedGuardManagerWrapper("compiled by torchgauge"))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `torch.compile` was given. `changes` are options of Inductor; another backend has none that are known."""
+
+    backend: Callable[..., Any]
+    name: str = "inductor"
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def default(cls) -> Options:
+        from torch._dynamo import lookup_backend
+
+        return cls(lookup_backend("inductor"))
+
+    def fresh_backend(self, *, runs_code: bool) -> Callable[..., Any]:
+        """The same backend, equal to no other: what a backend has compiled is found again by any that is equal to it,
+        and nothing that the user compiled may stand for what is to be recorded."""
+
+        def backend(module: fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
+            tuning = [] if runs_code else [name for name in TUNING if self.changes.get(name)]
+            if not tuning:
+                return self.backend(module, inputs, **kwargs)
+            return self.backend(module, inputs, config_patches=dict.fromkeys(tuning, False), **kwargs)
+
+        return backend
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile was applied to the module, or to one inside it."""
+    return "torch._dynamo" in sys.modules and any(options_of(module) is not None for module in model.modules())
+
+
+def options_of(part: Any) -> Options | None:
+    """How a module was compiled: wrapped by `torch.compile`, by its own `compile()`, or with a compiled forward."""
+    from torch._dynamo import OptimizedModule
+    from torch._dynamo.eval_frame import _TorchDynamoContext
+
+    if isinstance(part, OptimizedModule):
+        context: Any = part.dynamo_ctx
+    else:
+        state = vars(part) if isinstance(part, nn.Module) else {}
+        function = state.get("_compiled_call_impl") or state.get("forward") or part
+        if not hasattr(function, "_torchdynamo_orig_callable"):
+            return None
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        context = next((value for value in cells if isinstance(value, _TorchDynamoContext)), None)
+        if context is None:
+            return None
+    backend: Any = context.callback
+    while True:  # the name changed in 2.8
+        inner = getattr(backend, "_torchdynamo_orig_backend", None) or vars(backend).get("_torchdynamo_orig_callable")
+        if inner is None:
+            break
+        backend = inner
+    own = getattr(backend, "compiler_fn", backend)  # of a backend that is given as a function
+    name = getattr(own, "compiler_name", None) or getattr(own, "__name__", type(own).__name__)
+    dynamic = context._dynamic if hasattr(context, "_dynamic") else getattr(context, "dynamic", None)
+    whole = bool(getattr(context, "fullgraph", False) or getattr(context, "error_on_graph_break", False))
+    return Options(own, str(name), dynamic, whole, dict(getattr(own, "config", None) or {}))
+
+
+def root_options(model: nn.Module) -> Options | None:
+    """Of the outermost wrapper of torch.compile around a whole model, which may stand inside those of data parallelism;
+    None where only parts of it are compiled."""
+    if "torch._dynamo" not in sys.modules:
+        return None
+    from torch._dynamo import OptimizedModule
+
+    inner = unwrap(model)
+    module: Any = model
+    while module is not inner and not isinstance(module, OptimizedModule):
+        module = module.module
+    return options_of(module) if isinstance(module, OptimizedModule) else None
+
+
+def compile_parts(model: nn.Module, root: Options | None, *, runs_code: bool) -> tuple[Any, list[Options]]:
+    """The model compiled anew: as a whole with the options of `root`, its compiled parts with their own, or as a whole
+    with torch's defaults; and the options that were used. Changes the model's modules. A break is to be reported, so
+    `fullgraph`, which raises at the first, is not passed on."""
+    from torch._dynamo import OptimizedModule
+
+    used: list[tuple[Options, Any]] = []
+
+    def compiled(part: Any, options: Options) -> Any:
+        backend = next((backend for known, backend in used if known == options), None)
+        if backend is None:  # parts with equal options share what is compiled for one of them
+            backend = options.fresh_backend(runs_code=runs_code)
+            used.append((options, backend))
+        return torch.compile(part, backend=backend, dynamic=options.dynamic)
+
+    result: Any = model
+    if root is not None or not is_compiled(model):
+        result = compiled(model, root or Options.default())
+    else:
+        for module in list(model.modules()):
+            for name, child in module._modules.items():
+                if isinstance(child, OptimizedModule) and (options := options_of(child)) is not None:
+                    module._modules[name] = compiled(child._orig_mod, options)
+            options = None if isinstance(module, OptimizedModule) else options_of(module)
+            if options is None:
+                continue
+            if module._compiled_call_impl is not None:
+                module._compiled_call_impl = compiled(module._call_impl, options)
+            else:
+                plain = vars(module)["forward"]._torchdynamo_orig_callable
+                bound = types.MethodType(plain.__func__, module) if isinstance(plain, types.MethodType) else plain
+                module.__dict__["forward"] = compiled(bound, options)
+    return result, [options for options, _ in used]
+
+
+def require_compiler(device: torch.device) -> None:
+    """Raise `InputError` where Inductor could not compile for the device."""
+    if device.type != "cpu":
+        return
+    from torch._inductor import config
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        subprocess.run([get_cpp_compiler(), "--version"], capture_output=True, check=True)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        tried = config.cpp.cxx if isinstance(config.cpp.cxx, str) else [name for name in config.cpp.cxx if name]
+        raise InputError(
+            "torch.compile on the CPU needs a C++ compiler, and none was found "
+            f"(tried: {tried if isinstance(tried, str) else ', '.join(tried)}): install one (g++ or clang++), or set "
+            "CXX to its path; --execution eager needs none"
+        ) from error

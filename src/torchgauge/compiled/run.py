@@ -1,0 +1,151 @@
+"""A model as `torch.compile` takes it apart: run once on fake tensors, or for real where its code looks at values."""
+
+from __future__ import annotations
+
+import contextvars
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from torchgauge.capture import Request, undisturbed
+from torchgauge.capture.failures import let_go
+from torchgauge.capture.lazy import initialised_copy, is_lazy
+from torchgauge.capture.process_state import process_state_kept
+from torchgauge.capture.run import one_at_a_time
+from torchgauge.capture.structure import is_subclass
+from torchgauge.capture.training import gradient_roots
+from torchgauge.capture.twin import Copier, in_mode
+from torchgauge.compiled.inductor import TUNING, UNTUNED, Options, Recording, compile_parts, recording, require_compiler
+from torchgauge.errors import ForwardError, InputError
+from torchgauge.facts.compiled import Compiled
+from torchgauge.measure.subject import ready
+from torchgauge.source import Candidate, Source
+from torchgauge.source.exported import ExportedModel
+
+# A model that looks at its values is run with real ones up to this size.
+_REAL_LIMIT_BYTES = 4 << 30
+_INDUCTOR = "inductor"
+
+
+def compile_target(source: Source, candidate: Candidate, request: Request, root: Options | None) -> Compiled:
+    """What `torch.compile` makes of the model with these inputs; nothing that it generates is run. `root` are the
+    options of a model that is compiled already."""
+    require_code(source)
+    require_compiler(request.device)
+    model = source.runnable
+    with one_at_a_time, undisturbed(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = contextvars.copy_context().run
+        try:
+            return run(_on_fakes, model, candidate, request, root)
+        except Exception as error:  # the model's own code may raise anything where it meets a tensor without values
+            failure = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            let_go(error)
+        nbytes = sum(parameter.nbytes for parameter in model.parameters())
+        if nbytes > _REAL_LIMIT_BYTES:
+            raise ForwardError(f"the model cannot be compiled on tensors without values: {failure}")
+        try:
+            return run(_for_real, model, candidate, request, root, failure)
+        except Exception as error:
+            raise ForwardError(f"compiling the model failed: {(str(error).strip().splitlines() or [''])[0]}") from error
+
+
+def require_code(source: Source) -> None:
+    if isinstance(source.model, torch.jit.ScriptModule | ExportedModel):
+        kind = "TorchScript" if isinstance(source.model, torch.jit.ScriptModule) else "an exported program"
+        raise InputError(
+            f"'{source.record.name}' is {kind}, and torch.compile takes Python code: give the code that it was made "
+            "from (file.py:Name), or analyse it with --execution eager"
+        )
+
+
+def _on_fakes(model: nn.Module, candidate: Candidate, request: Request, root: Options | None) -> Compiled:
+    if is_lazy(model):
+        model = initialised_copy(model, candidate.args, candidate.kwargs)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = _Fakes(mode, request)
+    with ExitStack() as stack:
+        stack.enter_context(process_state_kept())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(request.train))
+        copier = Copier(fakes)
+        twin = copier.copy(model)
+        args, kwargs = Copier(fakes).copy((candidate.args, candidate.kwargs))
+        stack.enter_context(in_mode(twin, train=request.train))
+        found = stack.enter_context(recording(twin, runs_code=False))
+        runnable, used = compile_parts(twin, root, runs_code=False)
+        with mode:
+            _run(runnable, args, kwargs, train=request.train)
+        return finished(found, used, request, is_run=False)
+
+
+def _for_real(model: nn.Module, candidate: Candidate, request: Request, root: Options | None, failure: str) -> Compiled:
+    prepared = ready(
+        model, candidate, device=request.device, dtype=request.dtype, train=request.train, build_real=request.build_real
+    )
+    with ExitStack() as stack:
+        subject = stack.enter_context(prepared)
+        found = stack.enter_context(recording(subject.model, runs_code=False))
+        runnable, used = compile_parts(subject.model, root, runs_code=False)
+        _run(runnable, subject.args, subject.kwargs, train=request.train)
+        found.notes.append(f"the model looks at its values, so it was run for real, op by op ({failure})")
+        return finished(found, used, request, is_run=False)
+
+
+class _Fakes:
+    """A tensor without values for each tensor of a model or an input, of the device and type asked for."""
+
+    def __init__(self, mode: FakeTensorMode, request: Request) -> None:
+        self._mode, self._request = mode, request
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if is_subclass(tensor) or tensor.layout is not torch.strided:
+            return self._mode.from_tensor(tensor)
+        dtype = self._request.dtype if tensor.is_floating_point() and self._request.dtype else tensor.dtype
+        with self._mode, torch.no_grad():
+            like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=self._request.device)
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(like, tensor.requires_grad)
+        return like.requires_grad_(tensor.requires_grad)
+
+
+def _run(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, train: bool) -> None:
+    output = model(*args, **kwargs)
+    if train:
+        roots = gradient_roots(output)
+        if not roots:
+            raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+        with torch.autograd.set_multithreading_enabled(False):  # what other threads compile would not be seen
+            torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+
+
+def finished(found: Recording, used: Sequence[Options], request: Request, *, is_run: bool) -> Compiled:
+    """The facts of a recording, with what is to be known of them."""
+    notes, breaks = list(found.notes), found.breaks
+    others = sorted({options.name for options in used if options.name != _INDUCTOR})
+    if others:
+        notes.append(f"no kernels are known of the backend {', '.join(others)}: only Inductor's are")
+    if breaks:
+        notes.append("what runs between the graphs is eager, and not among the kernels")
+    if breaks and any(options.fullgraph for options in used):
+        notes.append("it was compiled with fullgraph=True, which raises at the first of these breaks")
+    if not is_run and any(options.changes.get(name) for options in used for name in TUNING):
+        notes.append(UNTUNED)
+    if request.train:
+        notes.append("the optimizer step is not compiled")
+    if not is_run and request.device.type == "cpu":
+        notes.append(
+            "kernels are the fusion decisions of Inductor's scheduler for the CPU; on a GPU it fuses more, "
+            "and --device cuda has those of a GPU"
+        )
+    changes = {name: value for options in used for name, value in options.changes.items()}
+    names = ", ".join(sorted({options.name for options in used}))
+    return Compiled(
+        names, request.device.type, is_run, found.called_graphs, breaks, found.kernels, found.recompilations,
+        changes, tuple(notes),
+    )  # fmt: skip
