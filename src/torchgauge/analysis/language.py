@@ -415,7 +415,8 @@ class Llm:
         holds is checked at 1, or where it says that decode turns."""
         context = context or self.context
         ridge = self._roof(on).ridge
-        self._want([(context, count, True) for count in (1, *self.asked.concurrent, _LARGE)])
+        low = max((count for count in self.asked.concurrent if 1 < count < _LARGE), default=_LARGE // 2)
+        self._want([(context, count, True) for count in (1, low, _LARGE)])
 
         def work(count: int) -> tuple[int, int]:
             point = self._point(context, count, self._encoder(context), last_logits=True)
@@ -426,7 +427,6 @@ class Llm:
             flops, moved = work(count)
             return flops >= ridge * moved
 
-        low = max((count for count in self.asked.concurrent if 1 < count < _LARGE), default=_LARGE // 2)
         (flops_low, moved_low), (flops, moved) = work(low), work(_LARGE)
         flops_each, moved_each = ((flops - flops_low) / (_LARGE - low), (moved - moved_low) / (_LARGE - low))
 
@@ -441,7 +441,10 @@ class Llm:
         gap = ridge * (moved - moved_each * _LARGE) - (flops - flops_each * _LARGE)
         count = max(ceil(gap / (flops_each - ridge * moved_each)), 1)
         one = flops - flops_each * (_LARGE - 1), moved - moved_each * (_LARGE - 1)
-        if one == work(1) or (is_bound(count) and not is_bound(max(count - 1, 1))):
+        if one == work(1):
+            return found(count)
+        self._want([(context, number, True) for number in (count, max(count - 1, 1))])
+        if is_bound(count) and not is_bound(max(count - 1, 1)):
             return found(count)
         return found(_most(lambda number: -1.0 if is_bound(number) else 1.0, max(count, _LARGE)) + 1)
 
@@ -611,8 +614,10 @@ class Llm:
             return conform(self._read_document(), dict[str, Any], f"what was found about '{self.target}'")
         context, facts = self.context, self.facts
         counts, lengths = list(self.asked.concurrent), self.contexts()
-        self._want([(length, count, True) for length in lengths for count in {1, *counts}])
         devices = self.asked.devices or ("h200",)
+        turning = [(length, count) for length in (min(_SHORT, context), context) for count in (1, max(counts), _LARGE)]
+        wanted = [(length, count) for length in lengths for count in (1, *counts)]
+        self._want([(length, count, True) for length, count in (*wanted, *turning)])
         encoder, drafts = self._encoder(context), self.asked.speculative
         return {
             "target": self.target,
@@ -715,19 +720,20 @@ def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -
     """The largest number up to a limit for which room is not negative, if it is not for the smaller ones; 0 where there
     is none. Room is linear nearly everywhere: a line through two numbers says where to look next. `known` are numbers
     whose room costs nothing."""
-    values = {number: room(number) for number in sorted({1, *(number for number in known if 1 < number <= limit)})}
+    values = {number: room(number) for number in sorted({min(number, limit) for number in known} or {1})}
     tried = 0
     while True:
         low = max((number for number, value in values.items() if value >= 0), default=0)
         high = min((number for number, value in values.items() if value < 0), default=limit + 1)
-        if high - low <= 1 or low == 0:
+        if high - low <= 1:
             return low
         guess = (low + high) // 2
-        other = high if high in values else max((number for number in values if number < low), default=0)
-        if tried < _GUESSES and other and values[low] != values[other]:
-            guess = floor(low + values[low] * (other - low) / (values[low] - values[other]))
+        near = sorted(values, key=lambda number: min(abs(number - low), abs(number - high)))[:2]
+        if tried < _GUESSES and len(near) == 2 and values[near[0]] != values[near[1]]:
+            first, second = near
+            guess = floor(first + values[first] * (second - first) / (values[first] - values[second]))
         elif high > limit:
-            guess = 2 * low
+            guess = 2 * max(low, 1)
         guess = min(max(guess, low + 1), high - 1)
         values[guess] = room(guess)
         tried += 1

@@ -108,7 +108,7 @@ class Folding:
         self, key: Any, known: _Reference | None, layer: _Layer, entries: Any, call: Any, args: Any, kwargs: Any
     ) -> Any:
         ops = self._run.recorder.ops
-        given = list(_tensors((args, kwargs, [_entry(group, layer.position) for group in entries])))
+        given = _tensors((args, kwargs, [_entry(group, layer.position) for group in entries]))
         storages: dict[int, int] = {}
         for tensor in given:
             storages.setdefault(id(tensor.storage_), len(storages))
@@ -141,7 +141,7 @@ class Folding:
         recorder = self._run.recorder
         now = len(recorder.ops)
         made: dict[int, Storage] = {}
-        given = list(_tensors((args, kwargs, [_entry(group, layer.position) for group in entries])))
+        given = _tensors((args, kwargs, [_entry(group, layer.position) for group in entries]))
         seen: set[int] = set()
         for tensor in given:
             if id(tensor.storage_) not in seen:
@@ -243,17 +243,25 @@ def _entry(group: list[Any], position: int) -> Any:
     return group[position] if position < len(group) else None
 
 
-def _tensors(value: Any) -> Iterator[FakeTensor]:
-    if type(value) is FakeTensor:
-        yield value
+def _tensors(value: Any) -> list[FakeTensor]:
+    """The fake tensors in nested containers and cache entries, in order."""
+    found: list[FakeTensor] = []
+    _add_tensors(value, found)
+    return found
+
+
+def _add_tensors(value: Any, found: list[FakeTensor]) -> None:
+    kind = type(value)
+    if kind is FakeTensor:
+        found.append(value)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _tensors(item)
+            _add_tensors(item, found)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _tensors(item)
-    elif type(value).__module__.startswith(_CACHES) and not hasattr(value, "layers"):
-        yield from _tensors(vars(value))
+            _add_tensors(item, found)
+    elif kind not in _PLAIN and kind.__module__.startswith(_CACHES) and not hasattr(value, "layers"):
+        _add_tensors(vars(value), found)
 
 
 def _identities(entry: Any) -> tuple[int, ...]:
@@ -278,7 +286,7 @@ def _description(value: Any) -> Any:
 
 
 def _tensors_only(value: Any) -> bool:
-    return any(True for _ in _tensors(vars(value))) or type(value).__name__.endswith("Layer")
+    return bool(_tensors(vars(value))) or type(value).__name__.endswith("Layer")
 
 
 def _describe(value: Any, numbers: dict[int, int]) -> Any:
