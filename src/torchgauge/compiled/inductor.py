@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -516,6 +517,8 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
         stack.enter_context(_caches_kept())
         stack.enter_context(config.patch(fx_graph_cache=False, cpp_wrapper=False))
         stack.enter_context(torch._functorch.config.patch(enable_autograd_cache=False))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", module=r"torch\._(dynamo|inductor|functorch)")
         for name in ("torch._dynamo", "torch._inductor", "torch._functorch"):
             logger = logging.getLogger(name)  # what they warn of is in the report
             stack.callback(logger.setLevel, logger.level)
