@@ -9,17 +9,25 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.source.torchscript.scopes import frozen_modules, frozen_tensors, is_flat, is_frozen, packed_attributes
+from torchgauge.source.torchscript.scopes import (
+    frozen_modules,
+    frozen_tensors,
+    is_flat,
+    is_frozen,
+    packed_attributes,
+    packed_tensors,
+)
 
 
 @dataclass(slots=True)
 class Owned:
-    """A tensor registered with a module, under its first name."""
+    """A tensor registered with a module, under its first name; `is_packed`: in an object of C++ that it holds."""
 
     tensor: torch.Tensor
     name: str
     is_buffer: bool
     aliases: list[str] = field(default_factory=list)
+    is_packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class Member:
     aliases: list[str] = field(default_factory=list)
 
 
+# Types that packed weights have.
+CODES = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32))
 _DATA_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -112,10 +122,27 @@ class ModulePaths:
             # Freezing leaves one module; constants in a part of a larger one are not weights.
             if is_outermost:
                 self._add_inlined(path, module)
+        elif member is None:
+            self._add_unregistered(path, module)
         for registry, is_buffer in ((module._parameters, False), (module._buffers, True)):
             for name, tensor in registry.items():
                 if tensor is not None:
                     self._own(join(path, name), tensor, is_buffer=is_buffer)
+
+    def _add_unregistered(self, path: str, module: nn.Module) -> None:
+        """Weights that are no parameters: those of the layers of `torch.ao`, in an object of C++, and the bias that a
+        layer with packed weights keeps as a plain tensor."""
+        for name, value in module.__dict__.items():
+            if isinstance(value, torch._C.ScriptObject):
+                for place, tensor in packed_tensors(value):
+                    # Of half precision it gives its weight in single.
+                    is_half = getattr(module, "dtype", None) is torch.float16 and tensor.dim() > 1
+                    kept = tensor.half() if is_half else tensor
+                    self._owned[id(kept)] = Owned(kept, join(path, f"{name}.{place}"), True, is_packed=True)
+        bias = module.__dict__.get("bias")
+        held = (*module._parameters.values(), *module._buffers.values())
+        if isinstance(bias, torch.Tensor) and any(t is not None and t.dtype in CODES for t in held):
+            self._owned.setdefault(id(bias), Owned(bias, join(path, "bias"), True, is_packed=True))
 
     def _identify(self, module: nn.Module) -> Any:
         """The key of a module: that of the first one with its name and tensors, for a script module."""

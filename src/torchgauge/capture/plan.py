@@ -22,6 +22,7 @@ from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, find_kernel, price
 from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
 from torchgauge.facts.strides import contiguous_stride
+from torchgauge.source.torchscript.scopes import packed_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +332,10 @@ def describe(
     """The signature of a call; `read` are the specs of the tensors it reads, `result` is what it returned."""
     info = call.info
     arguments = {name: _to_specs(value, spec_of) for name, value in call.bind().items()} | dict(call.facts)
+    if info.name.startswith("quantized::conv"):  # their weight is in an object of C++
+        packed = next((value for value in call.args if isinstance(value, torch._C.ScriptObject)), None)
+        weight = next((tensor for _, tensor in packed_tensors(packed) if tensor.dim() > 1), None)
+        arguments |= {} if weight is None else {"unpacked_weight": TensorSpec(tuple(weight.shape), "qint8")}
     if call.wanted is not None:
         arguments["output_mask"] = call.wanted
     returned = {ret.argument for ret in info.returns}

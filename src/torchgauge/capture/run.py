@@ -24,6 +24,7 @@ from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.memory_access import memory_lent
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
+from torchgauge.capture.quantized import find_quantized
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import ModuleCalls, Recorder, describe_value, spec_of_real
 from torchgauge.capture.sharded import is_split
@@ -316,16 +317,21 @@ def _ones_like(run: RealRun, root: torch.Tensor) -> torch.Tensor:
 
 def param_records(paths: ModulePaths, describe: Callable[[torch.Tensor], TensorSpec]) -> tuple[ParamRecord, ...]:
     """`describe` gives the tensors as the run has them: their type may have been asked for."""
-    return tuple(
-        ParamRecord(
-            name=owned.name,
-            spec=describe(owned.tensor),
-            trainable=owned.tensor.requires_grad and not owned.is_buffer,
-            is_buffer=owned.is_buffer,
-            aliases=tuple(owned.aliases),
+    records, quantized = [], find_quantized(paths)
+    for owned in paths.owned:
+        found = quantized.get(owned.name)
+        records.append(
+            ParamRecord(
+                name=owned.name,
+                spec=describe(owned.tensor),
+                trainable=owned.tensor.requires_grad and not owned.is_buffer,
+                is_buffer=owned.is_buffer,
+                aliases=tuple(owned.aliases),
+                logical_elements=found.logical if found else None,
+                stored=found.stored if found else (),
+            )
         )
-        for owned in paths.owned
-    )
+    return tuple(records)
 
 
 def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder: Recorder) -> tuple[ModuleRecord, ...]:
@@ -360,7 +366,7 @@ def _parameter_sums(
     for owned, record in zip(paths.owned, records, strict=True):
         if record.is_buffer:
             continue
-        numel, size = record.spec.numel, record.spec.nbytes
+        numel, size = record.spec.numel, record.nbytes
         for path in paths.owners(owned):
             params[path] += numel
             nbytes[path] += size

@@ -47,6 +47,26 @@ def transposed(call: Call) -> Work:
     return products(call, _spread(_input(call), _weight(call)), _bias_flops(call))
 
 
+@formula(
+    *(f"quantized::conv{rank}d{form}" for rank in (1, 2, 3)
+      for form in ("", "_relu", "_dynamic", "_add", "_add_relu")),
+    category="convolution",
+)  # fmt: skip
+def packed(call: Call) -> Work:
+    """Products of integers; the weight is in an object of C++. Floats that come in and go out are converted."""
+    converted = sum(spec.numel for spec in (call.first, call.out) if spec.is_floating)
+    return Work(_spread(call.out, call["unpacked_weight"]), flops=2 * converted)
+
+
+@formula(
+    *(f"quantized::conv_transpose{rank}d{form}" for rank in (1, 2, 3) for form in ("", "_dynamic")),
+    category="convolution",
+)  # fmt: skip
+def packed_transposed(call: Call) -> Work:
+    converted = sum(spec.numel for spec in (call.first, call.out) if spec.is_floating)
+    return Work(_spread(call.first, call["unpacked_weight"]), flops=2 * converted)
+
+
 @formula("aten::cudnn_convolution_relu", "aten::miopen_convolution_relu", category="convolution")
 def convolution_relu(call: Call) -> Work:
     work = products(call, _spread(call.out, _weight(call)), _bias_flops(call) + call.out.numel)

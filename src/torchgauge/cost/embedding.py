@@ -21,6 +21,15 @@ def quantized_embedding(call: Call) -> Work:
     return Work(flops=2 * call.out.numel)
 
 
+@formula(
+    *(f"quantized::embedding_bag_{bits}{by}" for bits in ("byte", "4bit", "2bit") for by in ("", "_rowwise_offsets")),
+    category="embedding",
+)  # fmt: skip
+def quantized_embedding_bag(call: Call) -> Work:
+    """Each number is scaled and shifted, then added to its bag."""
+    return Work(flops=3 * call["indices"].numel * call.out.shape[-1])
+
+
 @formula("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only", category="embedding")
 def embedding_bag(call: Call) -> Work:
     """An addition (or comparison) per element looked up, a product with per-sample weights, a division for a mean."""

@@ -64,6 +64,26 @@ def bitsandbytes_int8_linear(call: Call) -> Work:
     return Work(macs, flops=(2 + bias) * out.numel if out.is_floating else 0)
 
 
+@formula("quanto::qbytes_mm", category="matmul")
+def quanto_linear(call: Call) -> Work:
+    """One byte per weight; the scale of a row of weights multiplies its output."""
+    return Work(macs := call["A"].numel * call["B"].shape[0], flops=2 * macs + call.out.numel)
+
+
+@formula("torchao::float8_linear_cpu", "torchao::da8w4_linear_cpu", category="matmul")
+def torchao_linear(call: Call) -> Work:
+    """Both sides have scales; 4-bit weights are integers, as is what they are multiplied by."""
+    macs = _linear_macs(call)
+    scaling = (2 + _has_bias(call)) * call.out.numel
+    return Work(macs, flops=scaling + (2 * macs if _input(call).is_floating else 0))
+
+
+@formula("torchao::swizzle_mm", "torchao::swizzle_scaled_mm", category="matmul")
+def swizzled_product(call: Call) -> Work:
+    scaled = call.get("scale_a") is not None
+    return products(call, call.out.numel * call["mat1"].shape[-1], (scaled + _has_bias(call)) * call.out.numel)
+
+
 @formula("aten::_sparse_semi_structured_linear", category="matmul")
 def semi_structured_linear(call: Call) -> Work:
     # Half of the weights are stored; the others are known zeros that nothing multiplies.

@@ -53,7 +53,9 @@ per_input(
 @formula(
     "quantized_decomposed::quantize_per_tensor", "quantized_decomposed::quantize_per_channel",
     "quantized_decomposed::quantize_per_token", "bitsandbytes::quantize_4bit", "bitsandbytes::quantize_blockwise",
-    "bitsandbytes::int8_vectorwise_quant", "bitsandbytes::int8_double_quant", category="elementwise",
+    "bitsandbytes::int8_vectorwise_quant", "bitsandbytes::int8_double_quant", "torchao::quantize_affine",
+    "torchao::quantize_affine_float8_non_decomposed", "quanto::quantize_affine", "quanto::quantize_symmetric",
+    category="elementwise",
 )  # fmt: skip
 def quantize(call: Call) -> Work:
     return arithmetic(call, QUANTIZE_FLOPS * call.first.numel)
@@ -61,7 +63,8 @@ def quantize(call: Call) -> Work:
 
 @formula(
     "quantized_decomposed::dequantize_per_tensor", "quantized_decomposed::dequantize_per_channel",
-    "quantized_decomposed::dequantize_per_token", category="elementwise",
+    "quantized_decomposed::dequantize_per_token", "torchao::dequantize_affine",
+    "torchao::dequantize_affine_float8_non_decomposed", category="elementwise",
 )  # fmt: skip
 def dequantize(call: Call) -> Work:
     return arithmetic(call, DEQUANTIZE_FLOPS * call.out.numel)
@@ -91,7 +94,14 @@ def integer_elementwise(call: Call) -> Work:
 
 @formula(
     "quantized_decomposed::choose_qparams", "quantized_decomposed::choose_qparams_symmetric",
-    "quantized_decomposed::choose_qparams_per_token", category="reduction",
+    "quantized_decomposed::choose_qparams_per_token", "torchao::choose_qparams_affine", "torchao::choose_scale_float8",
+    category="reduction",
 )  # fmt: skip
 def choose_range(call: Call) -> Work:
     return arithmetic(call, 2 * call.first.numel)
+
+
+@formula("quanto::unpack", category="elementwise")
+def unpack(call: Call) -> Work:
+    """Integers: shifts and masks."""
+    return Work(flops=0)

@@ -120,7 +120,15 @@ def _module(row: Mapping[str, Any]) -> ModuleRecord:
 
 
 def _param(row: Mapping[str, Any]) -> ParamRecord:
-    return ParamRecord(row["name"], _spec(row), row["trainable"], row["is_buffer"], tuple(row["aliases"]))
+    return ParamRecord(
+        row["name"],
+        _spec(row),
+        row["trainable"],
+        row["is_buffer"],
+        tuple(row["aliases"]),
+        row.get("logical_elements"),
+        tuple(_spec(inner) for inner in row.get("stored_tensors", ())),
+    )
 
 
 def _ops(rows: list[Mapping[str, Any]]) -> list[OpRecord]:

@@ -190,10 +190,36 @@ Op = Annotated[OpFacts, _has_figures(OPS)]
 
 
 class Parameter(Tensor):
+    """`stored_tensors` are those that a quantized one is made of; `logical_elements` is null for one that is not."""
+
     name: str
     trainable: bool
     is_buffer: bool
     aliases: Texts
+    logical_elements: NotRequired[Whole]
+    stored_tensors: NotRequired[list[Spec]]
+
+
+class Dequantizing(TypedDict):
+    """Ops that restore quantized weights before they are used; `largest_bytes` is the largest tensor they make."""
+
+    ops: Count
+    bytes_read: Count
+    bytes_written: Count
+    largest_bytes: Count
+    time_s: Figure
+
+
+class QuantizedWeights(TypedDict):
+    """The quantized weights of a model, scales and zero points included in what is stored."""
+
+    layers: Count
+    logical_params: Count
+    stored_elements: Count
+    stored_bytes: Count
+    bits_per_weight: Figure
+    macs_by_operands: dict[str, Count]
+    dequantize: Dequantizing
 
 
 class Quantized(TypedDict):
@@ -1029,6 +1055,7 @@ class Document(Common):
     modules: Annotated[list[Module], Rule(_has_root, "modules with different paths, one of them the root")]
     ops: Annotated[list[Op], Rule(_are_linked, "ops with different indices, read from by those that are there")]
     parameters: list[Annotated[Parameter, _STRIDES]]
+    quantization: NotRequired[QuantizedWeights | None]
     measurements: NotRequired[Annotated[Measurements, _needs("profile", "unexplained_s")] | None]
     trace: NotRequired[Trace | None]
     energy: NotRequired[EnergyFigures | None]

@@ -38,17 +38,52 @@ class ModuleRecord:
 
 @dataclass(frozen=True, slots=True)
 class ParamRecord:
-    """A parameter or buffer; tied tensors appear once, under their first name."""
+    """A parameter or buffer; tied tensors appear once, under their first name.
+
+    `logical_elements` is None unless it holds quantized values: then how many there are, 0 for scales and zero points.
+    `stored` are the tensors that it is made of, where those are others than itself (a quantized weight of torchao looks
+    like a tensor of floats)."""
 
     name: str
     spec: TensorSpec
     trainable: bool
     is_buffer: bool = False
     aliases: tuple[str, ...] = ()
+    logical_elements: int | None = None
+    stored: tuple[TensorSpec, ...] = ()
 
     @property
     def module(self) -> str:
         return self.name.rpartition(".")[0]
+
+    @property
+    def held(self) -> tuple[TensorSpec, ...]:
+        """The tensors in memory."""
+        return self.stored or (self.spec,)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(spec.nbytes for spec in self.held)
+
+    @property
+    def logical(self) -> int:
+        return self.spec.numel if self.logical_elements is None else self.logical_elements
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether it holds codes: integers, or floats of at most 8 bits."""
+        codes = self.held[0]
+        return bool(self.logical_elements) and not (codes.is_floating and codes.itemsize > 1)
+
+    @property
+    def is_weight(self) -> bool:
+        """A parameter, or a buffer that holds a packed weight or serves one."""
+        return not self.is_buffer or self.logical_elements is not None
+
+    @property
+    def code_bits(self) -> float | None:
+        """Bits of one quantized value, without scales and zero points; None for what is not quantized."""
+        return 8 * self.held[0].nbytes / self.logical if self.is_quantized else None
 
 
 @dataclass(frozen=True, slots=True)

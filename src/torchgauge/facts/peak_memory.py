@@ -44,7 +44,7 @@ def memory_at_peak(capture: Capture) -> MemoryUse | None:
 def memory_over_run(capture: Capture) -> Iterator[MemoryUse]:
     """Before the first op, then after each one."""
     parameters = next(record.param_bytes for record in capture.modules if record.path == "")
-    buffers = sum(param.spec.nbytes for param in capture.params if param.is_buffer)
+    buffers = sum(param.nbytes for param in capture.params if param.is_buffer)
     step, ops = capture.run.step, capture.ops
     state = sum(nbytes for _, nbytes in step.optimizer_state) if step else 0
     yield MemoryUse(None, parameters, buffers, capture.input_bytes, 0, state)

@@ -27,6 +27,7 @@ from torchgauge.facts.measurements import total_time
 from torchgauge.facts.module import InputRecord, ParamRecord
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.peak_memory import memory_at_peak
+from torchgauge.facts.quantized import WeightSize, size_of
 from torchgauge.facts.tensor import TensorSpec, tensor_specs
 from torchgauge.facts.tree import Node, Sums
 
@@ -73,7 +74,12 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
     }
     # Memory that only a training step needs: 0 for inference, null where nothing was run.
     is_step_known = capture.has_code and (step is not None or not capture.run.train)
-    files = dict.fromkeys(keys_known(TOTALS, FILES)) if capture.stored is None else file_totals(capture.stored.tensors)
+    size = size_of(capture.params)
+    files: dict[str, Any] = {"stored_elements": size.stored_elements, "logical_params": size.logical}
+    if capture.stored is None:
+        files |= dict.fromkeys(keys_known(TOTALS, FILES))
+    else:
+        files |= file_totals(capture.stored.tensors)
     static = {
         **_UNMEASURED[TOTALS],
         **total,
@@ -83,7 +89,8 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
         "trainable_params": root.trainable_params,
         "active_params": active_params(capture.params, mixtures) if capture.has_code else None,
         "param_bytes": root.param_bytes,
-        "buffer_bytes": sum(param.spec.nbytes for param in capture.params if param.is_buffer),
+        "bits_per_weight": size.bits_per_weight,
+        "buffer_bytes": sum(param.nbytes for param in capture.params if param.is_buffer),
         "peak_activation_bytes": max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0),
         **{key: sum(size for _, size in sizes) if is_step_known else None for key, sizes in kept.items()},
         "total_bytes": peak.total if peak else None,
@@ -92,7 +99,7 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
     return _row(TOTALS, static, found, has_code=capture.has_code)
 
 
-def module_row(node: Node, capture: Capture) -> Row:
+def module_row(node: Node, capture: Capture, size: WeightSize) -> Row:
     record, path = node.record, node.record.path
     static = {
         **_UNMEASURED[MODULES],
@@ -105,6 +112,8 @@ def module_row(node: Node, capture: Capture) -> Row:
         "params": record.params,
         "trainable_params": record.trainable_params,
         "param_bytes": record.param_bytes,
+        "logical_params": size.logical,
+        "bits_per_weight": size.bits_per_weight,
         "input_shapes": _shapes(tensor_specs(record.inputs)),
         "output_shapes": _shapes(tensor_specs(record.outputs)),
         "inputs": _plain(record.inputs),
@@ -178,6 +187,8 @@ def param_row(param: ParamRecord) -> dict[str, Any]:
         "trainable": param.trainable,
         "is_buffer": param.is_buffer,
         "aliases": list(param.aliases),
+        "logical_elements": param.logical_elements,
+        "stored_tensors": [_plain(spec) for spec in param.stored],
     }
 
 

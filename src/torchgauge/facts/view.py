@@ -14,6 +14,7 @@ from torchgauge.facts.experts import Mixture, find_mixtures
 from torchgauge.facts.files import adapter_member, pickle_member, training_member
 from torchgauge.facts.measurements import trace_member
 from torchgauge.facts.module import ArchitectureRecord
+from torchgauge.facts.quantized import WeightSize, quantization_member, weight_sizes
 from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.weights import against_member, summary_member, weight_ops, weight_rows
@@ -75,7 +76,14 @@ class View:
     @cached_property
     def modules(self) -> list[Row]:
         """One row per module, preorder."""
-        return [module_row(node, self.capture) for node in self.tree.walk()]
+        sizes = weight_sizes(self.capture)
+        return [module_row(node, self.capture, sizes.get(node.path, WeightSize())) for node in self.tree.walk()]
+
+    @cached_property
+    def quantization(self) -> Row | None:
+        """The quantized weights and what restoring them costs; None where there are none."""
+        found = quantization_member(self.capture)
+        return None if found is None else Row(found)
 
     @cached_property
     def ops(self) -> list[Row]:
@@ -185,6 +193,7 @@ class View:
                 if "weights" in self.__dict__
                 else weight_rows(capture.stored, capture.params, capture.statistics)
             ),
+            "quantization": lambda: self.quantization and dict(self.quantization),
             "weight_summary": lambda: self.weight_summary and dict(self.weight_summary),
             "against": lambda: against_member(capture.statistics),
             "pickle": lambda: pickle_member(capture.stored),

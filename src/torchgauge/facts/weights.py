@@ -44,7 +44,9 @@ def weight_rows(
 
 def _in_memory(param: ParamRecord) -> StoredTensor:
     role = "buffer" if param.is_buffer else "parameter"
-    return StoredTensor(param.name, param.spec, param.spec.nbytes, file="", offset=None, role=role)
+    return StoredTensor(
+        param.name, param.spec, param.nbytes, file="", offset=None, role=role, logical_elements=param.logical_elements
+    )
 
 
 def summary_member(statistics: WeightStatistics | None) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from itertools import groupby
 
 from torchgauge.facts import Node, ParamRecord, Row, TensorSpec, View, tensor_specs
 from torchgauge.facts.figures import MODULES, figures_of
+from torchgauge.facts.quantized import size_of
 
 NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -57,10 +58,10 @@ class _Folding:
 
     def __init__(self, view: View) -> None:
         self.rows = {row.path: row for row in view.modules}
-        # The parameters below each module path, tied ones under all their names.
+        # The weights below each module path, tied ones under all their names.
         below: dict[str, list[ParamRecord]] = {}
         for param in view.capture.params:
-            if not param.is_buffer:
+            if param.is_weight:
                 for path in {path for name in (param.name, *param.aliases) for path in _ancestors(name)}:
                     below.setdefault(path, []).append(param)
         self.params = below
@@ -107,9 +108,12 @@ class _Folding:
             known = [value for member in members if (value := self.rows[member.path][key]) is not None]
             row[key] = sum(known) if known else None
         # Parameters that members share count once.
-        params = {id(param): param for member in members for param in self.params.get(member.path, ())}.values()
+        weights = {id(param): param for member in members for param in self.params.get(member.path, ())}.values()
+        size = size_of(weights)
+        row["logical_params"], row["bits_per_weight"] = size.logical, size.bits_per_weight
+        params = [param for param in weights if not param.is_buffer]
         row["params"] = sum(param.spec.numel for param in params)
-        row["param_bytes"] = sum(param.spec.nbytes for param in params)
+        row["param_bytes"] = sum(param.nbytes for param in params)
         if first.trainable_params is not None:
             row["trainable_params"] = sum(param.spec.numel for param in params if param.trainable)
         return row

@@ -54,7 +54,14 @@ def param_records(index: Index) -> tuple[ParamRecord, ...]:
             aliases.setdefault(names[entry.shared_with], []).append(name)
     twins = {name for group in aliases.values() for name in group}
     return tuple(
-        ParamRecord(name, entry.spec, False, not _is_parameter(entry), tuple(aliases.get(name, ())))
+        ParamRecord(
+            name,
+            entry.spec,
+            False,
+            not _is_parameter(entry),
+            tuple(aliases.get(name, ())),
+            entry.logical_elements,
+        )
         for name, entry in entries.items()
         if name not in twins
     )

@@ -10,6 +10,7 @@ from torchgauge.facts import StoredTensor, View
 from torchgauge.facts.figures import FILES, TOTALS, keys_known
 from torchgauge.facts.files import logical_elements
 from torchgauge.facts.peak_memory import memory_over_run
+from torchgauge.facts.quantized import size_of
 from torchgauge.report.budgets.limits import Predicted
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
 
@@ -85,13 +86,16 @@ def _amounts(view: View, key: str) -> Mapping[str, float]:
         return {row.path: row.self_time_s or 0.0 for row in view.modules}
     if key == "energy_j":
         return _sums((op.module, op.energy_j or 0.0) for op in view.ops)
+    if key in ("logical_params", "stored_elements") and view.capture.stored is None:
+        sizes = ((param.module, size_of((param,))) for param in view.capture.params)
+        return _sums((path, size.logical if key == "logical_params" else size.stored_elements) for path, size in sizes)
     if key in _HELD:
         return _sums(
-            (param.module, param.spec.nbytes if key.endswith("_bytes") else param.spec.numel)
+            (param.module, param.nbytes if key.endswith("_bytes") else param.spec.numel)
             for param in view.capture.params
             if _HELD[key](param.is_buffer, param.trainable)
         )
-    if key not in keys_known(TOTALS, FILES):
+    if key not in (*keys_known(TOTALS, FILES), "logical_params", "stored_elements"):
         return {}
     roles = {"optimizer_elements": "optimizer", "logical_params": "parameter"}
     stored = view.capture.stored.tensors if view.capture.stored else ()

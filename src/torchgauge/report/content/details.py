@@ -60,7 +60,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
 def _param_facts(param: ParamRecord) -> Iterator[Labelled]:
     kind = "buffer" if param.is_buffer else "trainable" if param.trainable else "frozen"
     yield "shape", f"{format_shape(param.spec.shape)} {param.spec.dtype}, {kind}"
-    yield "elements", f"{format_exact(param.spec.numel)} in {format_bytes(param.spec.nbytes)}"
+    yield "elements", f"{format_exact(param.spec.numel)} in {format_bytes(param.nbytes)}"
     if param.aliases:
         yield "also", ", ".join(param.aliases)
 

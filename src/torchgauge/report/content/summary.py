@@ -104,6 +104,7 @@ def input_facts(view: View) -> list[Fact]:
 def total_facts(view: View) -> list[Fact]:
     figures = view.totals
     facts = [("Parameters", format_exact(figures.params), parameter_note(view)), *stored_facts(view)]
+    facts += quantization_facts(view)
     if view.capture.has_code:
         missing, not_counted = coverage(view), ""
         if missing.uncounted:
@@ -233,6 +234,34 @@ def stored_facts(view: View) -> list[Fact]:
     if figures.optimizer_elements:
         facts.append(("Optimizer state", format_exact(figures.optimizer_elements), "elements"))
     return facts
+
+
+def quantization_facts(view: View) -> Iterator[Fact]:
+    """The quantized weights of a model that was run: their true size, what is multiplied, and what restoring them
+    before each use costs."""
+    found = view.quantization
+    if found is None or not view.capture.has_code:
+        return
+    figures = view.totals
+    if figures.stored_bytes is None and figures.logical_params != figures.params:
+        yield "Logical parameters", format_exact(figures.logical_params), "packed values unpacked"
+    note = f"{format_exact(found.logical_params)} weights of {format_exact(found.layers)} layers in "
+    note += f"{format_bytes(found.stored_bytes)}, scales and zero points included"
+    yield "Quantized", f"{format_value(found.bits_per_weight)} bits per weight", note
+    shares = [f"{kinds} {format_percent(macs / figures.macs)}" for kinds, macs in found.macs_by_operands.items()]
+    if shares:
+        yield "Multiplied", "", ", ".join(shares)
+    restoring = found.dequantize
+    if restoring["ops"]:
+        moved = restoring["bytes_read"] + restoring["bytes_written"]
+        whole = figures.bytes_read + figures.bytes_written
+        note = (
+            f"by {format_exact(restoring['ops'])} ops in each run, {format_percent(moved / whole)} of the bytes moved; "
+        )
+        note += f"the largest tensor that they make has {format_bytes(restoring['largest_bytes'])}"
+        if restoring["time_s"] is not None:
+            note += f"; {format_seconds(restoring['time_s'])}"
+        yield "Dequantizing", format_bytes(moved), note
 
 
 def training_facts(found: TrainingRecord | None) -> list[Fact]:

@@ -222,7 +222,10 @@ def packed_tensors(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
             key = (item.untyped_storage()._cdata, item.storage_offset(), item.shape)
             if key not in seen:
                 seen.add(key)
-                yield (
-                    place,
-                    torch.empty(item.shape, dtype=torch.int8 if item.is_quantized else item.dtype, device="meta"),
-                )
+                made = torch.empty(item.shape, dtype=torch.int8 if item.is_quantized else item.dtype, device="meta")
+                if item.is_quantized:  # a scale and a zero point for the tensor, or for each of its channels
+                    channels = item.size(item.q_per_channel_axis()) if "channel" in str(item.qscheme()) else 1
+                    made.quantizer = [
+                        torch.empty(channels, dtype=dtype, device="meta") for dtype in (torch.float64, torch.int64)
+                    ]
+                yield place, made

@@ -1,0 +1,112 @@
+"""Quantized weights of a live model, known by how they are stored and not by their classes.
+
+- a tensor that is made of others, integers or 8-bit floats among them (torchao, quanto);
+- a tensor of codes that carries the tensors that restore it, and its shape (bitsandbytes, packed objects of
+  `torch.ao`), or whose module has them in a dictionary (HQQ);
+- tensors of a module whose names and shapes make a packing that files have too: GPTQ, AWQ, compressed-tensors, FP8 with
+  scales, MXFP4 (`checkpoint/entries.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from torchgauge.capture.paths import ModulePaths, Owned
+from torchgauge.capture.recorder import spec_of_real
+from torchgauge.capture.structure import storage_key, tensors_within
+from torchgauge.checkpoint import Entry, Role
+from torchgauge.checkpoint.entries import SMALL_BYTES, unpack
+from torchgauge.facts import TensorSpec
+
+# Types whose elements are the values themselves, or indices and flags.
+_PLAIN = frozenset(
+    (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex32, torch.complex64, torch.complex128,
+     torch.int64, torch.bool)
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """`logical` is 0 for what serves another tensor; `stored` is empty where the tensor itself is all there is."""
+
+    logical: int
+    stored: tuple[TensorSpec, ...] = ()
+
+
+def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
+    """The quantized weights of a model and what serves them, by name."""
+    found: dict[str, Quantized] = {}
+    codes = [owned for owned in paths.owned if any(part.dtype not in _PLAIN for part in _parts(owned.tensor))]
+    # A bias in a packed object is no parameter of torch's, and still a weight.
+    found |= {owned.name: Quantized(owned.tensor.numel()) for owned in paths.owned if owned.is_packed}
+    if not codes:
+        return found
+    modules = {member.path: member.module for member in paths.members}
+    for owned in codes:
+        parts = list(_parts(owned.tensor))
+        if len(parts) > 1 or parts[0] is not owned.tensor:
+            found[owned.name] = Quantized(owned.tensor.numel(), _specs(parts))
+        elif not owned.is_buffer or owned.is_packed:
+            found[owned.name] = _carrying(owned, modules.get(owned.name.rpartition(".")[0]))
+    return found | _packed_by_name(paths.owned)
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The plain tensors that a tensor is made of."""
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+        part = getattr(tensor, name)
+        if isinstance(part, torch.Tensor):  # a DTensor names its mesh too
+            yield from _parts(part)
+
+
+def _specs(parts: list[torch.Tensor]) -> tuple[TensorSpec, ...]:
+    """The codes first, each memory once."""
+    distinct = {storage_key(part) if not part.is_meta else id(part): part for part in parts}.values()
+    return tuple(spec_of_real(part) for part in sorted(distinct, key=lambda part: part.dtype in _PLAIN))
+
+
+def _carrying(owned: Owned, module: Any) -> Quantized:
+    """A tensor of codes, with what it or its module keeps beside it."""
+    tensor, state = owned.tensor, list(vars(owned.tensor).values())
+    if not any(True for _ in tensors_within(state)) and isinstance(module, torch.nn.Module):
+        # A dictionary of a module that says the shape of the weight it restores.
+        state = [value for value in vars(module).values() if isinstance(value, dict) and "shape" in value]
+    kept = [part for part in tensors_within(state) if part.dim()]
+    shapes = [value["shape"] if isinstance(value, dict) else getattr(value, "shape", None)
+              for value in state if not isinstance(value, torch.Tensor)]  # fmt: skip
+    logical = next((prod(shape) for shape in shapes if isinstance(shape, tuple | list) and shape), tensor.numel())
+    return Quantized(logical, _specs([tensor, *kept]) if kept else ())
+
+
+def _packed_by_name(owned: list[Owned]) -> dict[str, Quantized]:
+    tensors = {one.name: one.tensor for one in owned}
+
+    def read(entry: Entry) -> bytes | None:
+        tensor = tensors[entry.name]
+        if tensor.is_meta or tensor.nbytes > SMALL_BYTES:
+            return None
+        with torch._C._DisableTorchDispatch():
+            return bytes(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+
+    entries = [
+        Entry(one.name, spec := spec_of_real(one.tensor), "", None, spec.nbytes,
+              Role.BUFFER if one.is_buffer else Role.PARAMETER)
+        for one in owned
+        if not is_traceable_wrapper_subclass(one.tensor)
+    ]  # fmt: skip
+    found = {
+        entry.name: entry.logical_elements for entry in unpack(entries, read) if entry.logical_elements is not None
+    }
+    # A weight of floats with a scale beside it is not quantized.
+    plain = {name for name, count in found.items() if count and tensors[name].dtype in _PLAIN}
+    layers = {name.rpartition(".")[0] for name in plain}
+    return {name: Quantized(count) for name, count in found.items() if name.rpartition(".")[0] not in layers}

@@ -1,0 +1,283 @@
+"""Quantized layers of torch itself, and layers stored as GPTQ, AWQ, HQQ and others store theirs.
+
+Libraries that are installed are asked in `test_quantization_libraries.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.quantization as ao
+from torch import Tensor, nn
+
+import torchgauge as tg
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao is deprecated, and says so at each call
+engine = pytest.mark.skipif("x86" not in torch.backends.quantized.supported_engines, reason="no engine for torch.ao")
+
+X = torch.ones(4, 128)
+
+
+def original() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 64)).eval()
+
+
+def check(model: nn.Module, base: nn.Module, *inputs: Tensor) -> tg.Analysis:
+    """Logical parameters and MACs of the original, and figures that agree with each other; saved and loaded again."""
+    before = tg.analyze(base, inputs=inputs)
+    found = tg.analyze(model, inputs=inputs)
+    assert found.totals.logical_params == before.totals.params
+    assert found.totals.macs == before.totals.macs
+    assert found.totals.uncounted_ops == 0
+    assert found.totals.params == sum(p.numel() for p in model.parameters())
+    root = found.modules[0]
+    assert (root.logical_params, root.bits_per_weight) == (found.totals.logical_params, found.totals.bits_per_weight)
+    assert sum(found.quantization.macs_by_operands.values()) == found.totals.macs
+    assert "bits per weight" in str(found)
+    return found
+
+
+def linear_only(found: tg.Analysis) -> tuple[float, int]:
+    return found.quantization.bits_per_weight, found.quantization.logical_params
+
+
+def test_the_original_is_not_quantized() -> None:
+    found = tg.analyze(original(), inputs=X)
+    assert found.quantization is None
+    totals = found.totals
+    assert (totals.logical_params, totals.stored_elements, totals.bits_per_weight) == (totals.params, totals.params, 32)
+
+
+# torch.ao
+
+
+@engine
+def test_dynamic_layers_of_torch_ao() -> None:
+    model = ao.quantize_dynamic(original(), {nn.Linear}, dtype=torch.qint8)
+    found = check(model, original(), X)
+    assert found.quantization.macs_by_operands == {"quint8 × qint8": 4 * (128 * 256 + 256 * 64)}
+    # A scale of 8 bytes and a zero point of 8 for each of two weights.
+    assert linear_only(found) == (8 * (49152 + 32) / 49152, 49152)
+    assert found.totals.params == 0
+
+
+@engine
+def test_dynamic_layers_in_half_precision() -> None:
+    model = ao.quantize_dynamic(original(), {nn.Linear}, dtype=torch.float16)
+    found, base = tg.analyze(model, inputs=X), tg.analyze(original(), inputs=X)
+    assert (found.totals.logical_params, found.totals.macs) == (base.totals.params, base.totals.macs)
+    assert found.totals.bits_per_weight == pytest.approx(8 * (2 * 49152 + 4 * 320) / 49472)
+
+
+@engine
+def test_static_layers_of_torch_ao() -> None:
+    model = nn.Sequential(ao.QuantStub(), *original(), ao.DeQuantStub()).eval()
+    model.qconfig = ao.get_default_qconfig("x86")  # type: ignore[assignment]
+    ao.prepare(model, inplace=True)
+    model(X)
+    ao.convert(model, inplace=True)
+    # A scale and a zero point for each channel.
+    assert linear_only(check(model, original(), X)) == (8 * (49152 + 16 * 320) / 49152, 49152)
+
+
+@engine
+def test_convolutions_of_torch_ao() -> None:
+    base = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    image = torch.ones(1, 3, 16, 16)
+    model = nn.Sequential(ao.QuantStub(), *ao.fuse_modules(copy.deepcopy(base), [["0", "1", "2"]]), ao.DeQuantStub())
+    model.eval().qconfig = ao.get_default_qconfig("x86")  # type: ignore[assignment]
+    ao.prepare(model, inplace=True)
+    model(image)
+    ao.convert(model, inplace=True)
+    folded = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    check(model, folded, image)
+
+
+@engine
+def test_recurrent_layers_of_torch_ao() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.gru = nn.LSTM(16, 32, batch_first=True, bidirectional=True), nn.GRU(64, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.gru(self.lstm(x)[0])[0]
+            return out
+
+    model = ao.quantize_dynamic(Recurrent().eval(), {nn.LSTM, nn.GRU}, dtype=torch.qint8)
+    check(model, Recurrent(), torch.ones(2, 5, 16))
+
+
+@engine
+def test_embeddings_of_torch_ao() -> None:
+    base = nn.Sequential(nn.EmbeddingBag(100, 16, mode="sum"), nn.Linear(16, 4)).eval()
+    kinds = {nn.EmbeddingBag: ao.float_qparams_weight_only_qconfig, nn.Linear: ao.default_dynamic_qconfig}
+    check(ao.quantize_dynamic(copy.deepcopy(base), kinds), base, torch.zeros(2, 3, dtype=torch.int64))
+
+
+# Layers by how they are stored
+
+
+class Packed(nn.Module):
+    """A layer of 4-bit weights in words of 32 bits: along the inputs (GPTQ) or the outputs (AWQ)."""
+
+    def __init__(self, layer: nn.Linear, *, bits: int = 4, group: int = 32, by_outputs: bool = False) -> None:
+        super().__init__()
+        inputs, outputs, per_word = layer.in_features, layer.out_features, 32 // bits
+        self.bits, self.by_outputs, self.group = bits, by_outputs, group
+        shape = (inputs, outputs // per_word) if by_outputs else (inputs // per_word, outputs)
+        self.register_buffer("qweight", torch.zeros(shape, dtype=torch.int32))
+        self.register_buffer("qzeros", torch.zeros(inputs // group, outputs // per_word, dtype=torch.int32))
+        self.register_buffer("scales", torch.ones(inputs // group, outputs, dtype=torch.float16))
+        if not by_outputs:
+            self.register_buffer("g_idx", torch.arange(inputs, dtype=torch.int32) // group)
+        self.register_buffer("bias", torch.zeros(outputs, dtype=torch.float16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shifts = torch.arange(0, 32, self.bits, dtype=torch.int32)
+        mask = 2**self.bits - 1
+        if self.by_outputs:
+            codes = ((self.qweight.unsqueeze(2) >> shifts) & mask).flatten(1)  # type: ignore[operator]
+        else:
+            codes = ((self.qweight.unsqueeze(1) >> shifts.unsqueeze(-1)) & mask).flatten(0, 1)  # type: ignore[operator]
+        zeros = ((self.qzeros.unsqueeze(2) >> shifts) & mask).flatten(1)  # type: ignore[operator]
+        scales = self.scales.repeat_interleave(self.group, 0)  # type: ignore[operator]
+        weight = (codes - zeros.repeat_interleave(self.group, 0)) * scales
+        return x @ weight.to(x.dtype) + self.bias.to(x.dtype)  # type: ignore[operator]
+
+
+def replaced(make: Callable[[nn.Linear], nn.Module]) -> nn.Sequential:
+    return nn.Sequential(*(make(layer) if isinstance(layer, nn.Linear) else layer for layer in original()))
+
+
+@pytest.mark.parametrize("by_outputs", [False, True])
+@pytest.mark.parametrize("bits", [4, 8, 2])
+def test_layers_packed_in_words(bits: int, by_outputs: bool) -> None:
+    model = replaced(lambda layer: Packed(layer, bits=bits, by_outputs=by_outputs))
+    before, found = tg.analyze(original(), inputs=X), tg.analyze(model, inputs=X)
+    # Its bias is a buffer, so not among the parameters that are known.
+    assert found.totals.logical_params == before.totals.params - 320
+    assert found.totals.macs == before.totals.macs
+    scales = 2 * 49152 // 32 + bits * 49152 // 32 // 8 + (0 if by_outputs else 4 * (128 + 256))
+    assert found.quantization.bits_per_weight == 8 * (bits * 49152 // 8 + scales) / 49152
+    assert found.quantization.layers == 2
+
+
+def test_ops_that_only_restore_weights_are_told_apart() -> None:
+    found = tg.analyze(replaced(Packed), inputs=X)
+    restoring = found.quantization.dequantize
+    # All that is before the product in each layer, but the constants that it starts from; the bias is not quantized.
+    products = [op.index for op in found.ops if op.op == "aten::mm"]
+    made = {"aten::arange", "aten::mm", "aten::add", "aten::relu"}
+    before = [op for op in found.ops if op.index < products[1] and op.status != "free" and op.op not in made]
+    casts_of_biases = sum(op.output_shapes == [[256]] for op in before)
+    assert restoring["ops"] == len(before) - casts_of_biases
+    assert restoring["bytes_written"] == sum(op.bytes_written for op in before if op.output_shapes != [[256]])
+    assert restoring["largest_bytes"] == 128 * 256 * 4
+    assert restoring["time_s"] is None
+    assert "Dequantizing" in str(found)
+
+
+def test_what_is_quantized_is_known_after_saving(tmp_path: Path) -> None:
+    found = tg.analyze(replaced(Packed), inputs=X)
+    found.save(tmp_path / "run.json")
+    loaded = tg.load(tmp_path / "run.json")
+    assert loaded.quantization == found.quantization
+    assert loaded.totals == found.totals
+
+
+def test_a_dictionary_beside_the_codes_says_their_shape() -> None:
+    class Half(nn.Module):
+        """As HQQ: codes, and a dictionary with what restores them."""
+
+        def __init__(self, layer: nn.Linear) -> None:
+            super().__init__()
+            shape = tuple(layer.weight.shape)
+            self.W_q = nn.Parameter(torch.zeros(layer.weight.numel() // 2, dtype=torch.uint8), requires_grad=False)
+            self.meta = {"shape": shape, "scale": torch.ones(shape[0], 1), "zero": torch.zeros(shape[0], 1), "nbits": 4}
+            self.bias = torch.zeros(shape[0])
+
+        def forward(self, x: Tensor) -> Tensor:
+            codes = torch.stack((self.W_q & 15, self.W_q >> 4)).reshape(self.meta["shape"])
+            return nn.functional.linear(x, (codes - self.meta["zero"]) * self.meta["scale"], self.bias)
+
+    found = check(replaced(Half), original(), X)
+    assert linear_only(found) == (8 * (49152 // 2 + 8 * 320) / 49152, 49152)
+
+
+def test_scaled_floats_of_eight_bits() -> None:
+    class Scaled(nn.Module):
+        """As the layers of transformers for FP8 with a scale for each block."""
+
+        def __init__(self, layer: nn.Linear) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(layer.weight.shape, dtype=torch.float8_e4m3fn), requires_grad=False)
+            self.weight_scale_inv = nn.Parameter(torch.ones(layer.weight.shape[0] // 64, 1), requires_grad=False)
+            self.bias = nn.Parameter(torch.zeros(layer.out_features))
+
+        def forward(self, x: Tensor) -> Tensor:
+            scale = self.weight_scale_inv.repeat_interleave(64, 0)
+            return nn.functional.linear(x, self.weight.float() * scale, self.bias)
+
+    found = check(replaced(Scaled), original(), X)
+    assert linear_only(found) == (8 * (49152 + 4 * 5) / 49152, 49152)
+
+
+def test_a_scale_beside_a_weight_of_floats_is_a_parameter() -> None:
+    class Rescaled(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(128, 8)
+            self.weight_scale = nn.Parameter(torch.ones(8))
+            self.register_buffer("steps", torch.zeros(3, dtype=torch.int32))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * self.weight_scale
+
+    found = tg.analyze(Rescaled(), inputs=X)
+    assert (found.quantization, found.totals.logical_params) == (None, 128 * 8 + 8 + 8)
+
+
+class Scaled(Tensor):
+    """As the weights of torchao: integers and scales that look like one tensor of floats."""
+
+    @staticmethod
+    def __new__(cls, integers: Tensor, scales: Tensor) -> Scaled:
+        made: Scaled = torch.Tensor._make_wrapper_subclass(cls, integers.shape, dtype=scales.dtype)
+        return made
+
+    def __init__(self, integers: Tensor, scales: Tensor) -> None:
+        self.integers, self.scales = integers, scales
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["scales", "integers"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], context: None, size: Any, stride: Any) -> Scaled:
+        return Scaled(inner["integers"], inner["scales"])
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        if func is torch.ops.aten.detach.default:
+            return Scaled(args[0].integers, args[0].scales)
+        restored = [a.integers * a.scales if isinstance(a, Scaled) else a for a in args]
+        return func(*restored, **(kwargs or {}))
+
+
+def test_a_weight_made_of_several_tensors_has_their_bytes() -> None:
+    model = original()
+    for layer in (model[0], model[2]):
+        shape = layer.weight.shape
+        weight = Scaled(torch.ones(shape, dtype=torch.int8), torch.ones(shape[0], 1))
+        layer.weight = nn.Parameter(weight, requires_grad=False)  # type: ignore[assignment]
+    found = check(model, original(), X)
+    assert found.totals.param_bytes == 49152 + 4 * 320 + 4 * 320
+    assert found.totals.stored_elements == 49152 + 320 + 320
+    assert found.quantization.dequantize["ops"] == 2
+    assert found.quantization.macs_by_operands == {"float32 × float32": found.totals.macs}
