@@ -101,6 +101,9 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     torch.save({"fc.lora_A.weight": torch.ones(2, 4), "fc.lora_B.weight": torch.ones(4, 2)}, folder / "d.pt")
     files = [tg.scan_weights(folder / name).to_dict() for name in ("c.pt", "d.pt")]
     files.append(tg.analyze(Prints(), input_size=(2, WIDTH), execution="compiled", advice=False).to_dict())
+    quantized = nn.ParameterList([torch.zeros(4, 4, dtype=torch.float8_e4m3fn)]).requires_grad_(False)
+    quantized.forward = lambda x: x @ quantized[0].float()  # type: ignore[assignment]
+    files.append(tg.analyze(quantized, input_size=(2, 4)).to_dict())
     return [whole.to_dict(), step.to_dict(), scan.to_dict(), *files, _verified(), {"plan": no_plan("interrupted")}]
 
 
@@ -122,7 +125,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         name: (name,)
         for name in ("environment", "target", "inputs", "capture", "totals", "modules", "ops", "parameters", "weights",
                      "weight_summary", "weight_ops", "against", "pickle", "training", "adapter", "measurements",
-                     "energy", "advice", "plan")
+                     "energy", "advice", "plan", "quantization")
     },
     "latency": ("measurements", "latency"),
     "verified": ("advice", "verified"),
@@ -131,6 +134,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "step": ("capture", "step"),
     "compiled": ("compiled",),
     **{name: ("compiled", name) for name in ("graphs", "breaks", "kernels")},
+    "dequantize": ("quantization", "dequantize"),
 }  # fmt: skip
 
 
