@@ -37,13 +37,18 @@ def check(model: nn.Module, base: nn.Module, *inputs: Tensor) -> tg.Analysis:
     assert found.totals.params == sum(p.numel() for p in model.parameters())
     root = found.modules[0]
     assert (root.logical_params, root.bits_per_weight) == (found.totals.logical_params, found.totals.bits_per_weight)
-    assert sum(found.quantization.macs_by_operands.values()) == found.totals.macs
+    assert sum(quantization(found).macs_by_operands.values()) == found.totals.macs
     assert "bits per weight" in str(found)
     return found
 
 
+def quantization(found: tg.Analysis) -> Any:
+    assert found.quantization is not None
+    return found.quantization
+
+
 def linear_only(found: tg.Analysis) -> tuple[float, int]:
-    return found.quantization.bits_per_weight, found.quantization.logical_params
+    return quantization(found).bits_per_weight, quantization(found).logical_params
 
 
 def test_the_original_is_not_quantized() -> None:
@@ -60,7 +65,7 @@ def test_the_original_is_not_quantized() -> None:
 def test_dynamic_layers_of_torch_ao() -> None:
     model = ao.quantize_dynamic(original(), {nn.Linear}, dtype=torch.qint8)
     found = check(model, original(), X)
-    assert found.quantization.macs_by_operands == {"quint8 × qint8": 4 * (128 * 256 + 256 * 64)}
+    assert quantization(found).macs_by_operands == {"quint8 × qint8": 4 * (128 * 256 + 256 * 64)}
     # A scale of 8 bytes and a zero point of 8 for each of two weights.
     assert linear_only(found) == (8 * (49152 + 32) / 49152, 49152)
     assert found.totals.params == 0
@@ -77,7 +82,7 @@ def test_dynamic_layers_in_half_precision() -> None:
 @engine
 def test_static_layers_of_torch_ao() -> None:
     model = nn.Sequential(ao.QuantStub(), *original(), ao.DeQuantStub()).eval()
-    model.qconfig = ao.get_default_qconfig("x86")  # type: ignore[assignment]
+    model.qconfig = ao.get_default_qconfig("x86")
     ao.prepare(model, inplace=True)
     model(X)
     ao.convert(model, inplace=True)
@@ -90,7 +95,7 @@ def test_convolutions_of_torch_ao() -> None:
     base = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
     image = torch.ones(1, 3, 16, 16)
     model = nn.Sequential(ao.QuantStub(), *ao.fuse_modules(copy.deepcopy(base), [["0", "1", "2"]]), ao.DeQuantStub())
-    model.eval().qconfig = ao.get_default_qconfig("x86")  # type: ignore[assignment]
+    model.eval().qconfig = ao.get_default_qconfig("x86")
     ao.prepare(model, inplace=True)
     model(image)
     ao.convert(model, inplace=True)
@@ -148,7 +153,7 @@ class Packed(nn.Module):
         zeros = ((self.qzeros.unsqueeze(2) >> shifts) & mask).flatten(1)  # type: ignore[operator]
         scales = self.scales.repeat_interleave(self.group, 0)  # type: ignore[operator]
         weight = (codes - zeros.repeat_interleave(self.group, 0)) * scales
-        return x @ weight.to(x.dtype) + self.bias.to(x.dtype)  # type: ignore[operator]
+        return x @ weight.to(x.dtype) + self.bias.to(x.dtype)
 
 
 def replaced(make: Callable[[nn.Linear], nn.Module]) -> nn.Sequential:
@@ -164,13 +169,13 @@ def test_layers_packed_in_words(bits: int, by_outputs: bool) -> None:
     assert found.totals.logical_params == before.totals.params - 320
     assert found.totals.macs == before.totals.macs
     scales = 2 * 49152 // 32 + bits * 49152 // 32 // 8 + (0 if by_outputs else 4 * (128 + 256))
-    assert found.quantization.bits_per_weight == 8 * (bits * 49152 // 8 + scales) / 49152
-    assert found.quantization.layers == 2
+    assert quantization(found).bits_per_weight == 8 * (bits * 49152 // 8 + scales) / 49152
+    assert quantization(found).layers == 2
 
 
 def test_ops_that_only_restore_weights_are_told_apart() -> None:
     found = tg.analyze(replaced(Packed), inputs=X)
-    restoring = found.quantization.dequantize
+    restoring = quantization(found).dequantize
     # All that is before the product in each layer, but the constants that it starts from; the bias is not quantized.
     products = [op.index for op in found.ops if op.op == "aten::mm"]
     made = {"aten::arange", "aten::mm", "aten::add", "aten::relu"}
@@ -199,7 +204,12 @@ def test_a_dictionary_beside_the_codes_says_their_shape() -> None:
             super().__init__()
             shape = tuple(layer.weight.shape)
             self.W_q = nn.Parameter(torch.zeros(layer.weight.numel() // 2, dtype=torch.uint8), requires_grad=False)
-            self.meta = {"shape": shape, "scale": torch.ones(shape[0], 1), "zero": torch.zeros(shape[0], 1), "nbits": 4}
+            self.meta: dict[str, Any] = {
+                "shape": shape,
+                "scale": torch.ones(shape[0], 1),
+                "zero": torch.zeros(shape[0], 1),
+                "nbits": 4,
+            }
             self.bias = torch.zeros(shape[0])
 
         def forward(self, x: Tensor) -> Tensor:
@@ -272,12 +282,14 @@ class Scaled(Tensor):
 
 def test_a_weight_made_of_several_tensors_has_their_bytes() -> None:
     model = original()
-    for layer in (model[0], model[2]):
+    for layer in model:
+        if not isinstance(layer, nn.Linear):
+            continue
         shape = layer.weight.shape
         weight = Scaled(torch.ones(shape, dtype=torch.int8), torch.ones(shape[0], 1))
-        layer.weight = nn.Parameter(weight, requires_grad=False)  # type: ignore[assignment]
+        layer.weight = nn.Parameter(weight, requires_grad=False)
     found = check(model, original(), X)
     assert found.totals.param_bytes == 49152 + 4 * 320 + 4 * 320
     assert found.totals.stored_elements == 49152 + 320 + 320
-    assert found.quantization.dequantize["ops"] == 2
-    assert found.quantization.macs_by_operands == {"float32 × float32": found.totals.macs}
+    assert quantization(found).dequantize["ops"] == 2
+    assert quantization(found).macs_by_operands == {"float32 × float32": found.totals.macs}

@@ -101,8 +101,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     torch.save({"fc.lora_A.weight": torch.ones(2, 4), "fc.lora_B.weight": torch.ones(4, 2)}, folder / "d.pt")
     files = [tg.scan_weights(folder / name).to_dict() for name in ("c.pt", "d.pt")]
     files.append(tg.analyze(Prints(), input_size=(2, WIDTH), execution="compiled", advice=False).to_dict())
-    quantized = nn.ParameterList([torch.zeros(4, 4, dtype=torch.float8_e4m3fn)]).requires_grad_(False)
-    quantized.forward = lambda x: x @ quantized[0].float()  # type: ignore[assignment]
+    quantized = nn.Linear(4, 4, bias=False).to(torch.float8_e4m3fn).requires_grad_(False)
+    quantized.__dict__["forward"] = lambda x: x @ quantized.weight.float()
     files.append(tg.analyze(quantized, input_size=(2, 4)).to_dict())
     return [whole.to_dict(), step.to_dict(), scan.to_dict(), *files, _verified(), {"plan": no_plan("interrupted")}]
 

@@ -62,7 +62,7 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if not is_traceable_wrapper_subclass(tensor):
         yield tensor
         return
-    for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+    for name in tensor.__tensor_flatten__()[0]:
         part = getattr(tensor, name)
         if isinstance(part, torch.Tensor):  # a DTensor names its mesh too
             yield from _parts(part)

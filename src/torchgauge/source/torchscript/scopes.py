@@ -225,7 +225,6 @@ def packed_tensors(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 made = torch.empty(item.shape, dtype=torch.int8 if item.is_quantized else item.dtype, device="meta")
                 if item.is_quantized:  # a scale and a zero point for the tensor, or for each of its channels
                     channels = item.size(item.q_per_channel_axis()) if "channel" in str(item.qscheme()) else 1
-                    made.quantizer = [
-                        torch.empty(channels, dtype=dtype, device="meta") for dtype in (torch.float64, torch.int64)
-                    ]
+                    kept = (torch.empty(channels, dtype=kind, device="meta") for kind in (torch.float64, torch.int64))
+                    vars(made)["quantizer"] = list(kept)
                 yield place, made
