@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda",))
     parser.add_argument("--seconds", type=float, default=130)
     parser.add_argument("--only", action="append", choices=PARTS, help="repeatable; a part of the device's work")
-    parser.add_argument("--set", action="append", type=int, help="repeatable: 0 open, 1 to 4 held out")
+    parser.add_argument("--set", action="append", type=int, help="repeatable: 0 open, 1 to 5 held out")
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--limits", type=Path, help="predictions: runs just under and over what they require")
     parser.add_argument("--shapes", type=Path, default=Path(__file__).parent / "fit_convolutions.json")
@@ -40,7 +40,7 @@ def main() -> int:
             limits = {name: told[name]["required_bytes"] for name in told if told[name].get("is_limit_tested")}
         parts = args.only or [part for part in PARTS if part != "limits"]
         return device_phase(
-            args.output, args.seconds, limits, parts, args.set or [0, 1, 2, 3, 4], args.match, args.shapes
+            args.output, args.seconds, limits, parts, args.set or [0, 1, 2, 3, 4, 5], args.match, args.shapes
         )
     from fit_compare import compare, predict
 

@@ -97,7 +97,14 @@ def compare(predictions: Path, measured: Path = MEASURED) -> int:
     predicted = json.loads(predictions.read_text())["configurations"]
     truth = read_measured(measured)
     for held_out, title in enumerate(
-        ("open", "held out", "held out, second set", "held out, third set", "held out, fourth set")
+        (
+            "open",
+            "held out",
+            "held out, second set",
+            "held out, third set",
+            "held out, fourth set",
+            "held out, fifth set",
+        )
     ):
         names = [c.name for c in CONFIGURATIONS if c.held_out == held_out and c.name in truth]
         if names:

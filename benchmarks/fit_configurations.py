@@ -1171,6 +1171,170 @@ CONFIGURATIONS = (
         4,
         size=2,
     ),
+    # Held out, the fifth set.
+    Configuration("resnet34 train fp32 b50", of_timm("resnet34"), image(50), TRAIN, 5, size=4),
+    Configuration("seresnext50 inference bf16 b70", of_timm("seresnext50_32x4d"), image(70), BF16, 5, size=2),
+    Configuration(
+        "efficientnet_b1 train amp-bf16 b22", of_timm("tf_efficientnet_b1"), image(22, 240), {**TRAIN, "amp": "bf16"}, 5
+    ),
+    Configuration(
+        "convnext_small train amp-bf16 nhwc b20",
+        of_timm("convnext_small"),
+        image(20),
+        {**TRAIN, "amp": "bf16", "channels_last": True},
+        5,
+        size=6,
+    ),
+    Configuration(
+        "mobilenetv4 inference fp16 nhwc b100",
+        of_timm("mobilenetv4_conv_medium"),
+        image(100, 256),
+        {"dtype": "float16", "channels_last": True},
+        5,
+        size=2,
+    ),
+    Configuration(
+        "squeezenet train fp32 b90 sgd", of_torchvision("squeezenet1_1"), image(90), {**TRAIN, "optimizer": "sgd"}, 5
+    ),
+    Configuration(
+        "shufflenet train amp-fp16 b120", of_torchvision("shufflenet_v2_x1_0"), image(120), {**TRAIN, "amp": "fp16"}, 5
+    ),
+    Configuration("focalnet train bf16 b18", of_timm("focalnet_tiny_srf"), image(18), {**TRAIN, **BF16}, 5, size=4),
+    Configuration(
+        "vit_base_384 train fp32 b8 checkpoint",
+        of_timm("vit_base_patch16_384"),
+        image(8, 384),
+        {**TRAIN, "checkpoint": "blocks"},
+        5,
+        size=5,
+    ),
+    Configuration(
+        "dinov2 inference fp32 b16", of_transformers("Dinov2Model", "Dinov2Config"), pixels(16, 252, 252), {}, 5, size=2
+    ),
+    Configuration(
+        "segformer train amp-bf16 b6",
+        of_transformers("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=30),
+        pixels(6, 384, 384),
+        {**TRAIN, "amp": "bf16"},
+        5,
+        size=6,
+    ),
+    Configuration(
+        "bert train fp32 b12 s384 sgd",
+        of_transformers("BertForQuestionAnswering", "BertConfig"),
+        tokens(12, 384),
+        {**TRAIN, "optimizer": "sgd"},
+        5,
+        size=8,
+    ),
+    Configuration(
+        "deberta inference bf16 b20 s256",
+        of_transformers("DebertaV2ForSequenceClassification", "DebertaV2Config"),
+        tokens(20, 256),
+        BF16,
+        5,
+        size=4,
+    ),
+    Configuration(
+        "gemma3 train bf16 b2 s640 fused",
+        of_transformers(
+            "Gemma3ForCausalLM",
+            "Gemma3TextConfig",
+            vocab_size=70000,
+            hidden_size=896,
+            intermediate_size=3584,
+            num_hidden_layers=12,
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            head_dim=128,
+            sliding_window=256,
+        ),
+        tokens(2, 640, True),
+        {**TRAIN, **BF16, "fused": True},
+        5,
+        size=8,
+    ),
+    Configuration(
+        "llama-small train amp-bf16 b4 s512 accumulate",
+        of_transformers(
+            "LlamaForCausalLM",
+            "LlamaConfig",
+            vocab_size=32000,
+            hidden_size=768,
+            intermediate_size=2048,
+            num_hidden_layers=12,
+            num_attention_heads=12,
+            num_key_value_heads=12,
+        ),
+        tokens(4, 512, True),
+        {**TRAIN, "amp": "bf16", "accumulate": 2},
+        5,
+        size=6,
+    ),
+    Configuration(
+        "gpt-bigcode inference fp16 b4 s600",
+        of_transformers(
+            "GPTBigCodeForCausalLM", "GPTBigCodeConfig", n_embd=1536, n_layer=14, n_head=12, vocab_size=49280
+        ),
+        tokens(4, 600),
+        {"dtype": "float16"},
+        5,
+        size=4,
+    ),
+    Configuration(
+        "t5-gated inference bf16 b6 s300+40",
+        of_transformers(
+            "T5ForConditionalGeneration", "T5Config", **{**T5_BASE, "d_ff": 2048}, feed_forward_proj="gated-gelu"
+        ),
+        pairs(6, 300, 40),
+        BF16,
+        5,
+        size=3,
+    ),
+    Configuration(
+        "whisper-small train amp-bf16 b3",
+        of_transformers("WhisperForConditionalGeneration", "WhisperConfig", **WHISPER_SMALL),
+        speech(3, 96),
+        {**TRAIN, "amp": "bf16"},
+        5,
+        size=8,
+    ),
+    Configuration(
+        "mixtral train amp-bf16 b2 s200",
+        of_transformers("MixtralForCausalLM", "MixtralConfig", **{**MIXTRAL_SMALL, "num_hidden_layers": 4}),
+        tokens(2, 200, True),
+        {**TRAIN, "amp": "bf16"},
+        5,
+        size=8,
+    ),
+    Configuration(
+        "rt-detr train fp32 b2",
+        of_transformers("RTDetrV2ForObjectDetection", "RTDetrV2Config"),
+        pixels(2, 480, 480),
+        TRAIN,
+        5,
+        size=6,
+    ),
+    Configuration("unet train fp32 nhwc b6", lambda: UNet(48, 4), image(6, 288), {**TRAIN, "channels_last": True}, 5),
+    Configuration(
+        "lstm train fp16 b72 s110",
+        lambda: Recurrent(nn.LSTM, 832, 3),
+        sequence(72, 110, 832),
+        {**TRAIN, "dtype": "float16"},
+        5,
+        size=3,
+    ),
+    Configuration(
+        "bidirectional-gru inference fp32 b24 s300",
+        lambda: nn.Sequential(nn.Linear(80, 448), nn.GRU(448, 448, 3, batch_first=True, bidirectional=True)),
+        sequence(24, 300, 80),
+        {},
+        5,
+        size=2,
+    ),
+    Configuration(
+        "encoder train bf16 b24 s160", lambda: encoder_of(640, 10), sequence(24, 160, 640), {**TRAIN, **BF16}, 5
+    ),
 )
 
 

@@ -395,3 +395,14 @@ def test_a_budget_for_predicted_time_asks_for_the_device() -> None:
     report = check(Net(), {"predicted_time_s": 1.0}, inputs=torch.empty(64, 1024, device="meta"))
     assert report.exit_status == 1
     assert "--on h200" in str(report.verdicts[0].reason)
+
+
+def test_recurrent_layers_run_in_float16_under_autocast() -> None:
+    """Whatever autocast's type; their result and their reserve are half as large."""
+    plain, cast = (
+        tg.fit(nn.LSTM(256, 256), on="h200", mode="train", inputs=torch.randn(64, 32, 256), amp=amp)
+        for amp in (None, "bf16")
+    )
+    assert isinstance(plain, tg.Fit)
+    assert isinstance(cast, tg.Fit)
+    assert cast.by_class["activations"] < 0.7 * plain.by_class["activations"]

@@ -37,6 +37,7 @@ _CONTEXT_RANGE = (0.6, 1.3)
 # How far the truth was from the prediction on the measured device at most, beyond unknown workspaces; twice that where
 # nothing was measured.
 _ALLOCATED_MARGIN, _RESERVED_MARGIN = 0.01, 0.03
+_SEGMENT_BYTES = 24 << 20  # small models are off by a segment more or less: the allocator takes 20 MiB for 1 to 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +322,8 @@ class Prediction:
         times = 1 if self.device.is_measured else 2
         low, high = (1.0, 1.0) if self.device.is_measured else _CONTEXT_RANGE
         return (
-            self._around("allocated_bytes", _ALLOCATED_MARGIN * times),
-            self._around("reserved_bytes", _RESERVED_MARGIN * times),
+            self._around("allocated_bytes", _ALLOCATED_MARGIN * times, 0),
+            self._around("reserved_bytes", _RESERVED_MARGIN * times, _SEGMENT_BYTES * times),
             Range(int(self.context_bytes * low), int(self.context_bytes * high)),
         )
 
@@ -341,9 +342,11 @@ class Prediction:
         ratio = self.required_bytes / self.allocated_bytes
         return Range(int(allocated.low * ratio), int(allocated.high * ratio))
 
-    def _around(self, name: str, margin: float) -> Range:
+    def _around(self, name: str, margin: float, least: int) -> Range:
+        """The range of the three replays, widened by a share of them or by the least number of bytes."""
         values = [getattr(replay, name) for replay in (self.low, self.replay, self.high)]
-        return Range(int(min(values) * (1 - margin)), int(max(values) * (1 + margin)))
+        low, high = min(values), max(values)
+        return Range(int(low - max(low * margin, least)), int(high + max(high * margin, least)))
 
     @property
     def required_bytes(self) -> int:

@@ -317,6 +317,10 @@ def recurrent(mode: CudaKernels, func: Any, *args: Any, **kwargs: Any) -> Any:
     if not has_biases or (is_lstm and hidden.shape[-1] != cell.shape[-1]):
         return func(*args)
     units = hidden.shape[-1]
+    if mode.autocast is not None and torch.is_autocast_enabled("cpu"):
+        # Always in float16, whatever autocast's type (aten/src/ATen/cudnn/AutocastRNN.cpp).
+        data, hidden, cell = (None if value is None else value.half() for value in (data, hidden, cell))
+        weights = [weight.half() for weight in weights]
     shown = torch.ops.aten._cudnn_rnn(
         data, list(weights), 4, None, hidden, cell, _RNN_MODES[func.__name__], units, 0, layers, batch_first,
         probability if is_training else 0.0, is_training, both, [], None,
