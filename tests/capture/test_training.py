@@ -57,3 +57,21 @@ def test_a_returned_loss_is_where_the_backward_pass_starts() -> None:
 
     found = tg.analyze(WithLoss(), input_size=(2, 4), mode="train")
     assert {op.module for op in found.ops if op.phase == "backward"} <= {"", "used"}
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 64, 32))
+        self.first = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ends = torch.tensor([8, 16, 24, 32], dtype=torch.int32)
+        return torch._grouped_mm(self.first(x), self.weight, offs=ends)
+
+
+def test_grouped_products_are_trained_in_float32() -> None:
+    """torch's meta kernel takes bfloat16 only, its CPU kernel float32 as well."""
+    found = tg.analyze(Experts(), inputs=torch.randn(32, 64), mode="train")
+    shapes = [op["output_shapes"][0] for op in found.ops if op["op"] == "aten::_grouped_mm"]
+    assert shapes == [[32, 32], [4, 64, 32], [32, 64]]

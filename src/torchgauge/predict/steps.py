@@ -21,7 +21,7 @@ from torch import nn
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.constants import elements_given
-from torchgauge.capture.failures import call_model, let_go
+from torchgauge.capture.failures import call_model, let_go, step_errors
 from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers
@@ -479,7 +479,7 @@ class Loop:
             return
         output = loss = None
         # Without threads: those of the engine would not be seen.
-        with self.run, mode, torch.autograd.set_multithreading_enabled(False):
+        with step_errors(self.recorder), self.run, mode, torch.autograd.set_multithreading_enabled(False):
             if self.optimizer is None:
                 self.recorder.phase = "optimizer"  # some make their state here
                 self.optimizer = make(self.trained)

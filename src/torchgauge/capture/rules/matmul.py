@@ -47,14 +47,13 @@ def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 
 @shape_rule("aten::_grouped_mm")
 def grouped(arguments: Arguments, specs: Specs) -> Spec | None:
-    """Rows in groups against one matrix per group. torch's meta kernel refuses types that its CPU kernel takes."""
-    left, right = arguments["self"].spec, arguments["mat2"].spec
-    if (
-        len(left.shape) != 2
-        or len(right.shape) != 3
-        or left.shape[1] != right.shape[1]
-        or left.dtype is not right.dtype
-    ):
+    """Rows in groups against one matrix per group, and the products of its backward pass: a matrix per group against
+    columns in groups, and two operands whose inner dimension is in groups. torch's meta kernel refuses types that its
+    CPU kernel takes."""
+    left, right, ends = arguments["self"].spec, arguments["mat2"].spec, arguments["offs"]
+    dims = len(left.shape), len(right.shape)
+    if left.shape[-1] != right.shape[-2] or left.dtype is not right.dtype or ends is None or 2 not in dims:
         return None
-    shape = (left.shape[0], right.shape[2])
+    groups = (ends.spec.shape[0],) if dims == (2, 2) else ()
+    shape = (*groups, left.shape[-2], right.shape[-1])
     return specs.get(shape, contiguous_stride(shape), arguments["out_dtype"] or left.dtype, left.device)
