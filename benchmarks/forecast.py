@@ -20,16 +20,17 @@ def main() -> int:
     parser.add_argument("phase", choices=("predict", "measure", "compare"))
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--host", type=Path, help="host.json of the device's run, for eager time")
+    parser.add_argument("--proof", choices=("first", "second"), default="first", help="which set of models")
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/forecast"))
     args = parser.parse_args()
     if args.phase == "measure":
         from forecast_device import device_phase
 
-        return device_phase(args.output, args.seconds)
+        return device_phase(args.output, args.seconds, args.proof)
     from forecast_compare import compare, predict
 
-    return predict(args.output, args.host) if args.phase == "predict" else compare(*args.paths)
+    return predict(args.output, args.host, args.proof) if args.phase == "predict" else compare(*args.paths)
 
 
 if __name__ == "__main__":

@@ -5,26 +5,27 @@ from __future__ import annotations
 import json
 import statistics
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from collect_kernels import traced
-from forecast_models import PROOF, PROOF_TRAINING
+from forecast_models import PROOFS
 
-from torchgauge.predict.coordinates import cold_inputs, is_silent, locate
+from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
 from torchgauge.predict.time import host_of, predict_ops, profile_of
 
 FIGURES = ("graph", "eager", "train", "energy")
 
 
-def predict(output: Path, host_file: Path | None = None) -> int:
+def predict(output: Path, host_file: Path | None = None, proof: str = "first") -> int:
     """Graph and eager time and energy of each model. The host is the one that came with the tables, or that of a file
-    which the device's run has left."""
+    which the device's run has left. `work` is what energy is fitted on: operations by type, bytes, busy seconds."""
     warnings.simplefilter("ignore")
     host = host_of(json.loads(host_file.read_text())) if host_file is not None else None
     found: dict[str, Any] = {}
     rates = profile_of("h200").rates
-    for configuration in (*PROOF, *PROOF_TRAINING):
+    for configuration in (one for half in PROOFS[proof] for one in half):
         trace = traced(configuration)
         ops, calls = trace.step_ops, trace.module_calls
         places = [
@@ -34,16 +35,27 @@ def predict(output: Path, host_file: Path | None = None) -> int:
         roofline = sum(
             2.5e-6 + max(p.flops / rates.rate(p.rate) / 0.75, p.nbytes / rates.bytes_per_s / 0.85) for p in places
         )
-        row: dict[str, Any] = {"roofline_s": roofline}
+        row: dict[str, Any] = {"roofline_s": roofline, "work": work_of(places)}
         for execution in ("graph", "eager"):
             run = predict_ops(ops, "h200", execution=execution, module_calls=calls, host=host)
             row[execution] = [run.time_s, run.low_s, run.high_s]
             row[f"{execution}_j"] = [run.energy_j, run.energy_low_j, run.energy_high_j]
+            row["device_s"] = run.device_s
         found[configuration.name] = row
         print(f"{configuration.name:40} {row['graph'][0] * 1e3:9.3f} ms {row['eager'][0] * 1e3:9.3f} ms", flush=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(found, indent=1) + "\n")
     return 0
+
+
+def work_of(places: Sequence[Place]) -> dict[str, float]:
+    found = {"float32": 0.0, "tf32": 0.0, "half": 0.0, "cold_bytes": 0.0, "warm_bytes": 0.0}
+    for place in places:
+        kind = "half" if place.rate in ("float16", "bfloat16") else place.rate
+        found[kind] = found.get(kind, 0.0) + place.flops
+        found["cold_bytes"] += place.cold_bytes
+        found["warm_bytes"] += place.nbytes - place.cold_bytes
+    return found
 
 
 def compare(predictions: Path, folder: Path) -> int:

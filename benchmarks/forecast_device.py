@@ -107,28 +107,53 @@ def masks_as_eager() -> Iterator[None]:
         utils.is_cuda_stream_capturing = original
 
 
-def estimated_by_torch(configuration: Configuration) -> float:
-    """Seconds by `RuntimeEstimator`, torch's own cost model, on fake tensors."""
+def estimated_by_torch(configuration: Configuration, device: str = "cuda") -> float:
+    """Seconds by `RuntimeEstimator`, torch's own cost model, on fake tensors.
+
+    The model is built on the meta device, and its tensors are replaced one by one: built or moved as fake tensors it
+    fails (its code looks at values that they lack, and `Module.to` cannot swap them)."""
+    from fit_configurations import build
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.runtime_estimator import RuntimeEstimator
 
-    with FakeTensorMode():
-        subject = Subject(configuration, "cuda")
+    options = configuration.options
+    dtype = getattr(torch, options.get("dtype", "float32"))
+    is_training = configuration.mode == "train"
+    with torch.device("meta"):
+        model = build(configuration).train(is_training)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+
+        def faked(tensor: torch.Tensor) -> torch.Tensor:
+            kind = dtype if tensor.is_floating_point() else tensor.dtype
+            return torch.zeros(tensor.shape, dtype=kind, device=device)
+
+        for module in model.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                module._parameters[name] = nn.Parameter(faked(parameter), parameter.requires_grad)
+            for name, buffer in module.named_buffers(recurse=False):
+                module._buffers[name] = faked(buffer)
+        given = configuration.inputs()
+        args = [faked(value) if isinstance(value, torch.Tensor) else value for value in given["args"]]
+        kwargs = {key: faked(v) if isinstance(v, torch.Tensor) else v for key, v in given["kwargs"].items()}
+        subject = Subject.__new__(Subject)
+        subject.model, subject.args, subject.kwargs, subject.is_training = model, args, kwargs, is_training
+        subject.optimizer = torch.optim.AdamW(model.parameters()) if is_training else None
         estimator = RuntimeEstimator()
+        estimator.fake_mode = mode
         with estimator(estimate_mode_type="operator-level-cost-model"):
             subject.step()
     return float(estimator.total_runtime) * 1e-3
 
 
-def device_phase(output: Path, seconds: float) -> int:
+def device_phase(output: Path, seconds: float, proof: str = "first") -> int:
     """The proof's models, the host's costs between them, and torch's estimates in the time that is left."""
-    from forecast_models import PROOF, PROOF_TRAINING
+    from forecast_models import PROOFS
     from kernel_device import host
 
     output.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + seconds
     calls = Path(__file__).parent.parent / "tools" / "kernel_calls.jsonl.xz"
-    order = [one for pair in zip_longest(PROOF, PROOF_TRAINING) for one in pair if one is not None]
+    order = [one for pair in zip_longest(*PROOFS[proof]) for one in pair if one is not None]
     with (output / "proof.jsonl").open("a") as file:
         for number, configuration in enumerate(order):
             if time.monotonic() > ends - 3:

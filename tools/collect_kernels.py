@@ -3,6 +3,7 @@
     python tools/collect_kernels.py calls -o calls.jsonl.xz          here: the ops of many models, without data
     python tools/collect_kernels.py measure calls.jsonl.xz -o FOLDER on the device; --seconds ends it in time; resumes
     python tools/collect_kernels.py table FOLDER                     here: the table that the package ships
+    python tools/collect_kernels.py extend FOLDER                    here: the same with more kernels
 
 The device needs torch alone for the kernels; timm and transformers for the whole models that are timed beside them.
 Nothing of torchgauge is imported there.
@@ -32,7 +33,7 @@ SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=("calls", "measure", "table"))
+    parser.add_argument("phase", choices=("calls", "measure", "table", "extend"))
     parser.add_argument("path", nargs="?", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
     parser.add_argument("--seconds", type=float, default=400)
@@ -40,6 +41,9 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
+    parser.add_argument(
+        "--replace", action="append", default=[], metavar="FAMILY", help="of extend: instead of the old"
+    )
     parser.add_argument("--skip", type=int, default=0, help="calls at the front that were measured before")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
@@ -49,6 +53,8 @@ def main() -> int:
         device: Any = import_module("kernel_device")
         parts = args.only or device.PARTS
         return int(device.measure(args.path, args.output, args.seconds, args.device, parts, args.skip))
+    if args.phase == "extend":
+        return int(import_module("kernel_tables").extend_tables(args.path, tuple(args.replace)))
     return int(import_module("kernel_tables").build_tables(args.path))
 
 
@@ -129,7 +135,9 @@ def drawn_calls() -> list[dict[str, Any]]:
             [[batch, heads, rows, width], [rows * heads * width, width, heads * width, 1], dtype]
             for rows in (length, read)
         )
-        kind = "efficient" if dtype == "float32" else "flash" if length == 1 else "cudnn"
+        # cuDNN also takes the one query of a decoding step; flash is what chips without it use.
+        is_flash = length == 1 and random.random() < 0.3
+        kind = "efficient" if dtype == "float32" else "flash" if is_flash else "cudnn"
         more = {"dropout_p": 0.0, "is_causal": is_causal, "scale": None}
         more |= {"return_debug_mask": False} if kind != "efficient" else {}
         more |= {"compute_log_sumexp": random.random() < 0.3} if kind != "flash" else {}

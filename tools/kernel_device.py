@@ -218,7 +218,13 @@ class Call:
 
 
 def through_torch(call: Call, name: str) -> Callable[[int], Any]:
-    """Batch normalisation as a model calls it: torch chooses between cuDNN's kernel and its own."""
+    """As a model calls it: of batch normalisation torch chooses cuDNN's kernel or its own, and the weights of recurrent
+    layers lie in one buffer (`flatten_parameters`); apart from each other they would be copied in every call."""
+    if name.startswith("_cudnn_rnn"):
+        for bound in call.bound:
+            keys = ("mode", "hidden_size", "proj_size", "num_layers", "batch_first", "bidirectional")
+            given = [bound["weight"], bound["weight_stride0"], bound["input"].shape[-1], *(bound[key] for key in keys)]
+            bound["weight_buf"] = torch._cudnn_rnn_flatten_weight(*given)
     if name == "native_batch_norm":
         order = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
         norm: Any = torch.batch_norm
@@ -253,7 +259,7 @@ def kept_by_forward(name: str, bound: dict[str, Any]) -> dict[str, Any]:
     op = getattr(torch.ops.aten, name).default
     given = {argument.name: bound[argument.name] for argument in op._schema.arguments if argument.name in bound}
     if name == "_cudnn_rnn":
-        made = op(**given | {"train": True, "weight_buf": None})
+        made = op(**given | {"train": True})
         return {"output": made[0], "reserve": made[3], "weight_buf": made[4]}
     wants = {argument.name for argument in op._schema.arguments}
     made = op(**given | ({"compute_log_sumexp": True} if "compute_log_sumexp" in wants else {}))

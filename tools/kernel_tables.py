@@ -72,8 +72,8 @@ def build_tables(folder: Path) -> int:
     calls = read_measured(folder)
     measured = [(locate(signature, cold), seconds) for _, signature, cold, seconds in calls]
     rates = Rates(H200, 4.8e12, 2e-6)
-    spread, report = held_out(rates, measured)
     plain = KernelTable.of("h200", rates, measured)
+    spread, report = held_out(plain)
     facts = {
         "host": json.loads((folder / "host.json").read_text()),
         "energy": energy_of(folder, calls, plain),
@@ -85,6 +85,32 @@ def build_tables(folder: Path) -> int:
     data = write_table(table)
     (FOLDER / "h200.npz").write_bytes(data)
     print(json.dumps(report, indent=1), json.dumps(facts["energy"], indent=1), f"{len(data):,} bytes", sep="\n")
+    return 0
+
+
+def extend_tables(folder: Path, replaced: tuple[str, ...]) -> int:
+    """More kernels for the table of the package; those of the families in `replaced` take the place of the old."""
+    from dataclasses import replace
+
+    from torchgauge.predict.coordinates import locate
+    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, held_out, load_table, write_table
+
+    table = load_table("h200")
+    assert table is not None
+    measured = [(locate(signature, cold), seconds) for _, signature, cold, seconds in read_measured(folder)]
+    rows = {family: dict(kinds) for family, kinds in table.rows.items() if family not in replaced}
+    for family, kinds in KernelTable.of("h200", table.rates, measured).rows.items():
+        for kind, (at, offsets) in kinds.items():
+            kept = rows.setdefault(family, {}).get(kind)
+            more = (
+                (at, offsets) if kept is None else (np.concatenate([kept[0], at]), np.concatenate([kept[1], offsets]))
+            )
+            rows[family][kind] = more
+    whole = replace(table, rows=rows)
+    spread, report = held_out(whole)
+    data = write_table(replace(whole, spread=spread, facts=dict(table.facts) | {"held_out": report}))
+    (FOLDER / "h200.npz").write_bytes(data)
+    print(json.dumps(report, indent=1), f"{len(data):,} bytes", sep="\n")
     return 0
 
 

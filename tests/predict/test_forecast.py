@@ -17,6 +17,7 @@ from torchgauge.errors import FormatError, InputError, UsageError
 from torchgauge.facts import TensorSpec
 from torchgauge.predict.calibration import open_table
 from torchgauge.predict.coordinates import Place
+from torchgauge.predict.devices import device_names
 from torchgauge.predict.kernel_tables import (
     FOLDER,
     KernelTable,
@@ -210,3 +211,42 @@ def test_products_with_aligned_rows_are_not_taken_for_those_of_an_odd_vocabulary
         "aten::mm", {"self": given, "mat2": weight}, (TensorSpec((rows, columns), "bfloat16"),), "h200"
     )
     assert found.seconds == pytest.approx(measured_s, rel=0.1)
+
+
+@pytest.mark.parametrize("device", device_names())
+def test_every_named_device_has_a_speed(device: str) -> None:
+    found = predict_kernel(*product(4096, 4096, 4096), device)
+    # 137 GFLOP: between the B200's peak and a T4 at a tenth of its float32 rate.
+    assert 5e-5 < found.seconds < 0.2
+
+
+def product(rows: int, columns: int, depth: int) -> tuple[str, dict[str, TensorSpec], tuple[TensorSpec, ...]]:
+    left, right = TensorSpec((rows, depth), "bfloat16"), TensorSpec((depth, columns), "bfloat16", (1, depth))
+    return "aten::mm", {"self": left, "mat2": right}, (TensorSpec((rows, columns), "bfloat16"),)
+
+
+@pytest.mark.parametrize("depth", [128, 1024, 8192])
+def test_published_products_are_found_by_their_sizes(depth: int) -> None:
+    found = predict_kernel(*product(4096, 4096, depth), "a100")
+    assert found.source == "published"
+    # The A100's peak is 312 TFLOP/s, its bandwidth 2 TB/s; large products reach more than half of one of them.
+    assert found.roof_s < found.seconds < 2.5 * found.roof_s + 1e-5
+
+
+@pytest.mark.parametrize("keys", [512, 4096])
+def test_one_query_that_cudnn_attends_is_bound_by_reading_the_keys(keys: int) -> None:
+    query, key = (TensorSpec((16, 32, length, 128), "bfloat16") for length in (1, keys))
+    given = {"query": query, "key": key, "value": key, "is_causal": False, "dropout_p": 0.0}
+    found = predict_kernel("aten::_scaled_dot_product_cudnn_attention", given, (query,), "h200")
+    read_s = 2 * 16 * 32 * keys * 128 * 2 / 4.8e12
+    assert read_s < found.seconds < 4 * read_s + 2e-5
+
+
+def test_attention_takes_whole_tiles_and_waves() -> None:
+    def seconds(length: int) -> float:
+        one = TensorSpec((4, 16, length, 64), "bfloat16")
+        given = {"query": one, "key": one, "value": one, "is_causal": False, "dropout_p": 0.0}
+        return predict_kernel("aten::_scaled_dot_product_cudnn_attention", given, (one,), "h200").seconds
+
+    # 1,025 queries need a ninth tile of 128 for one of them: more than the work alone would say.
+    assert seconds(1025) > 1.02 * seconds(1024)

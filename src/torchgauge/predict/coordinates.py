@@ -19,12 +19,17 @@ CACHE_BYTES = 40_000_000
 # Without a kernel: views, and memory that is only taken. What fills memory (zeros, full) launches one.
 _SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "resize")
 _SIXTEEN = ("float16", "bfloat16")
+# What the logarithm of cold bytes is divided by: attention reads everything many times over.
+_COLD_SCALE = {"attention": 80}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """`family` is the table, `kind` what must be equal, `at` the coordinates. `flops` are done at the rate of `rate`
-    ("tf32" for float32 convolutions, as torch sets the switches)."""
+    ("tf32" for float32 convolutions, as torch sets the switches). `waste` is the part of tiles and waves that does
+    nothing, in octaves of time: tables hold how far a kernel is from the roof beyond that. `sizes` are those of
+    published tables: rows, columns and depth of a product; of attention batch × heads, queries, keys, width of a head,
+    whether it is causal, heads per key head."""
 
     family: str
     kind: str
@@ -34,6 +39,8 @@ class Place:
     cold_bytes: float
     rate: str
     launches: int = 1
+    waste: float = 0.0
+    sizes: tuple[int, ...] = ()
 
 
 def is_silent(op: OpRecord | Signature) -> bool:
@@ -77,11 +84,13 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
         if name in names:
             made = maker(name, signature)
             if made is not None:
-                kind, at, rate, flops = made
+                kind, at, rate, flops, sizes = made
                 # A recurrent layer is one launch after the other, a step each.
                 launches = round(2 ** (at[0] + (at[4] + at[5]) / 2)) if family == "recurrent" else 1
-                place = (*at, _log(cold_bytes) / 4)
-                return Place(family, kind, place, flops or cost.flops, nbytes, cold_bytes, rate, launches)
+                place = (*at, _log(cold_bytes) / _COLD_SCALE.get(family, 4))
+                waste = _WASTE * _unused(*sizes[:3]) if family == "attention" else 0.0
+                work = flops or cost.flops
+                return Place(family, kind, place, work, nbytes, cold_bytes, rate, launches, waste, sizes)
     # What a compiler merges streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
@@ -92,7 +101,7 @@ def _log(value: float) -> float:
     return log2(value) if value > 1 else 0.0
 
 
-Made = tuple[str, tuple[float, ...], str, float]
+Made = tuple[str, tuple[float, ...], str, float, tuple[int, ...]]
 
 
 def _orientation(spec: TensorSpec) -> str:
@@ -141,7 +150,7 @@ def _matmul(name: str, signature: Signature) -> Made | None:
         _log(rows), _log(columns), 2 * _log(depth), _log(batch), *_tiles(rows, columns, batch, depth),
         2 * _log(aligned),
     )  # fmt: skip
-    return kind, at, dtype, 2.0 * batch * rows * columns * depth
+    return kind, at, dtype, 2.0 * batch * rows * columns * depth, (rows, columns, depth)
 
 
 def _kind_of(dtype: str) -> str:
@@ -195,7 +204,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         flops = 2.0 * pixels * made * kernel * (channels // groups)
     if is_backward:
         flops *= max(mask.count("1"), 1)
-    return kind, at, rate, flops
+    return kind, at, rate, flops, ()
 
 
 def _list(value: Any) -> list[Any]:
@@ -214,14 +223,39 @@ def _attention(name: str, signature: Signature) -> Made | None:
     batch, heads, length, width = query.shape
     is_causal = bool(signature.attributes.get("is_causal"))
     kind = f"{name.replace('_scaled_dot_product_', '')} {_kind_of(query.dtype)}{' mask' if is_masked else ''}"
+    padded, more_keys, idle = _attention_tiles(batch * heads, length, key.shape[2])
+    # Weights of the coordinates: found on the H200's kernels, each left out in turn.
     at = (
-        _log(batch * heads), _log(length), _log(key.shape[2]), 2 * _log(width), 1.0 * is_causal,
-        _log(heads // max(key.shape[1], 1)) / 2, 1.0 * bool(signature.attributes.get("compute_log_sumexp")),
+        _log(batch * heads), 1.6 * _log(length), 1.6 * _log(key.shape[2]), 5.6 * _log(width), 1.6 * is_causal,
+        3.75 * _log(heads // max(key.shape[1], 1)), 0.35 * bool(signature.attributes.get("compute_log_sumexp")),
+        2 * min(idle, 1.0), padded / 2, more_keys / 2,
     )  # fmt: skip
     flops = 4.0 * batch * heads * length * key.shape[2] * (width + value.shape[-1]) / 2
     if is_causal:
         flops /= 2
-    return kind, at, query.dtype, flops * (2.5 if is_backward else 1.0)
+    sizes = (batch * heads, length, key.shape[2], width, int(is_causal), heads // max(key.shape[1], 1))
+    return kind, at, query.dtype, flops * (2.5 if is_backward else 1.0), sizes
+
+
+# Queries and keys that one block of an attention kernel takes; multiprocessors of the H200 that the tables are of.
+_TILE, _MULTIPROCESSORS = 128, 132
+# Of what a partly filled tile or wave could cost, this part shows in the time (in octaves): blocks of other sizes, and
+# work that is split along the keys. Found on the H200's kernels.
+_WASTE = 0.3
+
+
+def _attention_tiles(rows: int, length: int, keys: int) -> tuple[float, float, float]:
+    """In octaves: how much longer queries and keys are in whole tiles, and whole waves than what they hold."""
+    tiles = rows * -(-length // _TILE)
+    waves = -(-tiles // _MULTIPROCESSORS)
+    whole = (-(-size // _TILE) * _TILE / size for size in (length, keys))
+    queries, more_keys = (log2(part) for part in whole)
+    return queries, more_keys, log2(waves * _MULTIPROCESSORS / tiles)
+
+
+def _unused(rows: int, length: int, keys: int) -> float:
+    queries, more_keys, idle = _attention_tiles(rows, length, keys)
+    return queries + more_keys + min(idle, 3.0)
 
 
 def _recurrent(name: str, signature: Signature) -> Made | None:
@@ -239,7 +273,7 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
     gates = {2: 4, 3: 3}.get(int(attributes.get("mode", 0)), 1)
     each = 2.0 * steps * batch * gates * units * directions
     flops = each * (features + units) + each * (layers - 1) * (units * directions + units)
-    return kind, at, data.dtype, flops * (2 if "backward" in name else 1)
+    return kind, at, data.dtype, flops * (2 if "backward" in name else 1), ()
 
 
 def _inner_run(spec: TensorSpec) -> int:

@@ -8,7 +8,7 @@ They were timed in CUDA graphs that repeat one kernel, so small operands sit in 
 from __future__ import annotations
 
 from functools import cache
-from math import exp2
+from math import exp2, log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +33,12 @@ def _tables() -> dict[str, NDArray[np.int16]]:
 def published_seconds(device: str, place: Place) -> float | None:
     """None where the tables have no such kernel."""
     if place.family == "matmul" and place.kind.startswith("plain half"):
-        return linear_seconds(device, place.at[:3])
+        return linear_seconds(device, tuple(map(log2, place.sizes)))
     if place.family == "attention" and place.kind in ("cudnn_attention half", "flash_attention half"):
-        heads, length, read, width, is_causal, grouped = place.at[:6]
-        which = "decode" if length == 0 else "prefill" if is_causal else "encoder"
-        return attention_seconds(device, which, (heads, read if which == "decode" else length, width / 2, 2 * grouped))
+        heads, length, read, width, is_causal, grouped = place.sizes
+        which = "decode" if length == 1 else "prefill" if is_causal else "encoder"
+        sizes = (heads, read if which == "decode" else length, width, grouped)
+        return attention_seconds(device, which, tuple(map(log2, sizes)))
     return None
 
 
