@@ -124,7 +124,7 @@ def test_a_quantity_of_cores_shows_their_mean_and_others_each_label() -> None:
             "by_label": {"minor": {"min": 3.0, "mean": 4.0, "max": 5.0}, "major": {"min": 0.0, "mean": 0.5, "max": 1}},
         },
     }  # fmt: skip
-    view = View(measured_capture(system={"quantities": quantities}))
+    view = View(measured_capture(system={"duration_s": 2.0, "period_s": 1.0, "quantities": quantities, "absent": {}}))
     shares, faults = part_of(view, "time")["system"]["quantities"]
     assert shares["lines"] == [{"label": "", "values": [0.5, 0.6]}]
     assert faults["lines"] == [{"label": "minor", "values": [3.0, 5.0]}, {"label": "major", "values": [0.0, 1.0]}]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.report.energy_sample import OP_J, estimated_energy, measured_energy, swept
+from tests.report.measured_sample import latency
 from tests.report.sample import BLOCKS, sample_view
 from torchgauge.facts import View
 from torchgauge.facts.document import capture_from_document
@@ -20,8 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def point(value: int, time: float, energy: float | None, efficient: bool | None) -> dict[str, Any]:
-    latency = {"median_s": time, "throughput_per_s": 1 / time}
-    row = {"key": "batch", "value": value, "latency": latency, "memory": None, "failure": None}
+    row = {"key": "batch", "value": value, "latency": latency(time), "memory": None, "failure": None}
     row |= {"time_per_sample_s": time, "energy_per_sample_j": energy, "efficient": efficient}
     return row | {"power_limit_watts": 700.0}
 

@@ -540,6 +540,7 @@ class Memory(TypedDict, total=False):
     cuda_split_peak_bytes: Whole
     cuda_allocated_peak_bytes: Whole
     cuda_reserved_peak_bytes: Whole
+    optimizer_state_bytes: Whole
     pattern: Annotated[Pattern, _ALLOCATED] | None
     timeline: list[Moment] | None
 
@@ -581,6 +582,12 @@ class Profile(TypedDict):
     device_idle_s: NotRequired[Figure]
 
 
+class Range(TypedDict):
+    value: float
+    low: float
+    high: float
+
+
 class SweepPoint(TypedDict):
     key: str
     value: int | float | str
@@ -590,6 +597,10 @@ class SweepPoint(TypedDict):
     throughput_per_s: NotRequired[Figure]
     time_per_sample_s: NotRequired[Figure]
     efficient: NotRequired[bool | None]
+    energy_per_sample_j: NotRequired[Figure]
+    estimated_energy_per_sample_j: NotRequired[Range | None]
+    watts_mean: NotRequired[Figure]
+    power_limit_watts: NotRequired[Figure]
 
 
 class Extent(TypedDict):
@@ -666,13 +677,8 @@ class Measurements(TypedDict, total=False):
     sweep: list[SweepPoint] | None
     notes: Texts
     phases: Figures | None
-    module_phases: dict[str, Any] | None
-
-
-class Range(TypedDict):
-    value: float
-    low: float
-    high: float
+    module_phases: dict[str, dict[str, float]] | None
+    settings: dict[str, Any] | None
 
 
 class Basis(TypedDict):
@@ -752,6 +758,7 @@ class Best(TypedDict):
 class Meter(TypedDict):
     name: str
     available: bool
+    reason: NotRequired[str | None]
 
 
 class EnergyFigures(TypedDict):

@@ -1,23 +1,19 @@
-"""The members of `measurements`, absent or not."""
+"""What runs measured, with the types of the JSON document: a misspelt key is an error of mypy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from torchgauge.facts import View
 
-
-def measured_member(view: View, name: str) -> Mapping[str, Any]:
-    """A member that is an object; empty where it was not measured."""
-    return _figures(view).get(name) or {}
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import EnergyFigures, Measurements
 
 
-def measured_rows(view: View, name: str, *, within: str | None = None) -> list[Mapping[str, Any]]:
-    """A member that is a list, or a list within one; empty where it was not measured."""
-    figures = _figures(view) if within is None else measured_member(view, within)
-    return list(figures.get(name) or ())
+def measurements_of(view: View) -> Measurements:
+    """Empty where nothing was measured."""
+    return cast("Measurements", view.measurements or {})
 
 
-def _figures(view: View) -> Mapping[str, Any]:
-    return view.measurements or {}
+def energy_of(view: View) -> EnergyFigures | None:
+    return cast("EnergyFigures | None", view.energy)

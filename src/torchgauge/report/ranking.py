@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
 from torchgauge.facts.figures import ESTIMATED
-from torchgauge.report.measurements import measured_member
+from torchgauge.report.measurements import energy_of, measurements_of
 
 
 def is_estimated(view: View) -> bool:
-    return view.energy is not None and view.energy.get("origin") == ESTIMATED
+    energy = energy_of(view)
+    return energy is not None and energy["origin"] == ESTIMATED
 
 
 def energy_key(view: View) -> str:
@@ -23,10 +24,13 @@ def energy_key(view: View) -> str:
 
 def whole_joules(view: View) -> float | None:
     """Of one run: measured, or the middle of the estimate."""
-    if view.energy is None:
+    energy = energy_of(view)
+    if energy is None:
         return None
-    joules: float | None = (view.energy.get("estimated_joules") or {}).get("value") if is_estimated(view) else None
-    return joules if is_estimated(view) else view.energy.get("joules")
+    if not is_estimated(view):
+        return energy["joules"]
+    guess = energy.get("estimated_joules")
+    return guess and guess["value"]
 
 
 def own_energy(node: Node, rows: Mapping[str, Mapping[str, Any]], key: str) -> float:
@@ -194,7 +198,7 @@ class TopPhases:
 def top_phases(view: View, limit: int) -> list[TopPhases]:
     """By the time of all phases together; empty unless a training step was measured."""
     groups: dict[str, list[str]] = {}
-    phases = measured_member(view, "module_phases")
+    phases = measurements_of(view).get("module_phases") or {}
     for path in phases:
         groups.setdefault(path_pattern(path), []).append(path)
     ranked = []

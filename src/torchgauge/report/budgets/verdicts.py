@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.budgets.contributors import Contributor, contributors
 from torchgauge.report.budgets.limits import KEYS, Limit, Predicted, figure_of
 from torchgauge.report.content.summary import model_kind
+from torchgauge.report.measurements import energy_of, measurements_of
 from torchgauge.units import format_count, format_percent
 
 WITHIN, BROKEN, UNKNOWN = "within", "broken", "unknown"
@@ -95,13 +95,12 @@ def _verdict(view: View, limit: Limit) -> Verdict:
 
 
 def _reason(view: View, key: str) -> str:
-    measured: Mapping[str, Any] = view.measurements or {}
-    energy: Mapping[str, Any] = view.energy or {}
     if key == "energy_j":
-        told = energy.get("reason")
+        energy = energy_of(view)
+        told = energy["reason"] if energy else None
         return f"it was not measured: {told}" if told else "it was not measured: a run with --profile is needed"
     if key == "time_s":
-        told = measured.get("failure")
+        told = measurements_of(view).get("failure")
         return f"it was not measured: {told}" if told else "it was not measured: a run with --inference is needed"
     if Predicted.of(key) is not None:
         return "it was not predicted: name the device when the model is analysed (--on h200)"

@@ -17,7 +17,7 @@ from torchgauge.report.comparison.rows import ModuleRow, module_rows
 from torchgauge.report.comparison.structure import Structure, compare_structure
 from torchgauge.report.comparison.weights import WeightsCompared, compare_weights
 from torchgauge.report.content.summary import model_kind
-from torchgauge.report.measurements import measured_member
+from torchgauge.report.measurements import measurements_of
 from torchgauge.units import format_shape
 
 
@@ -158,8 +158,8 @@ def _circumstances(view: View) -> dict[str, str]:
     elements: Counter[str] = Counter()
     for param in capture.params:
         elements[param.spec.dtype] += 0 if param.is_buffer else param.spec.numel
-    threads = measured_member(view, "threads").get("intra_op")
-    measured: Mapping[str, Any] = view.measurements or {}
+    measured = measurements_of(view)
+    threads = (measured.get("threads") or {}).get("intra_op")
     return {
         "Inputs": inputs or "none",
         "Parameters in": ", ".join(dtype for dtype, count in elements.most_common() if count) or "none",

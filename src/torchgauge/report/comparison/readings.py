@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC, TOTALS, TRAINING, Figure, Unit, Use, numbers_in
 from torchgauge.facts.rows import bytes_moved
 from torchgauge.report.columns import FORMS
-from torchgauge.report.measurements import measured_member
+from torchgauge.report.measurements import energy_of, measurements_of
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Latency
 
 ABOUT = "≈ "
 
@@ -51,36 +54,40 @@ def _total(figure: Figure) -> Callable[[View], Reading]:
 
 
 def _latency(view: View) -> Reading:
-    found = measured_member(view, "latency")
-    return Reading(found.get("median_s"), MEASURED, _interval(found), varies=True)
+    found = measurements_of(view).get("latency")
+    return Reading(found and found["median_s"], MEASURED, _interval(found), varies=True)
 
 
 def _throughput(view: View) -> Reading:
-    found, known = measured_member(view, "latency"), _interval(measured_member(view, "latency"))
-    rate, median = found.get("throughput_per_s"), found.get("median_s")
+    found = measurements_of(view).get("latency")
+    rate, median = (found["throughput_per_s"], found["median_s"]) if found else (None, None)
+    known = _interval(found)
     if rate is None or not median or known is None:
         return Reading(rate, MEASURED, varies=True)
     # Samples of one run over its time: the slowest run gives the lowest rate.
     return Reading(rate, MEASURED, (rate * median / known[1], rate * median / known[0]), varies=True)
 
 
-def _interval(latency: Mapping[str, Any]) -> tuple[float, float] | None:
+def _interval(latency: Latency | None) -> tuple[float, float] | None:
     """One run has no interval: its own time would pass for certainty."""
-    known = latency.get("ci95_s")
-    return (known[0], known[1]) if known and latency.get("runs", 0) > 1 else None
+    known = latency["ci95_s"] if latency and latency["runs"] > 1 else None
+    return (known[0], known[1]) if known else None
 
 
 def _allocated_peak(view: View) -> Reading:
     # What a run allocates is the same each time.
-    return Reading(measured_member(view, "memory").get("allocated_peak_bytes"), MEASURED)
+    memory = measurements_of(view).get("memory")
+    return Reading(memory.get("allocated_peak_bytes") if memory else None, MEASURED)
 
 
 def _energy(view: View) -> Reading:
     """Measured joules; else the estimate, with its range and its mark."""
-    figures: Mapping[str, Any] = view.energy or {}
-    if figures.get("origin") == MEASURED:
+    figures = energy_of(view)
+    if figures is None:
+        return Reading(None)
+    if figures["origin"] == MEASURED:
         known = figures.get("ci95_j")
-        return Reading(figures.get("joules"), MEASURED, (known[0], known[1]) if known else None, varies=True)
+        return Reading(figures["joules"], MEASURED, (known[0], known[1]) if known else None, varies=True)
     guess = figures.get("estimated_joules")
     if guess is None:
         return Reading(None)

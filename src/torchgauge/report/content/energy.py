@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
 from torchgauge.report.content.ops import RANKED, shapes_text
+from torchgauge.report.measurements import energy_of
 from torchgauge.report.model import (
     Block,
     Cell,
@@ -34,66 +35,77 @@ from torchgauge.units import (
     format_watts,
 )
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Carbon, Ends, EnergyFigures, Range, Thermal
+
 ABOUT = "≈ "
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
-    found = view.energy
+    found = energy_of(view)
     if found is None:
         return
+    thermal, basis = found.get("thermal"), found.get("estimated_from")
     estimated = is_estimated(view)
     title = "Energy of one run, ESTIMATED: no meter measured it" if estimated else "Energy of one run"
     facts = list(_estimated_facts(found) if estimated else _measured_facts(found))
     blocks: list[Block] = [Facts(facts)] if facts else []
-    series = ((found.get("thermal") or {}).get("series") or {}).get("power_w") or {}
-    watts = tuple(value for value in series.get("values") or () if value is not None)
+    power = (thermal.get("series") or {}).get("power_w") if thermal else None
+    watts = tuple(value for value in power["values"] if value is not None) if power else ()
     if len(watts) > 1 and not estimated:
         blocks.append(Course((("Over time", watts, f"up to {format_watts(max(watts))}"),)))
-    blocks += notes([f"Not measured: {found['reason']}"] if found.get("reason") else [], is_warning=True)
-    remarks = [*(found.get("notes") or ()), *((found.get("estimated_from") or {}).get("notes") or ())]
+    blocks += notes([f"Not measured: {found['reason']}"] if found["reason"] else [], is_warning=True)
+    remarks = [*found["notes"], *(basis["notes"] if basis else ())]
     yield Section(
         title, (*blocks, *notes([str(note) for note in remarks], is_remark=True)), Topic.ENERGY, page_part="energy"
     )
     yield from _rankings(view, options.rows(*RANKED))
-    yield from _thermal(found.get("thermal") or {})
-    yield from _carbon(found.get("carbon") or {})
+    if thermal:
+        yield from _thermal(thermal)
+    if carbon := found.get("carbon"):
+        yield from _carbon(carbon)
 
 
-def _measured_facts(found: Mapping[str, Any]) -> Iterator[Fact]:
-    if found.get("joules") is None:
+def _measured_facts(found: EnergyFigures) -> Iterator[Fact]:
+    if found["joules"] is None:
         return
     trials, window = found.get("trials"), found.get("window_s")
     over = f"{format_exact(trials)} trials, {format_seconds(window)}" if trials and window else "measured"
-    if found.get("ci95_j"):
-        low, high = map(format_joules, found["ci95_j"])
+    if interval := found.get("ci95_j"):
+        low, high = map(format_joules, interval)
         over = f"mean of {over} (95 %: {low} to {high})"
     yield "Energy", format_joules(found["joules"]), over
     if found.get("net_joules") is not None:
         idle = f"above the {format_watts(found.get('idle_watts'))} it takes at rest"
         yield "Net", format_joules(found["net_joules"]), idle
-    for name, key in (("Per sample", "joules_per_sample"), ("Per token", "joules_per_token")):
-        if found.get(key) is not None and found[key] != found["joules"]:
-            yield name, format_joules(found[key]), ""
+    for name, joules in (("Per sample", found.get("joules_per_sample")), ("Per token", found.get("joules_per_token"))):
+        if joules is not None and joules != found["joules"]:
+            yield name, format_joules(joules), ""
     if found.get("watts_mean") is not None:
         limit = found.get("power_limit_watts")
         note = f"mean; {format_watts(found.get('watts_peak'))} at most"
         yield "Power", format_watts(found["watts_mean"]), note + (f", limit {format_watts(limit)}" if limit else "")
-    if found.get("flops_per_joule") is not None:
+    if (efficiency := found.get("flops_per_joule")) is not None:
         best, note = found.get("device_best"), "the device's best is not known"
         if best:
-            share = format_percent(found["flops_per_joule"] / best["flops_per_joule"])
+            share = format_percent(efficiency / best["flops_per_joule"])
             note = f"{share} of the device's best in {best['dtype']}: {best['source']}"
-        yield "Efficiency", f"{format_count(found['flops_per_joule'])}FLOP/J", note
-    if meters := [meter for meter in found.get("meters") or () if meter.get("available", True)]:
-        names = ", ".join(str(meter["name"]) for meter in meters)
+        yield "Efficiency", f"{format_count(efficiency)}FLOP/J", note
+    if meters := [meter for meter in found["meters"] if meter["available"]]:
+        names = ", ".join(meter["name"] for meter in meters)
         yield "Meter", "", f"{names}; {found.get('boundary')}"
 
 
-def _estimated_facts(found: Mapping[str, Any]) -> Iterator[Fact]:
-    joules, basis = found["estimated_joules"], found["estimated_from"]
+def _estimated_facts(found: EnergyFigures) -> Iterator[Fact]:
+    joules, basis, each = (
+        found.get("estimated_joules"),
+        found.get("estimated_from"),
+        found.get("estimated_joules_per_sample"),
+    )
+    if joules is None or basis is None:
+        return
     yield "Energy", ABOUT + format_joules(joules["value"]), range_text(joules)
-    each = found["estimated_joules_per_sample"]
-    if each != joules:
+    if each is not None and each != joules:
         yield "Per sample", ABOUT + format_joules(each["value"]), range_text(each)
     if watts := found.get("estimated_watts_mean"):
         within = f"between {format_watts(watts['low'])} and {format_watts(watts['high'])}"
@@ -111,7 +123,7 @@ def _estimated_facts(found: Mapping[str, Any]) -> Iterator[Fact]:
     yield "Sources", "", ", ".join(publications)
 
 
-def range_text(joules: Mapping[str, float]) -> str:
+def range_text(joules: Range) -> str:
     return f"between {format_joules(joules['low'])} and {format_joules(joules['high'])}"
 
 
@@ -145,31 +157,34 @@ def _rankings(view: View, limit: int) -> Iterator[Section]:
 
 
 def _parts_notes(view: View) -> tuple[str, ...]:
-    found: Mapping[str, Any] = view.energy or {}
-    if is_estimated(view):
-        spread = found["estimated_joules"]
+    found = energy_of(view)
+    if found is None:
+        return ()
+    if (spread := found.get("estimated_joules")) and is_estimated(view):
         times = format_count(spread["high"] / spread["low"]) if spread["low"] else "?"
         return (f"Estimated: shares of the middle of a range whose ends are {times} times apart.",)
-    parts = found.get("attribution") or {}
-    if parts.get("explained_share") is None:
+    parts = found.get("attribution")
+    if not parts or parts.get("explained_share") is None:
         return ()
     whole = f"The parts add up to {format_percent(parts['explained_share'])} of the whole"
     return (f"{whole}; the difference is {format_joules(parts.get('residue_j'))} ({parts.get('method')}).",)
 
 
-def _thermal(found: Mapping[str, Any]) -> Iterator[Section]:
+def _thermal(found: Thermal) -> Iterator[Section]:
     """How warm the device got while its energy was measured, and what that did to it."""
-    forms: dict[str, tuple[str, Callable[[float], str]]] = {
-        "temperature_c": ("Temperature", lambda value: f"{format_value(value)} °C"),
-        "clock_hz": ("Clock", lambda value: f"{format_count(value)}Hz"),
-    }
+    shown: list[tuple[str, str, Ends | None, Callable[[float], str]]] = [
+        ("temperature_c", "Temperature", found.get("temperature_c"), lambda value: f"{format_value(value)} °C"),
+        ("clock_hz", "Clock", found.get("clock_hz"), lambda value: f"{format_count(value)}Hz"),
+    ]
     facts: list[Fact] = []
     courses: list[tuple[str, tuple[float, ...], str]] = []
-    for key, (name, form) in forms.items():
-        if extent := found.get(key):
-            first, last, least, most = (form(extent[end]) for end in ("first", "last", "min", "max"))
-            facts.append((name, "", f"{first} to {last}, {least} to {most} over all"))
-            values = tuple(v or 0.0 for v in ((found.get("series") or {}).get(key) or {}).get("values") or ())
+    for key, name, ends, form in shown:
+        if ends:
+            most = form(ends["max"])
+            over_all = f"{form(ends['first'])} to {form(ends['last'])}, {form(ends['min'])} to {most} over all"
+            facts.append((name, "", over_all))
+            series = (found.get("series") or {}).get(key)
+            values = tuple(value or 0.0 for value in series["values"]) if series else ()
             courses += [(name, values, f"{most} at most")] if len(values) > 1 else []
     if (reasons := found.get("throttled")) is not None:
         held = ", ".join(
@@ -188,16 +203,17 @@ def _thermal(found: Mapping[str, Any]) -> Iterator[Section]:
         yield Section(title, tuple(blocks), Topic.ENERGY, page_part="energy")
 
 
-def _carbon(found: Mapping[str, Any]) -> Iterator[Section]:
+def _carbon(found: Carbon) -> Iterator[Section]:
     """Grams, and all they rest on."""
-    if not found:
-        return
+    yearly = f"at {format_value(found['rate_per_s'])} per second without a stop"
     facts: list[Fact] = []
-    for name, key in (("Per 1,000 samples", "grams_per_1000"), ("Per year", "grams_per_year")):
-        at = f"at {format_value(found['rate_per_s'])} per second without a stop" if key == "grams_per_year" else ""
-        if found.get(key) is not None:
-            facts.append((name, format_grams(found[key]), at))
-        elif spread := found.get(f"estimated_{key}"):
+    for name, grams, spread, at in (
+        ("Per 1,000 samples", found.get("grams_per_1000"), found.get("estimated_grams_per_1000"), ""),
+        ("Per year", found.get("grams_per_year"), found.get("estimated_grams_per_year"), yearly),
+    ):
+        if grams is not None:
+            facts.append((name, format_grams(grams), at))
+        elif spread:
             within = f"between {format_grams(spread['low'])} and {format_grams(spread['high'])}"
             facts.append((name, ABOUT + format_grams(spread["value"]), f"{within}{', ' if at else ''}{at}"))
     year = f", {found['year']}" if found.get("year") else ""

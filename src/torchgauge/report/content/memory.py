@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import OpRecord, View
 from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
-from torchgauge.report.measurements import measured_member, measured_rows
+from torchgauge.report.measurements import measurements_of
 from torchgauge.report.model import Block, Course, Fact, Facts, Section, Text, Topic
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import share_of
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Memory
+
 
 def sections(view: View, options: Options) -> Iterator[Section]:
-    figures = measured_member(view, "memory")
+    figures = measurements_of(view).get("memory")
     if not figures:
         return
     facts = [*_peak_facts(view), *_process_facts(figures)]
@@ -56,12 +59,12 @@ def _peak_facts(view: View) -> Iterator[Fact]:
         place = f"{held.op.op} (op {held.op.index}) in {held.op.module or 'the model itself'}"
         sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
         yield "Held then", "", f"{sizes}; at {place}"
-    state = measured_member(view, "memory").get("optimizer_state_bytes")
-    if state:
+    memory = measurements_of(view).get("memory")
+    if memory and (state := memory.get("optimizer_state_bytes")):
         yield "Optimizer state", format_bytes(state), "kept from step to step, not allocated by a run"
 
 
-def _process_facts(figures: Mapping[str, Any]) -> Iterator[Fact]:
+def _process_facts(figures: Memory) -> Iterator[Fact]:
     if figures.get("rss_peak_bytes") is not None:
         note = f"it grew by {format_bytes(figures['rss_growth_bytes'])} over a run; {figures['rss_method']}"
         yield "Process", format_bytes(figures["rss_peak_bytes"]), note
@@ -72,8 +75,8 @@ def _process_facts(figures: Mapping[str, Any]) -> Iterator[Fact]:
     pattern = figures.get("pattern")
     if not pattern or not pattern.get("allocations"):
         return
-    total, median, largest = (format_bytes(pattern[key]) for key in ("total_bytes", "median_bytes", "largest_bytes"))
-    note = f"{total} in all, median {median}, largest {largest}"
+    total, median = format_bytes(pattern["total_bytes"]), format_bytes(pattern["median_bytes"])
+    note = f"{total} in all, median {median}, largest {format_bytes(pattern['largest_bytes'])}"
     if pattern.get("reuse"):
         note += f"; each byte of the peak used {format_count(pattern['reuse'])} times"
     if pattern.get("fragmentation") is not None:
@@ -125,18 +128,20 @@ class Moment:
 
 
 def find_memory_peak(view: View) -> MemoryPeak | None:
-    figures = measured_member(view, "memory")
-    if figures.get("allocated_peak_bytes") is None:
+    figures = measurements_of(view).get("memory")
+    measured_bytes = figures.get("allocated_peak_bytes") if figures else None
+    if measured_bytes is None:
         return None
     # The inputs and the optimizer's state are there before the run.
     use = memory_at_peak(view.capture)
     live = use.activations + use.gradients if use else view.totals.peak_activation_bytes
-    return MemoryPeak(figures["allocated_peak_bytes"], max(live - view.capture.input_bytes, 0))
+    return MemoryPeak(measured_bytes, max(live - view.capture.input_bytes, 0))
 
 
 def moments(view: View) -> list[Moment]:
     """Over the run, by op."""
-    rows = measured_rows(view, "timeline", within="memory")
+    memory = measurements_of(view).get("memory") or {}
+    rows = memory.get("timeline") or []
     gradients = {use.op.index: use.gradients for use in memory_over_run(view.capture) if use.op} if rows else {}
     before = [0, *(row["held_bytes"] for row in rows)]
     found = []

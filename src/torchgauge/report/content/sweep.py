@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 from torchgauge.facts import View
 from torchgauge.report.bars import MARKED
 from torchgauge.report.content.time import interval_share
-from torchgauge.report.measurements import measured_member, measured_rows
+from torchgauge.report.measurements import measurements_of
 from torchgauge.report.model import (
     Bars,
     Block,
@@ -38,7 +38,12 @@ from torchgauge.units import (
     format_watts,
 )
 
-TIME, ENERGY, GUESS = "time_per_sample_s", "energy_per_sample_j", "estimated_energy_per_sample_j"
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import SweepPoint as SweepRow
+
+TIME: Final = "time_per_sample_s"
+ENERGY: Final = "energy_per_sample_j"
+GUESS: Final = "estimated_energy_per_sample_j"
 # A larger batch is to raise the throughput; whatever else is varied is to be fast.
 _BY_THROUGHPUT = ("batch", "threads")
 
@@ -48,7 +53,7 @@ class SweepPoint:
     """One value of what is varied; the figures are None where the run failed, and `failure` says why."""
 
     key: str
-    value: Any
+    value: int | float | str
     median_s: float | None
     precision: float | None
     throughput_per_s: float | None
@@ -82,23 +87,24 @@ def sections(view: View, options: Options) -> Iterator[Section]:
 def sweep_points(view: View) -> dict[str, list[SweepPoint]]:
     """By what is varied, in the order they were measured."""
     points: dict[str, list[SweepPoint]] = {}
-    for row in measured_rows(view, "sweep"):
-        latency, memory = row.get("latency") or {}, row.get("memory") or {}
+    for row in measurements_of(view).get("sweep") or ():
+        latency, memory = row["latency"], row.get("memory")
         point = SweepPoint(
             key=row["key"],
             value=row["value"],
-            median_s=latency.get("median_s"),
+            median_s=latency and latency["median_s"],
             precision=interval_share(latency),
-            throughput_per_s=latency.get("throughput_per_s"),
-            peak_bytes=memory.get("allocated_peak_bytes"),
-            failure=row.get("failure"),
+            throughput_per_s=latency and latency["throughput_per_s"],
+            peak_bytes=memory.get("allocated_peak_bytes") if memory else None,
+            failure=row["failure"],
         )
         points.setdefault(row["key"], []).append(point)
     return points
 
 
-def points_with_energy(view: View) -> list[Mapping[str, Any]]:
-    return [row for row in measured_rows(view, "sweep") if row.get(ENERGY) is not None or row.get(GUESS)]
+def points_with_energy(view: View) -> list[SweepRow]:
+    rows = measurements_of(view).get("sweep") or ()
+    return [row for row in rows if row.get(ENERGY) is not None or row.get(GUESS)]
 
 
 def _pareto(view: View) -> Iterator[Section]:
@@ -107,11 +113,12 @@ def _pareto(view: View) -> Iterator[Section]:
         return
     cells = []
     for row in rows:
-        if row.get(ENERGY) is not None:
+        guess = row.get(GUESS)
+        if row.get(ENERGY) is not None or guess is None:
             energy = format_joules(row[ENERGY])
         else:
-            value, low, high = (format_joules(row[GUESS][end]) for end in ("value", "low", "high"))
-            energy = f"≈ {value} ({low} to {high})"
+            within = f"{format_joules(guess['low'])} to {format_joules(guess['high'])}"
+            energy = f"≈ {format_joules(guess['value'])} ({within})"
         mark = MARKED if row.get("efficient") else ""
         point, cap = f"{row['key']} {row['value']}", format_watts(row.get("power_limit_watts"))
         cells.append((Cell(point), Cell(format_seconds(row.get(TIME))), Cell(energy), Cell(cap), Cell(mark)))
@@ -124,15 +131,20 @@ def _pareto(view: View) -> Iterator[Section]:
     else:
         title = "Time against energy, per sample"
         blocks.append(Text(f"{MARKED}: no other point is both faster and more efficient.", is_remark=True))
-    if shown := [row for row in measured if row.get(TIME)]:
-        points = tuple(Point(row[TIME], row[ENERGY], bool(row.get("efficient"))) for row in shown)
+    points = tuple(
+        Point(seconds, joules, bool(row.get("efficient")))
+        for row in measured
+        if (seconds := row.get(TIME)) and (joules := row[ENERGY]) is not None
+    )
+    if points:
         ends = max(point.x for point in points), max(point.y for point in points)
         blocks.append(Scatter(points, format_seconds(ends[0]), format_joules(ends[1])))
     yield Section(title, tuple(blocks), Topic.SWEEP, page_part="energy")
 
 
 def _thread_scaling(view: View) -> Iterator[Section]:
-    threads, scaling = measured_member(view, "threads"), measured_rows(view, "scaling", within="threads")
+    threads = measurements_of(view).get("threads") or {}
+    scaling = threads.get("scaling")
     if not scaling:
         return
     rows = tuple(

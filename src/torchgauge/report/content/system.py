@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
-from torchgauge.report.measurements import measured_member
+from torchgauge.report.measurements import measurements_of
 from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, Topic, figures, notes, texts
 from torchgauge.report.options import Options
 from torchgauge.units import format_bytes, format_count, format_percent, format_value
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Counters
 
 _FORMS: Mapping[str, Callable[[float], str]] = {
     "share": format_percent,
@@ -24,8 +27,8 @@ _SHOWN_LABELS = 8
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
-    found = measured_member(view, "system")
-    quantities, absent = list(sampled(view)), found.get("absent") or {}
+    found = measurements_of(view).get("system")
+    quantities, absent = list(sampled(view)), found["absent"] if found else {}
     if quantities or absent:
         rows = tuple(
             (Cell(entry.title), *(Cell(entry.text(value)) for value in (entry.mean, entry.low, entry.high)))
@@ -36,11 +39,12 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         blocks += [Table("", (*texts("Quantity"), *figures("Mean", "Least", "Most")), rows)] if rows else []
         if nothing := ", ".join(entry.title for entry in quantities if entry.high == 0):
             blocks.append(Text(f"No data for {nothing}.", is_remark=True))
-        if (cost := (found.get("cost") or {}).get("share")) is not None:
-            blocks.append(Text(f"Sampling took {format_percent(cost)} of a core.", is_remark=True))
+        cost = found.get("cost") if found else None
+        if cost and cost["share"] is not None:
+            blocks.append(Text(f"Sampling took {format_percent(cost['share'])} of a core.", is_remark=True))
         blocks += _absent(absent)
         yield Section("System during the runs", tuple(blocks), Topic.SYSTEM, page_part="surroundings")
-    counted = measured_member(view, "counters")
+    counted = measurements_of(view).get("counters")
     if counted:
         facts = counter_facts(counted)
         blocks = [Facts(facts)] if facts else []
@@ -72,10 +76,12 @@ class Sampled:
 
 def sampled(view: View) -> Iterator[Sampled]:
     """What was sampled; of a quantity with a sensible mean over its labels (cores) that alone."""
-    quantities = measured_member(view, "system").get("quantities") or {}
-    for name, found in quantities.items():
-        labelled = list((found.get("by_label") or {}).items())[:_SHOWN_LABELS]
-        for label, extent in [("", found)] if "mean" in found else labelled:
+    system = measurements_of(view).get("system")
+    for name, found in system["quantities"].items() if system else ():
+        if "mean" in found:
+            yield Sampled(name, "", found["unit"], found["min"], found["mean"], found["max"])
+            continue
+        for label, extent in list((found.get("by_label") or {}).items())[:_SHOWN_LABELS]:
             yield Sampled(name, label, found["unit"], extent["min"], extent["mean"], extent["max"])
 
 
@@ -86,7 +92,7 @@ def plain_name(name: str) -> str:
     return name.replace("_", " ")
 
 
-def counter_facts(found: Mapping[str, Any]) -> list[Fact]:
+def counter_facts(found: Counters) -> list[Fact]:
     facts: list[Fact] = []
     if found.get("measured_flops") is not None:
         theory = f"the static count has {format_count(found['theoretical_flops'])}"

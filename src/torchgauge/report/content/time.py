@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import TraceRecord, View
 from torchgauge.report.content.ops import RANKED, shapes_text
+from torchgauge.report.measurements import measurements_of
 from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Text, Topic, figures, notes, texts
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import BY_TIME, THE_MODEL, rate, share_of, top_modules, top_ops, top_phases
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Latency, Measurements
+
 _NO_ROOF = "No roofline: peak unknown; run torchgauge system --calibrate."
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
-    measured = view.measurements
-    if measured is None:
+    if view.measurements is None:
         return
-    facts = [*_latency_facts(measured.get("latency") or {}), *_circumstances(measured)]
+    measured = measurements_of(view)
+    facts = [*_latency_facts(measured.get("latency")), *_circumstances(measured)]
     warnings = [str(note) for note in measured.get("notes") or ()]
     if measured.get("failure"):
         warnings.append(f"The measurement ended early: {measured['failure']}")
@@ -34,40 +38,42 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         yield _residue(left)
 
 
-def _latency_facts(found: Mapping[str, Any]) -> Iterator[Fact]:
+def _latency_facts(found: Latency | None) -> Iterator[Fact]:
     if not found:
         return
     precision = interval_share(found)
     # One run has no interval: its own time would pass for certainty.
     note = "one undisturbed run: its variation is unknown"
     if precision is not None:
-        low, high = map(format_seconds, found["ci95_s"])
+        low, high = map(format_seconds, found["ci95_s"] or ())
         interval = f"±{format_percent(precision)} (95 %: {low} to {high})"
         note = f"median of {format_exact(found['runs'])} undisturbed runs, {interval}"
     yield "Latency", format_seconds(found["median_s"]), note
     if found["runs"] > 1:
-        least, most, p90, p99, mean, std = (
-            format_seconds(found[key]) for key in ("min_s", "max_s", "p90_s", "p99_s", "mean_s", "std_s")
-        )
-        yield "Spread", "", f"{least} to {most}, p90 {p90}, p99 {p99}, mean {mean}, std {std}"
-    if found.get("host_s") is not None:
-        share = format_percent(share_of(found["host_s"], found["median_s"]))
-        yield "Host", format_seconds(found["host_s"]), f"until the call returns, {share} of the median"
-    if found.get("throughput_per_s") is not None:
+        spread = f"{format_seconds(found['min_s'])} to {format_seconds(found['max_s'])}"
+        tail = f"p90 {format_seconds(found['p90_s'])}, p99 {format_seconds(found['p99_s'])}"
+        average = f"mean {format_seconds(found['mean_s'])}, std {format_seconds(found['std_s'])}"
+        yield "Spread", "", f"{spread}, {tail}, {average}"
+    if (host_s := found.get("host_s")) is not None:
+        share = format_percent(share_of(host_s, found["median_s"]))
+        yield "Host", format_seconds(host_s), f"until the call returns, {share} of the median"
+    if found["throughput_per_s"] is not None:
         yield "Throughput", f"{format_count(found['throughput_per_s'])}/s", "samples, at the median"
-    if found.get("cold_s") is not None:
+    if found["cold_s"] is not None:
         runs = found.get("warmup_runs") or 0
         warm_up = "1 run" if runs == 1 else f"{format_exact(runs)} runs"
         yield "First run", format_seconds(found["cold_s"]), f"cold; then {warm_up} to warm up"
 
 
-def interval_share(latency: Mapping[str, Any]) -> float | None:
+def interval_share(latency: Latency | None) -> float | None:
     """Half of the median's interval, of the median; None for a single run."""
-    median, interval = latency.get("median_s"), latency.get("ci95_s")
-    return (interval[1] - interval[0]) / 2 / median if median and interval and latency.get("runs", 0) > 1 else None
+    if not latency or latency["runs"] <= 1:
+        return None
+    median, interval = latency["median_s"], latency["ci95_s"]
+    return (interval[1] - interval[0]) / 2 / median if median and interval else None
 
 
-def _circumstances(measured: Mapping[str, Any]) -> Iterator[Fact]:
+def _circumstances(measured: Measurements) -> Iterator[Fact]:
     if phases := measured.get("phases"):
         text = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in phases.items())
         yield "Phases", "", f"{text}, one step, synchronised between phases"
@@ -75,7 +81,7 @@ def _circumstances(measured: Mapping[str, Any]) -> Iterator[Fact]:
         note = f"intra-op, {format_exact(threads.get('inter_op'))} inter-op"
         yield "Threads", format_exact(threads.get("intra_op")), note
     if around := measured.get("surroundings"):
-        own, others = (format_percent(around.get(key)) for key in ("own_share", "other_processes_share"))
+        own, others = format_percent(around.get("own_share")), format_percent(around.get("other_processes_share"))
         governor = f"governor {around['governor']}" if around.get("governor") else "governor unknown"
         yield "Machine", "", f"this process used {own} of it, others {others}, {governor}"
     if settings := {name: value for name, value in (measured.get("settings") or {}).items() if value is not None}:
@@ -163,15 +169,16 @@ class Residue:
 
 def find_residue(view: View) -> Residue | None:
     """None where no run was profiled."""
-    measured = view.measurements
-    if measured is None or not measured.get("profile") or not measured.get("latency"):
+    measured = measurements_of(view)
+    profile, latency, unexplained_s = measured.get("profile"), measured.get("latency"), measured.get("unexplained_s")
+    if not profile or not latency or unexplained_s is None:
         return None
-    profile, total = measured["profile"], measured["latency"]["median_s"]
+    total = latency["median_s"]
     trace = view.capture.measured.trace if view.capture.measured else None
     return Residue(
         total_s=total,
-        in_ops_s=total - measured["unexplained_s"],
-        unexplained_s=measured["unexplained_s"],
+        in_ops_s=total - unexplained_s,
+        unexplained_s=unexplained_s,
         joined_ops=profile["joined_ops"],
         static_ops=profile["static_ops"],
         overhead_share=profile["overhead_share"],

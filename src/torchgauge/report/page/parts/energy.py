@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import View
 from torchgauge.report.content.ops import shapes_text
-from torchgauge.report.content.sweep import ENERGY, GUESS, TIME
-from torchgauge.report.measurements import measured_rows
+from torchgauge.report.content.sweep import ENERGY, GUESS, TIME, points_with_energy
+from torchgauge.report.measurements import energy_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import (
@@ -22,7 +21,11 @@ from torchgauge.report.ranking import (
     whole_joules,
 )
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Thermal
+
 _RANKED = 20
+_ATTRIBUTION = ("method", "explained_share", "residue_j", "gap_s", "gap_joules", "waiting_watts", "busy_s")
 _AS_THEY_ARE = (
     "origin", "reason", "boundary", "meters", "joules", "ci95_j", "net_joules", "watts_mean", "watts_peak",
     "idle_watts", "flops_per_joule", "joules_per_sample", "joules_per_token", "estimated_joules",
@@ -33,16 +36,15 @@ _AS_THEY_ARE = (
 
 @part("energy")
 def energy(view: View, options: Options) -> dict[str, Any] | None:
-    figures = view.energy
+    figures = energy_of(view)
     if figures is None:
         return None
-    found = figures.get("attribution") or {}
-    keys = ("method", "explained_share", "residue_j", "gap_s", "gap_joules", "waiting_watts", "busy_s")
+    attribution, basis = figures.get("attribution"), figures.get("estimated_from")
     return {
         **{key: figures.get(key) for key in _AS_THEY_ARE},
         "is_estimated": is_estimated(view),
         "whole_joules": whole_joules(view),
-        "notes": [*(figures.get("notes") or ()), *((figures.get("estimated_from") or {}).get("notes") or ())],
+        "notes": [*figures["notes"], *(basis["notes"] if basis else ())],
         "modules": [
             {"paths": entry.paths, "kind": entry.kind, "count": entry.count, **_joules(entry)}
             for entry in top_modules(view, BY_ENERGY, _RANKED)
@@ -56,8 +58,8 @@ def energy(view: View, options: Options) -> dict[str, Any] | None:
             }
             for entry in top_ops(view, BY_ENERGY, _RANKED)
         ],
-        "attribution": {key: found.get(key) for key in keys} if found else None,
-        "thermal": _thermal(figures.get("thermal") or {}),
+        "attribution": {key: attribution.get(key) for key in _ATTRIBUTION} if attribution else None,
+        "thermal": _thermal(figures.get("thermal")),
         "pareto": _pareto(view),
     }
 
@@ -66,14 +68,14 @@ def _joules(entry: TopModules | TopOps) -> dict[str, float | None]:
     return {"joules": entry.value, "share": entry.share, "flops_per_joule": rate(entry, entry.flops)}
 
 
-def _thermal(found: Mapping[str, Any]) -> dict[str, Any] | None:
+def _thermal(found: Thermal | None) -> dict[str, Any] | None:
     keys = ("series", "temperature_c", "clock_hz", "throttled", "drift", "absent")
+    # That nothing held the device back is an answer.
     return {key: found.get(key) or None for key in keys} | {"throttled": found.get("throttled")} if found else None
 
 
 def _pareto(view: View) -> list[dict[str, Any]]:
     """The points of a sweep whose energy is known; `efficient` is None for an estimate, which follows the time."""
-    rows = [row for row in measured_rows(view, "sweep") if row.get(ENERGY) is not None or row.get(GUESS)]
     return [
         {
             "name": f"{row['key']} {row['value']}",
@@ -84,5 +86,5 @@ def _pareto(view: View) -> list[dict[str, Any]]:
             "power_limit_watts": row.get("power_limit_watts"),
             "efficient": row.get("efficient"),
         }
-        for row in rows
+        for row in points_with_energy(view)
     ]

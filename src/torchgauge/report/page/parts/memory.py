@@ -11,7 +11,7 @@ from torchgauge.facts import OpRecord, TensorSpec, View
 from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
 from torchgauge.report.columns import format_shapes
 from torchgauge.report.content.memory import Categories, at_peak, find_memory_peak, find_peak, moments
-from torchgauge.report.measurements import measured_member
+from torchgauge.report.measurements import measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 
@@ -103,7 +103,7 @@ def _alive(entry: Alive) -> dict[str, Any]:
 
 
 def _measured(view: View) -> dict[str, Any] | None:
-    figures = measured_member(view, "memory")
+    figures = measurements_of(view).get("memory")
     if not figures:
         return None
     run, peak, held = moments(view), find_memory_peak(view), at_peak(view)
@@ -115,7 +115,7 @@ def _measured(view: View) -> dict[str, Any] | None:
         "predicted_bytes": peak and peak.predicted_bytes,
         "difference_share": peak and peak.difference_share,
         "held": held and _held(held),
-        "figures": {key: figures[key] for key in _MEASURED if figures.get(key) is not None},
+        "figures": {key: value for key in _MEASURED if (value := figures.get(key)) is not None},
     }
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import View
 from torchgauge.report.content.ops import coverage, unused_modules
 from torchgauge.report.content.summary import run_text
 from torchgauge.report.content.system import plain_name
-from torchgauge.report.measurements import measured_member
+from torchgauge.report.measurements import energy_of, measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.parts.roofline import device_peaks
 from torchgauge.report.page.payload import part
 from torchgauge.report.weight_statistics import summary_part
 from torchgauge.units import format_seconds, format_shape
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import EnergyFigures
 
 _MOST_UNUSED = 40
 VERDICTS = ("dangerous", "unknown", "expected")
@@ -54,37 +57,37 @@ def method(view: View, options: Options) -> dict[str, Any]:
         "measured": _measured(view),
         "energy": _energy(view),
         "weights": weights,
-        "settings": [_setting(name, value) for name, value in measured_member(view, "settings").items()],
+        "settings": [_setting(name, value) for name, value in (measurements_of(view).get("settings") or {}).items()],
         "absent": [_missing(", ".join(dict.fromkeys(found)), reason) for reason, found in names.items()],
         "pickle": _pickle(view),
     }
 
 
 def _measured(view: View) -> dict[str, Any] | None:
-    figures = view.measurements
-    if figures is None:
+    if view.measurements is None:
         return None
-    keys = ("device", "failure")
-    parts: dict[str, Any] = {key: figures.get(key) for key in keys}
-    latency = figures.get("latency") or {}
-    return parts | {
-        "runs": latency.get("runs"),
-        "warmup_runs": latency.get("warmup_runs"),
+    figures = measurements_of(view)
+    latency = figures.get("latency")
+    return {
+        "device": figures.get("device"),
+        "failure": figures.get("failure"),
+        "runs": latency and latency["runs"],
+        "warmup_runs": latency and latency.get("warmup_runs"),
         "profile": figures.get("profile"),
         "notes": list(figures.get("notes") or ()),
     }
 
 
 def _energy(view: View) -> dict[str, Any] | None:
-    figures = view.energy
+    figures = energy_of(view)
     if figures is None:
         return None
-    basis = figures.get("estimated_from") or {}
+    basis = figures.get("estimated_from")
     return {
-        "origin": figures.get("origin"),
+        "origin": figures["origin"],
         "boundary": figures.get("boundary"),
-        "technology": basis.get("technology"),
-        "sources": list(basis.get("sources") or ()),
+        "technology": basis and basis["technology"],
+        "sources": list(basis["sources"]) if basis else [],
     }
 
 
@@ -109,23 +112,25 @@ def _absent(view: View) -> Iterator[dict[str, str]]:
         yield _missing("MACs, FLOPs, activations, time", view.capture.run.reason or "there is no code to run")
     elif view.measurements is None:
         yield _missing("measured time and memory", "no run was asked for: --inference measures them")
-    elif not measured_member(view, "system"):
+    elif not measurements_of(view).get("system"):
         yield _missing("times of ops, system and counters", "not asked for: --profile measures them")
-    for member in ("system", "counters"):
-        yield from _reasons(measured_member(view, member).get("absent") or {})
-    if view.energy is not None:
-        yield from _absent_energy(view.energy)
+    measured = measurements_of(view)
+    for member in (measured.get("system"), measured.get("counters")):
+        yield from _reasons(member.get("absent") or {} if member else {})
+    if (energy := energy_of(view)) is not None:
+        yield from _absent_energy(energy)
 
 
-def _absent_energy(figures: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    if figures.get("origin") != "measured":
+def _absent_energy(figures: EnergyFigures) -> Iterator[dict[str, str]]:
+    if figures["origin"] != "measured":
         # The reason has those of every meter in it.
-        yield _missing("measured energy", str(figures.get("reason")))
+        yield _missing("measured energy", str(figures["reason"]))
         return
-    for meter in figures.get("meters") or ():
-        if not meter.get("available", True) and meter.get("reason"):
-            yield _missing(str(meter["name"]), str(meter["reason"]))
-    yield from _reasons((figures.get("thermal") or {}).get("absent") or {})
+    for meter in figures["meters"]:
+        if not meter["available"] and meter.get("reason"):
+            yield _missing(meter["name"], str(meter["reason"]))
+    thermal = figures.get("thermal")
+    yield from _reasons(thermal.get("absent") or {} if thermal else {})
 
 
 def _reasons(absent: Mapping[str, str]) -> Iterator[dict[str, str]]:

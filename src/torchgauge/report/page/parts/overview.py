@@ -24,6 +24,7 @@ from torchgauge.report.content.summary import (
     stored_facts,
 )
 from torchgauge.report.content.time import interval_share
+from torchgauge.report.measurements import energy_of, measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import is_estimated
@@ -64,7 +65,7 @@ def warnings(view: View) -> list[str]:
             f"Without a formula: {format_percent(uncounted.ops_share)} of the ops, which move "
             f"{format_percent(uncounted.bytes_share)} of the bytes; their MACs and FLOPs are missing: {names}"
         )
-    figures: Mapping[str, Any] = view.measurements or {}
+    figures = measurements_of(view)
     if figures.get("failure"):
         texts.append(f"The measurement ended early: {figures['failure']}")
     texts += map(str, figures.get("notes") or ())
@@ -137,8 +138,7 @@ def _parameters(view: View) -> Iterator[Card]:
 
 
 def _latency(view: View) -> Iterator[Card]:
-    figures: Mapping[str, Any] = view.measurements or {}
-    found = figures.get("latency")
+    found = measurements_of(view).get("latency")
     if not found:
         return
     precision = interval_share(found)
@@ -148,18 +148,20 @@ def _latency(view: View) -> Iterator[Card]:
         else f"median of {format_exact(found['runs'])} runs, ±{format_percent(precision)}"
     )
     yield Card("Latency", format_seconds(found["median_s"]), spread, MEASURED)
-    if found.get("throughput_per_s") is not None:
+    if found["throughput_per_s"] is not None:
         yield Card("Throughput", f"{format_count(found['throughput_per_s'])}/s", "samples, at the median", MEASURED)
 
 
 def _energy(view: View) -> Iterator[Card]:
-    figures: Mapping[str, Any] = view.energy or {}
+    figures = energy_of(view)
+    if figures is None:
+        return
+    joules = figures.get("estimated_joules")
     if view.totals.energy_j is not None:
         mean = figures.get("watts_mean")
         note = f"one run, at {format_watts(mean)} in the mean" if mean is not None else "one run"
         yield Card("Energy", format_joules(view.totals.energy_j), note, MEASURED)
-    elif figures and is_estimated(view):
-        joules = figures["estimated_joules"]
+    elif joules is not None and is_estimated(view):
         yield Card("Energy", f"≈ {format_joules(joules['value'])}", range_text(joules), ESTIMATED)
 
 

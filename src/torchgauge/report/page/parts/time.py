@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import View
 from torchgauge.report.content.ops import shapes_text
 from torchgauge.report.content.sweep import sweep_points
 from torchgauge.report.content.system import counter_facts, plain_name
 from torchgauge.report.content.time import find_residue, interval_share
-from torchgauge.report.measurements import measured_member, measured_rows
+from torchgauge.report.measurements import measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import BY_TIME, rate, top_modules, top_ops, top_phases
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Counters, Extent, Sampled, System
 
 _RANKED = 20
 _LABELS = 8
@@ -24,10 +27,10 @@ _LABELS = 8
 @part("time")
 def time(view: View, options: Options) -> dict[str, Any] | None:
     """Rows are measured and never scaled to the whole."""
-    figures = view.measurements
-    if figures is None:
+    if view.measurements is None:
         return None
-    latency, residue = figures.get("latency"), find_residue(view)
+    figures, residue = measurements_of(view), find_residue(view)
+    latency, threads = figures.get("latency"), figures.get("threads") or {}
     module_phases = [
         {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds} for entry in top_phases(view, _RANKED)
     ]
@@ -37,19 +40,19 @@ def time(view: View, options: Options) -> dict[str, Any] | None:
         "notes": list(figures.get("notes") or ()),
         "latency": latency and {**latency, "precision": interval_share(latency)},
         "phases": [{"name": name, "time_s": seconds} for name, seconds in (figures.get("phases") or {}).items()],
-        "threads": _members(measured_member(view, "threads"), ("intra_op", "inter_op", "utilisation")),
-        "surroundings": measured_member(view, "surroundings"),
+        "threads": {
+            "intra_op": threads.get("intra_op"),
+            "inter_op": threads.get("inter_op"),
+            "utilisation": threads.get("utilisation"),
+        },
+        "surroundings": figures.get("surroundings") or {},
         "modules": _modules(view),
         "module_phases": module_phases,
         "ops": _ops(view),
         "residue": residue and {**asdict(residue), "unexplained_share": residue.unexplained_share},
-        "system": _system(measured_member(view, "system")),
-        "counters": _counters(measured_member(view, "counters")),
+        "system": _system(figures.get("system")),
+        "counters": _counters(figures.get("counters")),
     }
-
-
-def _members(figures: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: figures.get(name) for name in names}
 
 
 def _modules(view: View) -> list[dict[str, Any]]:
@@ -83,38 +86,42 @@ def _ops(view: View) -> list[dict[str, Any]]:
     ]
 
 
-def _system(figures: Mapping[str, Any]) -> dict[str, Any] | None:
+def _system(figures: System | None) -> dict[str, Any] | None:
     if not figures:
         return None
+    cost = figures.get("cost")
     return {
-        "duration_s": figures.get("duration_s"),
-        "cost_share": (figures.get("cost") or {}).get("share"),
-        "quantities": [_quantity(name, found) for name, found in (figures.get("quantities") or {}).items()],
-        "absent": [{"name": plain_name(name), "reason": why} for name, why in (figures.get("absent") or {}).items()],
+        "duration_s": figures["duration_s"],
+        "cost_share": cost and cost["share"],
+        "quantities": [_quantity(name, found) for name, found in figures["quantities"].items()],
+        "absent": [{"name": plain_name(name), "reason": why} for name, why in figures["absent"].items()],
     }
 
 
-def _quantity(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _quantity(name: str, found: Sampled) -> dict[str, Any]:
     """Its course over time. Of a quantity with a sensible mean over its labels (cores) that alone; `t_s` is empty where
     only the extent is known."""
     values = list(found.get("values") or ())
-    has_labels = bool(values) and isinstance(values[0], list | tuple)
-    is_mean = "mean" in found
-    lines: dict[str, Any] = {}
-    if values and has_labels and is_mean:
-        lines = {"": [_mean(row) for row in values]}
-    elif values and has_labels:
-        labels = list(found.get("by_label") or {})[:_LABELS]
-        lines = {label: [row[place] for row in values] for place, label in enumerate(labels)}
+    by_label = dict(list((found.get("by_label") or {}).items())[:_LABELS])
+    # With labels a point is a list, a value for each.
+    points = [point for point in values if isinstance(point, list | tuple)]
+    lines: dict[str, Sequence[Any]] = {}
+    if points and "mean" in found:
+        lines = {"": [_mean(point) for point in points]}
+    elif points:
+        lines = {label: [point[place] for point in points] for place, label in enumerate(by_label)}
     elif values:
         lines = {"": values}
-    extents = {"": found} if is_mean else dict(list((found.get("by_label") or {}).items())[:_LABELS])
+    extents: Mapping[str, Extent | Sampled] = {"": found} if "mean" in found else by_label
     return {
         "name": plain_name(name),
         "unit": found["unit"],
         "t_s": list(found.get("t_s") or ()),
         "lines": [{"label": label, "values": line} for label, line in lines.items()],
-        "extents": [{"label": label, **_members(extent, ("min", "mean", "max"))} for label, extent in extents.items()],
+        "extents": [
+            {"label": label, "min": extent["min"], "mean": extent["mean"], "max": extent["max"]}
+            for label, extent in extents.items()
+        ],
     }
 
 
@@ -123,7 +130,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _counters(figures: Mapping[str, Any]) -> dict[str, Any] | None:
+def _counters(figures: Counters | None) -> dict[str, Any] | None:
     if not figures:
         return None
     return {
@@ -136,10 +143,10 @@ def _counters(figures: Mapping[str, Any]) -> dict[str, Any] | None:
 @part("sweeps")
 def sweeps(view: View, options: Options) -> dict[str, Any] | None:
     points = sweep_points(view)
-    scaling = measured_rows(view, "scaling", within="threads")
+    threads = measurements_of(view).get("threads") or {}
+    scaling = threads.get("scaling") or []
     if not points and not scaling:
         return None
-    threads = measured_member(view, "threads")
     serial = (threads.get("serial_share") or {}).items()
     return {
         "sweeps": [{"key": key, "points": [asdict(point) for point in found]} for key, found in points.items()],
