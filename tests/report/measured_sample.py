@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.report.sample import BLOCKS, HIDDEN, HOSTILE, sample_capture
 from torchgauge.facts import Capture, Measured, TraceRecord, View
+from torchgauge.facts.document_types import Latency
 
 MS = 1_000_000
 MEDIAN_S = 0.080
@@ -15,7 +16,7 @@ WORKSPACE = 4096
 DEVICE_NAME = "kernel<float, 4>"
 
 
-def latency(median: float = MEDIAN_S, runs: int = 40) -> dict[str, Any]:
+def latency(median: float = MEDIAN_S, runs: int = 40) -> Latency:
     return {
         "median_s": median,
         "mean_s": 1.01 * median,

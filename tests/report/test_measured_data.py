@@ -158,10 +158,10 @@ def test_sweeps_are_apart_by_what_is_varied_and_keep_their_failures() -> None:
     assert (points["batch"][3].median_s, points["batch"][3].failure) == (None, "the device ran out of memory")
 
 
-def test_the_interval_is_told_as_a_share_and_a_single_run_has_none() -> None:
+def test_the_interval_is_a_share_and_a_single_run_has_none() -> None:
     assert interval_share(latency()) == pytest.approx(0.01)
     assert interval_share(latency(runs=1)) is None
-    assert interval_share({}) is None
+    assert interval_share(None) is None
 
 
 @pytest.mark.parametrize(
