@@ -19,9 +19,8 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import Row
 from torchgauge.hardware import allows_tf32
 from torchgauge.report import Options
-from torchgauge.report.advice_text import figure_text
+from torchgauge.report.content import MOST_LINES, SHOWN, figure_text
 from torchgauge.report.content import advice as advice_content
-from torchgauge.report.content.advice import MOST_LINES, SHOWN
 from torchgauge.report.formats.text import write_sections
 
 SHAPE = (1, 3, 8, 8)

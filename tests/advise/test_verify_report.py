@@ -8,7 +8,7 @@ from torch import nn
 import torchgauge
 from torchgauge.facts import Row
 from torchgauge.report import render
-from torchgauge.report.verified_text import error_text, gained_text, measured_text, withdrawn_text
+from torchgauge.report.content import error_text, gained_text, measured_text, withdrawn_text
 from torchgauge.verify.planning import no_plan
 
 ERROR = {"relative": 2e-6, "cosine": 1.0, "top1": 0.5}
@@ -49,9 +49,7 @@ def test_what_saves_memory_has_its_price_in_time() -> None:
         "measured: saves 60.0 % of the peak memory of a run; takes 30.0 % more time (95 % interval: 20.0 % to 40.0 %)"
     )
     row["verified"]["time"] = time | {"gain": 0.01, "ci95": [-0.02, 0.03]}
-    assert "; no difference in time can be told from the noise (95 % interval: -2.0 % to 3.0 %)" in str(
-        measured_text(row)
-    )
+    assert "; no difference in time above the noise (95 % interval: -2.0 % to 3.0 %)" in str(measured_text(row))
 
 
 @pytest.mark.parametrize(

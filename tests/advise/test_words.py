@@ -8,7 +8,7 @@ import pytest
 
 from tests.advise.planted import Planted, gain_of
 from tests.advise.test_families import ZOO
-from torchgauge.report.advice_text import figure_text, gain_text
+from torchgauge.report.content import figure_text, gain_text
 
 # Percent and units stand apart from their number, a factor's sign does not.
 _CROWDED = re.compile(r"\d(%|[kMGT]?i?B\b|[mµn]?s\b|dB|x\b| ×(?! ))")

@@ -147,7 +147,7 @@ def test_rows_have_the_keys_of_the_table_in_its_order(run: str) -> None:
 ENOUGH = 5
 # A choice among them is none; nor is what says how something is computed.
 CHOICES = {
-    ("report/advice_text.py", "the quantities that advice can save, in words"),
+    ("report/content/advice.py", "the quantities that advice can save, in words"),
     ("report/budgets/contributors.py", "which tensors count for which total"),
     ("report/comparison/readings.py", "how the figures with an interval are read"),
     ("report/page/parts/time.py", "what ranked ops took together and the rates that they reached"),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.report.advice_text import figure_text, gain_text
     from torchgauge.report.bars import bar, spark
     from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, MEASURED_COLUMNS, columns_of
     from torchgauge.report.dataframe import to_dataframe
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from torchgauge.report.saving import save, save_weights, write_whole
     from torchgauge.report.table_rows import flat_rows
     from torchgauge.report.terminal import terminal_width, write_lines
-    from torchgauge.report.verified_text import error_text, gained_text, measured_text, withdrawn_text
     from torchgauge.report.weight_heatmap import heat_maps, shade
     from torchgauge.report.weight_statistics import (
         advice,
@@ -76,16 +74,15 @@ if TYPE_CHECKING:
 __all__ = [
     "ANALYSIS", "BY_ENERGY", "BY_FLOPS", "BY_TIME", "COLUMNS", "DEFAULT_COLUMNS", "FORMATS", "MEASURED_COLUMNS",
     "MIN_TEXT_WIDTH", "OTHERS", "SCAN", "Block", "Heading", "Line", "Options", "Span", "Topic", "advice", "bar",
-    "by_operation", "cell_width", "columns_of", "easiest_to_prune", "error_text", "examined", "figure_text",
-    "find_format", "flat_rows", "fold", "gain_text", "gained_text", "hardest", "heat_maps", "imported", "inert_cell",
-    "join_paths", "json_value", "known_suffixes", "lay_out", "line_width", "measured_text", "path_pattern", "places",
+    "by_operation", "cell_width", "columns_of", "easiest_to_prune", "examined",
+    "find_format", "flat_rows", "fold", "hardest", "heat_maps", "imported", "inert_cell",
+    "join_paths", "json_value", "known_suffixes", "lay_out", "line_width", "path_pattern", "places",
     "plain", "rate", "render", "render_bytes", "render_pieces", "renderer", "save", "save_weights", "shade",
     "shorten", "shorten_line", "spark", "sqnr_db", "structured", "structured_in_all", "suffixes_of", "terminal_width",
-    "to_dataframe", "top_modules", "top_ops", "visible", "withdrawn_text", "wrap", "write_lines", "write_whole",
+    "to_dataframe", "top_modules", "top_ops", "visible", "wrap", "write_lines", "write_whole",
 ]  # fmt: skip
 
 _HOMES = {
-    "advice_text": ("figure_text", "gain_text"),
     "bars": ("bar", "spark"),
     "columns": ("COLUMNS", "DEFAULT_COLUMNS", "MEASURED_COLUMNS", "columns_of"),
     "dataframe": ("to_dataframe",),
@@ -106,7 +103,6 @@ _HOMES = {
     "saving": ("save", "save_weights", "write_whole"),
     "table_rows": ("flat_rows",),
     "terminal": ("terminal_width", "write_lines"),
-    "verified_text": ("error_text", "gained_text", "measured_text", "withdrawn_text"),
     "weight_heatmap": ("heat_maps", "shade"),
     "weight_statistics": (
         "advice", "by_operation", "easiest_to_prune", "examined", "hardest", "places", "sqnr_db", "structured",

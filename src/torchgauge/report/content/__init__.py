@@ -19,7 +19,16 @@ from torchgauge.report.model import Section
 from torchgauge.report.options import Options
 
 if TYPE_CHECKING:
-    from torchgauge.report.content.advice import MOST_LINES, SHOWN
+    from torchgauge.report.content.advice import (
+        MOST_LINES,
+        SHOWN,
+        error_text,
+        figure_text,
+        gain_text,
+        gained_text,
+        measured_text,
+        withdrawn_text,
+    )
     from torchgauge.report.content.memory import MemoryPeak, at_peak, find_memory_peak, find_peak, moments
     from torchgauge.report.content.modules import fitting_depth, outline, sort_blocks
     from torchgauge.report.content.ops import (
@@ -39,13 +48,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_LINES", "RANKED", "SHOWN", "LayerKind", "MemoryPeak", "UncountedOp", "at_peak", "between_calls_s",
-    "by_category", "by_dtype", "by_folder", "by_phase", "by_role", "coverage", "find_memory_peak", "find_peak",
-    "find_residue", "fitting_depth", "interval_share", "layer_kinds", "moments", "outline", "sections_of",
-    "sort_blocks", "summary_facts", "sweep_points", "tied", "unused_modules",
+    "by_category", "by_dtype", "by_folder", "by_phase", "by_role", "coverage", "error_text", "figure_text",
+    "find_memory_peak", "find_peak", "find_residue", "fitting_depth", "gain_text", "gained_text", "interval_share",
+    "layer_kinds", "measured_text", "moments", "outline", "sections_of", "sort_blocks", "summary_facts",
+    "sweep_points", "tied", "unused_modules", "withdrawn_text",
 ]  # fmt: skip
 
 _HOMES = {
-    "advice": ("MOST_LINES", "SHOWN"),
+    "advice": (
+        "MOST_LINES", "SHOWN", "error_text", "figure_text", "gain_text", "gained_text", "measured_text",
+        "withdrawn_text",
+    ),
     "memory": ("MemoryPeak", "at_peak", "find_memory_peak", "find_peak", "moments"),
     "modules": ("fitting_depth", "outline", "sort_blocks"),
     "ops": (

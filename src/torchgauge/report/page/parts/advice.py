@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.facts import Row, View
-from torchgauge.report.advice_text import effect_text, figure_text, place_text, range_text
+from torchgauge.report.content.advice import (
+    effect_text,
+    error_text,
+    figure_text,
+    gained_text,
+    is_withdrawn,
+    measured_text,
+    place_text,
+    range_text,
+)
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
-from torchgauge.report.verified_text import error_text, gained_text, is_withdrawn, measured_text
 
 _APART = ("places", "count")
 _MOST_PLACES = 40
