@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from math import floor, log10
 from typing import Any
 
 from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, more, notes, texts
-from torchgauge.units import format_count, format_percent, format_seconds, format_value
+from torchgauge.units import format_count, format_joules, format_percent, format_seconds, format_value
 
 _FITS = {"fits": "yes", "does not fit": "no", "too close": "close"}
 _MAX_OPS, _MAX_MODULES = 10, 10
@@ -125,9 +125,9 @@ def forecast_svg(document: Mapping[str, Any]) -> str:
         (row["device"], row["time_s"], row["energy_j"], row["energy_low_j"], row["energy_high_j"])
         for row in rows if row["energy_j"]
     ]  # fmt: skip
-    parts = [_chart(left, 0, "batch", "samples per second", colour)]
+    parts = [_chart(left, 0, ("batch", format_value), ("samples per second", format_count), colour)]
     if right:
-        parts.append(_chart(right, 460, "time of a run, s", "energy of a run, J", colour))
+        parts.append(_chart(right, 460, ("time of a run", format_seconds), ("energy of a run", format_joules), colour))
     keys = "".join(
         f'<text x="{70 + 120 * number}" y="375" fill="{colour[device]}">● {escape(device)}</text>'
         for number, device in enumerate(devices)
@@ -140,7 +140,10 @@ def forecast_svg(document: Mapping[str, Any]) -> str:
     )
 
 
-def _chart(points: Sequence[tuple[Any, ...]], left: int, across: str, upward: str, colour: Mapping[str, str]) -> str:
+Axis = tuple[str, Callable[[float], str]]  # its title, and how its values are written
+
+
+def _chart(points: Sequence[tuple[Any, ...]], left: int, across: Axis, upward: Axis, colour: Mapping[str, str]) -> str:
     """Points are (device, x, y, low, high)."""
     x0, x1, y0, y1 = left + 70, left + 430, 310, 50
     xs = [point[1] for point in points]
@@ -156,13 +159,13 @@ def _chart(points: Sequence[tuple[Any, ...]], left: int, across: str, upward: st
 
     parts = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="#444"/>']
     for tick in log_ticks(x_low, x_high):
-        parts.append(f'<text x="{x_of(tick)}" y="{y0 + 18}" text-anchor="middle">{format_value(tick)}</text>')
+        parts.append(f'<text x="{x_of(tick)}" y="{y0 + 18}" text-anchor="middle">{escape(across[1](tick))}</text>')
     for tick in log_ticks(y_low, y_high):
         y = y_of(tick)
         parts.append(f'<path d="M{x0} {y}H{x1}" stroke="#ddd"/>')
-        parts.append(f'<text x="{x0 - 8}" y="{y + 4}" text-anchor="end">{format_value(tick)}</text>')
-    parts.append(f'<text x="{(x0 + x1) / 2}" y="{y0 + 38}" text-anchor="middle">{escape(across)}</text>')
-    parts.append(f'<text x="{x0}" y="{y1 - 10}">{escape(upward)}</text>')
+        parts.append(f'<text x="{x0 - 8}" y="{y + 4}" text-anchor="end">{escape(upward[1](tick))}</text>')
+    parts.append(f'<text x="{(x0 + x1) / 2}" y="{y0 + 38}" text-anchor="middle">{escape(across[0])}</text>')
+    parts.append(f'<text x="{x0}" y="{y1 - 10}">{escape(upward[0])}</text>')
     for device, shade in colour.items():
         own = sorted(point for point in points if point[0] == device)
         line = " ".join(f"{x_of(point[1])},{y_of(point[2])}" for point in own)
