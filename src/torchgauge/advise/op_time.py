@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.facts import FREE, OpRecord
@@ -13,20 +14,27 @@ from torchgauge.hardware import Peaks
 # What eager PyTorch takes on the host for an op that does next to nothing, and for a view. Measured with torch 2.13 on
 # an EPYC 9374F and an EPYC of 2 shared cores: 2 to 6 µs and 0.7 to 2 µs through nn.Module.
 DISPATCH_S, VIEW_S = 4e-6, 1.2e-6
-# Of the peak rate that kernels of a category reach; what is not listed is bound by memory. From the comparison of
-# predicted and measured ops in docs/advice.md, as are the figures below.
-_REACHED = {"matmul": 0.6, "convolution": 0.4, "attention": 0.4, "recurrent": 0.3}
+# Of the peak rate that kernels of a category reach; what is not listed is bound by memory. Like the figures below from
+# 159 single ops of 1,024 to 2,097,152 elements on one core of an EPYC (AVX2), torch 2.13: docs/advice.md.
+_REACHED = {"matmul": 0.42, "convolution": 0.4, "attention": 0.4, "recurrent": 0.3}
 _REACHED_GROUPED = 0.1
 # Nanoseconds per element on one core, for what is computed element by element and not bound by memory: by op, by
-# category, and for copies of turned tensors. Vectorised kernels (AVX2) of torch 2.13; within a factor of two elsewhere.
+# category, and for copies of transposed tensors.
 _NS_PER_ELEMENT = {
-    "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 1.1, "cos": 1.1, "erf": 1.1, "pow": 1.5, "sigmoid": 1.1, "silu": 1.1,
-    "gelu": 1.0, "native_batch_norm": 0.28,
-    "native_layer_norm": 1.6, "native_group_norm": 1.6, "_fused_rms_norm": 1.6, "linalg_vector_norm": 0.5,
-    "tril": 0.5, "triu": 0.5, "cumsum": 1.0, "index": 1.0, "gather": 1.0, "scatter": 1.0,
+    "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 2.2, "cos": 2.2, "erf": 1.1, "pow": 5.0, "sigmoid": 1.0, "silu": 1.0,
+    "gelu": 1.1, "native_batch_norm": 0.37, "var": 10.0, "std": 10.0, "var_mean": 10.0,
+    "native_layer_norm": 0.5, "native_group_norm": 0.5, "_fused_rms_norm": 0.5, "linalg_vector_norm": 0.13,
+    "tril": 0.6, "triu": 0.6, "cumsum": 1.0, "where": 0.7, "masked_fill": 1.5,
+    "index": 1.2, "gather": 1.2, "scatter": 1.2, "embedding": 0.2,
 }  # fmt: skip
-_NS_BY_CATEGORY = {"softmax": 1.5, "resize": 1.9, "sort": 20.0, "pooling": 1.0}
-_NS_TURNED_COPY = 1.3
+_NS_BY_CATEGORY = {"softmax": 1.25, "resize": 2.5, "sort": 20.0}
+_NS_TURNED_COPY = 0.7
+# A pooling window is looked through element by element.
+_NS_PER_POOLED = 3.0
+# Seconds beside a call's own: the layouts of a convolution, groups, the statistics of a norm, the rows of a reduction,
+# and each step of a recurrent layer.
+_EXTRA_S = {"convolution": 20e-6, "attention": 30e-6, "normalization": 6e-6, "reduction": 3e-6}
+_EXTRA_GROUPED_S, _STEP_S = 70e-6, 6e-6
 # Ops are shared out among threads from so many elements on.
 _ELEMENTS_PER_THREAD = 32768
 # A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 2.5 GHz; two channels of memory.
@@ -34,7 +42,11 @@ _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
 # The time of some ops beside that of others is predicted to within this factor (docs/advice.md).
 UNSURE = 1.5
 # Tensors that fit into the caches are read faster than from memory.
-_CACHED_BYTES, _CACHE_SPEEDUP = 16 << 20, 3.0
+_CACHED_BYTES, _CACHE_SPEEDUP = 8 << 20, 3.0
+# Of these, the elements that are read are those of the result: rows of a table, parts of a tensor.
+_LOOKUPS = {"index", "gather", "embedding", "index_select"}
+# With other exponents `pow` is a logarithm and an exponential; these are products and roots.
+_CHEAP_EXPONENTS = (2, 3, 0.5, -0.5, -1, -2)
 
 
 @dataclass(frozen=True)
@@ -95,15 +107,30 @@ def _on_processor(op: OpRecord, least: LeastTime, threads: int) -> float:
     signature, bandwidth = op.signature, least.peaks.bytes_per_s or _BYTES_PER_S
     if signature.cost.bytes_read + signature.cost.bytes_written <= _CACHED_BYTES:
         bandwidth *= _CACHE_SPEEDUP
-    elements = max((spec.numel for spec in (*signature.outputs, *signature.inputs[:1])), default=0)
+    name = op.op.removeprefix("aten::").removesuffix("_")
+    read = () if name in _LOOKUPS else signature.inputs[:1]
+    elements = max((spec.numel for spec in (*signature.outputs, *read)), default=0)
     sharing = min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
     wide = 2.0 if signature.dtype == "float64" else 1.0
-    functions = elements * _ns_per_element(op) * wide * 1e-9 / sharing
-    return DISPATCH_S + max(_kernel(op, least, bandwidth), functions)
+    functions = elements * _ns_per_element(op, name) * wide * 1e-9 / sharing
+    return DISPATCH_S + _extra(op) + max(_kernel(op, least, bandwidth), functions)
 
 
-def _ns_per_element(op: OpRecord) -> float:
-    name = op.op.removeprefix("aten::").removesuffix("_")
+def _extra(op: OpRecord) -> float:
+    """What a call takes beside its dispatch and the work per element."""
+    if op.category == "recurrent" and op.signature.inputs and len(op.signature.inputs[0].shape) > 2:
+        return _STEP_S * max(op.signature.inputs[0].shape[:2])
+    if op.category == "convolution" and int(op.signature.attributes.get("groups") or 1) > 1:
+        return _EXTRA_GROUPED_S
+    return _EXTRA_S.get(op.category, 0.0)
+
+
+def _ns_per_element(op: OpRecord, name: str) -> float:
+    if name == "pow" and op.signature.attributes.get("exponent") in _CHEAP_EXPONENTS:
+        return 0.0
+    if op.category == "pooling":
+        window = op.signature.attributes.get("kernel_size")
+        return _NS_PER_POOLED * (prod(window) if isinstance(window, list | tuple) else 1)
     is_turned = op.category == "copy" and op.signature.inputs and op.signature.inputs[0].stride is not None
     known = _NS_PER_ELEMENT.get(name) or _NS_BY_CATEGORY.get(op.category)
     return known or (_NS_TURNED_COPY if is_turned else 0.0)

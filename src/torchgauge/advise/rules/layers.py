@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS
@@ -110,11 +111,12 @@ def resample_before_pointwise(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _reordered(evidence: Evidence, op: OpRecord, resize: OpRecord, pixels: float, channels: float) -> Gain:
-    """The convolution on fewer pixels, and the upsampling of fewer channels."""
-    parts = (evidence.share([op]).value * pixels, evidence.share([resize]).value * channels)
-    both = evidence.share([op, resize])
-    share = sum(parts) / both.value if both.value else 0.0
-    return both.gain(0.8 * share, share, "the convolution on fewer pixels, the upsampling of fewer channels")
+    """The convolution on fewer pixels, and the upsampling of fewer channels: of the time of both, a share that depends
+    on which of them takes longer, and that is known to within `UNSURE`."""
+    both, of_conv = evidence.share([op, resize]), evidence.share([op]).value
+    times = [of_conv * factor / (of_conv * factor + both.value - of_conv) for factor in (1 / UNSURE, UNSURE)]
+    shares = sorted(pixels * part + channels * (1 - part) for part in times)
+    return both.gain(0.8 * shares[0], shares[1], "the convolution on fewer pixels, the upsampling of fewer channels")
 
 
 def _is_1x1(op: OpRecord) -> bool:
