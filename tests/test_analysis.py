@@ -247,3 +247,24 @@ def test_an_analysis_is_finished_when_it_is_given_back(monkeypatch: pytest.Monke
     del model
     gc.collect()
     assert kept() is None
+
+
+FIRST_ANALYSIS = """
+import sys, torch, torchgauge as tg
+before = set(sys.modules)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+tg.analyze(model, input_size=(1, 3, 32, 32))
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_the_first_analysis_of_a_live_module_loads_what_it_needs_alone(tmp_path: Path) -> None:
+    """People analyse once in a process: each of these would take a part of its 0.2 s."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FIRST_ANALYSIS], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    of_others = {"secrets", "html", "statistics", "torch._dynamo", "torch.export", "sympy", "pandas", "numba", "rich"}
+    own = ("isolation.reader", "facts.document_types", "predict", "compiled", "source.huggingface", "source.exported",
+           "checkpoint.zip_archive", "measure", "weights", "verify", "report.registry")  # fmt: skip
+    assert loaded & (of_others | {f"torchgauge.{name}" for name in own}) == set()

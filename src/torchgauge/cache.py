@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,6 +21,11 @@ def cache_folder() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "torchgauge"
+
+
+def kernel_file(device: str) -> Path:
+    """Where the measured kernels of this machine's device ("cpu", "cuda") are kept."""
+    return cache_folder() / f"kernels-{device}.npz"
 
 
 def journal_folder() -> Path:
@@ -57,7 +61,7 @@ class LocalDraft:
         self._final = final.resolve()
         self._is_direct = self._final.exists() and not (self._final.is_file() or self._final.is_dir())
         # The draft's name does not grow with that of the file, which may be as long as a name can be.
-        draft = self._final.with_name(f".torchgauge-{secrets.token_hex(8)}")
+        draft = self._final.with_name(f".torchgauge-{os.urandom(8).hex()}")
         self._draft = self._final if self._is_direct else draft
         self._stream: BinaryIO = self._draft.open("wb")
 

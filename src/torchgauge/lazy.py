@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,13 @@ def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(importlib.import_module(home), name)
+        is_collecting = gc.isenabled()
+        gc.disable()  # what an import makes stays, and the objects of torch are many to search
+        try:
+            value = getattr(importlib.import_module(home), name)
+        finally:
+            if is_collecting:
+                gc.enable()
         setattr(sys.modules[package], name, value)
         return value
 

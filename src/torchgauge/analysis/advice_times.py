@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchgauge.cache import kernel_file
 from torchgauge.errors import TorchgaugeError
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ _THIS = ("this", "cpu")
 def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
     """What `Evidence` is told of the first device of `on` whose speed is known: seconds by op, its peaks and its name.
     Nothing where only the roofline of this machine is known."""
+    if not capture.has_code or (not on and not kernel_file("cpu").is_file()):
+        return {}
     from torchgauge.advise import Machine
     from torchgauge.predict.calibration import present_profile
     from torchgauge.predict.devices import find_device, split_names
     from torchgauge.predict.time import peaks_of_device, predict_ops, profile_of
 
-    if not capture.has_code:
-        return {}
     calls = sum(record.calls for record in capture.modules)
     for name in [*split_names(on), "cpu"]:
         try:

@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError
-from torchgauge.facts.document import capture_from_document
-from torchgauge.isolation import ask_parent, is_isolated, limits_for
-from torchgauge.report import render_bytes
-from torchgauge.report.json_text import json_line
+from torchgauge.isolation import is_isolated
 
 if TYPE_CHECKING:
     from torchgauge.isolation.channel import Message
@@ -46,6 +43,8 @@ def prepare_reader(paths: Sequence[str], *, torch: bool, weights: bool) -> bool:
     """Import what reading needs: a process without rights cannot keep what an import compiles. Whether torch is new
     here, so that a fork may use its threads."""
     is_new = sys.modules.get("torch") is None
+    for name in ("facts.document", "report.json_text", "report.registry"):
+        importlib.import_module(f"torchgauge.{name}")
     if torch:
         from torchgauge.source.packages import import_optional
 
@@ -95,7 +94,7 @@ def read_analysis(
     on_row: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Found:
     """What `job(**options)` finds, done by a process without rights."""
-    from torchgauge.isolation import run_isolated
+    from torchgauge.isolation import limits_for, run_isolated
 
     limits = limits_for(paths, memory_limit, time_limit)
     is_new = prepare_reader(paths, torch=needs_torch, weights=options.get("weights") is not False)
@@ -117,6 +116,10 @@ def read_analysis(
 
 
 def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_rows: bool) -> bytes:
+    from torchgauge.isolation import ask_parent
+    from torchgauge.report import render_bytes
+    from torchgauge.report.json_text import json_line
+
     if sends_rows:
         options["on_row"] = lambda row: ask_parent("row", json_line(row).encode())
     found = job(**options)
@@ -126,6 +129,8 @@ def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_ro
 
 
 def _found(kind: type[Found], document: dict[str, Any], path: str) -> Found:
+    from torchgauge.facts.document import capture_from_document
+
     capture = capture_from_document(document, path)
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -145,7 +150,7 @@ def read_data(
     mode: str | None = None,
 ) -> Any:
     """What `job()` returns, plain data, done by a process without rights."""
-    from torchgauge.isolation import run_isolated
+    from torchgauge.isolation import limits_for, run_isolated
 
     limits = limits_for(paths, memory_limit, time_limit)
     is_new = prepare_reader(paths, torch=needs_torch, weights=not needs_torch)
@@ -162,6 +167,8 @@ def read_data(
 
 
 def _plain(job: Callable[[], Any]) -> bytes:
+    from torchgauge.report.json_text import json_line
+
     return json_line(job()).encode()
 
 
@@ -191,6 +198,8 @@ def _import_quietly(package: str) -> None:
 
 def report_loaded() -> None:
     """A reader's imports and kernels end with it: its parent loads them before it starts the next."""
+    from torchgauge.isolation import ask_parent
+
     jit = sys.modules.get("torchgauge.weights.kernels.jit")
     packages = [name for name in _PACKAGES if name in sys.modules]
     ask_parent("loaded", packages=packages, kernels=jit.LOADED if jit is not None else [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,8 @@ def chosen_execution(execution: str | None, target: Any) -> str:
 
     if execution is not None and execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
-    if execution is None and isinstance(target, Module):
+    # What compiles models is loaded where one is compiled.
+    if execution is None and isinstance(target, Module) and "torch._dynamo" in sys.modules:
         from torchgauge.compiled import is_compiled
 
         return COMPILED if is_compiled(target) else EAGER

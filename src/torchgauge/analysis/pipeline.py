@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.static_capture import static_run
 from torchgauge.analysis.verification import check_verify, verify_advice
 from torchgauge.analysis.weight_scan import read_statistics
+from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as_torchgauge
 from torchgauge.facts import COMPILED, Capture, EnergyFacts
 from torchgauge.facts.experts import dense_warnings
@@ -147,7 +149,9 @@ def analyze(
     given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq, "specs": specs}
     given["dtype"] = chosen = chosen_dtype(dtype)
     with errors_as_torchgauge(stored_path(target)):
-        with stage("analysing", shown=progress) as tell:
+        # Beside torch's objects a collection takes some 50 ms, and a first analysis imports and makes thousands.
+        is_live = not isinstance(target, str | os.PathLike)
+        with stage("analysing", shown=progress) as tell, collector_paused() if is_live else nullcontext():
             source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
             if silence:
                 from torchgauge.advise import check_names
@@ -203,7 +207,7 @@ def analyze(
     if advice:
         from torchgauge.advise import Evidence, advise, list_options
 
-        with stage("looking for advice", shown=progress):
+        with stage("looking for advice", shown=progress), collector_paused():
             evidence = Evidence(found.capture, found, **expected_times(found.capture, on))
             rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
             choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge import report
 from torchgauge.errors import FormatError, errors_as_torchgauge
 from torchgauge.facts import View
-from torchgauge.facts.document import capture_from_document
 
 if TYPE_CHECKING:
     import pandas
@@ -68,11 +66,15 @@ class WeightScan(Analysis):
         return f"<WeightScan of {self.capture.target.name}: {len(self.weights)} tensors>"
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         return f"<pre>{escape(str(self))}</pre>"
 
 
 def load(path: str | Path) -> Analysis:
     """A saved run (`.json`): an analysis, or a scan of weights."""
+    from torchgauge.facts.document import capture_from_document
+
     with errors_as_torchgauge(path):
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))

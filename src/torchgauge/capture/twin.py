@@ -23,7 +23,6 @@ from torch import nn
 
 from torchgauge.capture.structure import is_subclass, storage_key, storage_of
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
-from torchgauge.source.exported.model import Engine
 from torchgauge.source.modules import all_modules
 
 # Some models hold a trainer, which holds a data set: beyond these limits the rest is shared, not copied.
@@ -333,7 +332,8 @@ def _find_plain(kind: type) -> bool:
     if package in sys.stdlib_module_names and package != "__main__":
         return issubclass(kind, _RECORDS)
     if package in ("torch", "torchgauge"):  # what torch keeps beside a model is not for its forward to change
-        return kind is Engine
+        # Where its module is not loaded, nothing is one.
+        return kind is getattr(sys.modules.get("torchgauge.source.exported.model"), "Engine", None)
     if issubclass(kind, enum.Enum | type | BaseException) or hasattr(kind, "__del__"):
         return False
     try:

@@ -23,7 +23,7 @@ from torchgauge.hardware.machine import (
     total_memory,
     usable_cores,
 )
-from torchgauge.isolation import threads_of_caller
+from torchgauge.isolation import is_isolated
 
 # Packages that shape a result; a version is read only where the package is loaded, so this costs nothing.
 _PACKAGES = ("numpy", "timm", "torchvision", "transformers")
@@ -79,7 +79,11 @@ def _switches(device: str) -> dict[str, Any]:
 def _torch_facts() -> tuple[str, int]:
     import torch
 
-    return str(torch.__version__), threads_of_caller() or torch.get_num_threads()
+    if is_isolated():
+        from torchgauge.isolation import threads_of_caller
+
+        return str(torch.__version__), threads_of_caller() or torch.get_num_threads()
+    return str(torch.__version__), torch.get_num_threads()
 
 
 def _installed_torch() -> str:

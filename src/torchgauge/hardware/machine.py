@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from torchgauge.isolation import ask_parent, is_isolated
+from torchgauge.isolation import is_isolated
 
 # The first processor of the file names them all. The kernel writes the file as it is read, slowly on large machines.
 _CPUINFO_BYTES = 4096
@@ -122,6 +122,8 @@ def allows_tf32(kind: str) -> bool:
 def accelerator_name(device: str) -> str | None:
     """None if the device is absent. An isolated reader has no GPU: it asks its parent."""
     if is_isolated():
+        from torchgauge.isolation import ask_parent
+
         return ask_parent("accelerator", device=device)["name"] if device.startswith("cuda") else None
     kind, _, index = device.partition(":")
     number = int(index) if index else None

@@ -9,6 +9,7 @@ reader      the reader's own side: what it cannot do itself, it asks its parent 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from torchgauge.lazy import lazy_names
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from torchgauge.isolation.channel import Message
     from torchgauge.isolation.limits import Limits, limits_for
     from torchgauge.isolation.process import run_isolated
-    from torchgauge.isolation.reader import NeedsPackageError, ask_parent, is_isolated, stop_clock, threads_of_caller
+    from torchgauge.isolation.reader import NeedsPackageError, ask_parent, stop_clock, threads_of_caller
     from torchgauge.isolation.rights import Barrier, barriers
 
 __all__ = [
@@ -29,7 +30,13 @@ _HOMES = {
     "channel": ("Message",),
     "limits": ("Limits", "limits_for"),
     "process": ("run_isolated",),
-    "reader": ("NeedsPackageError", "ask_parent", "is_isolated", "stop_clock", "threads_of_caller"),
+    "reader": ("NeedsPackageError", "ask_parent", "stop_clock", "threads_of_caller"),
     "rights": ("Barrier", "barriers"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)
+
+
+def is_isolated() -> bool:
+    """Whether this process is a reader without rights. One that is not need not load what a reader needs."""
+    reader = sys.modules.get("torchgauge.isolation.reader")
+    return reader is not None and bool(reader.is_reader())

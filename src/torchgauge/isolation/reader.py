@@ -44,8 +44,7 @@ def threads_of_caller() -> int | None:
     return _threads_of_caller
 
 
-def is_isolated() -> bool:
-    """Whether this process is a reader without rights."""
+def is_reader() -> bool:
     return _channel is not None
 
 

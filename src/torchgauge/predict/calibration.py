@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cache import cache_folder, replace_file
+from torchgauge.cache import kernel_file, replace_file
 from torchgauge.errors import FormatError, InputError, TorchgaugeError
 from torchgauge.predict.coordinates import Place, is_silent, locate
 from torchgauge.predict.kernel_tables import KernelTable, Rates, held_out, read_table, write_table
@@ -34,11 +34,6 @@ LAUNCH_S = 2e-6
 _MOST_FLOPS = {"cpu": 6e8, "cuda": 1e12}
 # A table is far smaller; an archive that says more about itself is not one.
 _MOST_BYTES = 64 << 20
-
-
-def kernel_file(device: str) -> Path:
-    """Where the kernels of this machine's device ("cpu", "cuda") are kept."""
-    return cache_folder() / f"kernels-{device}.npz"
 
 
 def present_profile(name: str) -> tuple[Profile, Device | None]:

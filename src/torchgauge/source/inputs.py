@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -14,7 +15,6 @@ from torch.utils._pytree import tree_map
 
 from torchgauge.errors import InputError, UsageError
 from torchgauge.source.candidate import Assignment, Candidate, Defaults, Guess, explain, model_dtype
-from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.huggingface_inputs import huggingface_assignments
 from torchgauge.source.layer_assignments import layer_assignments
 from torchgauge.source.layers import class_names, entries
@@ -59,7 +59,8 @@ def candidate_inputs(
         return islice(sized_candidates(model, signature, sizes, defaults, kwargs), MAX_CANDIDATES)
     if holds_tensor(kwargs) and not signature.required(kwargs):
         return iter([given_values(signature, None, kwargs)])
-    if isinstance(model, ExportedModel) and not kwargs and seq is None:
+    exported = sys.modules.get("torchgauge.source.exported.model")  # where it is not loaded, nothing is one
+    if exported is not None and isinstance(model, exported.ExportedModel) and not kwargs and seq is None:
         return iter(model.candidates(batch))
     signature.check_names(kwargs)
     own = [] if kwargs or batch is not None or seq is not None else _own_examples(model, signature)

@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 from torchgauge.errors import MissingDependencyError, TargetError
-from torchgauge.isolation import NeedsPackageError, is_isolated
+from torchgauge.isolation import is_isolated
 from torchgauge.source.torchvision_ops import torchvision_importable
 
 
@@ -20,6 +20,8 @@ def import_optional(package: str, purpose: str) -> ModuleType:
         raise MissingDependencyError(missing.partition(".")[0], purpose) from error
     except PermissionError as error:
         if is_isolated():
+            from torchgauge.isolation import NeedsPackageError
+
             raise NeedsPackageError(package) from error
         raise TargetError(f"the package '{package}' is installed but does not import: {error}") from error
     except (ImportError, OSError, RuntimeError) as error:

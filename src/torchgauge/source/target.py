@@ -14,15 +14,14 @@ from torch.jit import ScriptModule
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import TargetRecord
-from torchgauge.source import huggingface, python_code
-from torchgauge.source.building import Recipe
 from torchgauge.source.layers import class_names
-from torchgauge.source.registries import find_timm, find_torchvision
 from torchgauge.source.source import Opening, Progress, Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+    from torchgauge.source.building import Recipe
 
 
 def resolve(
@@ -48,6 +47,9 @@ def resolve(
     if held is not None:
         kind = "torchscript" if isinstance(held.model, ScriptModule) else "module"
         return Source(held.model, TargetRecord(name or class_names(held.model)[0], kind), warnings=held.warnings)
+    from torchgauge.source import huggingface
+    from torchgauge.source.registries import find_timm, find_torchvision
+
     if not isinstance(target, str):
         raise UsageError(f"a target is a model or a text, not {_describe(target)}; the forms are: {FORMS}")
     joined = None if code is None else resolve(code)
@@ -90,6 +92,8 @@ def _from_recipe(recipe: Recipe, record: TargetRecord) -> Source:
 
 
 def _resolve_path(text: str, opening: Opening) -> Source:
+    from torchgauge.source import python_code
+
     place, _, attribute = text.rpartition(":")
     if python_code.is_file(place) and is_dotted_name(attribute):
         return Source(python_code.build_from_file(Path(place), attribute), TargetRecord(opening.name, files=(place,)))

@@ -9,7 +9,6 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
-from torchgauge.checkpoint.signatures import refuse_foreign_file
 from torchgauge.errors import TargetError, UsageError
 from torchgauge.source.spelling import close_names
 
@@ -27,6 +26,8 @@ def check_target(text: str) -> None:
     # `os.path` answers for every text: a name may be too long for a file, or hold what none can have.
     if os.path.exists(path):
         if os.path.isfile(path) and not path.endswith((".py", ".json")):
+            from torchgauge.checkpoint.signatures import refuse_foreign_file
+
             refuse_foreign_file(path)
     elif ":" not in text:
         raise unknown_target(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
@@ -83,6 +82,8 @@ def _faint_experts(evidence: Evidence, mixture: Mixture) -> int:
 
 
 def _faint(norms: Sequence[float]) -> int:
+    from statistics import median
+
     limit = _STARVED * median(norms)
     return sum(norm < limit for norm in norms)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import median
 
 from torchgauge.source.architecture.layers import Shape, Shapes
 
@@ -87,6 +86,8 @@ def _are_repetitions(members: dict[str, _Branch], shapes: Shapes) -> bool:
     if len(members) == 1:
         # A single block: only a plain index says that it is one of a list, and only size that it is a block.
         return "0" in members and members["0"].layers >= 4
+    from statistics import median
+
     return median(_likenesses([*members.values()], shapes)) >= _ALIKE
 
 
