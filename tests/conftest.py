@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 import torchgauge.capture
 from torchgauge.source import all_modules
@@ -168,6 +168,9 @@ def _contents(value: Any) -> Any:
 def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     if isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
         return (id(tensor), "uninitialised")
+    if is_traceable_wrapper_subclass(tensor) and not hasattr(tensor, "_local_tensor"):
+        parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+        return (id(tensor), *(_tensor(part) for part in parts if isinstance(part, torch.Tensor)))
     has_content = not tensor.is_meta and not isinstance(tensor, FakeTensor)
     local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
     dense = local if local.layout is torch.strided else local.to_dense()

@@ -242,3 +242,18 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.experts[1](x)
+
+
+class RestoredWeight(nn.Module):
+    """Codes of 8 bits that are restored at every call, with scales for groups of inputs; or multiplied as they are."""
+
+    def __init__(self, group: int = 64, fused: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64, 64, dtype=torch.int8), requires_grad=False)
+        self.weight_scale = nn.Parameter(torch.ones(64, 64 // group), requires_grad=False)
+        self.group, self.fused = group, fused
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.fused:
+            return torch._weight_int8pack_mm(x.flatten(0, -2), self.weight, self.weight_scale[:, 0])
+        return x @ (self.weight * self.weight_scale.repeat_interleave(self.group, 1)).T

@@ -42,6 +42,7 @@ FAMILIES = {
     "gradient memory": ("gradient-memory", "frozen-in-graph"),
     "optimizer state": ("optimizer-state",),
     "weight quantization": ("quantize-weights",),
+    "weights that are quantized": ("dequantized-each-call", "quantized-but-larger"),
     "mixed precision plan": ("mixed-precision-plan",),
     "pruning": ("unstructured-pruning", "two-four-sparsity", "structured-pruning"),
     "low rank": ("low-rank",),

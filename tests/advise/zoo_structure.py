@@ -25,6 +25,7 @@ from tests.advise.faulty_models import (
     PreActivation,
     Promotes,
     ReadTwice,
+    RestoredWeight,
     ReusedNorm,
     RmsNorm,
     Single,
@@ -91,4 +92,15 @@ CASES = [
     case("weight", "recomputed-weight", "weight", StandardisedWeight(False), StandardisedWeight(True), TOKENS),
     case("idle module", "unused-parameters", "aux", Head("module"), Head(None), (4, 8)),
     case("idle parameter", "unused-parameters", "scale", Head("parameter"), Experts(), (4, 8)),
+    case(
+        "restored",
+        "dequantized-each-call",
+        "block",
+        Wrapped(RestoredWeight()),
+        Wrapped(RestoredWeight(fused=True)),
+        TOKENS,
+    ),
+    case(
+        "small groups", "quantized-but-larger", "block", Wrapped(RestoredWeight(2)), Wrapped(RestoredWeight()), TOKENS
+    ),
 ]

@@ -16,6 +16,7 @@ from torchgauge.advise.op_time import DISPATCH_S, VIEW_S, OpTimes, predicted_tim
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture
+from torchgauge.facts.quantized import restoring_ops
 from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.units import format_whole_percent
 
@@ -104,6 +105,11 @@ class Evidence:
     def forward(self) -> tuple[OpRecord, ...]:
         """The ops of the forward pass, in order."""
         return tuple(op for op in self.capture.ops if op.phase == "forward")
+
+    @cached_property
+    def restoring(self) -> tuple[OpRecord, ...]:
+        """Ops that only restore quantized weights; views are left out."""
+        return tuple(op for op in restoring_ops(self.capture) if op.status != FREE)
 
     @cached_property
     def flow(self) -> Flow:

@@ -48,8 +48,9 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
     """A parameter that is cast whenever the model runs."""
     if evidence.is_train:
         return
+    restoring = {op.index for op in evidence.restoring}
     for op in evidence.flow.named(_CAST):
-        if not _changes_type(op) or len(op.weights) != 1:
+        if not _changes_type(op) or len(op.weights) != 1 or op.index in restoring:
             continue
         to = op.signature.outputs[0].dtype
         yield Advice(

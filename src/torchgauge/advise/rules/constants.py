@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
@@ -43,7 +43,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     for module, ops in _constant_groups(evidence, from_weights=True):
         weights = sorted({weight for op in ops for weight in op.weights})
         # A cast alone has a rule of its own; weights that are stored in few bits are unpacked on purpose.
-        if all(op.op == "aten::_to_copy" for op in ops) or _unpacks(evidence, weights):
+        if all(op.op == "aten::_to_copy" for op in ops) or _unpacks(evidence, ops):
             continue
         yield Advice(
             rule="recomputed-weight",
@@ -117,14 +117,6 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
     yield from groups.items()
 
 
-def _unpacks(evidence: Evidence, weights: list[str]) -> bool:
-    return any(
-        (
-            name in evidence.params
-            and not evidence.params[name].spec.is_floating
-            and evidence.params[name].spec.numel >= 1024
-            and not evidence.params[name].is_buffer
-        )
-        or ("packed" in name or "qweight" in name)
-        for name in weights
-    )
+def _unpacks(evidence: Evidence, ops: Iterable[OpRecord]) -> bool:
+    restoring = {op.index for op in evidence.restoring}
+    return any(op.index in restoring for op in ops)
