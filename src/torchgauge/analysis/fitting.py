@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import ForwardError, InputError, UsageError
 from torchgauge.facts import Bounds, FitFacts
-from torchgauge.report.dataframe import frame
+from torchgauge.report.table_rows import frame
 from torchgauge.schema import conform, read_records
 from torchgauge.units import parse_sizes
 

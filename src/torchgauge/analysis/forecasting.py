@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import UsageError
 from torchgauge.facts import ForecastFacts
-from torchgauge.report.dataframe import frame
+from torchgauge.report.table_rows import frame
 from torchgauge.schema import read_records
 from torchgauge.units import parse_sizes
 

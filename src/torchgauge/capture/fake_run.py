@@ -35,7 +35,7 @@ from torchgauge.capture.structure import tensors_in
 from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body, wrapped_launch
 from torchgauge.capture.twin import Copier
 from torchgauge.facts import Allocation
-from torchgauge.source.pieces import count_pieces, takes_apart
+from torchgauge.source.allowed_ops import count_pieces, takes_apart
 
 # Types whose equality says all about them. A number's type is part of the key: 2 and 2.0 promote differently.
 _NUMBERS = frozenset((int, float, bool, complex))

@@ -11,7 +11,7 @@ with `pytorch_lightning`, whichever is imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +28,8 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 def _callback_types() -> tuple[type, ...]:
     """Of the packages that are in use; where none is, of the first that is installed."""
-    names = [name for name in PACKAGES if sys.modules.get(name)] or list(_installed())[:1]
+    installed = [name for name in PACKAGES if find_spec(name.partition(".")[0]) is not None]
+    names = [name for name in PACKAGES if sys.modules.get(name)] or installed[:1]
     if not names:
         raise MissingDependencyError("lightning", "the Lightning callback")
     from torchgauge.source.torchvision_ops import torchvision_importable
@@ -39,12 +40,6 @@ def _callback_types() -> tuple[type, ...]:
             return tuple(dict.fromkeys(import_module(name).Callback for name in names))
         except ImportError as error:
             raise MissingDependencyError("lightning", "the Lightning callback") from error
-
-
-def _installed() -> Iterator[str]:
-    for name in PACKAGES:
-        if find_spec(name.partition(".")[0]) is not None:
-            yield name
 
 
 class GaugeSummary(*_callback_types()):  # type: ignore[misc]

@@ -12,7 +12,6 @@ from torchgauge.lazy import lazy_names
 if TYPE_CHECKING:
     from torchgauge.report.bars import bar, spark
     from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, MEASURED_COLUMNS, columns_of
-    from torchgauge.report.dataframe import to_dataframe
     from torchgauge.report.escape import inert_cell, visible
     from torchgauge.report.folding import Block, fold
     from torchgauge.report.json_text import json_value
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
         suffixes_of,
     )
     from torchgauge.report.saving import save, save_weights, write_whole
-    from torchgauge.report.table_rows import flat_rows
+    from torchgauge.report.table_rows import flat_rows, to_dataframe
     from torchgauge.report.terminal import terminal_width, write_lines
     from torchgauge.report.weight_heatmap import heat_maps, shade
     from torchgauge.report.weight_statistics import (
@@ -85,7 +84,6 @@ __all__ = [
 _HOMES = {
     "bars": ("bar", "spark"),
     "columns": ("COLUMNS", "DEFAULT_COLUMNS", "MEASURED_COLUMNS", "columns_of"),
-    "dataframe": ("to_dataframe",),
     "escape": ("inert_cell", "visible"),
     "folding": ("Block", "fold"),
     "json_text": ("json_value",),
@@ -101,7 +99,7 @@ _HOMES = {
         "render_bytes", "render_pieces", "renderer", "suffixes_of",
     ),
     "saving": ("save", "save_weights", "write_whole"),
-    "table_rows": ("flat_rows",),
+    "table_rows": ("flat_rows", "to_dataframe"),
     "terminal": ("terminal_width", "write_lines"),
     "weight_heatmap": ("heat_maps", "shade"),
     "weight_statistics": (

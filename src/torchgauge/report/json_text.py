@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 _ENCODER = json.JSONEncoder(allow_nan=False, default=str)
@@ -27,12 +27,7 @@ def json_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return dict(_members(value))
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [json_value(item) for item in value]
     return str(value)
-
-
-def _members(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in mapping.items():
-        yield str(key), json_value(value)

@@ -1,20 +1,25 @@
-"""Rows of modules, ops and weights as flat tables, and as CSV: raw figures, shapes as `1x3x224x224`, nested values as
-JSON."""
+"""Rows of modules, ops and weights as flat tables: as CSV (raw figures, shapes as `1x3x224x224`, nested values as JSON)
+and as a pandas DataFrame."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.facts import FREE, Cost, OpRecord, Row, Signature, StoredTensor, TensorSpec, View
 from torchgauge.facts.figures import Unit
 from torchgauge.facts.files import weight_row
 from torchgauge.report.escape import inert_cell
 from torchgauge.report.json_text import json_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 # Long lists say nothing in a cell; the JSON has them.
 _LEFT_OUT = frozenset({"histogram", "singular_values", "code_counts"})
@@ -89,3 +94,25 @@ def _cell(key: str, value: Any) -> Any:
 
 def _dims(shape: Sequence[int]) -> str:
     return "x".join(str(size) for size in shape) or "scalar"
+
+
+TABLES = ("modules", "ops", "weights")
+
+
+def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingDependencyError("pandas", "a DataFrame") from error
+    return pd.DataFrame.from_records([dict(row) for row in rows], columns=columns)
+
+
+def to_dataframe(view: View, table: str = "modules") -> pd.DataFrame:
+    if table == "weights":
+        rows = flat_rows(view.weights)
+        return frame(rows, weight_columns(rows))
+    if table == "ops":
+        return frame(view.ops, op_columns(view))
+    if table == "modules":
+        return frame(view.modules, list(view.modules[0]))
+    raise UsageError(f"there is no table '{table}'; choose from: {', '.join(TABLES)}")

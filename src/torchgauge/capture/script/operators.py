@@ -16,8 +16,7 @@ import torch
 from torchgauge.capture.script.builtins import BUILTINS, require_spelled_length
 from torchgauge.capture.script.program import Unsupported
 from torchgauge.errors import ForwardError
-from torchgauge.source.allowed_ops import find_operator, is_denied
-from torchgauge.source.pieces import bounded
+from torchgauge.source.allowed_ops import bounded, find_operator, is_denied
 
 # The numbers are part of the file format, so they do not change; types that this torch lacks are left out.
 _NAMES = (

@@ -64,6 +64,9 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
     tensors = [_found(item) for item in described if not item.is_pickled]
     listing = list_entries(tensors, lambda storage: record_place(archive, _record(archive, storage.key)),
                            archive.source.path, big_endian=facts.is_big_endian)  # fmt: skip
+    entries = [
+        replace(entry, role=item.role or Role.OTHER) for entry, item in zip(listing.entries, tensors, strict=True)
+    ]
     pickled = [entry for item in described if item.is_pickled for entry in _pickled_entries(archive, item, log)]
     scan_other_pickles(archive, log, read=set())
     names = _model_names(archive)
@@ -72,7 +75,7 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
         path=archive.source.path,
         format="exported",
         files=(archive.source.path,),
-        entries=(*_with_roles(listing.entries, tensors), *pickled),
+        entries=(*entries, *pickled),
         imports=log.imports,
         metadata={
             "model_prefix": "",
@@ -166,8 +169,3 @@ def _record(archive: ZipArchive, name: str) -> Record:
     if record is None:
         raise FormatError(f"{archive.source.label}: the record {printable(name)} is missing")
     return record
-
-
-def _with_roles(entries: tuple[Entry, ...], tensors: list[Found]) -> Iterator[Entry]:
-    for entry, item in zip(entries, tensors, strict=True):
-        yield replace(entry, role=item.role or Role.OTHER)

@@ -29,11 +29,9 @@ _NAMED = 5
 def is_cut_archive(source: ByteSource) -> bool:
     """TorchScript archives and exported programs start with other records."""
     header = read_local(source, 0)
-    return header is not None and header.is_plain and _is_pickle(header.name) and not has_directory(source)
-
-
-def _is_pickle(name: str) -> bool:
-    return name.count("/") == 1 and name.endswith(f"/{_PICKLE}")
+    if header is None or not header.is_plain or has_directory(source):
+        return False
+    return header.name.count("/") == 1 and header.name.endswith(f"/{_PICKLE}")
 
 
 def open_cut_archive(source: ByteSource) -> Index:

@@ -73,7 +73,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         yield from _structures(view)
         yield from _packings(view)
     yield from _outliers(view)
-    yield from _heat_maps(view, options.width)
+    yield from (_heat_map(found, options.width) for found in heat_maps(view)[:MAPS])
     yield from _operations(view)
     found = advice(view)
     if found:
@@ -270,11 +270,6 @@ def _outliers(view: View) -> Iterator[Section]:
     if rows:
         headings = (*texts("Tensor", "Figure"), *figures("Value", "Siblings' median", "Score"))
         yield _section("Outliers among repeated layers", Table("", headings, rows, more(len(found) - LISTED)))
-
-
-def _heat_maps(view: View, page_width: int) -> Iterator[Section]:
-    for found in heat_maps(view)[:MAPS]:
-        yield _heat_map(found, page_width)
 
 
 def _heat_map(found: HeatMap, page_width: int) -> Section:

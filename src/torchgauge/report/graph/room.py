@@ -207,13 +207,12 @@ def place_scene(scene: Scene, size: Size) -> Area:
     traffic, areas = _traffic(scene), dict[Item, Area]()
     for item in reversed(list(walk(scene.root))):  # what is inside before what is around it
         inner = [areas.pop(child) for child in item.inside]
-        areas[item] = Room(item, inner, traffic.get(item, Traffic()), size).area() if inner else _closed(item, size)
+        if inner:
+            areas[item] = Room(item, inner, traffic.get(item, Traffic()), size).area()
+        else:
+            width, height = size(item)
+            areas[item] = Area(width, height, [Box(item, 0, 0, width, height)])
     return areas[scene.root]
-
-
-def _closed(item: Item, size: Size) -> Area:
-    width, height = size(item)
-    return Area(width, height, [Box(item, 0, 0, width, height)])
 
 
 def _traffic(scene: Scene) -> dict[Item, Traffic]:

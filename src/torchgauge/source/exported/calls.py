@@ -12,9 +12,8 @@ from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.while_loop import while_loop_op
 
 from torchgauge.errors import FormatError
-from torchgauge.source.allowed_ops import find_dispatched, require_allowed
+from torchgauge.source.allowed_ops import bounded, find_dispatched, require_allowed
 from torchgauge.source.exported.program import Body
-from torchgauge.source.pieces import bounded
 
 # Checks that the export added: the model itself does not make them.
 _CHECK_NAMES = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",

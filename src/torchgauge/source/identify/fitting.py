@@ -136,7 +136,8 @@ class _Attempt:
         # First, as time may run out: the others are only reported.
         shared = _shared_layers(solver, built)
         settings = built.settings if shared is None else shared
-        return Undetermined(settings, tuple(_found(solver, built)), shared is not None)
+        undetermined = tuple(path for path, values in _others(built) if _is_unseen(solver, built, path, values))
+        return Undetermined(settings, undetermined, shared is not None)
 
 
 def _attempts(classes: Iterable[NamedClass], file: Outline, ends: float) -> Iterator[_Attempt]:
@@ -216,12 +217,6 @@ def _shared_layers(solver: Solver, built: Built) -> Settings | None:
 
 def _depth(config: Any) -> Path:
     return (getattr(config, "attribute_map", {}).get("num_hidden_layers", "num_hidden_layers"),)
-
-
-def _found(solver: Solver, built: Built) -> Iterator[Path]:
-    for path, values in _others(built):
-        if _is_unseen(solver, built, path, values):
-            yield path
 
 
 def _others(built: Built) -> Iterator[tuple[Path, tuple[Any, ...]]]:
