@@ -74,6 +74,8 @@ def test_the_document_has_the_costs_and_what_fits(
     ("changes", "options", "message"),
     [
         ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, [], "not autoregressive"),
+        ({"model_type": "vit", "architectures": ["ViTForImageClassification"]}, [], "takes no input_ids"),
+        ({"model_type": "clip", "architectures": ["CLIPModel"]}, [], "takes no cache of earlier tokens"),
         ({"model_type": "unheard", "auto_map": {}}, [], "needs custom code"),
         ({}, ["--context", "257"], "beyond the model's context limit of 256"),
     ],

@@ -16,7 +16,7 @@ from torchgauge.predict.kernels import Library
 
 LIBRARY = Library(find_device("h200").chip)
 # Of the decoders with an encoder that takes text.
-ENCODER_TOKENS = {"t5": 9}
+ENCODER_TOKENS = {"t5": 9, "mbart": 9, "pegasus": 9}
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +83,15 @@ def test_pages_are_allocated_whole() -> None:
     found = tg.llm(MODELS["llama"](), page_size=16)
     assert found.paged_cache_bytes(17) == found.cache_bytes(32)
     assert found.paged_cache_bytes(32, sequences=3) == 3 * found.cache_bytes(32)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gptj", "opt", "mpt", "mbart"])
+def test_a_cache_may_be_full_to_the_last_position(name: str) -> None:
+    """Positions come from a table of 64: the step after 64 tokens is the last one that has room."""
+    model, encoder = MODELS[name](), ENCODER_TOKENS.get(name, 0)
+    found = tg.llm(model)
+    assert found.context_limit == 64
+    assert found.cache_bytes(64, encoder_tokens=encoder) == real_cache_bytes(model, 64, encoder_tokens=encoder)
+    assert found.decode(64, encoder_tokens=encoder).macs == found.decode(63, encoder_tokens=encoder).macs
+    with pytest.raises(tg.InputError, match="beyond the model's context limit of 64"):
+        found.cache_bytes(65, encoder_tokens=encoder)

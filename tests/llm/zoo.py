@@ -149,3 +149,29 @@ simple("t5", "T5ForConditionalGeneration", "T5Config", vocab_size=96, d_model=32
 simple("llama4", "Llama4ForCausalLM", "Llama4TextConfig", **GROUPED, head_dim=8, attention_chunk_size=10,
        intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2)  # fmt: skip
 simple("cohere2", "Cohere2ForCausalLM", "Cohere2Config", **GROUPED, sliding_window=10)
+
+# Not looked at while the code was written: positions from tables, states beside a cache's entries, records of encoders.
+_GPT: dict[str, Any] = {"vocab_size": 96, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+_PAIR: dict[str, Any] = {
+    "vocab_size": 96, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64,
+    "pad_token_id": 0, "decoder_start_token_id": 1,
+}  # fmt: skip
+simple("gpt2", "GPT2LMHeadModel", "GPT2Config", **_GPT)
+simple("gptj", "GPTJForCausalLM", "GPTJConfig", **_GPT, rotary_dim=8)
+simple("gpt_bigcode", "GPTBigCodeForCausalLM", "GPTBigCodeConfig", **_GPT)
+simple("opt", "OPTForCausalLM", "OPTConfig", vocab_size=96, hidden_size=32, ffn_dim=48, num_hidden_layers=3,
+       num_attention_heads=4, max_position_embeddings=64, word_embed_proj_dim=32, pad_token_id=0)  # fmt: skip
+simple("bloom", "BloomForCausalLM", "BloomConfig", vocab_size=96, hidden_size=32, n_layer=3, n_head=4)
+simple("mpt", "MptForCausalLM", "MptConfig", vocab_size=96, d_model=32, n_layers=3, n_heads=4, max_seq_len=64)
+simple("minimax", "MiniMaxForCausalLM", "MiniMaxConfig", **GROUPED | {"num_hidden_layers": 8}, num_local_experts=4,
+       num_experts_per_tok=2, layer_types=["linear_attention", "full_attention"] * 4, block_size=8,
+       head_dim=8)  # fmt: skip
+simple("granite_hybrid", "GraniteMoeHybridForCausalLM", "GraniteMoeHybridConfig", **GROUPED, **MAMBA,
+       layer_types=["mamba", "attention"] * 2, num_local_experts=4, num_experts_per_tok=2,
+       shared_intermediate_size=32)  # fmt: skip
+simple("falcon_h1", "FalconH1ForCausalLM", "FalconH1Config", **GROUPED, **MAMBA, head_dim=8, mamba_d_ssm=64)
+simple("lfm2", "Lfm2ForCausalLM", "Lfm2Config", **GROUPED, layer_types=["conv", "full_attention"] * 2, conv_L_cache=3)
+simple("exaone4", "Exaone4ForCausalLM", "Exaone4Config", **GROUPED, sliding_window=10, sliding_window_pattern=2)
+simple("mbart", "MBartForConditionalGeneration", "MBartConfig", **_PAIR)
+simple("pegasus", "PegasusForConditionalGeneration", "PegasusConfig", **_PAIR)

@@ -113,6 +113,7 @@ class Folding:
         for tensor in given:
             storages.setdefault(id(tensor.storage_), len(storages))
         before = [[_identities(entry) for entry in group] for group in entries]
+        beside = _beside((args, kwargs))
         start = len(ops)
         output = call(*args, **kwargs)
         entries = _entries((args, kwargs))
@@ -123,7 +124,9 @@ class Folding:
             for place in range(len(new))
             if place >= len(old) or old[place] != new[place]
         }
-        self.cache_of[layer.path] = sorted(changed)
+        is_beside = _beside((args, kwargs)) != beside
+        written = {(number, place) for number, place in changed if len(after[number][place]) > 1}  # with tensors
+        self.cache_of[layer.path] = sorted(written | ({(0, layer.position)} if is_beside else set()))
         span = Span(start, len(ops), [layer.path], layer.path)
         self.spans.append(span)
         if known is not None and not _are_equal(ops[known.span.start : known.span.end], ops[start:]):
@@ -131,8 +134,9 @@ class Folding:
         if known is None:
             numbers = dict(storages)
             described = _describe(output, numbers)
-            own = {place for _, place in changed} <= {layer.position}
-            states = [_describe(vars(_entry(group, layer.position)), numbers) for group in entries] if own else None
+            own = {place for _, place in changed} <= {layer.position} and not is_beside
+            held = [_entry(group, layer.position) for group in entries]
+            states = [None if one is None else _describe(vars(one), numbers) for one in held] if own else None
             self._known[key] = _Reference(span, storages, described, states)
         del given
         return output
@@ -158,6 +162,8 @@ class Folding:
 
         output = _rebuilt(known.output, build)
         for group, state in zip(entries, known.entries or (), strict=True):
+            if state is None:
+                continue
             while len(group) <= layer.position:
                 group.append(object.__new__(type(group[0])))
             vars(group[layer.position]).update(_rebuilt(state, build))
@@ -237,6 +243,17 @@ def _entries(value: Any) -> list[list[Any]]:
         parts = [cache.self_attention_cache, cache.cross_attention_cache] if hasattr(cache, "is_updated") else [cache]
         found += [part.layers for part in parts]
     return found
+
+
+def _beside(value: Any) -> list[int]:
+    """Tensors that a cache keeps beside its entries, as MiniMax does for linear attention."""
+    places = ("layers", "self_attention_cache", "cross_attention_cache")
+    found: list[FakeTensor] = []
+    for cache in _caches(value):
+        for name, kept in vars(cache).items():
+            if name not in places:
+                _add_tensors(kept, found)
+    return [id(tensor) for tensor in found]
 
 
 def _entry(group: list[Any], position: int) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,8 @@ from torchgauge.source.allowed_ops import is_foreign
 from torchgauge.source.candidate import Defaults
 from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
 
+# In the name of the parameter that a model's own cache comes back under: past_key_values, cache_params, state, mems.
+_CACHE_WORDS = ("past", "cache", "state", "mem")
 # Ids with values, which models may look at; those of more are known by their shape alone.
 _MOST_IDS = 1 << 20
 
@@ -119,6 +121,20 @@ class Seen:
     fed: str
 
 
+class Encoded(tuple[torch.Tensor]):
+    """What the encoder gave: models take the first of a tuple, or the fields of a record, most of which are None."""
+
+    __slots__ = ()
+
+    @property
+    def last_hidden_state(self) -> torch.Tensor:
+        return self[0]
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+
 class Interface:
     """How a model is called: the names of what it takes, from its signature and config."""
 
@@ -131,6 +147,18 @@ class Interface:
         self.tokens = "decoder_input_ids" if self.is_encoder_decoder else "input_ids"
         if self.tokens not in self.names:
             raise InputError(f"{name} is not a language model: its forward takes no {self.tokens}")
+        if not any(word in given for given in self.names for word in _CACHE_WORDS):
+            raise InputError(f"{name} is not autoregressive: its forward takes no cache of earlier tokens")
+
+    @property
+    def context_limit(self) -> int | None:
+        """Positions that the config gives; relative positions (T5) and states (Mamba) have none."""
+        if self.config.text("relative_attention_num_buckets"):
+            return None
+        names = ("max_position_embeddings", "max_decoder_position_embeddings", "max_target_positions", "n_positions",
+                 "n_ctx", "max_seq_len")  # fmt: skip
+        limit: int | None = self.config.text(*names)
+        return limit
 
     def ids(self, batch: int, tokens: int) -> torch.Tensor:
         if batch * tokens > _MOST_IDS:
@@ -161,6 +189,10 @@ class Interface:
             if name in self.names and value is not None and not isinstance(value, torch.Tensor)
         }
 
+    def encoded(self, output: Any) -> Encoded | None:
+        hidden = getattr(output, "encoder_last_hidden_state", None)
+        return None if hidden is None else Encoded((hidden,))
+
     def step(self, ids: torch.Tensor, fed: dict[str, Any], encoded: Any, *, last_logits: bool) -> dict[str, Any]:
         """A call with more tokens after those in the cache."""
         given = {self.tokens: ids, **fed}
@@ -169,7 +201,7 @@ class Interface:
         if last_logits and "logits_to_keep" in self.names:
             given["logits_to_keep"] = 1
         if encoded is not None and "encoder_outputs" in self.names:
-            given["encoder_outputs"] = (encoded,)
+            given["encoder_outputs"] = encoded
         return given
 
 
@@ -261,6 +293,7 @@ class _Session:
         self.model, self.library, self.dtype, self.leftovers = model, library, dtype, leftovers
         self.adapter, self.way = adapter, way
         self.interface = Interface(model)
+        self.limit = self.interface.context_limit
         self.name = type(model).__name__
 
     def run(self, points: list[Point], progress: Any, reduce: Any) -> tuple[Seen, dict[Point, Any]]:
@@ -304,11 +337,12 @@ class _Session:
         fed = self.interface.fed_back(output)
         if not fed or not any(_held(fed)):
             raise InputError(
-                f"{self.name} is not autoregressive: with use_cache=True its forward returned no cache to go on from"
+                f"{self.name} is not autoregressive, or keeps its state to itself: with use_cache=True its forward "
+                "returned no cache to go on from"
             )
         self.fed = next(iter(fed))
 
-        encoded = getattr(output, "encoder_last_hidden_state", None)
+        encoded = self.interface.encoded(output)
         del output  # its logits
 
         def go_on(fed: dict[str, Any], tokens: int, *, last_logits: bool = False) -> tuple[dict[str, Any], Pass]:
@@ -319,6 +353,10 @@ class _Session:
         if point.prefix:
             fed, prefill = go_on(fed, point.tokens - point.prefix, last_logits=point.last_logits)
         cache = self.holdings(fed)
+        if self.limit is not None and point.tokens + 1 + point.drafts > self.limit >= 2 + point.drafts:
+            # No position is left for the step: it is the last one that has room, after a shorter prompt.
+            last = self.observe(replace(point, tokens=self.limit - 1 - point.drafts, prefix=0))
+            return Observed(prefill, last.decode, cache, last.cache_after)
         fed, decode = go_on(fed, 1 + point.drafts)
         after = self.holdings(fed)
         self.recorder.ops.clear()
