@@ -22,10 +22,10 @@ def test_kernels_of_a_profiled_run_are_joined_to_modules(build: type[nn.Module],
         build().cuda(), input_size=(4096, WIDTH), execution="compiled", inference=True, mode=mode, budget_s=0.2
     )
     compiled = found.capture.compiled
-    assert compiled is not None
-    assert compiled.is_run
     assert found.measurements is not None
     assert found.measurements["failure"] is None
+    assert compiled is not None
+    assert compiled.is_run
     assert all(kernel.time_s is not None and sum(kernel.modules.values()) > 0.99 for kernel in compiled.kernels)
     assert any(kernel.name.startswith("triton_") for kernel in compiled.kernels)
     if mode == "inference":

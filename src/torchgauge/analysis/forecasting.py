@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import UsageError
-from torchgauge.facts import ForecastFacts
+from torchgauge.facts import COMPILED, ForecastFacts
 from torchgauge.report.table_rows import frame
 from torchgauge.schema import read_records
 from torchgauge.units import parse_sizes
@@ -58,7 +58,8 @@ def forecast(
     batches.
 
     `on` names devices (`h200`, `rtx4090`; `this` and `cpu` are this machine, as `torchgauge system --calibrate` found
-    it). `execution` is "eager", "graph" (a CUDA graph that is replayed) or "compiled" (pointwise chains in one kernel).
+    it). `execution` is "eager", "graph" (a CUDA graph that is replayed) or "compiled" (with the
+    kernels that Inductor fuses).
     `batch` may be several, or "auto": doubled as long as that raises the throughput and fits. `mode`, `optimizer`,
     `loss` and `amp` are those of `fit`. `price` is money per hour by device. The model is not changed; a file is read
     in a process without rights.
@@ -180,8 +181,11 @@ class TimedRun:
             return cls(run, subject, predict_ops(ops, subject.profile, module_calls=calls), None)
         memory = memory or run.predict(subject.device, AllocatorSettings(), detail=False)
         trace = memory.trace
-        time = predict_ops(trace.step_ops, subject.profile, execution=execution, module_calls=trace.module_calls)
-        return cls(run, subject, time, memory, trace.warnings)
+        compiled, remark = run.compiled if execution == COMPILED else (None, None)
+        time = predict_ops(
+            trace.step_ops, subject.profile, execution=execution, module_calls=trace.module_calls, compiled=compiled
+        )
+        return cls(run, subject, time, memory, (*trace.warnings, *([remark] if remark else [])))
 
     def facts(self, price_per_hour: float | None = None) -> ForecastFacts:
         from torchgauge.predict.time import module_times

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.isolated import needs_isolation, read_data
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
-from torchgauge.errors import ForwardError, InputError, UsageError, errors_as_torchgauge
+from torchgauge.errors import ForwardError, InputError, TorchgaugeError, UsageError, errors_as_torchgauge
+from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage
 
 if TYPE_CHECKING:
     import torch
 
+    from torchgauge.facts import Compiled
     from torchgauge.predict.devices import Device
     from torchgauge.predict.fit import Prediction
     from torchgauge.predict.steps import Setting, Trace
@@ -201,6 +203,28 @@ class Run:
         raise first or InputError(
             "no inputs were given and none could be inferred; pass inputs=, input_size= or --input"
         )
+
+    @cached_property
+    def compiled(self) -> tuple[Compiled | None, str]:
+        """The kernels that Inductor fuses for this run, None where it cannot be asked, and which fusions those of a
+        compiled forecast are therefore."""
+        import torch
+
+        from torchgauge.capture import Request
+        from torchgauge.compiled import compile_model
+
+        setting, rule = self.setting, "fusions follow a rule of thumb (chains of pointwise ops)"
+        usual: dict[str, Any] = {"amp": None, "accumulate": 1, "checkpoint": None, "frozen": (), "lora": None}
+        if setting != replace(setting, **usual, channels_last=False, loss=None):
+            return None, f"{rule}: Inductor's are known for runs without autocast, adapters and the like"
+        if is_isolated():
+            return None, f"{rule}: the process that reads files compiles nothing"
+        request = Request(torch.device("cpu"), setting.dtype, setting.train)
+        try:
+            candidate = next(iter(self.candidates()))
+            return compile_model(self.model, candidate, request), "fusions are those of Inductor's CPU backend"
+        except (TorchgaugeError, StopIteration) as error:
+            return None, f"{rule}: {error}"
 
     def processor_ops(self) -> tuple[Sequence[Any], int]:
         """The ops of a run on this machine's processor, and how often modules are called."""

@@ -518,7 +518,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
         stack.enter_context(config.patch(fx_graph_cache=False, cpp_wrapper=False))
         stack.enter_context(torch._functorch.config.patch(enable_autograd_cache=False))
         stack.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", module=r"torch\._(dynamo|inductor|functorch)")
+        warnings.filterwarnings("ignore", module=r"torch\b")  # torch itself, not the model
         for name in ("torch._dynamo", "torch._inductor", "torch._functorch"):
             logger = logging.getLogger(name)  # what they warn of is in the report
             stack.callback(logger.setLevel, logger.level)

@@ -36,8 +36,11 @@ def compile_target(source: Source, candidate: Candidate, request: Request, root:
     """What `torch.compile` makes of the model with these inputs; nothing that it generates is run. `root` are the
     options of a model that is compiled already."""
     require_code(source)
+    return compile_model(source.runnable, candidate, request, root)
+
+
+def compile_model(model: nn.Module, candidate: Candidate, request: Request, root: Options | None = None) -> Compiled:
     require_compiler(request.device)
-    model = source.runnable
     with one_at_a_time, undisturbed(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run = contextvars.copy_context().run

@@ -1,7 +1,6 @@
-"""The ops of a run as `torch.compile` runs them: chains of pointwise ops, with the norms and reductions they end in,
-as one kernel that reads what comes from outside and writes what is read outside.
-
-Inductor decides more than that (templates for products, layouts, what to compute twice); those are not followed.
+"""The ops of a run as `torch.compile` runs them: with the kernels that Inductor fused, where it could be asked, or by a
+rule of thumb: chains of pointwise ops, with the norms and reductions they end in, as one kernel that reads what comes
+from outside and writes what is read outside.
 """
 
 from __future__ import annotations
@@ -9,13 +8,46 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from torchgauge.facts import COUNTED, Cost, OpRecord, Signature, TensorSpec
+from torchgauge.facts import COUNTED, EXTERN, ITEM_BITS, Compiled, Cost, OpRecord, Signature, TensorSpec
 from torchgauge.predict.coordinates import is_silent
 
 FUSED = "inductor::fused"
 _POINTWISE = frozenset(("elementwise", "activation", "copy"))
 _ENDS = frozenset(("normalization", "softmax", "reduction"))
 _MOST = 32  # ops of a group
+# What Inductor leaves to libraries; all else it generates code for.
+_LIBRARY = frozenset(("matmul", "convolution", "attention", "recurrent", "sort", "fft", "communication"))
+
+
+def fused_by(compiled: Compiled, ops: Sequence[OpRecord]) -> list[OpRecord]:
+    """The calls of libraries among the ops, with the generated kernels between them as Inductor launches them. What
+    Inductor does not compile, the optimizer, stays as it is."""
+    names = {op for kernel in compiled.kernels if kernel.kind == EXTERN for op in kernel.ops}
+    compiling = [op for op in ops if op.phase != "optimizer" and not is_silent(op)]
+    library = [op for op in compiling if op.category in _LIBRARY or op.signature.op in names]
+    dtype = next((op.signature.dtype for op in library if op.signature.dtype), None) or "float32"
+    waiting, found = iter(library), list[OpRecord]()
+    for number, kernel in enumerate(compiled.kernels):
+        if kernel.kind == EXTERN:
+            found += [op for op in (next(waiting, None),) if op is not None]
+            continue
+        # What the kernel before wrote comes from the cache, the rest from memory.
+        before = found[-1] if found else None
+        near = min(before.signature.cost.bytes_written, kernel.bytes_read) if before else 0
+        inputs = (_flat(near, dtype), _flat(kernel.bytes_read - near, dtype))
+        cost = Cost(0, 0, kernel.bytes_read, kernel.bytes_written)
+        outputs = (_flat(kernel.bytes_written, dtype),)
+        signature = Signature(FUSED, "", "elementwise", COUNTED, (), inputs, outputs, {}, cost, 0)
+        module = max(kernel.modules, key=lambda path: kernel.modules[path], default="")
+        phase = compiled.graphs[kernel.graph].phase
+        producers = (before.index if before else None, None)
+        index = len(ops) + number
+        found.append(OpRecord(index, signature, module, 0, phase=phase, producers=producers))
+    return [*found, *waiting, *(op for op in ops if op.phase == "optimizer" and not is_silent(op))]
+
+
+def _flat(nbytes: int, dtype: str) -> TensorSpec:
+    return TensorSpec((max(nbytes * 8 // ITEM_BITS[dtype], 1),), dtype)
 
 
 def fused(ops: Sequence[OpRecord]) -> list[OpRecord]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from torchgauge.cost import Call, assess
 from torchgauge.errors import UsageError
-from torchgauge.facts import OpRecord, Signature, TensorSpec, tensor_specs
+from torchgauge.facts import Compiled, OpRecord, Signature, TensorSpec, tensor_specs
 from torchgauge.facts.predictions import Bound
 from torchgauge.hardware import Peaks, published_peaks
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
@@ -365,17 +365,18 @@ def predict_ops(
     execution: str = EAGER,
     module_calls: int = 0,
     host: Host | None = None,
+    compiled: Compiled | None = None,
 ) -> RunTime:
     """The time of the ops of one run, in the order in which they run. `module_calls` is how often a module is called:
-    part of what the host has to do."""
+    part of what the host has to do. `compiled` has the kernels of a compiled run, where Inductor was asked."""
     if execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
     profile = device if isinstance(device, Profile) else profile_of(device)
     profile = profile if host is None else replace(profile, host=host)
     if execution == COMPILED:
-        from torchgauge.predict.fusion import fused
+        from torchgauge.predict.fusion import fused, fused_by
 
-        ops = fused(ops)
+        ops = fused(ops) if compiled is None else fused_by(compiled, ops)
     kernels = _kernels(profile, ops)
     devices = [kernel.seconds if kernel is not None else 0.0 for kernel, _ in kernels]
     trains = any(op.phase == "backward" for op in ops)
