@@ -41,17 +41,31 @@ def detector() -> tuple[nn.Module, dict[str, Any]]:
     return model.eval(), {"images": [torch.rand(3, 96, 96)]}
 
 
-def audio() -> tuple[nn.Module, dict[str, Any]]:
+def audio(kind: str) -> tuple[nn.Module, dict[str, Any]]:
+    """In training, where spans of the input are masked."""
     transformers = import_optional("transformers", "x")
-    config = transformers.Wav2Vec2Config(
+    config = getattr(transformers, f"{kind}Config")(
         hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, conv_dim=(32, 32),
         conv_stride=(5, 2), conv_kernel=(10, 3), num_conv_pos_embedding_groups=2, num_conv_pos_embeddings=16,
+        layerdrop=0.0, mask_time_length=2,
     )  # fmt: skip
     values = {"input_values": torch.rand(2, 800), "attention_mask": torch.ones(2, 800, dtype=torch.long)}
-    return transformers.Wav2Vec2Model(config).train(), values
+    return getattr(transformers, f"{kind}Model")(config).train(), values
 
 
-MOE = SMALL | {"num_key_value_heads": 2, "moe_intermediate_size": 32, "num_experts_per_tok": 2}
+def classifier() -> tuple[nn.Module, dict[str, Any]]:
+    transformers = import_optional("transformers", "x")
+    config = transformers.BartConfig(
+        d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=128, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+        decoder_start_token_id=2,
+    )  # fmt: skip
+    ids = torch.arange(16).reshape(1, 16) + 3
+    ids[0, -1] = 2
+    return transformers.BartForSequenceClassification(config).eval(), {"input_ids": ids}
+
+
+XLM = {"emb_dim": 32, "n_layers": 1, "n_heads": 2, "vocab_size": 128}
 MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, Any]]]] = {
     "Longformer": lambda: text("Longformer", **SMALL, attention_window=8),
     "BigBird": lambda: text("BigBird", length=128, **SMALL, block_size=8, num_random_blocks=1),
@@ -60,23 +74,18 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, Any]]]] = {
         attn_layers=["lsh", "local"], axial_pos_embds=False, vocab_size=128, lsh_attn_chunk_length=8,
         local_attn_chunk_length=8, num_buckets=4,
     ),
-    "Mixtral": lambda: text("Mixtral", **SMALL, num_key_value_heads=2, num_local_experts=4),
-    "Qwen2Moe": lambda: text("Qwen2Moe", **MOE, num_experts=4, shared_expert_intermediate_size=32),
-    "SwitchTransformers": lambda: text(
-        "SwitchTransformers", d_model=32, d_kv=16, d_ff=64, num_layers=2, num_decoder_layers=2, num_heads=2,
-        num_experts=4, vocab_size=128,
+    "XLM": lambda: text("XLM", **XLM),
+    "Flaubert": lambda: text("Flaubert", **XLM),
+    "Bart classifier": classifier,
+    "LED": lambda: text(
+        "LED", d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=128, attention_window=8,
     ),
-    "Wav2Vec2": audio,
-    "FasterRCNN": detector,
-    "OPT": lambda: text("OPT", hidden_size=32, ffn_dim=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=128,
-                        word_embed_proj_dim=32),
-    "Funnel": lambda: text("Funnel", block_sizes=[1, 1], d_model=32, n_head=2, d_head=16, d_inner=64, vocab_size=128),
-    "DeepseekV3": lambda: text("DeepseekV3", **MOE, n_routed_experts=4, n_group=1, topk_group=1, first_k_dense_replace=0),
-    "Zamba2": lambda: text("Mamba", hidden_size=32, num_hidden_layers=1, vocab_size=128),
-    "Bloom": lambda: text("Bloom", hidden_size=32, n_layer=1, n_head=2, vocab_size=128),
-    "Led": lambda: text("LED", d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-                        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=128,
-                        attention_window=8),
+    "Wav2Vec2": lambda: audio("Wav2Vec2"),
+    "Hubert": lambda: audio("Hubert"),
+    "Faster R-CNN": detector,
+    "Mixtral": lambda: text("Mixtral", **SMALL, num_key_value_heads=2, num_local_experts=4),
+    "Mamba": lambda: text("Mamba", hidden_size=32, num_hidden_layers=1, vocab_size=128),
 }  # fmt: skip
 
 
@@ -105,7 +114,8 @@ def main(names: list[str]) -> None:
     for name in names or MODELS:
         try:
             model, inputs = MODELS[name]()
-            found = tg.analyze(model, inputs=inputs, execution="compiled", advice=False).capture.compiled
+            mode = "train" if model.training else "inference"
+            found = tg.analyze(model, inputs=inputs, execution="compiled", mode=mode, advice=False).capture.compiled
             assert found is not None
             torchs = explained(model, inputs)
         except Exception as error:

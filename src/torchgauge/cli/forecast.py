@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--execution",
         choices=("eager", "graph", "compiled"),
         default="eager",
-        help="graph: a CUDA graph that is replayed; compiled: pointwise chains in one kernel (default: eager)",
+        help="graph: a CUDA graph that is replayed; compiled: with the kernels that Inductor fuses (default: eager)",
     )
     group.add_argument("--optimizer", default="adamw", metavar="NAME", help="of --mode train: adamw, sgd, …")
     group.add_argument("--amp", choices=("bf16", "fp16"), help="autocast")
