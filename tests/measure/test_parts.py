@@ -225,4 +225,4 @@ def test_fragmentation_is_the_share_of_reserved_memory_in_pieces_and_unknown_on_
     assert fragmentation(cuda)["fragmentation"] == 0.25
     cpu = fragmentation({"rss_peak_bytes": 1})
     assert cpu["fragmentation"] is None
-    assert "does not tell" in cpu["fragmentation_reason"]
+    assert "does not report" in cpu["fragmentation_reason"]

@@ -121,7 +121,7 @@ def show_progress(args: argparse.Namespace, stream: TextIO) -> bool | None:
 
 
 # So many unreadable tensors are listed with their reason, the others by name.
-_TOLD = 5
+_NAMED_FAILURES = 5
 
 
 def tell_failures(view: View) -> int:
@@ -132,11 +132,14 @@ def tell_failures(view: View) -> int:
     failures = list(statistics.failures) if statistics else []
     if statistics and statistics.against:
         failures += [(row["name"], row["reason"]) for row in statistics.against["failures"]]
-    for name, reason in failures[:_TOLD]:
+    for name, reason in failures[:_NAMED_FAILURES]:
         print(f"torchgauge: error: {visible(name)} could not be read: {visible(reason)}", file=sys.stderr)
-    if len(failures) > _TOLD:
-        names = ", ".join(visible(name) for name, _ in failures[_TOLD:])
-        print(f"torchgauge: error: {len(failures) - _TOLD:,} more tensors could not be read: {names}", file=sys.stderr)
+    if len(failures) > _NAMED_FAILURES:
+        names = ", ".join(visible(name) for name, _ in failures[_NAMED_FAILURES:])
+        print(
+            f"torchgauge: error: {len(failures) - _NAMED_FAILURES:,} more tensors could not be read: {names}",
+            file=sys.stderr,
+        )
     return TorchgaugeError.exit_status if failures else 0
 
 

@@ -68,7 +68,7 @@ class Observer:
         """None for a call that failed."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Observer:
-        # A lazy model is run as a copy; it tells the same observer.
+        # A lazy model is run as a copy, with the same observer.
         return self
 
 

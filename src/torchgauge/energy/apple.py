@@ -37,7 +37,7 @@ def power_w(kind: str, run: Callable[[], str] | None = None) -> float | Absent:
     except (OSError, subprocess.SubprocessError) as error:
         return Absent(f"powermetrics: {error}")
     found = re.search(rf"^{_LINES[kind]}: (\d+) mW", text, re.MULTILINE)
-    return int(found[1]) * _MILLI if found else Absent(f"powermetrics does not tell the {_LINES[kind]}")
+    return int(found[1]) * _MILLI if found else Absent(f"powermetrics does not report the {_LINES[kind]}")
 
 
 def _run() -> str:

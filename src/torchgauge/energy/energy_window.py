@@ -94,8 +94,8 @@ Thermometer = Callable[[], float | None]
 # Two-sided 95 % points of Student's t, by degrees of freedom from 1 on.
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _Z95 = 1.96
-_STEADY = 0.02
-_STEADY_C = 1.0
+_STEADY_WITHIN = 0.02
+_STEADY_WITHIN_C = 1.0
 _MOST_TRIAL_S = 4.0
 
 
@@ -263,7 +263,7 @@ def _agree(before: Trial, after: Trial) -> bool:
     rise = 0.0
     if before.temperature_c is not None and after.temperature_c is not None:
         rise = abs(after.temperature_c - before.temperature_c)
-    return abs(second - first) <= _STEADY * first and rise <= _STEADY_C
+    return abs(second - first) <= _STEADY_WITHIN * first and rise <= _STEADY_WITHIN_C
 
 
 def _is_spent(spent_s: float, trials: int, effort: Effort) -> bool:

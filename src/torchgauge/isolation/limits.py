@@ -19,7 +19,7 @@ SCANNED_BYTES_PER_S = 20e6
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`memory_bytes`: resident memory besides what the process had when it began to read."""
+    """`memory_bytes`: resident memory beyond what the process had when it began to read."""
 
     memory_bytes: int
     time_s: float
@@ -33,7 +33,7 @@ class Limits:
 def limits_for(
     paths: Sequence[str | os.PathLike[str]], memory_limit: int | str | None, time_limit: float | None
 ) -> Limits:
-    """By default the larger of 2 GiB and twice the files' size, and 300 s besides the time to stream the weights."""
+    """By default the larger of 2 GiB and twice the files' size, and 300 s plus the time to stream the weights."""
     size = sum(map(_stored_bytes, paths))
     memory = _parsed_memory(memory_limit) if memory_limit is not None else max(LEAST_MEMORY_BYTES, 2 * size)
     if time_limit is not None and not time_limit > 0:

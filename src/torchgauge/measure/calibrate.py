@@ -23,7 +23,7 @@ DTYPES = ("float32", "tf32", "float64", "bfloat16", "float16", "float8", "int8")
 # No part takes this long, the start of torch included, unless something hangs.
 _PATIENCE_S = 90.0
 # A load average above this share of the cores is other work.
-_BUSY = 0.5
+_BUSY_SHARE = 0.5
 
 Tell = Callable[[int, int, str], None]
 Launch = Callable[[str, Sequence[str]], Iterator[str]]
@@ -65,7 +65,7 @@ def calibrate(device: str, name: str, how: str, tell: Tell | None = None, launch
 def doubts(device: str) -> list[str]:
     """Other work on the processor makes its rates too low."""
     load, cores = psutil.getloadavg()[0], psutil.cpu_count() or 1
-    if device != "cpu" or load < _BUSY * cores:
+    if device != "cpu" or load < _BUSY_SHARE * cores:
         return []
     return [f"the machine was busy (load average {load:.1f} on {cores} cores): the CPU's rates may be too low"]
 

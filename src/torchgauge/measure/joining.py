@@ -10,7 +10,7 @@ from torchgauge.facts import OpRecord
 from torchgauge.measure.profile import Event, Kernel, Profiled
 
 # How far ahead a static op is looked for before it is given up: the others behind it must still be found.
-_REACH = 2000
+_MAX_CALLS_AHEAD = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def _in_turn(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
     place = 0
     for op in ops:
         wanted = _either(op.signature.op)
-        within = range(place, min(place + _REACH, len(calls)))
+        within = range(place, min(place + _MAX_CALLS_AHEAD, len(calls)))
         at = next((i for i in within if _either(calls[i].name) == wanted), None)
         if at is not None:
             found[op.index] = at

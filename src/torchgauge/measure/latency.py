@@ -95,7 +95,7 @@ def time_runs(
                     timed.warm.append(seconds)
             while not _is_enough(timed, limits, clock() - begin):
                 timed.seconds.append(_once(run, clock))
-                if beside is not None and len(timed.seconds) % _BESIDE == 0:
+                if beside is not None and len(timed.seconds) % _BESIDE_EVERY == 0:
                     beside()
         # The model's own code may raise anything; what was measured until then is kept.
         except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -109,17 +109,19 @@ def _warm_up(run: Callable[[], object], limits: Budget, begin: float, clock: Clo
     while clock() - begin < limits.warmup_share * limits.seconds:
         seconds.append(_once(run, clock))
         yield seconds[-1]
-        if len(seconds) >= 2 * _WINDOW and _agree(seconds[-2 * _WINDOW : -_WINDOW], seconds[-_WINDOW:]):
+        if len(seconds) >= 2 * _WINDOW_RUNS and _agree(
+            seconds[-2 * _WINDOW_RUNS : -_WINDOW_RUNS], seconds[-_WINDOW_RUNS:]
+        ):
             return
 
 
-_WINDOW = 5
-_BESIDE = 3
-_STABLE = 0.05
+_WINDOW_RUNS = 5
+_BESIDE_EVERY = 3
+_STABLE_WITHIN = 0.05
 
 
 def _agree(before: list[float], after: list[float]) -> bool:
-    return abs(median(after) - median(before)) <= _STABLE * median(before)
+    return abs(median(after) - median(before)) <= _STABLE_WITHIN * median(before)
 
 
 def _is_enough(timed: Timed, limits: Budget, spent: float) -> bool:

@@ -33,7 +33,7 @@ INTERRUPTED = "interrupted"
 # torch raises a plain RuntimeError where the CPU's memory does not suffice.
 _CPU_MEMORY = "DefaultCPUAllocator: "
 # Beyond this the two halves of the runs are not of one machine.
-_DRIFT = 0.05
+_MAX_DRIFT = 0.05
 
 
 def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell | None = None) -> Measured:
@@ -105,7 +105,7 @@ def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> dict[str, 
         known = format_whole_percent(precision)
         doubts.append(f"the median is known to ±{known} only: the machine is too noisy, or the time was short")
     drift = timed.drift
-    if drift is not None and abs(drift) > _DRIFT:
+    if drift is not None and abs(drift) > _MAX_DRIFT:
         change = f"{format_whole_percent(abs(drift))} {'more' if drift > 0 else 'less'} time than the first"
         doubts.append(f"the machine's speed changed: the second half of the runs took {change}")
     if noted.is_loud:

@@ -112,9 +112,9 @@ def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> dict[str
 
 
 def fragmentation(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The share of the memory taken from the driver that lies in pieces; the CPU's allocator does not tell."""
+    """The share of the memory taken from the driver that lies in pieces; unknown for the CPU's allocator."""
     reserved = figures.get("cuda_reserved_peak_bytes")
     if reserved is None:
-        return {"fragmentation": None, "fragmentation_reason": "the CPU's allocator does not tell its free pieces"}
+        return {"fragmentation": None, "fragmentation_reason": "the CPU's allocator does not report its free pieces"}
     share = figures["cuda_split_peak_bytes"] / reserved if reserved else None
     return {"fragmentation": share, "fragmentation_reason": None}

@@ -23,7 +23,7 @@ from torchgauge.source.exported.plain_program import is_plain
 # As long as the median, for what a module took of it; so many of them are enough.
 _NEAR, ENOUGH = 0.02, 3
 # Of the watched runs, where too few are near: on a machine whose pace changes by a third, half of them are not.
-_NEAREST = 0.25
+_NEAREST_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class ModuleWatch:
 
     def _alike(self, seconds: float) -> list[_Stopwatch]:
         found = self.near(seconds)
-        return found if len(found) >= ENOUGH else nearest(self._watches, _total, seconds, _NEAREST)
+        return found if len(found) >= ENOUGH else nearest(self._watches, _total, seconds, _NEAREST_SHARE)
 
 
 def _total(watch: _Stopwatch) -> float:

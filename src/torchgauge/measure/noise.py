@@ -15,7 +15,7 @@ import psutil
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 # Other processes that take more than this share of the machine may slow the runs; measured when the machine is idle,
 # the usual background work stays below it.
-_LOUD = 0.10
+_LOUD_SHARE = 0.10
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Surroundings:
 
     @property
     def is_loud(self) -> bool:
-        return self.others_share is not None and self.others_share > _LOUD
+        return self.others_share is not None and self.others_share > _LOUD_SHARE
 
     def figures(self) -> dict[str, Any]:
         return {

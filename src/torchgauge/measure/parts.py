@@ -43,8 +43,8 @@ _LEAST_WATCHED = 2
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to measure: `parts` modules and memory, `profile` the ops too, `system` what the machine does meanwhile and
-    how the run scales with threads. `peaks` are the device's, where they are known; `more` are stages of others."""
+    """What to measure: `parts` modules and memory, `profile` the ops too, `system` the state of the machine and how
+    the run scales with threads. `peaks` are the device's, where they are known; `more` are stages of others."""
 
     profile: bool = False
     train: bool = False

@@ -184,7 +184,7 @@ def batch_size(candidate: Candidate) -> int:
         raise InputError("a sweep over batch needs a tensor with a batch dimension among the inputs")
     if len(distinct) > 1 or not distinct[0]:
         raise InputError(
-            f"the inputs that were given differ in their first dimension ({', '.join(map(str, distinct))}), so which "
-            "is the batch cannot be told: leave them out (they are inferred), or measure each batch by itself"
+            f"the inputs that were given differ in their first dimension ({', '.join(map(str, distinct))}), so the "
+            "batch is ambiguous: leave them out (they are inferred), or measure each batch separately"
         )
     return distinct[0]

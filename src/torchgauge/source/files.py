@@ -30,7 +30,7 @@ _COMPUTING = ("float32", "float16", "bfloat16", "float64")
 _WITHOUT_ADAPTER = "the figures are those of the base model, without the adapter"
 _UNPACKED = "the weights are stored packed: the figures are those of the unpacked model"
 # Tied and rounded sizes differ a little; code of another size differs a lot.
-_SAME_SIZE = 0.02
+_MAX_SIZE_DIFFERENCE = 0.02
 
 
 def open_weights(path: str, opening: Opening) -> Source:
@@ -149,7 +149,7 @@ def _open_huggingface(path: Path, opening: Opening) -> Source:
         return Source(model, record, recipe.build_real)
     # Names may differ where transformers converts them; the number of parameters may not.
     warnings, stored, built = index.warnings, index.logical_params, sum(p.numel() for p in model.parameters())
-    if abs(stored - built) > _SAME_SIZE * max(stored, built):
+    if abs(stored - built) > _MAX_SIZE_DIFFERENCE * max(stored, built):
         warnings += (f"the files hold {stored:,} parameters, the architecture of the config {built:,}",)
     return Source(in_stored_dtype(model, index), record, recipe.build_real, index, warnings)
 

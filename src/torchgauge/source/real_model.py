@@ -33,7 +33,7 @@ RANDOM = "random weights, not those of a trained model"
 AS_BUILT = "the weights are the initial ones that the code sets"
 
 # A model is held while it is built and while it is filled: its own size, and a tensor or two in addition.
-_ROOM = 1.2
+_MEMORY_MARGIN = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _built(source: Source) -> nn.Module:
 
 
 def _require_room(model: nn.Module) -> None:
-    needed = _ROOM * sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    needed = _MEMORY_MARGIN * sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     free = psutil.virtual_memory().available
     if needed > free:
         raise InputError(

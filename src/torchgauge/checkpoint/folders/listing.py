@@ -17,7 +17,7 @@ from torchgauge.units import format_count
 
 # Files that are opened, and lines that are shown.
 _OPENED, _LISTED = 60, 30
-_OTHERS = 8
+_LISTED_OTHERS = 8
 _SOURCE_BYTES = 2**18
 
 
@@ -55,7 +55,7 @@ def unrelated_files(folder: str) -> FormatError | None:
     text += [f"  {command:<{width}}  {what}" for command, what in shown]
     text += [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     if others:
-        counted = [f"{count} × {what}" if count > 1 else what for what, count in others.most_common(_OTHERS)]
+        counted = [f"{count} × {what}" if count > 1 else what for what, count in others.most_common(_LISTED_OTHERS)]
         text.append(f"  not models: {', '.join(counted)}")
     return FormatError("\n".join(text))
 

@@ -36,9 +36,9 @@ BLOCKS: Mapping[int, tuple[str, int, int]] = {
 # Of metadata: code -> format of `struct`.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
-_DEPTH = 4
+_MAX_ARRAY_DEPTH = 4
 _CHUNK_BYTES = 1 << 20
-_ALIGNMENT = 32
+_DEFAULT_ALIGNMENT_BYTES = 32
 
 
 def is_gguf(source: ByteSource) -> bool:
@@ -95,7 +95,7 @@ class _Reader:
             return self.text()
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
-        if kind != _ARRAY or depth == _DEPTH:
+        if kind != _ARRAY or depth == _MAX_ARRAY_DEPTH:
             raise FormatError(f"{self._source.label}: metadata of the unknown type {kind}")
         inner = self.number("I")
         size = struct.calcsize(self._order + _SCALARS[inner]) if inner in _SCALARS else 8
@@ -121,7 +121,7 @@ def open_gguf(source: ByteSource, progress: Progress) -> Index:
         key = printable(reader.text())
         metadata[key] = reader.value(reader.number("I"))
     described = [_described(source, reader) for _ in range(tensors)]
-    alignment = metadata.get("general.alignment", _ALIGNMENT)
+    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT_BYTES)
     if type(alignment) is not int or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
         raise FormatError(f"{source.label}: an alignment of {printable(str(alignment))} bytes is not a power of two")
     start = -(-reader.at // alignment) * alignment

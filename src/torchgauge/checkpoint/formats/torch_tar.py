@@ -19,33 +19,33 @@ from torchgauge.checkpoint.pickle.values import Global, Storage, Tensor, any_sto
 from torchgauge.checkpoint.registry import FILES, Progress, opens
 from torchgauge.errors import FormatError
 
-_BLOCK = 512
+_BLOCK_BYTES = 512
 _PARTS = ("pickle", "storages", "tensors")
-_MEMBERS = 64
-_COUNT = 1_000_000
+_MAX_MEMBERS = 64
+_MAX_TENSORS = 1_000_000
 
 
 def tar_members(source: ByteSource) -> dict[str, ByteSource]:
     """The regular files among the first few members, by name."""
     members: dict[str, ByteSource] = {}
     at = 0
-    for _ in range(_MEMBERS):
-        if at + _BLOCK > source.size:
+    for _ in range(_MAX_MEMBERS):
+        if at + _BLOCK_BYTES > source.size:
             break
-        header = source.read(at, _BLOCK)
+        header = source.read(at, _BLOCK_BYTES)
         digits = header[124:136].strip(b"\0 ")
         size = int(digits, 8) if digits and all(digit in b"01234567" for digit in digits) else None
-        if size is None or header[257:262] != b"ustar" or at + _BLOCK + size > source.size:
+        if size is None or header[257:262] != b"ustar" or at + _BLOCK_BYTES + size > source.size:
             break
         if header[156:157] in (b"0", b"\0"):
             name = header[:100].rstrip(b"\0").decode("utf-8", "replace").removeprefix("./")
-            members[name] = source.part(at + _BLOCK, size, f"{source.label}:{name}")
-        at += _BLOCK + -(-size // _BLOCK) * _BLOCK
+            members[name] = source.part(at + _BLOCK_BYTES, size, f"{source.label}:{name}")
+        at += _BLOCK_BYTES + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
     return members
 
 
 def is_torch_tar(source: ByteSource) -> bool:
-    return source.size >= _BLOCK and source.read(257, 5) == b"ustar" and set(_PARTS) <= set(tar_members(source))
+    return source.size >= _BLOCK_BYTES and source.read(257, 5) == b"ustar" and set(_PARTS) <= set(tar_members(source))
 
 
 @opens(FILES, "torch-tar", is_torch_tar)
@@ -56,7 +56,7 @@ def open_torch_tar(source: ByteSource, progress: Progress) -> Index:
         part = members["tensors"]
         count, at = _next_pickle(part, log, 0)
         tensors: dict[str, Tensor] = {}
-        for _ in range(min(whole(count), _COUNT)):
+        for _ in range(min(whole(count), _MAX_TENSORS)):
             described, at = _next_pickle(part, log, at)
             key, storage_key = _described(described, 1)
             held = storages.get(str(storage_key) if isinstance(storage_key, int) else "")
@@ -97,7 +97,7 @@ def _persistent(tensors: dict[str, Tensor], storages: dict[str, _Held]) -> Any:
 def _read_storages(part: ByteSource, log: ImportLog) -> dict[str, _Held]:
     count, at = _next_pickle(part, log, 0)
     held: dict[str, _Held] = {}
-    for _ in range(min(whole(count), _COUNT)):
+    for _ in range(min(whole(count), _MAX_TENSORS)):
         described, at = _next_pickle(part, log, at)
         key, kind = _described(described, 2)
         dtype = STORAGE_CLASSES.get(kind.name) if isinstance(kind, Global) else None

@@ -198,7 +198,7 @@ def _scan_pickle(source: ByteSource, log: ImportLog) -> None:
 
 
 _PROGRAM_BYTES = 2**26
-_NAMES = 100
+_LISTED_EXTRA_FILES = 100
 # The record of each value; the version of the container is in one of two records.
 _RECORDS = {
     "archive_format": "archive_format",
@@ -216,7 +216,9 @@ def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[st
     """All values as text, by name; `program` is the record of an exported program."""
     found = {key: text for key, name in _RECORDS.items() if (text := _text(archive, name))}
     folder = f"{archive.root}extra/"
-    extra = [printable(name.removeprefix(folder)) for name in archive.names() if name.startswith(folder)][:_NAMES]
+    extra = [printable(name.removeprefix(folder)) for name in archive.names() if name.startswith(folder)][
+        :_LISTED_EXTRA_FILES
+    ]
     if extra:
         found["extra_files"] = ", ".join(extra)
     if program is not None:

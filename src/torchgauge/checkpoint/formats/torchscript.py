@@ -30,7 +30,7 @@ _NOT_SAVED = (
     "torch.jit.save does not write what torch.jit.optimize_for_inference has converted, and torch.jit.load fails on it "
     "too; save the frozen model, and optimize it after loading"
 )
-_MODULES = 10**6
+_MAX_MODULES = 10**6
 
 
 def is_torchscript(archive: ZipArchive) -> bool:
@@ -130,7 +130,7 @@ def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
     while waiting:
         path, module, above = waiting.pop()
         above |= {id(module)}
-        if len(above) > WALK_DEPTH or len(found.modules) > _MODULES:
+        if len(above) > WALK_DEPTH or len(found.modules) > _MAX_MODULES:
             raise FormatError("its modules are nested too deeply")
         type_name = printable(_MANGLED.sub("", module.type_path).removeprefix("__torch__."))
         found.modules.append(PickledModule(".".join(path), type_name))

@@ -23,7 +23,7 @@ from torchgauge.checkpoint.zip_archive import has_directory, noted_size, read_lo
 from torchgauge.errors import FormatError
 
 _PICKLE, _STORAGES = "data.pkl", "data/"
-_NAMED = 5
+_NAMED_TENSORS = 5
 
 
 def is_cut_archive(source: ByteSource) -> bool:
@@ -55,8 +55,8 @@ def open_cut_archive(source: ByteSource) -> Index:
             raise FormatError(
                 f"{source.label}: the data of all tensors is missing at its end; is the download complete?"
             )
-        more = f" and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
-        names = f" ({', '.join(map(printable, lost[:_NAMED]))}{more})" if lost else ""
+        more = f" and {len(lost) - _NAMED_TENSORS:,} more" if len(lost) > _NAMED_TENSORS else ""
+        names = f" ({', '.join(map(printable, lost[:_NAMED_TENSORS]))}{more})" if lost else ""
         what_is_lost = (
             f"{source.label}: its directory is missing at its end, and with it {len(lost):,} of "
             f"{len(index.entries):,} tensors{names}; is the download complete?"

@@ -86,7 +86,7 @@ Opcode = Callable[["PickleMachine"], None]
 OPCODES: dict[int, tuple[Opcode, int]] = {}
 _REFERENCE_BYTES = 16
 # Opcodes between two checks of the limits: checking at each would cost more than most opcodes.
-_BLOCK = 1024
+_OPCODES_PER_CHECK = 1024
 _STOP = ord(".")
 _RECALLS = b"hj"
 
@@ -151,7 +151,7 @@ class PickleMachine:
             raise FormatError(f"{self._here()}: {error}") from error
 
     def _interpret(self) -> None:
-        for _ in range(self.opcodes_left // _BLOCK):
+        for _ in range(self.opcodes_left // _OPCODES_PER_CHECK):
             if self._interpret_block():
                 return
         raise self._too_large()
@@ -159,7 +159,7 @@ class PickleMachine:
     def _interpret_block(self) -> bool:
         """Run the next opcodes; True at the end of the pickle."""
         stream, table, cost = self.stream, OPCODES, 0
-        for _ in range(_BLOCK):
+        for _ in range(_OPCODES_PER_CHECK):
             at, buffer = stream.at, stream.buffer
             if at < len(buffer):  # as `stream.byte` does, without a call for each opcode
                 code = buffer[at]
@@ -279,14 +279,14 @@ _TENSOR = re.compile(
     + rb"(" + _INT + rb")" + _INTS + _INTS + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT,
     re.DOTALL,
 )  # fmt: skip
-_LONGEST = 256  # bytes: shapes of more dimensions than any tensor has are left to the machine
-_COST = 1300  # bytes of the values that a tensor is made of
+_LONGEST_TENSOR_BYTES = 256  # bytes: shapes of more dimensions than any tensor has are left to the machine
+_TENSOR_VALUE_BYTES = 1300  # bytes of the values that a tensor is made of
 _WIDTHS = {ord("K"): 1, ord("M"): 2, ord("J"): 4}
 
 
 def take_tensor(machine: PickleMachine, at: int) -> int:
     """Run the opcodes of a tensor at `at` of the buffer; returns where they end, or 0 if they do not match."""
-    found = _TENSOR.match(machine.stream.buffer, at, at + _LONGEST)
+    found = _TENSOR.match(machine.stream.buffer, at, at + _LONGEST_TENSOR_BYTES)
     if found is None or machine.far_memo:
         return 0
     (rebuild, mark, kind, length, key, put_key, place, numel, put_id, offset, shape, put_shape, stride, put_stride,
@@ -312,7 +312,7 @@ def take_tensor(machine: PickleMachine, at: int) -> int:
         memo += (sizes, steps)
     memo += (attached, (storage, first, sizes, steps, requires_grad, attached), tensor)
     machine.stack.append(tensor)
-    machine.charge(_COST)
+    machine.charge(_TENSOR_VALUE_BYTES)
     return found.end()
 
 

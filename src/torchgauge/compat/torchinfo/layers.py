@@ -104,7 +104,7 @@ class LayerCalls(Observer):
             return
         layer.input_size, _ = measure(args, self._batch_dim)
         layer.dims, element_bytes = measure(output, self._batch_dim)
-        # So torchinfo shows a dict where it was told of the batch.
+        # torchinfo shows a dict like this where the batch is given.
         is_nested = isinstance(output, Mapping) and self._batch_dim is not None
         layer.output_size = [layer.dims] if is_nested else layer.dims
         layer.output_bytes = element_bytes * prod(layer.dims)

@@ -40,7 +40,7 @@ if sys.platform == "win32":
         return float(found.voluntary), float(found.involuntary)
 
     def _page_faults() -> Value | Absent:
-        return Absent("Windows does not tell minor from major page faults")
+        return Absent("Windows does not distinguish minor and major page faults")
 
 else:
     import resource

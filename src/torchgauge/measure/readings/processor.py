@@ -51,7 +51,7 @@ def _busy_seconds() -> Value:
 def _frequencies() -> Value | Absent:
     found = psutil.cpu_freq(percpu=True) if hasattr(psutil, "cpu_freq") else []
     if not found:
-        return Absent("the system does not tell the clock of its cores")
+        return Absent("the system does not report the clock of its cores")
     # Some systems report one figure for all cores.
     clocks = [core.current * _MHZ for core in found]
     cores = psutil.cpu_count() or 1

@@ -54,4 +54,4 @@ def read_now(quantity: Quantity) -> Value | Absent:
         return quantity.read()
     # What psutil raises where the system does not say, or does not let us read.
     except (OSError, NotImplementedError, psutil.Error) as error:
-        return Absent(f"{quantity.source}: {error}" if str(error) else f"{quantity.source} does not tell")
+        return Absent(f"{quantity.source}: {error}" if str(error) else f"{quantity.source} reports no value")

@@ -9,13 +9,13 @@ import psutil
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.readings.quantity import Quantity, Value
 
-_SECTOR = 512
+_SECTOR_BYTES = 512
 
 
 def quantities() -> Iterator[Quantity]:
     yield Quantity(
         "disk_bytes_per_s", "B/s", _disk, "the disks of the machine", is_counter=True,
-        labels=("read", "written"), resolution=_SECTOR,
+        labels=("read", "written"), resolution=_SECTOR_BYTES,
     )  # fmt: skip
     yield Quantity(
         "network_bytes_per_s", "B/s", _network, "the network interfaces of the machine", is_counter=True,

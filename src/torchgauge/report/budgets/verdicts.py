@@ -16,7 +16,7 @@ WITHIN, BROKEN, UNKNOWN = "within", "broken", "unknown"
 # As the contract has it: a broken budget, and a request that could not be met.
 BROKEN_STATUS, UNKNOWN_STATUS = 3, 1
 BLAMED = 5
-_FACTOR = 10
+_FACTORS_FROM = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Verdict:
     @property
     def used_text(self) -> str:
         """In per cent as far as they read well, then as a factor."""
-        is_factor = self.used is not None and self.used >= _FACTOR
+        is_factor = self.used is not None and self.used >= _FACTORS_FROM
         return f"×{format_count(self.used)}" if is_factor else format_percent(self.used)
 
 

@@ -13,7 +13,7 @@ SAME, MORE, LESS = "same", "more", "less"
 INDISTINCT, UNCERTAIN, INCOMPARABLE, UNKNOWN = "indistinct", "uncertain", "incomparable", "unknown"
 
 # Up to a tenfold change per cent read well, beyond it factors do.
-_FACTOR = 10
+_FACTORS_FROM = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Change:
         if self.verdict in (MORE, LESS):
             if self.ratio is None:
                 return "new"
-            if self.ratio >= _FACTOR:
+            if self.ratio >= _FACTORS_FROM:
                 return f"×{format_value(self.ratio)}"
             share = format_percent(self.ratio - 1)
             if share in ("0.0 %", "-0.0 %"):

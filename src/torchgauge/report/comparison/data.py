@@ -85,7 +85,7 @@ def _ancestors(path: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`circumstances` are what figures may depend on besides the model, as texts."""
+    """`circumstances` are what else figures may depend on, as texts."""
 
     label: str
     name: str

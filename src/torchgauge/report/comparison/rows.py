@@ -57,7 +57,7 @@ class ModuleRow:
 def module_rows(
     views: Sequence[View], matchings: Sequence[Matching], structures: Sequence[Structure]
 ) -> list[ModuleRow]:
-    """Preorder of the first side; what others have besides comes last among the children of its place."""
+    """Preorder of the first side; modules that only others have come last among the children of its place."""
     return list(_Merging(views, matchings, structures).rows())
 
 

@@ -25,7 +25,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     facts = [*_peak_facts(view), *_process_facts(figures)]
     blocks: list[Block] = [Facts(facts)] if facts else []
     run = moments(view)
-    # On one scale: what was held after each op, and what it held besides while it worked.
+    # On one scale: what was held after each op, and what it held in addition while it ran.
     lines = {"activations": [m.activations_bytes for m in run], "workspace": [m.workspace_bytes for m in run]}
     lines["gradients"] = [moment.gradients_bytes for moment in run]
     top = max((max(values, default=0) for values in lines.values()), default=0)
@@ -115,7 +115,7 @@ class Categories:
 @dataclass(frozen=True, slots=True)
 class Moment:
     """One op: bytes of activations before or after it, whichever are more, bytes of the parameters' gradients (known
-    from the shapes: an allocator cannot tell them apart), and bytes it held besides as it worked."""
+    from the shapes: an allocator does not distinguish them), and bytes it held in addition while it ran."""
 
     op: int
     activations_bytes: int

@@ -51,7 +51,7 @@ _PROSE_LINE = 52
 # What these are wider than a letter, in letters.
 _WIDE = {"×": 0.8, "→": 1.3, "≈": 0.8, "−": 0.8, "…": 1.6, "<": 0.6, ">": 0.6}
 # Shorter than this a name says nothing, though the table be too wide.
-_LEAST = 8
+_SHORTEST_NAME = 8
 # Where a long word may go to the next line; a number may not.
 _JOINTS = r"(?<=[^\W\d][_.:/])(?=\w)|(?<=[_.:/])(?=[^\W\d])"
 _FACTS = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark", is_figure=False))
@@ -196,7 +196,7 @@ def _listing(table: Table, caption: str, label: str) -> str:
     flexible = [place for place, heading in enumerate(table.headings) if not heading.is_figure]
     while flexible and sum(widths) + _GAP * (len(widths) - 1) > _LINE:
         widest = max(flexible, key=lambda place: widths[place])
-        if widths[widest] <= 2 * _LEAST:
+        if widths[widest] <= 2 * _SHORTEST_NAME:
             break
         widths[widest] -= 1
     body = [
@@ -220,11 +220,11 @@ def _fitted(text: str, room: int) -> str:
 
 def _named(cell: Cell, room: int) -> str:
     """A name that fits the room with what follows it, of which a part will do."""
-    room = max(int(room - _INDENT * cell.level), 2 * _LEAST)
+    room = max(int(room - _INDENT * cell.level), 2 * _SHORTEST_NAME)
     name, kind = spelled(cell.name), spelled(cell.plain.removeprefix(cell.name))
     if not name:
         return prose(_fitted(kind, room))
-    name = _fitted(name, min(LONGEST_NAME, room - min(len(kind), _LEAST)))
+    name = _fitted(name, min(LONGEST_NAME, room - min(len(kind), _SHORTEST_NAME)))
     kind = _fitted(kind, min(LONGEST_KIND, max(room - len(name), 0)))
     return f"{'~~' * cell.level}{name_text(name)}{prose(kind)}"
 

@@ -57,11 +57,11 @@ def _shown(text: str) -> str:
 
 
 # Of the ends of a range, which only a tooltip shows with three digits.
-_DIGITS = 5
+_SIGNIFICANT_DIGITS = 5
 
 
 def shortened(values: Iterable[Any]) -> list[Any]:
-    return [float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value for value in values]
+    return [float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value for value in values]
 
 
 def columns(length: int, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

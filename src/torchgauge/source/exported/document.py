@@ -102,8 +102,8 @@ def _call(node: dict[str, Any], where: str) -> Call | None:
 
 
 def _positional(function: Any, entries: list[dict[str, Any]]) -> int:
-    """How many of the arguments stand at their places; the rest have names. Before PyTorch 2.7 only the op itself
-    tells."""
+    """How many of the arguments stand at their places; the rest have names. Before PyTorch 2.7 only the
+    schema of the op shows it."""
     if all("kind" in entry for entry in entries):
         return next((at for at, entry in enumerate(entries) if _is_keyword(entry)), len(entries))
     schema = getattr(function, "_schema", None)

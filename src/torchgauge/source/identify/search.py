@@ -23,13 +23,13 @@ from torchgauge.source.registries import find_timm, find_torchvision
 from torchgauge.source.state_names import Differences, Shape, best_fit, state_shapes
 
 MOST_SECONDS = 4.0  # a model on the meta device takes 0.1 to 0.3 s to build
-_FILES = 15
-_TWINS = 8
+_MAX_FILES = 15
+_MAX_TWINS = 8
 _ENOUGH_WORDS = 0.6
 _UNTRIED = 0.8
 _PATIENCE = 0.03
-_GROUPS = 10
-_RELATED = 0.6
+_MIN_GROUPS_TRIED = 10
+_RELATED_LIKENESS = 0.6
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Budget:
 
     def shorten(self) -> None:
         """A match was found: a few more builds show its twins."""
-        self.builds = min(self.builds, _TWINS)
+        self.builds = min(self.builds, _MAX_TWINS)
 
 
 def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budget: Budget) -> list[Match]:
@@ -55,7 +55,7 @@ def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budge
     ranked = _rank(features, list(entrypoints))
     matches: list[Match] = []
     likeness: dict[str, list[float]] = {}
-    while ranked and not _is_hopeless(likeness) and len(matches) < _TWINS and budget.spend():
+    while ranked and not _is_hopeless(likeness) and len(matches) < _MAX_TWINS and budget.spend():
         # The best of the most promising group.
         score, entry = max(ranked, key=lambda pair: (_promise(likeness.get(pair[1].group)), pair[0]))
         ranked.remove((score, entry))
@@ -70,14 +70,14 @@ def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budge
 
 def _is_hopeless(likeness: Mapping[str, list[float]]) -> bool:
     """Many groups tried, and none of them resembles the state dict: it is someone's own."""
-    return len(likeness) >= _GROUPS and max(map(max, likeness.values())) < _RELATED
+    return len(likeness) >= _MIN_GROUPS_TRIED and max(map(max, likeness.values())) < _RELATED_LIKENESS
 
 
 def _rank(features: Features, entrypoints: list[Entrypoint]) -> list[tuple[float, Entrypoint]]:
     """Entry points of the files that spell the names, the likeliest first."""
     names = {entry.file: file_vocabulary(entry.file) for entry in entrypoints}
     shared = frozenset().union(*(shared_vocabulary(file) for file in names))
-    files = rank_vocabularies(features.words, names, shared)[:_FILES]
+    files = rank_vocabularies(features.words, names, shared)[:_MAX_FILES]
     words = {file: score for score, file in files if score >= _ENOUGH_WORDS}
     scored = [
         (10 * words[entry.file] + score_definition(features, entry.target, entry.text), entry)

@@ -128,8 +128,8 @@ def _task(named: NamedClass) -> int:
 
 
 _TAKEN = re.compile(r"^from \.\.(\w+)\.modeling_", re.MULTILINE)
-_TYPES = 20
-_CLASSES = 4
+_MAX_TYPES = 20
+_MAX_CLASSES_PER_TYPE = 4
 _ENOUGH_WORDS = 0.75
 _MOST_SECONDS_SEARCHED = 1.5
 
@@ -152,7 +152,7 @@ def _likely_classes(shapes: Mapping[str, Shape], transformers: Any) -> Iterator[
     likely = [(score, key) for score, key in ranked if score >= _ENOUGH_WORDS and key in transformers.CONFIG_MAPPING]
     copies = _copies()
     copied = sorted(likely, key=lambda pair: (-round(min(pair[0], 1.0), 2), -copies.get(pair[1], 0)))
-    likely_types = list(dict.fromkeys(key for _, key in (*copied[:_TYPES], *likely[:_TYPES])))
+    likely_types = list(dict.fromkeys(key for _, key in (*copied[:_MAX_TYPES], *likely[:_MAX_TYPES])))
     for model_type in likely_types:
         # The model classes of a type whose head the names hint at; where they hint at none, the plain ones first.
         auto = import_module("transformers.models.auto.modeling_auto")
@@ -163,7 +163,7 @@ def _likely_classes(shapes: Mapping[str, Shape], transformers: Any) -> Iterator[
             found |= dict.fromkeys((names,) if isinstance(names, str) else names)
         ordered = sorted((name for name in found if name), key=lambda name: _unlikeness(name, shapes))
         hinted = [name for name in ordered if _unlikeness(name, shapes) == 0]
-        for name in (hinted or ordered)[:_CLASSES]:
+        for name in (hinted or ordered)[:_MAX_CLASSES_PER_TYPE]:
             yield NamedClass(name, model_type, {"tie_word_embeddings": is_tied})
 
 

@@ -220,7 +220,7 @@ def norms_of_singular_values(values: NDArray[np.float64], floor: float) -> Norms
 
 
 def _beyond_precision(relative: float) -> str:
-    return f"above {1 / relative:.1e}: rank deficient, as far as this precision can tell"
+    return f"above {1 / relative:.1e}: rank deficient at this precision"
 
 
 FIGURES = (

@@ -15,7 +15,7 @@ from torchgauge.report.measurements import measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 
-_LISTED = 20
+_LISTED_TENSORS = 20
 _MEASURED = (
     "rss_before_bytes", "rss_peak_bytes", "rss_growth_bytes", "rss_method", "cuda_before_bytes",
     "cuda_allocated_peak_bytes", "cuda_reserved_peak_bytes", "optimizer_state_bytes", "pattern",
@@ -81,15 +81,15 @@ def _place(op: OpRecord) -> dict[str, Any]:
 def _contents(found: PeakContents | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    rest = found.alive[_LISTED:]
+    rest = found.alive[_LISTED_TENSORS:]
     modules, kinds = Counter[str](), Counter[str]()
     for entry in found.alive:
         modules[entry.op.module] += entry.nbytes
         kinds[entry.kind] += entry.nbytes
     return {
-        "tensors": [_alive(entry) for entry in found.alive[:_LISTED]],
+        "tensors": [_alive(entry) for entry in found.alive[:_LISTED_TENSORS]],
         "more": {"count": len(rest), "bytes": sum(entry.nbytes for entry in rest)},
-        "modules": [{"path": path, "bytes": nbytes} for path, nbytes in modules.most_common(_LISTED)],
+        "modules": [{"path": path, "bytes": nbytes} for path, nbytes in modules.most_common(_LISTED_TENSORS)],
         "module_count": len(modules),
         "kinds": [{"name": kind, "bytes": nbytes} for kind, nbytes in kinds.most_common()],
         "inputs_bytes": found.inputs_bytes,

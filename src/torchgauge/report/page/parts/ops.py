@@ -10,7 +10,7 @@ from torchgauge.report.options import Options
 from torchgauge.report.page.payload import columns, part, shortened, value_of
 from torchgauge.units import format_shape
 
-SHAPES = 3  # of one op; the others are counted
+SHOWN_SHAPES = 3  # of one op; the others are counted
 
 
 @part("ops")
@@ -41,5 +41,5 @@ def shapes_text(shapes: list[list[int]]) -> str | None:
     """`1×64×56×56, 64×64×3×3`; a concatenation may have hundreds."""
     if not shapes:
         return None
-    more = f", +{len(shapes) - SHAPES}" if len(shapes) > SHAPES else ""
-    return ", ".join(format_shape(shape) for shape in shapes[:SHAPES]) + more
+    more = f", +{len(shapes) - SHOWN_SHAPES}" if len(shapes) > SHOWN_SHAPES else ""
+    return ", ".join(format_shape(shape) for shape in shapes[:SHOWN_SHAPES]) + more

@@ -76,7 +76,7 @@ def warnings(view: View) -> list[str]:
     return texts
 
 
-TEN = 10
+MOST_CARDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Card:
 def cards(view: View) -> list[Card]:
     """Where little was asked for, what else is known makes up the ten."""
     first = [*_first(view)]
-    return [*first, *[*_further(view)][: max(TEN - len(first), 0)]]
+    return [*first, *[*_further(view)][: max(MOST_CARDS - len(first), 0)]]
 
 
 def _first(view: View) -> Iterator[Card]:

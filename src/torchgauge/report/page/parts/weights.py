@@ -26,9 +26,9 @@ _AS_THEY_ARE = (
     "entropy_symbol_bits", "compressibility", "spectral_norm", "stable_rank", "condition_estimate",
 )  # fmt: skip
 _PLACES, _OUTLIERS, _ADVICE = 40, 60, 40
-_DISTRIBUTIONS = 4_000
+_MAX_DISTRIBUTIONS = 4_000
 # A figure needs no more digits for a picture; a page with thousands of tensors must stay small.
-_DIGITS = 4
+_SIGNIFICANT_DIGITS = 4
 
 Figures = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     found["shape"] = [format_shape(row["shape"]) for row in rows]
     # The places of the tensors whose distribution is on the page: of very many the largest.
     ranked = sorted(range(len(rows)), key=lambda place: -(rows[place]["bytes"] or 0))
-    drawn = frozenset(ranked[:_DISTRIBUTIONS])
+    drawn = frozenset(ranked[:_MAX_DISTRIBUTIONS])
     found["histogram"] = [_histogram(row) if place in drawn else None for place, row in enumerate(rows)]
     found["quantile"] = [_quantiles(row) if place in drawn else None for place, row in enumerate(rows)]
     found["sqnr"] = [_sqnr(row) for row in rows]
@@ -82,7 +82,7 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def _short(value: Any) -> Any:
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value
 
 
 def _histogram(row: Figures) -> tuple[Any, ...] | None:
