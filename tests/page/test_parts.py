@@ -196,7 +196,7 @@ def test_tensors_keep_their_figures_in_columns() -> None:
 
 
 def test_of_very_many_tensors_the_largest_have_their_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_part, "_DISTRIBUTIONS", 2)
+    monkeypatch.setattr(weights_part, "_MAX_DISTRIBUTIONS", 2)
     columns = part_of(weights_view(), "weights")["tensors"]["columns"]
     sizes = [columns["bytes"]["table"][place] for place in columns["bytes"]["index"]]
     shown = [place for place, value in enumerate(drawn(columns["histogram"], len(sizes))) if value is not None]
