@@ -1,4 +1,4 @@
-"""Where an op lies in the tables of measured kernels: a kind (what is never interpolated across) and coordinates.
+"""Where an op lies in the tables of measured kernels: its kind, across which nothing is interpolated, and coordinates.
 
 Coordinates are base-2 logarithms of sizes, so that a distance of 1 is a factor of two. An op of torch may launch
 several kernels (a convolution with a change of layout before it); it is measured and predicted as a whole.
@@ -14,9 +14,9 @@ from typing import Any
 from torchgauge.facts import OpRecord, Signature, TensorSpec
 from torchgauge.facts.strides import contiguous_stride
 
-# What was written or read this many bytes of traffic ago is no longer in the cache: four fifths of an H200's 50 MB.
+# Data that was last touched this many bytes of traffic ago has left the cache: four fifths of an H200's 50 MB.
 CACHE_BYTES = 40_000_000
-# Without a kernel: views, and memory that is only taken. What fills memory (zeros, full) launches one.
+# Ops without a kernel: views and plain allocation. Those that fill memory (zeros, full) launch one.
 _SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "resize")
 _SIXTEEN = ("float16", "bfloat16")
 # What the logarithm of cold bytes is divided by: attention reads everything many times over.
@@ -44,7 +44,7 @@ class Place:
 
 
 def is_silent(op: OpRecord | Signature) -> bool:
-    """Whether the op launches no kernel."""
+    """Whether the op launches nothing."""
     name = op.op.partition("::")[2]
     return op.category == "view" or name.startswith(_SILENT) or op.op.startswith(("prim::", "higher_order::"))
 
@@ -91,7 +91,7 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
                 waste = _WASTE * _unused(*sizes[:3]) if family == "attention" else 0.0
                 work = flops or cost.flops
                 return Place(family, kind, place, work, nbytes, cold_bytes, rate, launches, waste, sizes)
-    # What a compiler merges streams like a product of two tensors.
+    # A fused kernel streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
     return Place("stream", kind, (*at, _log(cold_bytes)), cost.flops, nbytes, cold_bytes, dtype, launches)

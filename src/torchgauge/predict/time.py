@@ -43,7 +43,7 @@ _UNSURE_BY_FAMILY = {
     (PUBLISHED, "matmul"): 0.5, (PUBLISHED, "attention"): 1.55, (CARRIED, "attention"): 1.6,
     (DATA_SHEET, "matmul"): 1.75, (DATA_SHEET, "attention"): 1.5,
 }  # fmt: skip
-# The part of an op's error that it shares with the others of a run: what is slow here is slow there.
+# The share of an op's error that all ops of a run have in common.
 _SHARED_ERROR = 0.25
 # What the host takes in a forward without gradients: bare calls of ops, views and calls of modules (in parts of the
 # yardstick). Least absolute errors over 19 models of the proof that wait for the host (H200, torch 2.11); transformers'
@@ -56,7 +56,7 @@ _TRAINED_LAUNCH, _TRAINED_OWN, _TRAINED_VIEW, _TRAINED_LISTED, _TRAINED_MODULE =
 # it.
 _PER_STEP = {"aten::_cudnn_rnn": 1.26, "aten::_cudnn_rnn_backward": 1.72}
 _ENOUGH_OPS = 20
-# Of a whole run, in octaves, half of a 90 % interval: what a sum of kernels leaves out.
+# Half of a 90 % interval, in octaves, for what the sum of the kernels leaves out of a run.
 _RUN_ERROR = 0.12
 
 
@@ -122,7 +122,7 @@ class Energy:
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known of a device: its roof, kernels measured on it or on the `origin`, its host, its energy."""
+    """A device: its roof, kernels measured on it or on the H200, its host, its energy."""
 
     name: str
     title: str
@@ -303,7 +303,7 @@ def kernel_time(profile: Profile, place: Place) -> KernelTime:
     unsure = _half_width(table, place.family, estimate.reach)
     if profile.source == MEASURED:
         return KernelTime(seconds, unsure, MEASURED, work, bound)
-    # What is beyond the launch goes with the roof.
+    # The time beyond the launch scales with the roof.
     origin_launch = min(table.rates.launch_s * place.launches, 0.8 * seconds)
     times = work / max(table.rates.work_seconds(place), 1e-12)
     carried = launch + (seconds - origin_launch) * times
@@ -432,7 +432,7 @@ Kernels = list[tuple[KernelTime | None, Place | None]]
 
 def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
     """Equal calls are looked up once."""
-    # In a run kernels take longer than one by one: clocks fall, and one waits for the end of the other.
+    # Kernels take longer in a run than one by one: clocks fall, and each waits for the one before it to end.
     factor = float(profile.table.facts.get("run_factor", 1.0)) if profile.table is not None else 1.0
     known: dict[tuple[int, tuple[bool, ...]], tuple[KernelTime, Place]] = {}
     found: Kernels = []
