@@ -366,3 +366,23 @@ def soft(model: Any, x: Tensor, scores: Tensor) -> Tensor:
 def test_what_is_not_routed_is_reached_whole(model: nn.Module, shape: tuple[int, ...]) -> None:
     totals = tg.analyze(model, input_size=shape).totals
     assert totals.active_params == totals.params
+
+
+class ExpertsChoose(nn.Module):
+    """Each expert takes its favourite tokens, two experts for a token on average."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, EXPERTS, bias=False)
+        self.up, self.down = (nn.Parameter(torch.zeros(EXPERTS, *size)) for size in ((WIDTH, INNER), (INNER, WIDTH)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, tokens = self.gate(x).softmax(-1).t().topk(2 * len(x) // EXPERTS)
+        inner = torch.bmm(F.gelu(torch.bmm(x[tokens], self.up)), self.down) * weights[..., None]
+        return torch.zeros_like(x).index_add(0, tokens.flatten(), inner.flatten(0, 1))
+
+
+def test_experts_that_choose_their_tokens_are_not_computed_for_all() -> None:
+    found = tg.analyze(ExpertsChoose(), inputs=torch.zeros(30, WIDTH), advice=False)
+    assert found.totals.active_params == WIDTH * EXPERTS + 2 * 2 * WIDTH * INNER
+    assert not any("all 6 experts" in warning for warning in found.capture.run.warnings)

@@ -95,7 +95,10 @@ class Mixture:
 
     @property
     def tokens(self) -> int:
-        return self.choices[0].rows
+        """A choice has a row for each token; where experts choose tokens, a row for each expert."""
+        first = self.choices[0]
+        experts_choose = first.alternatives not in (None, 0, self.experts) and first.rows == self.experts
+        return first.alternatives or first.rows if experts_choose else first.rows
 
     @cached_property
     def macs(self) -> int:
