@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,14 @@ def test_dynamic_layers_of_torch_ao() -> None:
     # A scale of 8 bytes and a zero point of 8 for each of two weights.
     assert linear_only(found) == (8 * (49152 + 32) / 49152, 49152)
     assert found.totals.params == 0
+
+
+@engine
+def test_packed_weights_of_many_layers_are_not_mistaken_for_each_other() -> None:
+    """Each call hands out a new Python object for a packed weight, and Python uses the place of an old one again."""
+    widths = [64, 32, 16, 48, 8, 64, 24, 32, 56, 16] * 3
+    layers = [nn.Linear(given, made) for given, made in pairwise(widths)]
+    check(ao.quantize_dynamic(nn.Sequential(*layers), {nn.Linear}), nn.Sequential(*layers), torch.ones(2, 64))
 
 
 @engine
@@ -293,3 +302,9 @@ def test_a_weight_made_of_several_tensors_has_their_bytes() -> None:
     assert found.totals.stored_elements == 49152 + 320 + 320
     assert quantization(found).dequantize["ops"] == 2
     assert quantization(found).macs_by_operands == {"float32 × float32": found.totals.macs}
+
+
+@pytest.mark.parametrize("by_outputs", [False, True])
+def test_a_layer_that_is_the_whole_model(by_outputs: bool) -> None:
+    found = tg.analyze(Packed(nn.Linear(128, 256), by_outputs=by_outputs), inputs=X)
+    assert (found.totals.logical_params, quantization(found).layers) == (128 * 256, 1)

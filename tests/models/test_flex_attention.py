@@ -176,3 +176,32 @@ def test_alibi_changes_scores_and_no_blocks() -> None:
     plain = tg.analyze(Attends(held=held), inputs=(heads(512),) * 3)
     shifted = tg.analyze(Attends(held=held, score_mod=alibi), inputs=(heads(512),) * 3)
     assert macs(shifted) == macs(plain) == count_scores(causal, 512, 512, (128, 128)) * 2 * SIZE
+
+
+ROTATED = torch.tensor([2] * 40 + [0] * 200 + [1] * 60 + [2] * 84)
+LENGTHS = torch.tensor([90, 300])
+
+
+def dilated(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return ((q - k).abs() <= 16) | ((k % 192) < 8)
+
+
+def rotated_documents(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return ROTATED[q] == ROTATED[k]
+
+
+def by_sample(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (k < LENGTHS[b]) & (q >= k)
+
+
+@pytest.mark.parametrize(
+    ("mask", "length", "block", "batch"),
+    [(dilated, 640, (128, 128), 1), (rotated_documents, 384, (32, 64), 1), (by_sample, 512, (128, 64), BATCH)],
+    ids=["dilated", "rotated documents", "by sample"],
+)
+def test_masks_written_after_the_count_was_finished(
+    mask: Mask, length: int, block: tuple[int, int], batch: int
+) -> None:
+    held = create_block_mask(mask, batch if batch > 1 else None, None, length, length, device="cpu", BLOCK_SIZE=block)
+    found = tg.analyze(Attends(held=held), inputs=(heads(length),) * 3)
+    assert macs(found) == count_scores(mask, length, length, block, batch) * 2 * SIZE

@@ -56,7 +56,16 @@ _FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 class _Id(int):
-    """The id of an object that has no equality to go by."""
+    """The id of an object that has no equality to go by. It keeps the object, so that no other gets the id while a plan
+    is kept under it: Python's objects for packed weights last no longer than a call."""
+
+    kept: object
+
+    @classmethod
+    def of(cls, value: object) -> _Id:
+        made = cls(id(value))
+        made.kept = value
+        return made
 
 
 class _Stranger(Exception):  # noqa: N818 - a signal
@@ -446,7 +455,7 @@ def _read(items: Any, key: list[Any], tensors: list[FakeTensor]) -> None:
         elif isinstance(value, torch.Tensor):
             raise _Stranger
         else:
-            key.append(_Id(id(value)))  # generators, callables of higher-order ops
+            key.append(_Id.of(value))  # generators, packed weights, callables of higher-order ops
 
 
 def _names(tensors: list[FakeTensor]) -> tuple[str, ...]:

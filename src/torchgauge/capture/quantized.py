@@ -88,7 +88,8 @@ def _carrying(owned: Owned, module: Any) -> Quantized:
 
 
 def _packed_by_name(owned: list[Owned]) -> dict[str, Quantized]:
-    tensors = {one.name: one.tensor for one in owned}
+    # The rules look for a dot: a layer that is the whole model has none in its names.
+    tensors = {f".{one.name}": one.tensor for one in owned if not is_traceable_wrapper_subclass(one.tensor)}
 
     def read(entry: Entry) -> bytes | None:
         tensor = tensors[entry.name]
@@ -97,16 +98,15 @@ def _packed_by_name(owned: list[Owned]) -> dict[str, Quantized]:
         with torch._C._DisableTorchDispatch():
             return bytes(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
 
-    entries = [
-        Entry(one.name, spec := spec_of_real(one.tensor), "", None, spec.nbytes,
-              Role.BUFFER if one.is_buffer else Role.PARAMETER)
-        for one in owned
-        if not is_traceable_wrapper_subclass(one.tensor)
-    ]  # fmt: skip
-    found = {
-        entry.name: entry.logical_elements for entry in unpack(entries, read) if entry.logical_elements is not None
-    }
+    entries = []
+    for name, tensor in tensors.items():
+        spec = spec_of_real(tensor)
+        entries.append(Entry(name, spec, "", None, spec.nbytes, Role.PARAMETER))
+    counts = {entry.name: entry.logical_elements for entry in unpack(entries, read)}
     # A weight of floats with a scale beside it is not quantized.
-    plain = {name for name, count in found.items() if count and tensors[name].dtype in _PLAIN}
-    layers = {name.rpartition(".")[0] for name in plain}
-    return {name: Quantized(count) for name, count in found.items() if name.rpartition(".")[0] not in layers}
+    plain = {name.rpartition(".")[0] for name, count in counts.items() if count and tensors[name].dtype in _PLAIN}
+    return {
+        name.removeprefix("."): Quantized(count)
+        for name, count in counts.items()
+        if count is not None and name.rpartition(".")[0] not in plain
+    }
