@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.siblings import place_of
 from torchgauge.facts.weights import quantization_of, removable, value_figures, weight_ops
 from torchgauge.report.ranking import path_pattern
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Summary
 
 _NUMBER = re.compile(r"[\d.,]+")
 STRUCTURES = ("rows", "columns", "channels", "heads")
@@ -56,9 +59,9 @@ class OpShare:
     bytes_after: int
 
 
-def summary_part(view: View, key: str) -> Any:
-    """A member of the summary of all weights; None where no values were read."""
-    return None if view.weight_summary is None else view.weight_summary.get(key)
+def summary_of(view: View) -> Summary | None:
+    """The figures of all weights together; None where no values were read."""
+    return cast("Summary | None", view.weight_summary)
 
 
 def examined(view: View) -> list[Row]:

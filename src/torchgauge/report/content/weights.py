@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torchgauge.facts import View
@@ -36,7 +36,7 @@ from torchgauge.report.weight_statistics import (
     sqnr_db,
     structured,
     structured_in_all,
-    summary_part,
+    summary_of,
 )
 from torchgauge.units import (
     format_bytes,
@@ -62,7 +62,8 @@ FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
 def sections(view: View, options: Options) -> Iterator[Section]:
     if options.detail is Detail.FULL:
         yield _parameters(view)
-    total = summary_part(view, "total")
+    summary = summary_of(view)
+    total = summary.get("total") if summary else None
     if total and total.get("mean") is not None:
         facts = [*_value_facts(total), *_saving_facts(total), *_structure_facts(view), *_scan_facts(view)]
         yield _section("Values of the parameters", Facts(facts))
@@ -80,7 +81,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         same = [f" (and {format_exact(entry.siblings)} like it)" if entry.siblings else "" for entry in found]
         told = [Item(f": {entry.text}{again}", name=entry.name) for entry, again in zip(found, same, strict=True)]
         yield _listed("Recommendations for weights", Listing(told[:LISTED]), len(found), Topic.ADVICE)
-    failures = summary_part(view, "failures") or []
+    failures = summary["failures"] if summary else []
     if failures:
         items = tuple(Item(f": {failure['reason']}", name=failure["name"]) for failure in failures[:LISTED])
         shown = Listing(items, is_warning=True)
@@ -107,7 +108,7 @@ def _parameters(view: View) -> Section:
     return _section("Parameters", Facts(facts), *missing)
 
 
-def _value_facts(total: dict[str, Any]) -> Iterator[Fact]:
+def _value_facts(total: Mapping[str, Any]) -> Iterator[Fact]:
     median, low, high = (format_value(total["quantiles"][key]) for key in ("0.5", "0.001", "0.999"))
     yield "Mean", format_value(total["mean"]), f"std {format_value(total['std'])}, median {median}"
     yield "Range", f"{format_value(total['min'])} … {format_value(total['max'])}", f"99.8 % within {low} … {high}"
@@ -122,7 +123,7 @@ def _value_facts(total: dict[str, Any]) -> Iterator[Fact]:
         yield "Left out", format_exact(total["not_unpacked"]), "tensors, packed in a way that is not known"
 
 
-def _saving_facts(total: dict[str, Any]) -> Iterator[Fact]:
+def _saving_facts(total: Mapping[str, Any]) -> Iterator[Fact]:
     if total["entropy_bits"] is not None:
         bits = f"{format_value(total['entropy_bits'])} of {format_value(total['entropy_symbol_bits'])} bits"
         yield "Entropy", bits, f"{format_percent(total['compressibility'])} compressible without loss"
@@ -144,7 +145,10 @@ def _structure_facts(view: View) -> Iterator[Fact]:
 
 
 def _scan_facts(view: View) -> Iterator[Fact]:
-    scan = summary_part(view, "scan") or {}
+    summary = summary_of(view)
+    if summary is None:
+        return
+    scan = summary["scan"]
     seconds, nbytes = scan.get("seconds"), scan.get("bytes")
     if seconds and nbytes is not None:
         depth = "with matrices and groups (deep)" if scan.get("deep") else "without the deep passes"
@@ -163,7 +167,8 @@ def _table(
 
 
 def _kinds(view: View) -> Iterator[Section]:
-    kinds = summary_part(view, "by_kind") or []
+    summary = summary_of(view)
+    kinds = summary.get("by_kind", []) if summary else []
     columns: list[Shown] = [
         ("Tensors", lambda kind: format_exact(kind["tensors"]), False),
         ("Bytes", lambda kind: format_bytes(kind["bytes"]), False),
@@ -256,7 +261,8 @@ def _packings(view: View) -> Iterator[Section]:
 
 
 def _outliers(view: View) -> Iterator[Section]:
-    found = summary_part(view, "outliers") or []
+    summary = summary_of(view)
+    found = summary.get("outliers", []) if summary else []
     rows = tuple(
         (
             Cell(name=row["name"]),

@@ -14,7 +14,7 @@ from torchgauge.report.measurements import energy_of, measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.parts.roofline import device_peaks
 from torchgauge.report.page.payload import part
-from torchgauge.report.weight_statistics import summary_part
+from torchgauge.report.weight_statistics import summary_of
 from torchgauge.units import format_seconds, format_shape
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def method(view: View, options: Options) -> dict[str, Any]:
         }
         for entry in view.capture.inputs
     ]
-    scan = summary_part(view, "scan")
-    weights = None if not scan else {"scan": scan, "failures": list(summary_part(view, "failures") or ())}
+    summary = summary_of(view)
+    weights = {"scan": summary["scan"], "failures": list(summary["failures"])} if summary and summary["scan"] else None
     return {
         "has_code": view.capture.has_code,
         "run": run_text(view),

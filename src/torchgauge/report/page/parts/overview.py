@@ -28,7 +28,7 @@ from torchgauge.report.measurements import energy_of, measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import is_estimated
-from torchgauge.report.weight_statistics import summary_part
+from torchgauge.report.weight_statistics import summary_of
 from torchgauge.units import (
     format_bytes,
     format_count,
@@ -124,7 +124,9 @@ def _further(view: View) -> Iterator[Card]:
         )
         yield Card("Ops", format_exact(figures.ops), without)
         yield Card("Activations", format_bytes(figures.activation_bytes), "sum of all op outputs")
-    yield from _values(summary_part(view, "total") or {})
+    summary = summary_of(view)
+    if summary and (total := summary.get("total")):
+        yield from _values(total)
     depth = max(row.depth for row in view.modules)
     yield Card("Modules", format_exact(len(view.modules)), f"{format_exact(depth)} deep")
 

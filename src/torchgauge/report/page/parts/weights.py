@@ -13,7 +13,7 @@ from torchgauge.facts.weights import quantization_of, value_figures
 from torchgauge.report.content.tensors import by_dtype, by_role
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import columns, part
-from torchgauge.report.weight_statistics import advice, places, summary_part
+from torchgauge.report.weight_statistics import advice, places, summary_of
 from torchgauge.units import format_shape
 
 FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
@@ -38,25 +38,26 @@ def weights(view: View, options: Options) -> dict[str, Any] | None:
     rows = [Row(value_figures(row)) for row in view.weights]
     if not rows:
         return None
-    total = summary_part(view, "total") or {}
+    summary = summary_of(view)
+    total = summary.get("total") if summary else None
     return {
         "has_values": any(row.get("mean") is not None for row in rows),
-        "total": _total(total) if total.get("mean") is not None else None,
+        "total": _total(total) if total and total.get("mean") is not None else None,
         "tensors": columns(len(rows), _columns(rows)),
         "map": weight_map(rows),
         "formats": list(FORMATS),
         "granularities": list(GRANULARITIES),
         "quantiles": list(QUANTILES),
         "structures": list(STRUCTURES),
-        "kinds": [_kind(kind) for kind in summary_part(view, "by_kind") or ()],
+        "kinds": [_kind(kind) for kind in summary.get("by_kind", ())] if summary else [],
         "places": [asdict(place) for place in places(view)[:_PLACES]],
-        "outliers": list(summary_part(view, "outliers") or ())[:_OUTLIERS],
+        "outliers": list(summary.get("outliers", ()))[:_OUTLIERS] if summary else [],
         "recommendations": [asdict(entry) for entry in advice(view)[:_ADVICE]],
         "skipped": [
             {"reason": reason, "count": count}
             for reason, count in Counter(row["skipped"] for row in rows if row.get("skipped")).most_common()
         ],
-        "failures": list(summary_part(view, "failures") or ()),
+        "failures": list(summary["failures"]) if summary else [],
         "dtypes": [asdict(group) for group in by_dtype(view)],
         "roles": [asdict(group) for group in by_role(view)],
     }
