@@ -1,7 +1,7 @@
 """What cuDNN takes for itself in a convolution.
 
 Its heuristics choose a kernel by shape, type and layout, and no rule for that is published. `convolutions.json` holds
-what 4,057 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
+what 7,680 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
 its kind took, in proportion to the tensors it works on, and a range that held nearly all shapes when each was left out
 of the table in turn.
 """
