@@ -171,6 +171,12 @@ def test_an_optimizer_that_reads_numbers_is_predicted() -> None:
     assert any("optimizer" in warning for warning in found.warnings)
 
 
+def test_bounds_of_a_small_model_hold_what_is_allocated() -> None:
+    found = tg.fit(nn.Linear(4, 4), on="l4", inputs=torch.randn(1, 4))
+    assert isinstance(found, tg.Fit)
+    assert found.bounds["reserved_bytes"].low >= found.bounds["allocated_bytes"].low > 0
+
+
 def test_names_of_devices() -> None:
     assert find_device("NVIDIA H200") is find_device("h200") is find_device("H200-SXM")
     assert find_device("24GiB").capacity_bytes == int(24 * 2**30 * 0.98)

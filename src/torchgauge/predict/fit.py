@@ -321,9 +321,11 @@ class Prediction:
         """Of what is allocated, of what is reserved, of the context."""
         times = 1 if self.device.is_measured else 2
         low, high = (1.0, 1.0) if self.device.is_measured else _CONTEXT_RANGE
+        allocated = self._around("allocated_bytes", _ALLOCATED_MARGIN * times, 0)
+        reserved = self._around("reserved_bytes", _RESERVED_MARGIN * times, _SEGMENT_BYTES * times)
         return (
-            self._around("allocated_bytes", _ALLOCATED_MARGIN * times, 0),
-            self._around("reserved_bytes", _RESERVED_MARGIN * times, _SEGMENT_BYTES * times),
+            allocated,
+            Range(max(reserved.low, allocated.low), reserved.high),  # what is allocated is reserved
             Range(int(self.context_bytes * low), int(self.context_bytes * high)),
         )
 
