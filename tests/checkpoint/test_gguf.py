@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
 
 import torchgauge as tg
@@ -50,6 +50,33 @@ def test_values_are_those_of_the_package(kind: str, tmp_path: Path) -> None:
     assert packing is not None
     assert packing.shape == (WIDTH, WIDTH)
     found = np.concatenate([part.values for part in packing.blocks()]).reshape(packing.shape)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in GGMLQuantizationType if int(kind) in BLOCKS])
+def test_blocks_of_any_content_have_the_values_of_the_package(kind: GGMLQuantizationType, tmp_path: Path) -> None:
+    """Also of types that the package reads and cannot write; those that it cannot read have their bits."""
+    block, nbytes = GGML_QUANT_SIZES[kind]
+    raw = np.random.default_rng(0).integers(0, 256, (4, 512 // block * nbytes), dtype=np.uint8)
+    writer = GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_tensor("blk.0.attn_q.weight", raw, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (entry,) = open_checkpoint(tmp_path / "model.gguf").entries
+    assert 8 * entry.nbytes / (entry.logical_elements or 1) == 8 * nbytes / block
+    packing = find_packing(
+        entry, {entry.name: entry}, lambda one, at, count: raw.reshape(-1)[at : at + count].tobytes()
+    )
+    with np.errstate(all="ignore"):
+        try:
+            expected = dequantize(raw, kind)
+        except NotImplementedError:
+            assert packing is None
+            return
+        assert packing is not None
+        found = np.concatenate([part.values for part in packing.blocks()]).reshape(packing.shape)
     np.testing.assert_array_equal(found, expected)
 
 

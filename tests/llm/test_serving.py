@@ -101,3 +101,14 @@ def test_decode_never_turns_where_every_sequence_reads_much_cache() -> None:
     assert turn.batch is None
     assert found.decode(2048, 4096).arithmetic_intensity < turn.arithmetic_intensity < turn.ridge
     assert found.to_dict()["devices"][0]["compute_bound_context"] < 2048
+
+
+def test_adapters_are_parameters_and_work_that_reports_name() -> None:
+    model = MODELS["llama"]()
+    plain, adapted = tg.llm(model, context=64), tg.llm(model, context=64, adapter="lora:4:*q_proj.weight")
+    added = 4 * 4 * (32 + 32)  # rank 4 in four layers, 32 in and 32 out
+    assert adapted.params - plain.params == added
+    assert adapted.decode(64).macs - plain.decode(64).macs == added
+    assert adapted.weights_bytes - plain.weights_bytes == 2 * added
+    assert adapted.to_dict()["adapter"] == {"kind": "lora", "rank": 4, "pattern": "*q_proj.weight"}
+    assert "LoRA, rank 4" in str(adapted)

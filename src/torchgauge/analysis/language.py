@@ -103,7 +103,7 @@ class Speculative:
 @dataclass(frozen=True)
 class Crossover:
     """Where decode turns from memory-bound to compute-bound: its FLOPs per byte, `arithmetic_intensity`, reach the
-    device's `ridge` from `batch` sequences on. With None they never do: every sequence reads a cache of its own, and
+    device's `ridge` from `batch` sequences on. With None they never do: each sequence adds reads of its own cache, and
     the intensity stays below the one given, however many there are. `flops_each` and `bytes_each` are what one sequence
     more adds to a step."""
 
@@ -118,7 +118,7 @@ class Crossover:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of the model: a prompt, or a token more for each sequence of the batch.
+    """One call of the model: a prompt, or one more token for each sequence of the batch.
 
     `time_s` and what follows it are None without a device. `peak_bytes` is the most that tensors take beside the
     weights, the cache included. The first `prefix` tokens of a prompt were in the cache before; `shared_bytes` is what
@@ -199,7 +199,7 @@ def llm(
 ) -> Llm:
     """What a language model costs: a live model, a config.json or its folder, `hf:…`, a GGUF file.
 
-    The model is run on tensors without data, a prompt and then a token more with the cache that it returns itself, at
+    The model is run on tensors without data, a prompt and then one more token with the cache that it returns, at
     every length that is asked for. `context` and `concurrent` are what reports are made for, `on` their devices.
     `weights_dtype` ("bf16", "fp8", "int4", …) is the type that matrices of layers are stored in, `cache_dtype` that of
     the cache, where they are not the model's; `adapter` is "lora" or "lora:RANK:PATTERN". `speculative` is a number of
@@ -404,7 +404,7 @@ class Llm:
         return self._step("prefill", point, "cache", on)
 
     def decode(self, context: int, batch: int = 1, on: str | None = None, *, encoder_tokens: int = 0) -> Step:
-        """One step for each of `batch` sequences that have `context` tokens in the cache: a token more, or the check of
+        """One step for each of `batch` sequences with `context` tokens in the cache: one more token, or the check of
         `speculative` drafts."""
         return self._step("decode", self._point(context, batch, encoder_tokens, on), "cache_after", on)
 
@@ -618,7 +618,7 @@ class Llm:
         turning = [(length, count) for length in (min(_SHORT, context), context) for count in (1, max(counts), _LARGE)]
         wanted = [(length, count) for length in lengths for count in (1, *counts)]
         self._want([(length, count, True) for length, count in (*wanted, *turning)])
-        encoder, drafts = self._encoder(context), self.asked.speculative
+        encoder, drafts, adapter = self._encoder(context), self.asked.speculative, self._settings["adapter"]
         return {
             "target": self.target,
             "context": context,
@@ -626,6 +626,7 @@ class Llm:
             "weights_dtype": self.asked.weights_dtype,
             "cache_dtype": self.asked.cache_dtype,
             "page_size": self.asked.page_size,
+            "adapter": {"kind": "lora", "rank": adapter[0], "pattern": adapter[1]} if adapter else None,
             "prefix": self.asked.prefix,
             "speculative": asdict(drafts) | {"tokens_per_step": drafts.tokens_per_step} if drafts else None,
             "model": {**facts, "layer_counts": self.layer_counts, "weights_bytes": self.weights_bytes},

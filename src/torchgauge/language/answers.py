@@ -1,4 +1,4 @@
-"""What is asked about a language model, answered in plain data: what it is, what passes cost, what the cache holds."""
+"""Answers about a language model as plain data: what it is, what passes cost, what the cache holds."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Question:
 
 
 def answer(model: nn.Module, question: Question, library: Library, progress: Any = None) -> dict[str, Any]:
-    """What is known of a live model. Lengths beyond its limit are refused."""
+    """Answer a question about a live model. Lengths beyond its limit are refused."""
     model = unwrap(model)
     interface = Interface(model)
     limit = interface.context_limit
@@ -98,7 +98,7 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
     if question.describes or per_token is None:
         probes = [Point(tokens, 1, _probe_encoder(interface, tokens)) for tokens in (_FEW, _SOME)]
         seen, probed = run(probes)
-        # A model that goes over tokens one by one in Python has more ops for more tokens.
+        # A model whose code loops over tokens in Python has more ops for more tokens.
         traced = [sum(len(part.ops) for part in probed[probe].prefill.segments) for probe in probes]
         per_token = max(traced[1] - traced[0], 0) // (_SOME - _FEW)
     if question.describes:
@@ -189,7 +189,7 @@ PLAN_SECONDS = {"time_s": 0.039, "low_s": 0.030, "high_s": 0.076, "host_s": 0.03
 
 
 def _extend(point: Point, run: Any, facts: _Facts) -> PointFacts:
-    """A point that has too many ops to be run, from five shorter ones; run where these do not agree."""
+    """A point with too many ops to be traced, from five shorter ones; traced after all where these do not agree."""
     for step in STEPS:
         lengths = [point.prefix + length for length in sample_lengths(point.tokens - point.prefix, step)]
         shorter = [replace(point, tokens=length) for length in lengths]
@@ -235,7 +235,7 @@ def _costs(row: PointFacts) -> dict[str, Any]:
 
 
 def _extended_time(rows: list[dict[str, Any]], lengths: list[int], tokens: int) -> dict[str, Any]:
-    """The work of a token more costs what the last ones did."""
+    """Each further token is assumed to cost what the last ones did."""
     result = dict(rows[-1])
     for key, value in rows[-1].items():
         if isinstance(value, float):

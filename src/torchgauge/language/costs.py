@@ -1,9 +1,9 @@
-"""What a pass costs, by module, and the same at lengths that are too long to be run.
+"""The cost of a pass by module, also at lengths that are too long to be traced.
 
-A model may go over its tokens one by one in Python (the reference code of Mamba and RWKV does): a prompt of 100,000
-tokens is then millions of ops. Their number is a polynomial of the length between the lengths where windows fill, and
-so is every cost. So such a model is run at five shorter lengths that leave the same remainder by 512; three of them
-give the polynomial, the others have to agree.
+The code of a model may loop over its tokens in Python (the reference code of Mamba and RWKV does): a prompt of 100,000
+tokens is then millions of ops. Between the lengths at which windows fill, their number is a polynomial of the length,
+and so is every cost. Such a model is traced at five shorter lengths with the same remainder modulo 512; three of them
+determine the polynomial, and the other two must agree with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchgauge.facts import FREE, ParamRecord
 from torchgauge.language.passes import Pass
 
 FIGURES = ("macs", "flops", "bytes_read", "bytes_written")
-# Ops of one pass that are traced; beyond, lengths are extended.
+# Ops of one pass that are traced at most; longer prompts are extrapolated.
 MOST_OPS = 60_000
 
 
@@ -39,7 +39,7 @@ class Cost:
 
 
 def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] | None = None) -> Cost:
-    """`stored` has the bytes of parameters that are kept in another form than they are computed with."""
+    """`stored` has the bytes of parameters that are stored in another form than the one they are computed in."""
     stored = stored or {}
     sizes = {param.name: param.spec for param in params if not param.is_buffer}
     totals = dict.fromkeys((*FIGURES, "weight_bytes", "matrix_bytes", "ops"), 0)
@@ -62,7 +62,7 @@ def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] 
             specs = [sizes[name] for name in dict.fromkeys(op.weights) if name in sizes]
             if not specs:
                 continue
-            # What is not the other inputs: of a table, or of experts, only a part is read.
+            # Bytes read minus the other inputs: of an embedding table, or of experts, only a part is read.
             counts, others = [spec.numel for spec in specs], 0
             for spec in op.signature.inputs:
                 if spec.numel in counts:
@@ -86,7 +86,7 @@ def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] 
 
 
 def starred(path: str, layers: list[str]) -> str:
-    """`model.layers.*.mlp` for the module of a layer: equal layers are told together."""
+    """`model.layers.*.mlp` for the module of a layer: equal layers are reported together."""
     for layer in layers:
         if path == layer or path.startswith(f"{layer}."):
             return f"{layer.rpartition('.')[0]}.*{path[len(layer) :]}"
@@ -98,8 +98,8 @@ def sample_lengths(tokens: int, step: int) -> list[int]:
 
 
 def extended(lengths: list[int], values: list[Any], tokens: int) -> Any:
-    """The value at `tokens` of numbers, or of structures of numbers, that are known at five lengths; None where they
-    are not of one polynomial of the second degree."""
+    """Extrapolate numbers, or structures of numbers, from five lengths to `tokens`; None where they do not lie on one
+    polynomial of the second degree."""
     first = values[0]
     if isinstance(first, dict):
         if any(set(value) != set(first) for value in values):

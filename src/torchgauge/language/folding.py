@@ -1,8 +1,8 @@
-"""Equal layers are traced once: a later one is given results, and a cache entry, like those of the first.
+"""Equal layers are traced once: later ones return results, and fill a cache entry, like the first.
 
-Layers are equal where their modules, the shapes of their parameters and their plain attributes are, apart from numbers
-that are the layer's position, and where they are called with tensors of the same shapes and a cache entry in the same
-state. The last layer of each kind is traced as well; if its ops differ from those of the first, nothing is folded.
+Layers are equal if their modules, parameter shapes and plain attributes are equal (apart from numbers that are the
+layer's position) and if they are called with tensors of the same shapes and a cache entry in the same state. The last
+layer of each kind is traced as well; if its ops differ from those of the first, nothing is folded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchgauge.capture.paths import ModulePaths
 from torchgauge.facts import OpRecord
 from torchgauge.predict.steps import CudaRun
 
-# Where classes of caches are defined: their entries are looked into.
+# Modules that define cache classes: their entries are searched for tensors.
 _CACHES = ("transformers.cache_utils", "torchgauge.source.gguf_model")
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 
@@ -31,7 +31,7 @@ class Unequal(Exception):  # noqa: N818 - a signal
 
 @dataclass(slots=True)
 class Span:
-    """The ops of one call of a layer, `times` as often as it was called; `paths` are the layers that it stands for."""
+    """The ops of one traced layer; `paths` are all layers that it stands for, `first` the traced one."""
 
     start: int
     end: int
@@ -78,7 +78,7 @@ class Folding:
         self.spans, self._known = [], {}
 
     def watch(self, twin: nn.Module) -> Callable[[], None]:
-        """To be called inside `watch_modules`, whose way of being called it takes over."""
+        """Wrap the calls of the layers. To be called inside `watch_modules`, whose wrapper it calls."""
         watched = []
         for layer in self.layers:
             attributes = twin.get_submodule(layer.path).__dict__

@@ -1,7 +1,7 @@
-"""A language model run on fake tensors: a prompt, then one token more with the cache that the model returned.
+"""A language model run on fake tensors: a prompt, then one more token with the cache that the model returned.
 
-The cache is the model's own object, whatever its class: it is what the forward returns under the name of one of its
-parameters (`past_key_values`, `cache_params`, `state`), and it is given back under that name.
+The cache is the model's own object, whatever its class: the forward returns it under the name of one of its parameters
+(`past_key_values`, `cache_params`, `state`), and it is passed back under that name.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Interface:
         return given
 
     def fed_back(self, output: Any) -> dict[str, Any]:
-        """What the next call is given of this one's results."""
+        """The results of a call that are passed to the next one."""
         named = output if isinstance(output, dict) else vars(output) if hasattr(output, "__dict__") else {}
         return {
             name: value
@@ -216,8 +216,8 @@ def observe(
     progress: Any = None,
     reduce: Callable[[Point, Observed, tuple[ParamRecord, ...]], Any] = lambda point, observed, params: observed,
 ) -> tuple[Seen, dict[Point, Any]]:
-    """Run the model at every point; it is left as it was. `adapter` adds low-rank adapters: rank, pattern of names.
-    `reduce` makes of what was observed what is to be kept: the ops of a pass are many."""
+    """Run the model at every point and leave it unchanged. `adapter` adds low-rank adapters: rank, pattern of names.
+    `reduce` turns an observation into what is kept of it: a pass has many ops."""
     points = list(points)
     signal: DataDependent | None = None
     with one_at_a_time, no_collections(), undisturbed(model):

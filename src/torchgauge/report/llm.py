@@ -64,6 +64,8 @@ def _model(one: Row) -> Iterator[Block]:
         ("vocabulary", f"{model['vocabulary']:,}" if model["vocabulary"] else "not found", ""),
         ("context", limit, f"positions: {model['positions']}"),
     ]  # fmt: skip
+    if one["adapter"]:
+        rows.append(("adapter", f"LoRA, rank {one['adapter']['rank']}", f"on {one['adapter']['pattern']}, not merged"))
     yield Facts(rows)
     if model["not_run"]:
         parts = ", ".join(f"{row['path']} ({format_count(row['params'])})" for row in model["not_run"][:4])
