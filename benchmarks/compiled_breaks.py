@@ -11,6 +11,7 @@ import linecache
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,28 +42,16 @@ def detector() -> tuple[nn.Module, dict[str, Any]]:
     return model.eval(), {"images": [torch.rand(3, 96, 96)]}
 
 
-def audio(kind: str) -> tuple[nn.Module, dict[str, Any]]:
-    """In training, where spans of the input are masked."""
+def classifier(kind: str) -> tuple[nn.Module, dict[str, Any]]:
     transformers = import_optional("transformers", "x")
     config = getattr(transformers, f"{kind}Config")(
-        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, conv_dim=(32, 32),
-        conv_stride=(5, 2), conv_kernel=(10, 3), num_conv_pos_embedding_groups=2, num_conv_pos_embeddings=16,
-        layerdrop=0.0, mask_time_length=2,
-    )  # fmt: skip
-    values = {"input_values": torch.rand(2, 800), "attention_mask": torch.ones(2, 800, dtype=torch.long)}
-    return getattr(transformers, f"{kind}Model")(config).train(), values
-
-
-def classifier() -> tuple[nn.Module, dict[str, Any]]:
-    transformers = import_optional("transformers", "x")
-    config = transformers.BartConfig(
         d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
         encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=128, pad_token_id=1, bos_token_id=0, eos_token_id=2,
         decoder_start_token_id=2,
     )  # fmt: skip
     ids = torch.arange(16).reshape(1, 16) + 3
     ids[0, -1] = 2
-    return transformers.BartForSequenceClassification(config).eval(), {"input_ids": ids}
+    return getattr(transformers, f"{kind}ForSequenceClassification")(config).eval(), {"input_ids": ids}
 
 
 XLM = {"emb_dim": 32, "n_layers": 1, "n_heads": 2, "vocab_size": 128}
@@ -76,13 +65,16 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, Any]]]] = {
     ),
     "XLM": lambda: text("XLM", **XLM),
     "Flaubert": lambda: text("Flaubert", **XLM),
-    "Bart classifier": classifier,
+    **{f"{kind} classifier": partial(classifier, kind) for kind in ("Bart", "MBart", "PLBart")},
     "LED": lambda: text(
         "LED", d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
         encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=128, attention_window=8,
     ),
-    "Wav2Vec2": lambda: audio("Wav2Vec2"),
-    "Hubert": lambda: audio("Hubert"),
+    "BigBirdPegasus": lambda: text(
+        "BigBirdPegasus", length=128, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=128, block_size=8,
+        num_random_blocks=1,
+    ),
     "Faster R-CNN": detector,
     "Mixtral": lambda: text("Mixtral", **SMALL, num_key_value_heads=2, num_local_experts=4),
     "Mamba": lambda: text("Mamba", hidden_size=32, num_hidden_layers=1, vocab_size=128),

@@ -210,3 +210,14 @@ def test_without_a_cpp_compiler_the_error_says_what_is_missing(tmp_path: Path) -
 @pytest.mark.parametrize("kind", [Numpy, Guarded, Generates, Loops, Asserts, Opens], ids=lambda kind: kind.__name__)
 def test_a_break_that_dynamo_cannot_resume_from_or_meets_in_a_library_has_its_line(kind: type[nn.Module]) -> None:
     assert {one.source for one in rows(compiled(kind())).breaks} == marked_lines(kind)
+
+
+def test_recompilations_over_a_sweep_have_their_guard_and_their_point() -> None:
+    model: Any = torch.compile(Whole(), backend="eager")
+    brief: dict[str, Any] = {"budget_s": 0.02, "threads": 1, "profile_level": "latency", "advice": False}
+    found = rows(tg.analyze(model, input_size=(2, WIDTH), sweep={"batch": [1, 2, 4, 8]}, **brief))
+    # 1 is a constant for torch; at the second size that differs the batch becomes a variable.
+    assert [one.point for one in found.recompilations] == ["batch=1", "batch=4"]
+    assert all("size mismatch at index 0" in one.reason and one.source for one in found.recompilations)
+    assert found.is_run
+    assert len(found.graphs) == 1
