@@ -99,7 +99,14 @@ def compiled_member(compiled: Compiled | None, eager_read: int, eager_written: i
         "eager_bytes_read": eager_read,
         "eager_bytes_written": eager_written,
     }
-    return asdict(compiled) | {"totals": totals}
+    return {key: _as_json(value) for key, value in asdict(compiled).items()} | {"totals": totals}
+
+
+def _as_json(value: Any) -> Any:
+    """Tuples as the lists that they are in JSON."""
+    if isinstance(value, dict):
+        return {key: _as_json(item) for key, item in value.items()}
+    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def compiled_from_document(document: Mapping[str, Any]) -> Compiled | None:
