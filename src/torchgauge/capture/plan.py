@@ -349,7 +349,8 @@ def describe(
         status=found.status,
         tags=tuple(sorted(info.tags)),
         inputs=priced.tensors,
-        outputs=outputs,
+        # Somebody's kernel that returns nothing makes what it writes to.
+        outputs=outputs or (() if info.name.startswith("aten::") else priced.written),
         attributes={name: plain for name, value in arguments.items() if (plain := _attribute(value)) is not None},
         cost=found.cost,
         activation_bytes=activation_bytes,
