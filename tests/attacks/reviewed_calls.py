@@ -96,7 +96,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/source_lines.py": {
         "Path(file)": OWN,
         "Path(str(package.__file__))": OWN,
-        "Path(sysconfig.get_path('stdlib'))": OWN,
+        "Path(os.__file__)": OWN,
     },
     "capture/structure.py": {
         "getattr(value, field.name)": DATACLASS,

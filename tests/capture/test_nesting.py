@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
@@ -40,6 +41,8 @@ def test_what_is_nested_deeper_is_told_with_what_to_do(levels: int) -> None:
 
 
 def test_it_is_told_too_where_inputs_are_to_be_inferred() -> None:
+    importlib.import_module("torch._dynamo")  # where it is loaded, an analysis asks whether the model is compiled
+
     with pytest.raises(tg.InputError, match="nested 3001 deep"):
         tg.analyze(nested(3000))
 

@@ -21,7 +21,6 @@ from torchgauge.capture.paths import ModulePaths, Owned
 from torchgauge.capture.recorder import spec_of_real
 from torchgauge.capture.structure import storage_key, tensors_within
 from torchgauge.checkpoint import Entry, Role
-from torchgauge.checkpoint.entries import SMALL_BYTES, unpack
 from torchgauge.facts import TensorSpec
 
 # Types whose elements are the values themselves, or indices and flags.
@@ -88,6 +87,8 @@ def _carrying(owned: Owned, module: Any) -> Quantized:
 
 
 def _packed_by_name(owned: list[Owned]) -> dict[str, Quantized]:
+    from torchgauge.checkpoint.entries import SMALL_BYTES, unpack  # with the formats of files
+
     # The rules look for a dot: a layer that is the whole model has none in its names.
     tensors = {f".{one.name}": one.tensor for one in owned if not is_traceable_wrapper_subclass(one.tensor)}
 

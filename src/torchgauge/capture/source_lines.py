@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-import sysconfig
 from pathlib import Path
 from types import FrameType
 
@@ -15,7 +15,7 @@ import torchgauge
 # Frames of these packages are not the model's code.
 _OWN = tuple(str(Path(str(package.__file__)).parent / "_")[:-1] for package in (torch, torchgauge))
 # Nor is Python's library, below which packages are installed.
-_PYTHON = str(Path(sysconfig.get_path("stdlib")) / "_")[:-1]
+_PYTHON = str(Path(os.__file__).parent / "_")[:-1]
 _RUNS_MODEL = "call_model"
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 

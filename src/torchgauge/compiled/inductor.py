@@ -29,6 +29,7 @@ from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.source_lines import is_python_library, source_line
 from torchgauge.errors import InputError
 from torchgauge.facts.compiled import EXTERN, GENERATED, CompiledGraph, CompiledKernel, GraphBreak, Recompilation
+from torchgauge.source.modules import all_modules
 
 # Options that try variants on the device while they compile.
 TUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
@@ -586,7 +587,7 @@ class Options:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile was applied to the module, or to one inside it."""
-    return "torch._dynamo" in sys.modules and any(options_of(module) is not None for module in model.modules())
+    return "torch._dynamo" in sys.modules and any(options_of(module) is not None for module in all_modules(model))
 
 
 def options_of(part: Any) -> Options | None:

@@ -132,7 +132,8 @@ def _loops(evidence: Evidence, read: Reading | None = None, *, one_weight: bool 
     for op in evidence.flow.of_category(*TENSOR_CORES):
         if op.source is not None and op.cost.macs and (op.weights or read is _part):
             path = re.sub(r"\d+", "#", op.module)
-            key = (op.source, path, op.op, op.signature.outputs[0].shape, op.weights if one_weight else None)
+            shapes = tuple(output.shape for output in op.signature.outputs)  # a kernel may only write to its arguments
+            key = (op.source, path, op.op, shapes, op.weights if one_weight else None)
             groups.setdefault(key, []).append(op)
     found = [ops for ops in groups.values() if len(ops) >= _LEAST_ROUNDS]
     if read is not None:
