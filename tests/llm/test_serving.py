@@ -68,6 +68,14 @@ def test_a_prompt_after_a_prefix_costs_its_own_tokens() -> None:
     assert after.cache_bytes == tg.llm(model).cache_bytes(64)
 
 
+def test_a_prefix_is_shared_whole_at_the_context_limit() -> None:
+    """The last step that has room ends at the limit, so the cache holds no more than that."""
+    model = MODELS["gpt2"]()
+    step = tg.llm(model, prefix=12, speculative=4).decode(64, batch=3)
+    assert step.shared_bytes == real_cache_bytes(model, 12)
+    assert step.cache_bytes == real_cache_bytes(model, 64, sequences=3) - 2 * step.shared_bytes
+
+
 def test_only_whole_pages_of_a_prefix_are_shared() -> None:
     model = MODELS["llama"]()
     found, plain = tg.llm(model, prefix=20, page_size=16), tg.llm(model, page_size=16)

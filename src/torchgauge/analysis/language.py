@@ -469,7 +469,7 @@ class Llm:
                 alone = self._point(length, 1, self._encoder(length), last_logits=True)
                 for count in counts:
                     together = self._point(length, count, self._encoder(length), last_logits=True)
-                    cache = self._kept(together["cache_after"], length + self._steps, count)
+                    cache = self._kept(together["cache_after"], self._after(length), count)
                     row = need(alone, together, cache, self.weights_bytes).row(device, length, count)
                     row["fewest_devices"] = fewest_devices(row)
                     rows.append(row)
@@ -510,6 +510,10 @@ class Llm:
     def _steps(self) -> int:
         """Tokens that a decode step adds to the cache of each sequence."""
         return 1 + (self.asked.speculative.drafts if self.asked.speculative else 0)
+
+    def _after(self, context: int) -> int:
+        """Tokens in the cache after a decode step; the last one ends at the limit."""
+        return min(context + self._steps, self.context_limit or context + self._steps)
 
     def _at(self, tokens: int, batch: int, encoder_tokens: int, last_logits: bool) -> Point:
         from torchgauge.language.passes import Point
@@ -575,7 +579,8 @@ class Llm:
         if self.asked.weights_dtype is not None:
             saved = round(row["matrix_bytes"] * (1 - WEIGHT_BITS[self.asked.weights_dtype] / self._matrix_bits))
             read, weights = read - saved, weights - saved
-        tokens, batch = point["tokens"] + (self._steps if kind == "decode" else 0), point["batch"]
+        tokens, batch = point["tokens"], point["batch"]
+        tokens = self._after(tokens) if kind == "decode" else tokens
         kept = self._kept(held, tokens, batch)
         if self.asked.cache_dtype is not None and kind == "decode":
             total = sum(one["bytes"] for one in held)
