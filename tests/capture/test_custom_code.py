@@ -355,3 +355,60 @@ def test_every_kernel_is_registered_with_the_arguments_it_looks_at() -> None:
     assert {"silu_and_mul", "apply_rms_norm", "varlen_fwd", "selective_scan_fwd", "causal_conv1d_fwd"} <= set(KERNELS)
     for kernels in KERNELS.values():
         assert len({known.arguments for known in kernels}) == len(kernels)
+
+
+def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+# Schema, arguments, shapes of what it returns, MACs, flops; written after the formulas were.
+UNSEEN: list[tuple[str, Any, list[list[int]], int, int]] = [
+    (
+        "apply_rms_norm(Tensor hidden_states, Tensor weight, float variance_epsilon) -> Tensor[]",
+        lambda: (zeros(2, 3, 8), zeros(8), 1e-6), [[2, 3, 8], [2, 3]], 0, 4 * 48 + 3 * 6,
+    ),
+    (
+        "causal_conv1d_fwd(Tensor x, Tensor weight, Tensor? bias, Tensor? seq_idx, Tensor? initial_states, "
+        "Tensor! out, Tensor!? final_states_out, bool silu_activation) -> ()",
+        lambda: (zeros(2, 6, 10), zeros(6, 4), zeros(6), None, None, zeros(2, 6, 10), None, True),
+        [[2, 6, 10]], 120 * 4, 2 * 120 * 4 + 6 * 120,
+    ),
+    (
+        "selective_scan_fwd(Tensor u, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor? D_, Tensor? z_, "
+        "Tensor? delta_bias_, bool delta_softplus) -> Tensor[]",
+        lambda: (zeros(2, 6, 10), zeros(2, 6, 10), zeros(6, 4), zeros(2, 1, 4, 10), zeros(2, 1, 4, 10),
+                 None, None, None, False),
+        [[2, 6, 10], [2, 6, 1, 8]], 120 * 4, 2 * 120 * 4 + 24 * 120,
+    ),
+    (
+        "w8_a16_gemm(Tensor input, Tensor weight, Tensor scale) -> Tensor",
+        lambda: (zeros(5, 16), zeros(16, 8, dtype=torch.int8), zeros(8)), [[5, 8]], 5 * 16 * 8, 2 * 640 + 2 * 128,
+    ),
+    (
+        "gmm(Tensor (a!) a, Tensor (b!) b, Tensor(c!) c, Tensor batch_sizes, bool trans_a, bool trans_b) -> Tensor(c!)",
+        lambda: (zeros(12, 16), zeros(3, 8, 16), zeros(12, 8), zeros(3, dtype=torch.int64), False, True),
+        [[12, 8]], 12 * 16 * 8, 2 * 12 * 16 * 8,
+    ),
+    (
+        "fwd_kvcache(Tensor! q, Tensor! kcache, Tensor! vcache, Tensor? block_table_, float softmax_scale) -> Tensor[]",
+        lambda: (zeros(2, 1, 4, 16), zeros(2, 64, 2, 16), zeros(2, 64, 2, 16), None, 0.25),
+        [[2, 1, 4, 16], [2, 4, 1]], 2 * 4 * 64 * 32, 2 * 2 * 4 * 64 * 32 + 6 * 2 * 4 * 64,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "given", "shapes", "macs", "flops"), UNSEEN, ids=lambda value: str(value)[:18])
+def test_kernels_whose_cases_were_written_last(
+    library: Any, schema: str, given: Any, shapes: list[list[int]], macs: int, flops: int
+) -> None:
+    library.define(schema)
+    name = schema.partition("(")[0]
+
+    class Runs(nn.Module):
+        def forward(self, *args: Any) -> Any:
+            return getattr(ops_of(library), name)(*args)
+
+    found = tg.analyze(Runs(), inputs=given())
+    op = only(found, f"{library.ns}::{name}")
+    assert (op.output_shapes, op.macs, op.flops, op.status) == (shapes, macs, flops, "counted")
+    assert found.capture.run.mode == "fake"
