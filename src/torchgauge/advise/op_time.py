@@ -40,7 +40,7 @@ _ELEMENTS_PER_THREAD = 32768
 # A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 2.5 GHz; two channels of memory.
 _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
 # The time of some ops beside that of others is predicted to within this factor (docs/advice.md).
-UNSURE = 1.5
+UNSURE = 1.6
 # Tensors that fit into the caches are read faster than from memory.
 _CACHED_BYTES, _CACHE_SPEEDUP = 8 << 20, 3.0
 # Of these, the elements that are read are those of the result: rows of a table, parts of a tensor.
