@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.planted import gain_of, said, seen
+from tests.advise.planted import gain_of, on_cuda, said, seen
 from torchgauge.advise import Advice, advise
 
 
@@ -140,3 +140,35 @@ def test_every_place_of_merged_advice_has_its_line() -> None:
     (found,) = of_rule(model, "norm-by-hand", x(8, 64))
 
     assert [place["source"].partition(":")[0] for place in found.evidence["places"]] == ["test_public_models.py"] * 2
+
+
+def read_out(self: Any, given: Tensor, reading: Tensor) -> Tensor:
+    """The product of every step needs the state of that step."""
+    state, out = torch.zeros_like(given[:, 0]), []
+    for t in range(given.shape[1]):
+        state = 0.9 * state + given[:, t]
+        out.append(torch.einsum("bn,bnm->bm", state, reading[:, t]))
+    return torch.stack(out, 1)
+
+
+def test_a_product_with_the_state_of_a_loop_is_not_one_over_samples() -> None:
+    evidence = seen(Does(read_out), inputs=(x(2, 16, 8), x(2, 16, 8, 8)))
+
+    assert {advice.rule for advice in advise(evidence)} & {"scan-in-python", "loop-over-samples"} == {"scan-in-python"}
+
+
+def test_the_check_of_one_hot_is_not_a_wait_on_a_gpu() -> None:
+    model = Does(lambda self, i: nn.functional.one_hot(i, 16).float() @ self.table, table=nn.Parameter(x(16, 8)))
+
+    assert of_rule(model, "host-wait", torch.arange(8)) == []
+
+
+def test_enable_gqa_is_not_advised_where_no_kernel_has_it() -> None:
+    def shared(self: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        heads = (tensor.repeat_interleave(4, 1) for tensor in (k, v))
+        return nn.functional.scaled_dot_product_attention(q, *heads)
+
+    on_cpu = seen(Does(shared), inputs=(x(1, 8, 64, 32), x(1, 2, 64, 32), x(1, 2, 64, 32)))
+
+    assert "repeated-keys" in {advice.rule for advice in said(on_cpu)}
+    assert "repeated-keys" not in {advice.rule for advice in said(on_cuda(on_cpu))}

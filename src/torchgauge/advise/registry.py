@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from math import sqrt
 from pkgutil import iter_modules
 from typing import Any
 
@@ -161,7 +162,9 @@ def _is_worth_saying(advice: Advice) -> bool:
         return True
     if advice.confidence == "low" and gain.low == 0:  # perhaps nothing, and hardly anything is known about it
         return False
-    return gain.middle >= (LEAST_TIME if gain.is_time else LEAST_BYTES)
+    # Ranges are factors around what was predicted, so their middle is the geometric one; a bound has none.
+    middle = sqrt(gain.low * gain.high) if gain.low else gain.middle
+    return middle >= (LEAST_TIME if gain.is_time else LEAST_BYTES)
 
 
 def _rank(advice: Advice) -> tuple[bool, bool, int, float, float, str, str, tuple[int, ...]]:

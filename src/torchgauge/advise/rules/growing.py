@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence, moved
@@ -16,8 +17,8 @@ _CASTS = {"aten::_to_copy", "aten::clone"}
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like"}
 _FEW = 2
-# Of the peak: less is what local variables hold anyway.
-_LEAST_EXCESS = 0.3
+# So many tensors of one kind, and this part of the peak: less is what local variables hold anyway.
+_LEAST_HELD, _LEAST_EXCESS = 8, 0.4
 
 
 @rule("grown-by-cat", family="memory")
@@ -76,39 +77,54 @@ def _extends_input(evidence: Evidence, op: OpRecord) -> bool:
 
 @rule("held-activations", family="memory")
 def held_activations(evidence: Evidence) -> Iterator[Advice]:
-    """Tensors that nobody reads any more and something still holds at the peak: a list of every layer's output, an
-    attribute. Python's own variables hold a few; so many of one kind are collected."""
+    """Tensors that nobody reads any more and something still holds: a list of every layer's output, an attribute.
+    Python's own variables hold a few; here each tensor that one line of code makes adds to what is held."""
     if evidence.is_train or not evidence.flow.steps:  # training keeps them for the backward pass
         return
-    last_use = _last_uses(evidence)
-    peak = max(evidence.forward, key=lambda op: op.live_bytes)
-    dead: dict[tuple[str | None, object], list[OpRecord]] = {}
-    needed = evidence.capture.input_bytes
-    for op in evidence.forward:
-        if op.index > peak.index:
-            break
-        nbytes = op.signature.activation_bytes
-        if nbytes and last_use[op.index] >= peak.index:
-            needed += nbytes
-        elif nbytes:
-            dead.setdefault((op.source, op.signature.outputs[0].shape), []).append(op)
-    excess = peak.live_bytes - needed
-    held = max(dead.values(), key=lambda ops: sum(op.signature.activation_bytes for op in ops), default=[])
-    held_bytes = sum(op.signature.activation_bytes for op in held)
-    if len(held) < _LEAST_GROWTH or excess < _LEAST_EXCESS * peak.live_bytes or held_bytes < excess / 2:
+    last_use, peak = _last_uses(evidence), evidence.totals.peak_activation_bytes or 1
+    groups: dict[tuple[object, ...], list[OpRecord]] = {}
+    for op in evidence.flow.steps:
+        if op.signature.activation_bytes * _LEAST_HELD >= _LEAST_EXCESS * peak / 8 and not evidence.flow.is_result(op):
+            key = (op.source, op.op, op.signature.outputs[0].shape, re.sub(r"\d+", "#", op.module))
+            groups.setdefault(key, []).append(op)
+    groups = {key: ops for key, ops in groups.items() if len(ops) >= _LEAST_HELD}
+    excess = _excess(evidence, last_use, {op.index for ops in groups.values() for op in (ops[0], ops[-1])})
+    found: tuple[int, list[OpRecord]] = (0, [])
+    for ops in groups.values():
+        dead = [op for op in ops if last_use[op.index] <= ops[-1].index]
+        held = sum(op.signature.activation_bytes for op in dead)
+        growth = excess[ops[-1].index] - excess[ops[0].index]
+        if len(dead) >= _LEAST_HELD - 1 and held >= _LEAST_EXCESS * peak and growth >= 0.7 * held:
+            found = max(found, (held, dead), key=lambda each: each[0])
+    held, dead = found
+    if not dead:
         return
-    share = min(excess, held_bytes) / max(peak.live_bytes, 1)
+    share = min(held / peak, 1.0)
     yield Advice(
         rule="held-activations",
-        where=Where(held[0].module, tuple(op.index for op in held)),
-        evidence={"tensors": len(held), "held_bytes": min(excess, held_bytes), "peak_bytes": peak.live_bytes},
+        where=Where(dead[0].module, tuple(op.index for op in dead)),
+        evidence={"tensors": len(dead), "held_bytes": held, "peak_bytes": peak},
         recommendation="do not keep every step's tensor: something (a list, an attribute) holds them though nothing "
         "reads them again",
         code="x = layer(x)  # without outputs.append(x); of hooks that collect features: clear() before each call",
-        expected_gain=Gain("peak_activation_bytes", 0.7 * share, share, "the tensors without a reader at the peak"),
+        expected_gain=Gain("peak_activation_bytes", 0.7 * share, share, "the tensors without a reader"),
         risk="code outside forward may read what an attribute holds",
         confidence="medium",
     )
+
+
+def _excess(evidence: Evidence, last_use: dict[int, int], at: set[int]) -> dict[int, int]:
+    """By the index of an op in `at`, the bytes alive after it that no later op reads, and that are not inputs."""
+    ends: dict[int, int] = {}
+    needed, found = evidence.capture.input_bytes, dict[int, int]()
+    for op in evidence.forward if at else ():
+        nbytes = op.signature.activation_bytes
+        needed += nbytes
+        ends[last_use[op.index]] = ends.get(last_use[op.index], 0) + nbytes
+        if op.index in at:
+            found[op.index] = op.live_bytes - needed
+        needed -= ends.pop(op.index, 0)
+    return found
 
 
 def _last_uses(evidence: Evidence) -> dict[int, int]:

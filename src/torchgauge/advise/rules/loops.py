@@ -82,7 +82,8 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
 def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
     steps = {op.source for loop in _loops(evidence) if _is_recurrent(evidence, loop) for op in loop.products}
     for loop in _loops(evidence, _part):
-        if loop.products[0].source not in steps:
+        # A product that needs the round before, as of a state and the part of a sequence, cannot be batched.
+        if loop.products[0].source not in steps and loop.products[-1] in _side_by_side(loop):
             yield _advice(
                 evidence,
                 "loop-over-samples",

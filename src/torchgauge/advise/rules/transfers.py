@@ -96,6 +96,8 @@ def _host_advice(words: tuple[str, str], where: Where, known: Mapping[str, Any],
 def _remedy(evidence: Evidence, op: OpRecord) -> tuple[str, str] | None:
     """What to do about an op whose result the host waits for, and the code; None where it does not wait."""
     if op.op in VALUE_READS:
+        if _is_check_of_one_hot(evidence, op):
+            return None
         record = evidence.modules.get(op.module)
         return _TELLING if record is not None and record.type in _MASK_READERS else _READING
     if op.op in _SIZES:
@@ -108,6 +110,15 @@ def _remedy(evidence: Evidence, op: OpRecord) -> tuple[str, str] | None:
     is_mask = any(op.signature.inputs[at].dtype == "bool" for at in places)
     is_from_mask = any(op.producers[at] is None and (op.index, at) not in reads for at in places)
     return _SELECTING if is_mask or is_from_mask else None
+
+
+def _is_check_of_one_hot(evidence: Evidence, op: OpRecord) -> bool:
+    """On a CPU `one_hot` looks for classes out of range; on CUDA it does not."""
+    extreme = evidence.flow.source(op)
+    if evidence.is_cuda or extreme is None or extreme.op not in ("aten::max", "aten::min"):
+        return False
+    makes = evidence.flow.named("aten::scatter_", "aten::scatter", "aten::eq")
+    return any((each.source, each.module) == (op.source, op.module) for each in makes)
 
 
 def _waiting_on_gpu(evidence: Evidence, waits: int) -> Gain:
