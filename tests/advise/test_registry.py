@@ -110,7 +110,7 @@ def test_a_range_that_starts_at_nothing_is_never_first() -> None:
 
 
 def test_small_gains_are_left_out_unless_asked_for() -> None:
-    small, some = advice("small", 0.004, 0.014), advice("some", 0.006, 0.016)
+    small, some = advice("small", 0.004, 0.014), advice("some", 0.007, 0.016)
     little, more = advice("little", 0.04, 0.04, "param_bytes"), advice("more", 0.06, 0.06, "param_bytes")
 
     assert order(small, some, little, more) == ["some", "more"]
