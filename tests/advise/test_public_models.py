@@ -165,8 +165,7 @@ def test_the_check_of_one_hot_is_not_a_wait_on_a_gpu() -> None:
 
 def test_enable_gqa_is_not_advised_where_no_kernel_has_it() -> None:
     def shared(self: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        heads = (tensor.repeat_interleave(4, 1) for tensor in (k, v))
-        return nn.functional.scaled_dot_product_attention(q, *heads)
+        return nn.functional.scaled_dot_product_attention(q, k.repeat_interleave(4, 1), v.repeat_interleave(4, 1))
 
     on_cpu = seen(Does(shared), inputs=(x(1, 8, 64, 32), x(1, 2, 64, 32), x(1, 2, 64, 32)))
 
