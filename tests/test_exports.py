@@ -13,8 +13,10 @@ import pytest
 
 import torchgauge
 from torchgauge import errors
+from torchgauge.cli import analyze
+from torchgauge.facts import EXECUTIONS
 
-HEAVY = {"torch", "numpy", "pandas", "rich"}
+HEAVY = {"torch", "numpy", "pandas", "rich", "torchgauge.facts"}
 PROBE = """
 import sys
 try:
@@ -86,6 +88,10 @@ def test_the_probe_sees_a_loaded_package() -> None:
 )
 def test_nothing_heavy_loads_for_a_name_or_for_help(code: str) -> None:
     assert loaded_after(code) == set()
+
+
+def test_the_help_names_every_execution() -> None:
+    assert analyze.EXECUTIONS == EXECUTIONS
 
 
 def test_a_saved_capture_renders_without_torch() -> None:

@@ -28,7 +28,6 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import TorchgaugeError, UsageError
-from torchgauge.facts import COMPILED, EXECUTIONS
 from torchgauge.report.registry import ANALYSIS
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ TARGET is one of
   hf:PATH_OR_CLASS             a transformers configuration, model type or class
 """
 RESULT = ANALYSIS
+# Those of `torchgauge.facts`, which the help does not load: it would take as long as the rest.
+EXECUTIONS = ("eager", "compiled")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def isolated_paths(args: argparse.Namespace) -> list[str]:
     """The file that a process without rights reads and reports on; none where its model is run for real."""
-    is_run = args.inference or args.profile or args.sweep or args.verify or args.execution == COMPILED
+    is_run = args.inference or args.profile or args.sweep or args.verify or args.execution == "compiled"
     return [] if is_run else files_to_isolate([args.target], args)
 
 
