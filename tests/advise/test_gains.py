@@ -14,6 +14,7 @@ from tests.advise.planted import Planted, said, seen, timed
 from tests.advise.test_families import ZOO
 from torchgauge import analyze
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, list_options, rule
+from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.registry import OPTIONS
 from torchgauge.capture.source_lines import _told
 
@@ -55,7 +56,7 @@ def test_a_claim_above_the_time_of_its_ops_is_lowered(greedy: str) -> None:
 
     assert found.expected_gain is not None
     share = evidence.share(evidence.forward[-2:]).value
-    assert found.expected_gain.high == pytest.approx(1.5 * share / (1.5 * share + 1 - share))
+    assert found.expected_gain.high == pytest.approx(UNSURE * share / (UNSURE * share + 1 - share))
     assert found.expected_gain.low < found.expected_gain.high
 
 
