@@ -15,8 +15,8 @@ _THIS = ("this", "cpu")
 
 
 def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
-    """What `Evidence` is told of the first device of `on` whose speed is known: seconds by op, its peaks and its name.
-    Nothing where only the roofline of this machine is known."""
+    """Arguments of `Evidence` for the first device of `on` whose speed is known: seconds by op, its peaks and its name.
+    Empty where only the roofline of this machine is known."""
     if not capture.has_code or (not on and not kernel_file("cpu").is_file()):
         return {}
     from torchgauge.advise import Machine
@@ -28,7 +28,7 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
     for name in [*split_names(on), "cpu"]:
         try:
             profile = present_profile(name)[0] if name in _THIS else profile_of(name)
-        except TorchgaugeError:  # a size of memory alone, or a machine that nobody has calibrated
+        except TorchgaugeError:  # only a memory size, or a machine without calibration
             continue
         if name in _THIS and capture.run.device.startswith("cuda"):
             continue

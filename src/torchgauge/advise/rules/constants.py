@@ -9,7 +9,7 @@ from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
 
-# Alone these are a place to write to, as often as a constant.
+# On their own these are as often buffers to write to as constants.
 _PLAIN = {
     f"aten::{name}"
     for name in ("ones", "zeros", "full", "scalar_tensor", "empty", "new_zeros", "new_ones", "new_full", "zeros_like",
@@ -42,7 +42,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
         return
     for module, ops in _constant_groups(evidence, from_weights=True):
         weights = sorted({weight for op in ops for weight in op.weights})
-        # A cast alone has a rule of its own; weights that are stored in few bits are unpacked on purpose.
+        # `weight-cast` covers lone casts; quantized weights are unpacked on purpose.
         if all(op.op == "aten::_to_copy" for op in ops) or _unpacks(evidence, ops):
             continue
         yield Advice(
@@ -52,7 +52,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             recommendation="compute this once before inference: it depends on parameters and buffers alone",
             code=_settle_code(module, weights),
             expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
-            # One pass does not tell what the model keeps for the next.
+            # One pass does not show what the model keeps for the next.
             risk="for inference only; nothing is gained where the model keeps it after its first call",
             confidence="medium",
         )
@@ -83,8 +83,8 @@ _HOOKS = {"_g": "remove_weight_norm", "_orig": "remove_spectral_norm"}
 
 
 def _settle_code(module: str, weights: list[str]) -> str | None:
-    """Of torch's parametrizations and hooks (weight norm, spectral norm); only its author can move what a forward
-    computes."""
+    """Code for torch's parametrizations and hooks (weight norm, spectral norm). Anything else is computed in somebody's
+    forward, and only its author can move it."""
     owner, is_parametrized, rest = module.partition(".parametrizations.")
     if is_parametrized:
         name = rest.partition(".")[0]
@@ -103,7 +103,7 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
     constants, weighted = evidence.dataflow.constants, set[int]()
     if not constants:
         return
-    # The first step of a loop, on a state of zeros, is no constant of the model.
+    # The first step of a loop starts from zeros, which does not make it a constant.
     live = {(op.op, op.module, op.weights) for op in evidence.forward if op.weights and op.index not in constants}
     groups: dict[str, list[OpRecord]] = {}
     for op in evidence.forward:
