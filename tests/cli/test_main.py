@@ -75,7 +75,7 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
     command = "a.py:Net --input 1x3x8x8 --input ids=1x4:int64 --batch 2 --seq 7 --dtype bf16 --device cuda --mode train"
     command += " --as b.py:Net --allow-pickle --no-weights --deep --inference --profile --sweep batch=1,2 --threads 3"
     command += " --budget 4.5 --memory-fraction 0.5 --profile-level modules --carbon DE --pue 1.2"
-    command += " --no-advice --silence tf32-off --verify"
+    command += " --no-advice --silence tf32-off --verify --execution compiled"
     assert main([*command.split(), "--quiet"]) == 0
     ((target, options),) = fake_analysis
     assert target == "a.py:Net"
@@ -88,6 +88,7 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
         "dtype": torch.bfloat16,
         "device": "cuda",
         "mode": "train",
+        "execution": "compiled",
         "inference": True,
         "profile": True,
         "sweep": ["batch=1,2"],

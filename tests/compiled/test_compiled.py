@@ -213,6 +213,8 @@ def test_a_break_that_dynamo_cannot_resume_from_or_meets_in_a_library_has_its_li
 
 
 def test_recompilations_over_a_sweep_have_their_guard_and_their_point() -> None:
+    other: Any = torch.compile(Whole(), backend="eager")
+    other(torch.randn(3, WIDTH))  # the same code, compiled for another model
     model: Any = torch.compile(Whole(), backend="eager")
     brief: dict[str, Any] = {"budget_s": 0.02, "threads": 1, "profile_level": "latency", "advice": False}
     found = rows(tg.analyze(model, input_size=(2, WIDTH), sweep={"batch": [1, 2, 4, 8]}, **brief))

@@ -120,13 +120,14 @@ class Recording:
 
     @property
     def recompilations(self) -> tuple[Recompilation, ...]:
-        return tuple(
-            Recompilation(
-                _guard_text(attempt.recompile_reason), source_line(attempt.co_filename, attempt.co_firstlineno)
-            )
-            for attempt in self._attempts
-            if attempt.recompile_reason
-        )
+        """Functions that were compiled before in this recording; for Dynamo also those that another model compiled."""
+        found, compiled = [], set()
+        for attempt in self._attempts:
+            place = attempt.co_filename, attempt.co_firstlineno
+            if attempt.recompile_reason and place in compiled:
+                found.append(Recompilation(_guard_text(attempt.recompile_reason), source_line(*place)))
+            compiled.add(place)
+        return tuple(found)
 
     def note_break(self, reason: Any) -> None:
         if all(is_python_library(frame.filename) for frame in reason.user_stack):
