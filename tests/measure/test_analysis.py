@@ -130,9 +130,9 @@ def test_code_in_a_file_says_whose_weights_they_are(tmp_path: Path) -> None:
     assert AS_BUILT in found["notes"]
 
 
-def test_a_compiled_model_is_measured_without_its_wrapper_and_says_so() -> None:
+def test_a_compiled_model_is_measured_without_its_wrapper_where_eager_is_asked_for() -> None:
     compiled: Any = torch.compile(nn.Linear(3, 4))
-    found: Any = tg.analyze(compiled, inference=True, **QUICK).measurements
+    found: Any = tg.analyze(compiled, inference=True, execution="eager", **QUICK).measurements
     assert found["failure"] is None
     assert "measured without its OptimizedModule around it" in found["notes"]
 
