@@ -10,8 +10,15 @@ rest.
 0.
 """
 
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
 from torchgauge.weights.matrix.figures import FIGURES, matrix_figures, no_figures
-from torchgauge.weights.matrix.lanczos import largest_eigenvalue
 from torchgauge.weights.matrix.operand import EXAMPLES, Screen, read_operand
 
+if TYPE_CHECKING:
+    from torchgauge.weights.matrix.lanczos import largest_eigenvalue
+
 __all__ = ["EXAMPLES", "FIGURES", "Screen", "largest_eigenvalue", "matrix_figures", "no_figures", "read_operand"]
+
+__getattr__ = lazy_names(__name__, {"lanczos": ["largest_eigenvalue"]})  # small files need no numba
