@@ -130,18 +130,21 @@ class ModulePaths:
                     self._own(join(path, name), tensor, is_buffer=is_buffer)
 
     def _add_unregistered(self, path: str, module: nn.Module) -> None:
-        """Weights that are no parameters: those of the layers of `torch.ao`, in an object of C++, and the bias that a
+        """Weights that are not parameters: those of the layers of `torch.ao`, in an object of C++, and the bias that a
         layer with packed weights keeps as a plain tensor."""
+        packed = torch._C.ScriptObject
         for name, value in module.__dict__.items():
-            if isinstance(value, torch._C.ScriptObject):
+            if type(value) is packed:
                 for place, tensor in packed_tensors(value):
                     # Of half precision it gives its weight in single.
                     is_half = getattr(module, "dtype", None) is torch.float16 and tensor.dim() > 1
                     kept = tensor.half() if is_half else tensor
                     self._owned[id(kept)] = Owned(kept, join(path, f"{name}.{place}"), True, is_packed=True)
         bias = module.__dict__.get("bias")
+        if not isinstance(bias, torch.Tensor):
+            return
         held = (*module._parameters.values(), *module._buffers.values())
-        if isinstance(bias, torch.Tensor) and any(t is not None and t.dtype in CODES for t in held):
+        if any(t is not None and t.dtype in CODES for t in held):
             self._owned.setdefault(id(bias), Owned(bias, join(path, "bias"), True, is_packed=True))
 
     def _identify(self, module: nn.Module) -> Any:

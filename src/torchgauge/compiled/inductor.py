@@ -599,9 +599,9 @@ def options_of(part: Any) -> Options | None:
     if isinstance(part, OptimizedModule):
         context: Any = part.dynamo_ctx
     else:
-        state = vars(part) if isinstance(part, nn.Module) else {}
-        function = state.get("_compiled_call_impl") or state.get("forward") or part
-        if not hasattr(function, "_torchdynamo_orig_callable"):
+        state = vars(part) if isinstance(part, nn.Module) else {"forward": part}
+        function = state.get("_compiled_call_impl") or state.get("forward")
+        if function is None or not hasattr(function, "_torchdynamo_orig_callable"):
             return None
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         context = next((value for value in cells if isinstance(value, _TorchDynamoContext)), None)
