@@ -132,6 +132,14 @@ def test_a_method_that_packs_weights_may_do_nothing_else(calls: str, inside: str
         scan_code(source, "model.pt")
 
 
+def test_a_setstate_without_arguments_is_refused() -> None:
+    source = UNPACKING.format(calls="_0 = (self).set_weight_bias(1)", inside="pass").replace(
+        "(self, state: Tuple[int, bool])", "()"
+    )
+    with pytest.raises(tg.FormatError, match="__setstate__"):
+        scan_code(source.encode(), "model.pt")
+
+
 def test_packed_weights_are_read_where_the_code_is_not(tmp_path: Path) -> None:
     """Without an analysis of the code."""
     model = nn.Sequential(torch.ao.nn.quantized.Conv2d(3, 8, 3), torch.ao.nn.quantized.Linear(4, 2))

@@ -34,8 +34,8 @@ WEIGHT_BITS: dict[str, float] = {
 CACHE_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4.5}
 CONCURRENT = (1, 8, 64)
 _LORA = (16, "*")
-# Of drafted tokens, where no rate is given: drafts made from the same family reach 0.6 to 0.8 (Leviathan, Kalman and
-# Matias, "Fast inference from transformers via speculative decoding", 2023, table 3).
+# Of drafted tokens, where no rate is given: within the range that Leviathan, Kalman and Matias report for drafts of the
+# same family ("Fast inference from transformers via speculative decoding", 2023).
 _ACCEPTANCE = 0.7
 # A context at which nearly all of a step is weights, and a batch at which every expert is reached.
 _SHORT, _LARGE = 16, 1024

@@ -42,7 +42,7 @@ def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
     """The quantized weights of a model and what serves them, by name."""
     found: dict[str, Quantized] = {}
     codes = [owned for owned in paths.owned if any(part.dtype not in _PLAIN for part in _parts(owned.tensor))]
-    # A bias in a packed object is no parameter of torch's, and still a weight.
+    # A bias in a packed object is a weight too, although torch does not register it as a parameter.
     found |= {owned.name: Quantized(owned.tensor.numel()) for owned in paths.owned if owned.is_packed}
     if not codes:
         return found

@@ -303,7 +303,7 @@ def _value_bytes(node: fx.Node) -> int:
 
 
 def _hint(size: Any) -> int:
-    """A size that varies counts as it was in this run."""
+    """A dynamic size counts with its value in this run."""
     if isinstance(size, int):
         return size
     hint = getattr(getattr(size, "node", None), "hint", None)

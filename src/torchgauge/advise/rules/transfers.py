@@ -32,7 +32,7 @@ _READING = (
     "end a compiler's graph",
     "y = torch.where(condition, a, b)  # not: if condition; a flag of the model belongs into a Python attribute",
 )
-# Layers of torch that compare their mask with a causal one unless they are told.
+# Layers of torch that compare their mask with a causal one unless `is_causal` is given.
 _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
 _TELLING = (
     "say whether the mask is causal: this layer compares it with a causal one at every call, and the host waits for "

@@ -74,7 +74,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
 def _facts(compiled: Compiled, eager: int) -> list[Fact]:
     moved = compiled.bytes_read + compiled.bytes_written
     generated = sum(kernel.kind == "generated" for kernel in compiled.kernels)
-    where = f"{compiled.backend} on {compiled.device}, {'as it was run' if compiled.is_run else 'not run'}"
+    where = f"{compiled.backend} on {compiled.device}, {'as measured' if compiled.is_run else 'not run'}"
     calls = sum(graph.calls for graph in compiled.graphs)
     facts: list[Fact] = [
         ("Backend", where, ""),

@@ -169,10 +169,11 @@ def _check_unpacking(function: ast.FunctionDef, where: str, methods: dict[str, a
         or any(isinstance(node, ast.While | ast.For | ast.With) for node in nodes)
     ):
         raise _runs(where)
+    takes_self = [argument.arg for argument in function.args.args[:1]] == ["self"]
     called: set[str] = set()
     for call in [_dotted(node.func) for node in nodes if isinstance(node, ast.Call)]:
         match call:
-            case ("self", name) if name in methods and name not in called and function.args.args[0].arg == "self":
+            case ("self", name) if takes_self and name in methods and name not in called:
                 called.add(name)
                 _check_unpacking(methods[name], where, {})
             case _ if not _only_unpacks(call):
