@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -68,5 +68,5 @@ def on_cuda(evidence: Evidence, machine: Machine | None = None) -> Evidence:
 
 def timed(evidence: Evidence, figures: dict[str, Any], ops: dict[int, dict[str, Any]] | None = None) -> Evidence:
     """With measured figures."""
-    capture = replace(evidence.capture, measured=Measured({"latency": None} | figures, ops=ops or {}))
+    capture = replace(evidence.capture, measured=Measured(cast(Any, {"latency": None} | figures), ops=ops or {}))
     return Evidence(capture, machine=evidence.machine)

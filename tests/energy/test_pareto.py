@@ -38,7 +38,7 @@ def test_the_front_agrees_with_the_definition() -> None:
 
 
 def test_rows_without_measured_energy_are_on_neither_side() -> None:
-    rows: list[dict[str, Any]] = [
+    rows: Any = [
         {"time_per_sample_s": 1.0, "energy_per_sample_j": 2.0},
         {"time_per_sample_s": 2.0, "energy_per_sample_j": 3.0},
         {"time_per_sample_s": 0.5, "energy_per_sample_j": None, "estimated_energy_per_sample_j": {"value": 0.1}},

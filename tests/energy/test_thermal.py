@@ -46,7 +46,7 @@ def test_throttling_is_told_with_its_reasons_and_rest_is_none() -> None:
 
 
 def test_series_have_the_units_of_their_names() -> None:
-    found = thermal_figures(sampled(BUSY), [])
+    found: Any = thermal_figures(sampled(BUSY), [])
     assert found["temperature_c"]["max"] == 54
     assert found["clock_hz"]["max"] == 1.98e9
     assert found["series"]["power_w"]["values"][-1] == 702.5

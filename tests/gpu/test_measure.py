@@ -15,7 +15,7 @@ from torch import nn
 import torchgauge as tg
 from tests import zoo
 from tests.report.test_trace import assert_is_a_trace
-from torchgauge.facts import Capture, Measured, View
+from torchgauge.facts import Capture, View
 from torchgauge.hardware import published_peaks
 from torchgauge.measure import Budget, Order, Subject, measure, ready
 from torchgauge.report import render
@@ -42,7 +42,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def measured(model: nn.Module, x: torch.Tensor, *, train: bool = False) -> tuple[Capture, Measured]:
+def measured(model: nn.Module, x: torch.Tensor, *, train: bool = False) -> tuple[Capture, Any]:
     mode = "train" if train else "inference"
     capture = tg.analyze(model, inputs=x, device="cuda", mode=mode, progress=False).capture
     peaks = published_peaks(torch.cuda.get_device_name())
@@ -130,7 +130,7 @@ def test_what_was_measured_before_the_memory_ran_out_is_kept() -> None:
             return x.new_empty(2**50 if self.calls == 50 else 2)
 
     with ready(Growing(), Candidate((torch.ones(2),), {}, None), device=CUDA) as subject:
-        found = measure(subject, (), Order(budget=Budget(seconds=60, least=1000)))
+        found: Any = measure(subject, (), Order(budget=Budget(seconds=60, least=1000)))
     assert found.figures["failure"].startswith("the device ran out of memory")
     assert found.figures["latency"]["runs"] > 1
 

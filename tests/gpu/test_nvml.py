@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -67,7 +68,7 @@ def test_a_busy_device_is_seen_by_the_sampler_at_a_small_cost() -> None:
     work(1.0)
     with sampling("cuda") as samples:
         work(3.0)
-    found = samples.figures()
+    found: Any = samples.figures()
     rows = found["quantities"]
     assert rows["cuda_share"]["max"] > 0.5, found["absent"]
     assert rows["cuda_memory_used_bytes"]["min"] > 0

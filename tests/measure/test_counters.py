@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,7 +167,7 @@ def test_operations_are_instructions_times_lanes() -> None:
         "float_512_single": Count(25, 1000, 500),
         "float_512_double": whole(25),
     }
-    found = counted_floats(counts, intel()).figures(flops=2000)
+    found: Any = counted_floats(counts, intel()).figures(flops=2000)
     assert found["measured_flops"] == 100 + 50 * 8 + 50 * 16 + 25 * 8
     assert found["measured_over_theoretical"] == 0.75
     assert found["vector_width_shares"]["512"] == pytest.approx(1000 / 1500)
@@ -214,7 +215,7 @@ def test_amds_widths_are_shares_of_instructions_and_add_nothing_to_the_operation
         "float_256_instructions": whole(30),
         "float_512_instructions": whole(10),
     }
-    found = counted_floats(counts, events).figures()
+    found: Any = counted_floats(counts, events).figures()
     assert found["measured_flops"] == 900
     assert found["vector_width_shares"]["256"] == 0.75
     assert found["vector_bits_mean"] == 0.75 * 256 + 0.25 * 512
@@ -306,7 +307,7 @@ def test_the_kernel_counts_this_process_with_its_threads() -> None:
         thread.start()
         pages = b"x" * 2**23  # fresh memory, so the first touch of a page is a fault
         thread.join()
-    found = counted.figures()
+    found: Any = counted.figures()
     if "task_clock_s" in found["absent"]:
         pytest.skip(found["absent"]["task_clock_s"])
     assert len(pages)

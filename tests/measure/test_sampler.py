@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -45,7 +46,7 @@ def test_a_gauge_is_shown_as_it_was_read() -> None:
 
 def test_a_counter_is_shown_as_its_rate_with_the_total_of_the_run() -> None:
     counter = Quantity("faults_per_s", "1/s", replay([100.0, 110.0, 110.0, 140.0]), "a replay", is_counter=True)
-    row = sampled(counter, 3, period_s=0.5).figures()["quantities"]["faults_per_s"]
+    row: Any = sampled(counter, 3, period_s=0.5).figures()["quantities"]["faults_per_s"]
     assert row["values"] == [20.0, 0.0, 60.0]
     assert row["mean"] * 1.5 == pytest.approx(row["total"])
     assert row["total"] == 40.0
@@ -56,7 +57,7 @@ def test_every_label_has_its_own_figures_and_cores_a_mean() -> None:
     cores = Quantity(
         "cpu_share", "share", replay(busy), "a replay", is_counter=True, labels=("cpu0", "cpu1"), is_averaged=True
     )
-    row = sampled(cores, 2).figures()["quantities"]["cpu_share"]
+    row: Any = sampled(cores, 2).figures()["quantities"]["cpu_share"]
     assert row["values"] == [[1.0, 0.5], [0.5, 1.0]]
     assert row["by_label"]["cpu0"] == {"min": 0.5, "mean": 0.75, "max": 1.0}
     assert (row["mean"], row["total"]) == (0.75, [1.5, 1.5])
@@ -112,7 +113,7 @@ def test_a_series_stays_short_and_its_figures_see_every_value() -> None:
     count = 5 * MOST_POINTS + 3
     for index in range(count):
         series.add(float(index), (float(index),))
-    points = series.points()
+    points: Any = series.points()
     assert MOST_POINTS / 2 <= len(points["values"]) <= MOST_POINTS + 1
     assert points["t_s"] == sorted(points["t_s"])
     assert points["t_s"][-1] == count - 1

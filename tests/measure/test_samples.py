@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from torchgauge.measure import median_interval, middle_half, nearest, percentile, relative_half_width, summarise
+from torchgauge.measure import Timed, median_interval, middle_half, nearest, percentile, relative_half_width
 
 
 def test_the_interval_holds_the_true_median_in_about_95_of_100_series() -> None:
@@ -31,7 +31,8 @@ def test_percentiles_lie_between_the_closest_ranks() -> None:
 
 
 def test_the_figures_of_a_known_series() -> None:
-    found = summarise([1.0, 2.0, 3.0, 4.0])
+    found = Timed(seconds=[1.0, 2.0, 3.0, 4.0]).figures()
+    assert found is not None
     assert found["median_s"] == 2.5
     assert found["mean_s"] == 2.5
     assert (found["min_s"], found["max_s"], found["runs"]) == (1.0, 4.0, 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tests.report.measured_sample import figures as measured_figures
 from tests.report.sample import sample_capture
@@ -74,7 +74,7 @@ def estimated_energy() -> View:
 
 def swept(rows: Sequence[dict[str, Any]]) -> View:
     capture = sample_capture()
-    return View(replace(capture, measured=Measured(measured_figures(capture) | {"sweep": list(rows)})))
+    return View(replace(capture, measured=Measured(cast(Any, measured_figures(capture) | {"sweep": list(rows)}))))
 
 
 def _analysed(capture: Capture) -> Analysed:

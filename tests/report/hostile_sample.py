@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tests.report.energy_sample import estimated_energy
 from tests.report.measured_sample import figures as measured_figures
@@ -69,7 +69,9 @@ def hostile_capture() -> Capture:
         stored=_stored(),
         statistics=WeightStatistics({f"{name}.weight": _figures(name) for name in NAMES}, {}, ((every, every),)),
         architecture=ArchitectureRecord(every, dict.fromkeys(NAMES, 1), {name: name for name in NAMES}),
-        measured=Measured(measured_figures(replace(capture, ops=ops)) | {"device": every, "notes": list(NAMES)}),
+        measured=Measured(
+            cast(Any, measured_figures(replace(capture, ops=ops)) | {"device": every, "notes": list(NAMES)})
+        ),
         energy=estimated_energy().capture.energy,
         advice=tuple(map(_advice, NAMES)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tests.report.sample import BLOCKS, HIDDEN, HOSTILE, sample_capture
 from torchgauge.facts import Capture, Measured, TraceRecord, View
@@ -128,7 +128,7 @@ def measured_capture(**changes: Any) -> Capture:
     """`changes` are members of the measurements."""
     capture = sample_capture()
     ops = {op.index: op_row(op.cost.flops, op.cost.bytes_read + op.cost.bytes_written) for op in capture.ops}
-    measured = Measured(figures(capture) | changes, module_times(), ops, trace(capture))
+    measured = Measured(cast(Any, figures(capture) | changes), module_times(), ops, trace(capture))
     return replace(capture, measured=measured)
 
 

@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 from tests.report.energy_sample import CPU, OP_J, THERMAL
 from tests.report.measured_sample import COUNTERS, MEDIAN_S, MS, OP_S, SWEEP, SYSTEM, THREADS, figures, op_row
@@ -70,7 +70,7 @@ def _measured(capture: Capture) -> Measured:
     modules = {
         path: {"time_s": time, "self_time_s": own[path], "time_share": time / MEDIAN_S} for path, time in times.items()
     }
-    return Measured(figures(capture) | more, modules, ops, _trace(capture))
+    return Measured(cast(Any, figures(capture) | more), modules, ops, _trace(capture))
 
 
 def _ops_below(capture: Capture) -> dict[str, int]:

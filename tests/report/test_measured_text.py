@@ -44,7 +44,7 @@ def test_one_run_does_not_pass_for_certainty() -> None:
 
 def test_a_failure_is_told_with_what_was_measured_before_it() -> None:
     known = figures(sample_capture())
-    kept = {name: known[name] for name in ("latency", "device", "threads", "surroundings", "notes")}
+    kept: Any = {name: known[name] for name in ("latency", "device", "threads", "surroundings", "notes")}
     measured = Measured(kept | {"failure": "RuntimeError: out of \x1b[31mluck"})
     text = render(View(dataclasses.replace(sample_capture(), measured=measured)))
     assert "median of 40 undisturbed runs" in text

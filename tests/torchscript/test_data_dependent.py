@@ -100,5 +100,5 @@ def test_what_does_not_end_is_not_handed_to_torch_to_be_measured(
     torch.jit.script(NeverEnds()).save(tmp_path / "model.pt")
     found = tg.analyze(tmp_path / "model.pt", inputs=torch.zeros(2), inference=True)
     assert found.capture.measured is not None
-    assert "failed when it was run for real" in found.capture.measured.figures["failure"]
+    assert "failed when it was run for real" in str(found.capture.measured.figures["failure"])
     assert any("did not end" in warning for warning in found.capture.run.warnings)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchgauge.capture import Trace
     from torchgauge.compiled import CompiledRuns
     from torchgauge.energy.carbon import Footprint
+    from torchgauge.facts.document_types import SweepPoint
     from torchgauge.measure.subject import Subject
     from torchgauge.measure.sweep import AtPoint
     from torchgauge.measure.target import Asked
@@ -82,7 +83,7 @@ def measure_runs(
 
 
 def _both(one: AtPoint, other: AtPoint) -> AtPoint:
-    def at_point(subject: Subject, run: Callable[[], None], row: dict[str, Any]) -> None:
+    def at_point(subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
         one(subject, run, row)
         other(subject, run, row)
 

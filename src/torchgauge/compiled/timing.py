@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.capture import Request
 from torchgauge.compiled.inductor import Options, Recording, compile_parts, recording, require_compiler
@@ -19,6 +19,9 @@ from torchgauge.measure.parts import PROFILED_RUNS, Work, repeats
 from torchgauge.measure.profile import Event, Kernel, Profiled, profile_runs
 from torchgauge.measure.samples import nearest
 from torchgauge.measure.subject import Subject
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import SweepPoint
 
 
 class CompiledRuns:
@@ -59,7 +62,7 @@ class CompiledRuns:
             work.modules = module_rows(own, work.total_s)
             work.figures["unexplained_s"] = work.total_s - (facts.joined_s or 0.0)
 
-    def at_point(self, subject: Subject, run: Any, row: dict[str, Any]) -> None:
+    def at_point(self, subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
         """At each point of a sweep: what had to be compiled again since the one before."""
         assert self._found is not None
         new = self._found.recompilations[len(self._again) :]

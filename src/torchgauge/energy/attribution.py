@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.energy.energy_window import Span
 from torchgauge.energy.op_groups import Kind
 from torchgauge.facts import OpRecord
 from torchgauge.measure.op_times import OpTime
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Attribution
 
 REPLAYED, BY_TIME = "ops replayed", "shared by time"
 
@@ -54,7 +57,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    figures: Mapping[str, Any]
+    figures: Attribution
     ops: Mapping[int, float] = field(default_factory=dict)
     modules: Mapping[str, float] = field(default_factory=dict)
 
@@ -116,7 +119,7 @@ def _figures(
     whole: Whole,
     replayed: Sequence[Replayed],
     refused: Mapping[str, str],
-) -> dict[str, Any]:
+) -> Attribution:
     explained = sum(by_op.values())
     worked = sum(time.time_s for time in times.values())
     heavy = sum(found.kind.seconds for found in replayed)

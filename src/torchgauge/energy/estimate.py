@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.energy.technology import Range, Technology, power_of, technology_of
 from torchgauge.facts import COUNTED, ModuleRecord, OpRecord
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Range as RangeRow
 
 ESTIMATED = "estimated"
 NO_TIME = "without the power the device takes over time, since no time was measured: a run takes more"
@@ -143,5 +146,5 @@ def _notes(ops: Sequence[OpRecord], technology: Technology, power: Range | None,
     return notes
 
 
-def spread(joules: Range) -> dict[str, float]:
+def spread(joules: Range) -> RangeRow:
     return {"value": joules.value, "low": joules.low, "high": joules.high}

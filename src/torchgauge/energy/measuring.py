@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,6 +29,9 @@ from torchgauge.measure.readings.cuda import nvml_device
 from torchgauge.measure.sampler import Samples, sampling
 from torchgauge.measure.samples import middle_half
 from torchgauge.measure.subject import Subject
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Meter as MeterRow
 
 _PROFILED_RUNS = 5
 # Of the ops' time: what is run alone, most first.
@@ -73,7 +76,7 @@ def _measured(
     run: Callable[[], None],
     meter: Meter,
     order: EnergyOrder,
-    offers: list[dict[str, Any]],
+    offers: list[MeterRow],
 ) -> EnergyFacts:
     with ExitStack() as stack:
         device = stack.enter_context(_nvml(subject.device))
@@ -83,7 +86,7 @@ def _measured(
         if isinstance(energy, Absent):
             return EnergyFacts(unavailable(energy.reason, offers))
         # The meter that was used, then the others.
-        marked = [row | {"used": row["name"] == meter.name and row["covers"] == meter.covers} for row in offers]
+        marked = [{**row, "used": row["name"] == meter.name and row["covers"] == meter.covers} for row in offers]
         figures = _figures(subject, ops, energy, samples, device) | {
             "meters": sorted(marked, key=lambda row: not row["used"])
         }
@@ -110,7 +113,7 @@ def _figures(
     if not energy.is_steady:
         notes.append("energy and temperature were still changing when the warm-up ended")
     if heat["is_throttled"]:
-        notes.append(f"the device held itself back: {', '.join(heat['throttled'])}")
+        notes.append(f"the device held itself back: {', '.join(heat['throttled'] or ())}")
     return blank(MEASURED, **found, thermal=heat, notes=notes) | {
         "power_limit_watts": None if isinstance(limit, Absent) else limit
     }

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torchgauge.measure.absence import Absent
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Meter as MeterRow
 
 Clock = Callable[[], float]
 
@@ -91,7 +94,7 @@ def choose(found: Sequence[Meter], device: str) -> Meter | Absent:
     return Absent("; ".join(reasons) or f"there is no meter for '{device}'")
 
 
-def offer(meter: Meter) -> dict[str, Any]:
+def offer(meter: Meter) -> MeterRow:
     """What it can resolve, or why it cannot be read here: plain JSON."""
     reason = meter.available()
     return {
@@ -155,7 +158,7 @@ def offered(devices: Iterable[str]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _row(offer: dict[str, Any]) -> dict[str, Any]:
+def _row(offer: MeterRow) -> dict[str, Any]:
     return {
         "name": offer["name"],
         "device": offer["covers"],

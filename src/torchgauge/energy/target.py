@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,10 +15,14 @@ from torchgauge.energy.measuring import EnergyOrder, measure_run
 from torchgauge.energy.record import ESTIMATED, MEASURED, unavailable
 from torchgauge.energy.technology import power_of
 from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord
+from torchgauge.facts.measurements import blank
 from torchgauge.hardware import Peaks, allows_tf32, cpu_name, device_name, has_cuda, peaks_of
 from torchgauge.measure import Subject
 from torchgauge.measure.parts import Work
 from torchgauge.units import format_seconds
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import SweepPoint
 
 # Of the time for the undisturbed runs.
 _TRIALS, _PARTS, _POINT = 1.5, 3.0, 0.6
@@ -35,14 +39,15 @@ class EnergyWatch:
         order = EnergyOrder(Effort(budget_s=_TRIALS * self.budget_s), parts_s=_PARTS * self.budget_s)
         self.facts = measure_run(work.subject, work.ops, order, run=work.run)
 
-    def at_point(self, subject: Subject, run: Callable[[], None], row: dict[str, Any]) -> None:
+    def at_point(self, subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
         """Energy per sample at one point of a sweep; without a meter what the power's range gives over the time."""
         effort = Effort(budget_s=_POINT * self.budget_s, trials=3, settle_s=0.2, idle_s=0.5, warmup_s=2.0)
         found = measure_run(subject, (), EnergyOrder(effort, parts_s=0.0), run=run).figures
-        row |= {ENERGY: found["joules_per_sample"], "watts_mean": found["watts_mean"]}
+        joules = found["joules_per_sample"]
+        row |= {"energy_per_sample_j": joules, "watts_mean": found["watts_mean"]}
         row |= {"power_limit_watts": found["power_limit_watts"], "energy_reason": found["reason"]}
-        if row[ENERGY] is None:
-            time_s = row.get(TIME)
+        if joules is None:
+            time_s = row.get("time_per_sample_s")
             peaks = peaks_of(name_of(subject.device), subject.device.type)
             power = power_of(peaks.watts if peaks else None, subject.device.type, torch.get_num_threads())
             row["estimated_energy_per_sample_j"] = spread(power.scaled(time_s)) if power and time_s else None
@@ -55,8 +60,8 @@ def energy_facts(
     name = name_of(device)
     peaks = peaks_of(name, device.type)
     facts = facts or _missed(capture.measured)
-    figures = capture.measured.figures if capture.measured else {}
-    threads = figures.get("threads") or {}
+    figures = capture.measured.figures if capture.measured else blank()
+    threads, latency = figures.get("threads"), figures.get("latency")
     times = (
         {index: row["time_s"] for index, row in capture.measured.ops.items() if row.get("time_s")}
         if capture.measured
@@ -66,8 +71,8 @@ def energy_facts(
         device=name,
         kind=device.type,
         watts=peaks.watts if peaks else None,
-        cores=threads.get("intra_op") or torch.get_num_threads(),
-        time_s=(figures.get("latency") or {}).get("median_s"),
+        cores=(threads and threads.get("intra_op")) or torch.get_num_threads(),
+        time_s=latency["median_s"] if latency else None,
         op_times=times,
         tf32=device.type == "cuda" and allows_tf32("matmul"),
     )
@@ -95,9 +100,6 @@ def with_efficient_points(measured: Measured) -> Measured:
     return Measured({**measured.figures, "sweep": mark_efficient(rows)}, measured.modules, measured.ops, measured.trace)
 
 
-TIME, ENERGY = "time_per_sample_s", "energy_per_sample_j"
-
-
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
     """The places of the points that no other one dominates, by the first figure. Less is better in both; of equal
     points the first counts."""
@@ -111,11 +113,12 @@ def front(points: Sequence[tuple[float, float]]) -> list[int]:
     return found
 
 
-def mark_efficient(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def mark_efficient(rows: Sequence[SweepPoint]) -> list[SweepPoint]:
     """The rows of a sweep with `efficient`: whether the point is on the front; None where one of the two figures was
     not measured. An estimate does not count: it follows the time, and would say nothing new."""
-    known = [place for place, row in enumerate(rows) if row.get(TIME) and row.get(ENERGY)]
-    chosen = {known[place] for place in front([(rows[place][TIME], rows[place][ENERGY]) for place in known])}
+    both = [(row.get("time_per_sample_s"), row.get("energy_per_sample_j")) for row in rows]
+    known = {place: (time, joules) for place, (time, joules) in enumerate(both) if time and joules}
+    chosen = {list(known)[place] for place in front(list(known.values()))}
     return [{**row, "efficient": place in chosen if place in known else None} for place, row in enumerate(rows)]
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import correlation, fmean, linear_regression
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from torchgauge.energy.energy_window import Trial
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import Device
 from torchgauge.measure.readings import cuda, processor
 from torchgauge.measure.readings.quantity import Quantity
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Ends, Sampled, Series, System, Thermal
 
 POWER, TEMPERATURE, CLOCK, THROTTLED = "power_w", "temperature_c", "clock_hz", "throttled_share"
 # What the figures are called here, by the sampler's names.
@@ -43,7 +46,7 @@ def _power(device: Device) -> float | Absent:
     return device.power_w() if isinstance(now, Absent) else now
 
 
-def thermal_figures(sampled: Mapping[str, Any], trials: Sequence[Trial]) -> dict[str, Any]:
+def thermal_figures(sampled: System, trials: Sequence[Trial]) -> Thermal:
     """Plain JSON: the contract's `energy.thermal`, from the sampler's figures."""
     rows = sampled["quantities"]
     series = {_NAMES[name]: _series(row) for name, row in rows.items() if name in _NAMES}
@@ -52,12 +55,12 @@ def thermal_figures(sampled: Mapping[str, Any], trials: Sequence[Trial]) -> dict
     if row is None:
         shares = None
     else:
-        means = {name: found["mean"] for name, found in row["by_label"].items() if name in HELD_BACK}
+        means = {name: found["mean"] for name, found in (row["by_label"] or {}).items() if name in HELD_BACK}
         shares = {name: mean for name, mean in means.items() if mean}
     return {
         "series": series,
-        TEMPERATURE: _extent(series.get(TEMPERATURE)),
-        CLOCK: _extent(series.get(CLOCK)),
+        "temperature_c": _extent(series.get(TEMPERATURE)),
+        "clock_hz": _extent(series.get(CLOCK)),
         "throttled": shares,
         "is_throttled": None if shares is None else any(share >= _LEAST_SHARE for share in shares.values()),
         "drift": drift(trials),
@@ -65,14 +68,15 @@ def thermal_figures(sampled: Mapping[str, Any], trials: Sequence[Trial]) -> dict
     }
 
 
-def _series(row: Mapping[str, Any]) -> dict[str, list[float]]:
+def _series(row: Sampled) -> Series:
     """One line: of several cores the mean, of several sensors the hottest."""
     join = fmean if row["unit"] == "Hz" else max
-    values = [join(value) if isinstance(value, list) else value for value in row["values"]]
+    readings = cast("list[float | list[float]]", row["values"])  # the sampler leaves none out
+    values = [join(value) if isinstance(value, list) else value for value in readings]
     return {"t_s": list(row["t_s"]), "values": values}
 
 
-def _extent(series: Mapping[str, list[float]] | None) -> dict[str, float] | None:
+def _extent(series: Series | None) -> Ends | None:
     if not series or not series["values"]:
         return None
     values = series["values"]

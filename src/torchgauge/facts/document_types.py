@@ -601,6 +601,7 @@ class SweepPoint(TypedDict):
     estimated_energy_per_sample_j: NotRequired[Range | None]
     watts_mean: NotRequired[Figure]
     power_limit_watts: NotRequired[Figure]
+    energy_reason: NotRequired[str | None]
 
 
 class Extent(TypedDict):
@@ -654,6 +655,9 @@ class Counters(TypedDict, total=False):
     page_faults: Figure
     cycles: Figure
     instructions: Figure
+    cache_references: Figure
+    cache_misses: Figure
+    task_clock_s: Figure
     runs: Whole
     least_running_share: Figure
     notes: Texts
@@ -676,7 +680,7 @@ class Measurements(TypedDict, total=False):
     profile: Profile | None
     sweep: list[SweepPoint] | None
     notes: Texts
-    phases: Figures | None
+    phases: dict[str, float] | None
     module_phases: dict[str, dict[str, float]] | None
     settings: dict[str, Any] | None
 
@@ -708,7 +712,7 @@ class Thermal(TypedDict, total=False):
     series: dict[str, Series]
     temperature_c: Ends | None
     clock_hz: Ends | None
-    throttled: Figures | None
+    throttled: dict[str, float] | None
     is_throttled: bool | None
     drift: Figures | None
     absent: dict[str, str]
@@ -759,6 +763,11 @@ class Meter(TypedDict):
     name: str
     available: bool
     reason: NotRequired[str | None]
+    covers: NotRequired[str]
+    unit: NotRequired[str]
+    update_period_s: NotRequired[Figure]
+    resolution_j: NotRequired[Figure]
+    used: NotRequired[bool]
 
 
 class EnergyFigures(TypedDict):

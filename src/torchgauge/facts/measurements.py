@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts.figures import INFERENCE, MODULES, OPS, PROFILE, members_known
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Measurements
 
 # What a timed run finds out.
 TIMED = (INFERENCE, PROFILE)
@@ -34,20 +37,21 @@ class Measured:
     """What real runs took. `figures` is the document's `measurements`; `modules` (by path) and `ops` (by index) are the
     measured members of their rows; `trace` is one profiled run, None where none was kept."""
 
-    figures: Mapping[str, Any]
+    figures: Measurements
     modules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ops: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     trace: TraceRecord | None = None
 
 
-# The contract's members of `measurements`.
-_MEMBERS = ("failure", "latency", "memory", "unexplained_s", "threads", "system", "counters")
 _TRACE_ROWS = ("modules", "calls", "kernels", "memory")
 
 
-def blank() -> dict[str, Any]:
+def blank() -> Measurements:
     """`measurements` before anything is measured: every member is there, null until it is known."""
-    return dict.fromkeys(_MEMBERS) | {"sweep": [], "notes": []}
+    return {
+        "failure": None, "latency": None, "memory": None, "unexplained_s": None, "threads": None, "system": None,
+        "counters": None, "sweep": [], "notes": [],
+    }  # fmt: skip
 
 
 def total_time(measured: Measured | None) -> float | None:

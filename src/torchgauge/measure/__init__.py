@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         nearest,
         percentile,
         relative_half_width,
-        summarise,
     )
     from torchgauge.measure.series import MOST_NUMBERS, MOST_POINTS, Series
     from torchgauge.measure.settings import Settings, applied, read_settings
@@ -51,7 +50,7 @@ __all__ = [
     "fragmentation", "join", "last_cache_bytes", "matmul", "measure", "median_interval", "memory_events",
     "middle_half", "module_paths", "nearest", "opened", "outcome", "parse_processor", "parse_sweeps", "percentile",
     "profile_runs", "read_settings", "ready", "rebatched", "refusal", "relative_half_width", "require_device",
-    "sampling", "serial_share", "serial_shares", "summarise", "tally", "thread_count", "thread_counts",
+    "sampling", "serial_share", "serial_shares", "tally", "thread_count", "thread_counts",
     "time_modules", "time_runs", "trace_of", "uncounted_work",
 ]  # fmt: skip
 
@@ -72,7 +71,7 @@ _HOMES = {
     "profile": ("RUN", "profile_runs"),
     "rates": ("COPY", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
     "sampler": ("Sampler", "Samples", "sampling"),
-    "samples": ("median_interval", "middle_half", "nearest", "percentile", "relative_half_width", "summarise"),
+    "samples": ("median_interval", "middle_half", "nearest", "percentile", "relative_half_width"),
     "series": ("MOST_NUMBERS", "MOST_POINTS", "Series"),
     "settings": ("Settings", "applied", "read_settings"),
     "subject": ("Subject", "ready", "require_device"),

@@ -18,11 +18,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.floating_point import FloatEvent, float_events, this_processor, uncounted_work
 from torchgauge.measure.perf_events import HARDWARE, SOFTWARE, Count, Event, Kernel, kernel
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Counters, Meter
 
 DEVICES = Path("/sys/bus/event_source/devices")
 # By the names that Intel's server and client parts use.
@@ -101,27 +104,28 @@ class Counted:
     seconds: float = 0.0
     least_running_share: float = 1.0
 
-    def figures(self, *, runs: int = 1, flops: float | None = None, bytes_per_s: float | None = None) -> dict[str, Any]:
+    def figures(self, *, runs: int = 1, flops: float | None = None, bytes_per_s: float | None = None) -> Counters:
         """Plain JSON, per run: `flops` is what the static count says a run does, `bytes_per_s` the memory's peak."""
         found = {name: value / runs for name, value in self.values.items()}
-        general = {event.name: found.get(event.name) for event in GENERAL}
         missed = _ratio(found.get("cache_misses"), found.get("cache_references"))
         seconds = self.seconds / runs
         read, written = found.get("memory_read_bytes"), found.get("memory_written_bytes")
         rate = (read + written) / seconds if read is not None and written is not None and seconds else None
-        memory_figures = {
+        return {
+            "runs": runs,
+            "cycles": found.get("cycles"),
+            "instructions": found.get("instructions"),
+            "cache_references": found.get("cache_references"),
+            "cache_misses": found.get("cache_misses"),
+            "task_clock_s": found.get("task_clock_s"),
+            "page_faults": found.get("page_faults"),
+            "instructions_per_cycle": _ratio(found.get("instructions"), found.get("cycles")),
+            "cache_hit_ratio": None if missed is None else 1 - missed,
+            **_float_figures(found, self.floats, flops),
             "memory_read_bytes": read,
             "memory_written_bytes": written,
             "memory_bytes_per_s": rate,
             "memory_bandwidth_share": _ratio(rate, bytes_per_s),
-        }
-        return {
-            "runs": runs,
-            **general,
-            "instructions_per_cycle": _ratio(found.get("instructions"), found.get("cycles")),
-            "cache_hit_ratio": None if missed is None else 1 - missed,
-            **_float_figures(found, self.floats, flops),
-            **memory_figures,
             "least_running_share": self.least_running_share if self.values else None,
             "notes": [] if _FLOPS in self.absent else list(self.notes),
             "absent": dict(self.absent),
@@ -132,9 +136,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _float_figures(
-    found: Mapping[str, float], events: Sequence[FloatEvent], theoretical: float | None
-) -> dict[str, Any]:
+def _float_figures(found: Mapping[str, float], events: Sequence[FloatEvent], theoretical: float | None) -> Counters:
     """The operations measured, and how wide the instructions were that made them."""
     seen = [(event, found[event.event.name]) for event in events if event.event.name in found]
     measured = sum(event.flops * count for event, count in seen) if seen else None
@@ -149,7 +151,7 @@ def _float_figures(
         "measured_flops": measured,
         "theoretical_flops": theoretical,
         "measured_over_theoretical": _ratio(measured, theoretical),
-        "vector_width_shares": by_width or None,
+        "vector_width_shares": {**by_width} or None,
         "vector_bits_mean": sum(bits * amount for bits, amount in wide) / total if total else None,
     }
 
@@ -245,7 +247,7 @@ def tally(readings: Sequence[tuple[Event, Count]], counted: Counted) -> None:
     counted.values = {name: value for name, value in counted.values.items() if _figure(name) not in counted.absent}
 
 
-def offered() -> list[dict[str, Any]]:
+def offered() -> list[Meter]:
     """Every counter, tried once: available, or why not."""
     with counting() as counted:
         pass

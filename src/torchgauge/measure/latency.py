@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median, pstdev
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.capture.surroundings import no_collections
-from torchgauge.measure.samples import relative_half_width, summarise
+from torchgauge.measure.samples import median_interval, percentile, relative_half_width
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Latency
 
 Clock = Callable[[], float]
 
@@ -60,14 +63,26 @@ class Timed:
         before = median(self.seconds[:half])
         return median(self.seconds[half:]) / before - 1 if before > 0 else None
 
-    def figures(self, items: int = 1) -> dict[str, Any] | None:
+    def figures(self, items: int = 1) -> Latency | None:
         """The contract's `latency`, `items` being the samples of one run; None where no run was timed."""
         counted = self.seconds or self.warm
         if not counted:
             return None
-        found = summarise(counted)
-        throughput = items / found["median_s"] if found["median_s"] > 0 else None
-        return found | {"cold_s": self.cold_s, "warmup_runs": self.warmup, "throughput_per_s": throughput}
+        middle = median(counted)
+        return {
+            "median_s": middle,
+            "mean_s": fmean(counted),
+            "min_s": min(counted),
+            "max_s": max(counted),
+            "std_s": pstdev(counted),
+            "p90_s": percentile(counted, 0.9),
+            "p99_s": percentile(counted, 0.99),
+            "ci95_s": list(median_interval(counted)),
+            "runs": len(counted),
+            "cold_s": self.cold_s,
+            "warmup_runs": self.warmup,
+            "throughput_per_s": items / middle if middle > 0 else None,
+        }
 
 
 def time_runs(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter, process_time
 from traceback import clear_frames
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,6 +23,9 @@ from torchgauge.measure.subject import Subject
 from torchgauge.measure.threads import measure_scaling
 from torchgauge.measure.training import TrainingStep
 from torchgauge.units import format_whole_percent
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Counters, Measurements
 
 __all__ = ["INTERRUPTED", "Order", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
 
@@ -82,8 +85,12 @@ def measure_latency(work: Work) -> None:
     work.figures |= _headline(work.subject, timed, noted)
     if work.figures["latency"]:
         work.figures["latency"]["host_s"] = host.median_s if host else None
-    threads = work.figures["threads"]
-    threads["utilisation"] = used / elapsed / threads["intra_op"] if elapsed > 0 else None
+    count = torch.get_num_threads()
+    work.figures["threads"] = {
+        "intra_op": count,
+        "inter_op": torch.get_num_interop_threads(),
+        "utilisation": used / elapsed / count if elapsed > 0 else None,
+    }
     if timed.failure is not None:
         raise timed.failure
 
@@ -96,7 +103,7 @@ def _watching(work: Work) -> Callable[[], None] | None:
     return lambda: watch.run(work.run)
 
 
-def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> dict[str, Any]:
+def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> Measurements:
     doubts = []
     precision = timed.precision
     if timed.is_warmup_only:
@@ -114,7 +121,6 @@ def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> dict[str, 
     return {
         "latency": timed.figures(items_per_run(subject)),
         "device": str(subject.device),
-        "threads": {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()},
         "surroundings": noted.figures(),
         "notes": [*subject.notes, *doubts],
     }
@@ -191,7 +197,7 @@ def _repeat(run: Callable[[], None], seconds: float) -> int:
     return runs
 
 
-def _counters(work: Work, counted: Counted, runs: int) -> dict[str, Any]:
+def _counters(work: Work, counted: Counted, runs: int) -> Counters:
     if work.on_device:
         return {"absent": {"counters": "the work is on the device, and the processor counts its own"}}
     peaks = work.order.peaks

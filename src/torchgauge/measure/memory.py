@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
 
 from torchgauge.measure.joining import Joined
 from torchgauge.measure.profile import Profiled
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Memory, Moment, Pattern
 
 _CLEAR = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
@@ -26,10 +29,11 @@ def allocation_peak(run: Profiled, *, on_device: bool) -> int:
     return peak
 
 
-def timeline(run: Profiled, joined: Mapping[int, Joined], *, on_device: bool) -> list[dict[str, int]]:
+def timeline(run: Profiled, joined: Mapping[int, Joined], *, on_device: bool) -> list[Moment]:
     """By op: bytes held when it ended, and bytes it held only while it worked (workspace)."""
     moments = [(a.at_ns, a.nbytes) for a in run.allocations if a.on_device == on_device]
-    rows, held, place = [], 0, 0
+    rows: list[Moment] = []
+    held = place = 0
     for index, call in sorted(joined.items(), key=lambda item: item[1].event.start_ns):
         while place < len(moments) and moments[place][0] < call.event.start_ns:
             held += moments[place][1]
@@ -43,7 +47,7 @@ def timeline(run: Profiled, joined: Mapping[int, Joined], *, on_device: bool) ->
     return rows
 
 
-def process_peak(run: Callable[[], object]) -> dict[str, Any]:
+def process_peak(run: Callable[[], object]) -> Memory:
     """The growth of the process's resident memory over a run; exact where the kernel keeps the peak (Linux)."""
     process = psutil.Process()
     before = process.memory_info().rss
@@ -71,7 +75,7 @@ def _peak() -> int:
     return int(line.split()[1]) * 1024
 
 
-def cuda_peak(run: Callable[[], object], device: torch.device) -> dict[str, int]:
+def cuda_peak(run: Callable[[], object], device: torch.device) -> Memory:
     """What torch's CUDA allocator held at most over a run: in tensors (allocated), and from the driver (reserved)."""
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
@@ -88,7 +92,7 @@ def cuda_peak(run: Callable[[], object], device: torch.device) -> dict[str, int]
     }
 
 
-def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> dict[str, Any]:
+def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> Pattern:
     """How a run asks for memory: how often, in what sizes, and how much of it again and again."""
     sizes = sorted(a.nbytes for a in runs[-1].allocations if a.on_device == on_device and a.nbytes > 0) if runs else []
     if not sizes:
@@ -111,10 +115,10 @@ def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> dict[str
     }
 
 
-def fragmentation(figures: Mapping[str, Any]) -> dict[str, Any]:
+def fragmentation(figures: Memory) -> Pattern:
     """The share of the memory taken from the driver that lies in pieces; unknown for the CPU's allocator."""
     reserved = figures.get("cuda_reserved_peak_bytes")
     if reserved is None:
         return {"fragmentation": None, "fragmentation_reason": "the CPU's allocator does not report its free pieces"}
-    share = figures["cuda_split_peak_bytes"] / reserved if reserved else None
+    share = (figures.get("cuda_split_peak_bytes") or 0) / reserved if reserved else None
     return {"fragmentation": share, "fragmentation_reason": None}

@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Surroundings as SurroundingFigures
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 # Other processes that take more than this share of the machine may slow the runs; measured when the machine is idle,
@@ -31,7 +34,7 @@ class Surroundings:
     def is_loud(self) -> bool:
         return self.others_share is not None and self.others_share > _LOUD_SHARE
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> SurroundingFigures:
         return {
             "other_processes_share": self.others_share,
             "own_share": self.own_share,

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import Measured, OpRecord, TraceRecord
+from torchgauge.facts.measurements import blank
 from torchgauge.hardware import Peaks
 from torchgauge.measure.joining import Joined, join
 from torchgauge.measure.latency import Budget
@@ -35,6 +36,9 @@ from torchgauge.measure.profile import Event, Profiled, profile_runs
 from torchgauge.measure.samples import nearest
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.training import TrainingStep
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Measurements, Memory, Profile
 
 PROFILED_RUNS = 5
 _PARTS_SHARE = 0.3
@@ -65,7 +69,7 @@ class Work:
     ops: Sequence[OpRecord]
     order: Order
     step: TrainingStep | None = None
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: Measurements = field(default_factory=blank)
     modules: dict[str, dict[str, Any]] = field(default_factory=dict)
     op_rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     trace: TraceRecord | None = None
@@ -78,8 +82,9 @@ class Work:
     @property
     def total_s(self) -> float:
         """The median of the undisturbed runs."""
-        seconds: float = self.figures["latency"]["median_s"]
-        return seconds
+        latency = self.figures["latency"]
+        assert latency is not None  # the first stage, which raises where no run was timed
+        return latency["median_s"]
 
     def finished(self) -> Measured:
         return Measured(self.figures, self.modules, self.op_rows, self.trace)
@@ -135,13 +140,11 @@ def _op_rows(ops: Sequence[OpRecord], times: Mapping[int, OpTime], order: Order)
 def measure_memory(work: Work) -> None:
     recorded = _recorded(work.subject, work.run)
     found = join(work.ops, recorded)
-    figures = memory_figures(work.subject, work.run, recorded)
-    work.figures["memory"] = figures | {
-        "pattern": allocation_pattern([recorded], on_device=work.on_device) | fragmentation(figures),
-        "timeline": timeline(recorded, found, on_device=work.on_device),
-    }
+    figures = work.figures["memory"] = memory_figures(work.subject, work.run, recorded)
+    figures["pattern"] = {**allocation_pattern([recorded], on_device=work.on_device), **fragmentation(figures)}
+    figures["timeline"] = timeline(recorded, found, on_device=work.on_device)
     if work.step is not None:
-        work.figures["memory"]["optimizer_state_bytes"] = work.step.state_bytes()
+        figures["optimizer_state_bytes"] = work.step.state_bytes()
     work.trace = trace_of(recorded, found)
 
 
@@ -151,14 +154,14 @@ def _recorded(subject: Subject, run: Callable[[], None]) -> Profiled:
     return profile_runs(run, paths, 2, device=subject.device, memory=True)[-1]
 
 
-def memory_figures(subject: Subject, run: Callable[[], None], recorded: Profiled | None = None) -> dict[str, Any]:
+def memory_figures(subject: Subject, run: Callable[[], None], recorded: Profiled | None = None) -> Memory:
     on_device = subject.device.type == "cuda"
     seen = recorded or _recorded(subject, run)
     peak = allocation_peak(seen, on_device=on_device)
     return {"allocated_peak_bytes": peak, **(cuda_peak(run, subject.device) if on_device else process_peak(run))}
 
 
-def _profile(work: Work, runs: Sequence[Profiled], joined: Sequence[Mapping[int, Joined]]) -> dict[str, Any]:
+def _profile(work: Work, runs: Sequence[Profiled], joined: Sequence[Mapping[int, Joined]]) -> Profile:
     """How the profiled runs compare with the undisturbed ones, and what they leave unexplained."""
     spans = sorted((run.end_ns - run.start_ns) * 1e-9 for run in runs)
     worked = sorted(sum(kernel.duration_ns for kernel in run.kernels) * 1e-9 for run in runs)

@@ -22,6 +22,8 @@ from torchgauge.measure.series import Numbers, Series
 if TYPE_CHECKING:
     import torch
 
+    from torchgauge.facts.document_types import Sampled, System
+
 PERIOD_S = 0.2
 _SHARE = "share"
 # Of one core's time: what the readings are planned to cost, and what they may cost in all, waking up included. A model
@@ -63,20 +65,22 @@ class Track:
             self.series.add(at, shown, elapsed)
         self.last, self.last_at = numbers, at
 
-    def _total(self) -> float | list[float] | None:
+    def _total(self) -> float | list[float | None] | None:
         """What a counter counted over the whole run."""
         if not self.quantity.is_counter:
             return None
         grown = _growth(self.first, self.last)
-        return grown if self.quantity.labels else grown[0]
+        return [*grown] if self.quantity.labels else grown[0]
 
-    def figures(self, period_s: float) -> dict[str, Any]:
+    def figures(self, period_s: float) -> Sampled:
         labels = self.quantity.labels
-        summary = self.series.overall.figures() if not labels or self.quantity.is_averaged else {}
         extents = [extent.figures() for extent in self.series.extents]
+        figures: Sampled = {"unit": self.quantity.unit}
+        if not labels or self.quantity.is_averaged:
+            whole = self.series.overall.figures()
+            figures |= {"min": whole["min"], "mean": whole["mean"], "max": whole["max"]}
         return {
-            "unit": self.quantity.unit,
-            **summary,
+            **figures,
             "total": self._total(),
             "by_label": dict(zip(labels, extents, strict=True)) if labels else None,
             "samples": self.series.samples,
@@ -104,7 +108,7 @@ class Samples:
     duration_s: float = 0.0
     cpu_s: float = 0.0
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> System:
         """Plain JSON: the contract's `measurements.system`."""
         return {
             "duration_s": self.duration_s,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import fmean, median, pstdev
-from typing import Any, TypeVar
+from statistics import median
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -55,18 +55,3 @@ def nearest(runs: Sequence[T], total: Callable[[T], float], target: float, share
     """The share of runs whose totals are nearest to the target: what they are made of is what a run of that length
     is."""
     return sorted(runs, key=lambda run: abs(total(run) - target))[: math.ceil(share * len(runs))]
-
-
-def summarise(seconds: Sequence[float]) -> dict[str, Any]:
-    """The contract's figures of a latency, `ci95_s` being the interval of the median."""
-    return {
-        "median_s": median(seconds),
-        "mean_s": fmean(seconds),
-        "min_s": min(seconds),
-        "max_s": max(seconds),
-        "std_s": pstdev(seconds),
-        "p90_s": percentile(seconds, 0.9),
-        "p99_s": percentile(seconds, 0.99),
-        "ci95_s": list(median_interval(seconds)),
-        "runs": len(seconds),
-    }

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Extent as ExtentFigures
+    from torchgauge.facts.document_types import Sampled
 
 # One for every label; of a quantity without labels just one.
 Numbers = tuple[float, ...]
@@ -27,7 +31,7 @@ class Extent:
         self.weighted += value * weight
         self.weight += weight
 
-    def figures(self) -> dict[str, float | None]:
+    def figures(self) -> ExtentFigures:
         if not self.weight:
             return {"min": None, "mean": None, "max": None}
         return {"min": self.low, "mean": self.weighted / self.weight, "max": self.high}
@@ -80,7 +84,7 @@ class Series:
         self.times, self.values = [at for at, _ in pairs], [numbers for _, numbers in pairs]
         self.grain *= 2
 
-    def points(self) -> dict[str, Any]:
+    def points(self) -> Sampled:
         """`t_s` is where a point's last reading was made; with labels a point is a list."""
         rest = [_merged(self._pending)] if self._pending else []
         times = self.times + [at for at, _ in rest]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,9 @@ from torchgauge.measure.threads import MOST_THREADS, thread_count
 from torchgauge.measure.training import TrainingStep
 from torchgauge.source import Candidate, parse_dtype
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import SweepPoint
+
 BATCH, SEQ, DTYPE, THREADS = "batch", "seq", "dtype", "threads"
 KEYS = (BATCH, SEQ, DTYPE, THREADS)
 # Each point gets this share of the time for the undisturbed runs.
@@ -27,7 +30,7 @@ _POINT_SHARE = 0.5
 # What is run with a batch size or a sequence length.
 Inputs = Callable[[str, int], Candidate]
 # Adds to the row of a point what others measure there: the subject, one whole run of it, the row.
-AtPoint = Callable[[Subject, Callable[[], None], dict[str, Any]], None]
+AtPoint = Callable[[Subject, Callable[[], None], "SweepPoint"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def measure_sweep(
     train: bool = False,
     at_point: AtPoint | None = None,
     tell: Tell | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[SweepPoint]:
     """A row for every point. One that fails is kept with its failure; after an interruption there are no more."""
     points = [(sweep.key, value) for sweep in sweeps for value in sweep.values]
     limits = replace(budget, seconds=_POINT_SHARE * budget.seconds)
@@ -111,9 +114,9 @@ def measure_sweep(
 
 def _row(
     subject: Subject, point: tuple[str, Any], inputs: Inputs, budget: Budget, *, train: bool, at_point: AtPoint | None
-) -> dict[str, Any]:
+) -> SweepPoint:
     key, value = point
-    row: dict[str, Any] = {"key": key, "value": value, "latency": None, "memory": None, "failure": None}
+    row: SweepPoint = {"key": key, "value": value, "latency": None, "memory": None, "failure": None}
     row |= {"throughput_per_s": None, "time_per_sample_s": None}
     try:
         with _at(subject, key, value, inputs, train=train) as there:
@@ -128,7 +131,7 @@ def _row(
     return row
 
 
-def _measure(subject: Subject, row: dict[str, Any], budget: Budget, *, train: bool, at_point: AtPoint | None) -> None:
+def _measure(subject: Subject, row: SweepPoint, budget: Budget, *, train: bool, at_point: AtPoint | None) -> None:
     run = TrainingStep(subject).run if train else subject.run
     timed = time_runs(run, budget)
     items = items_per_run(subject)

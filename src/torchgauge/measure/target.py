@@ -52,8 +52,7 @@ def measure_target(
         raise UsageError("a sweep over seq changes inferred inputs: leave out those that you give, or give each length")
     if fixed and BATCH in keys:
         batch_size(traced.candidate)
-    figures: dict[str, Any] = blank() | {"notes": list(asked.notes)}
-    measured = Measured(figures)
+    measured = Measured({**blank(), "notes": list(asked.notes)})
     settings = asked.settings.figures(profile=asked.profile)
     try:
         require_device(request.device)
@@ -86,7 +85,7 @@ def measure_target(
 
 def refused(reason: str, asked: Asked) -> Measured:
     """Where there is nothing to run."""
-    return Measured(blank() | {"failure": reason, "settings": asked.settings.figures(profile=asked.profile)})
+    return Measured({**blank(), "failure": reason, "settings": asked.settings.figures(profile=asked.profile)})
 
 
 def _ready(source: Source, traced: Trace, request: Request, asked: Asked) -> Any:
@@ -113,12 +112,14 @@ def _add_sweep(
     measured: Measured, subject: Subject, inputs: Inputs, request: Request, asked: Asked, tell: Tell | None
 ) -> None:
     """Row by row, so that an interruption leaves those before it."""
-    figures: Any = measured.figures
+    figures = measured.figures
     if not asked.sweeps or figures["failure"] == INTERRUPTED:
         return
     rows = figures["sweep"] = []
-    limits: dict[str, Any] = {"budget": asked.settings.budget, "train": request.train, "at_point": asked.at_point}
-    for row in measure_sweep(subject, asked.sweeps, inputs, **limits, tell=tell):
+    budget, train = asked.settings.budget, request.train
+    for row in measure_sweep(
+        subject, asked.sweeps, inputs, budget=budget, train=train, at_point=asked.at_point, tell=tell
+    ):
         rows.append(row)
         if row["failure"] == INTERRUPTED:
             figures["failure"] = INTERRUPTED

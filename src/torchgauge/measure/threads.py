@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +18,9 @@ from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.op_times import OpTime, op_times
 from torchgauge.measure.parts import Work, repeats
 from torchgauge.measure.profile import profile_runs
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Scaling
 
 # torch crashes where the system refuses to start so many.
 MOST_THREADS = max(1024, os.cpu_count() or 1)
@@ -49,9 +52,9 @@ def thread_counts(most: int) -> list[int]:
     return counts if counts[-1] == most else [*counts, most]
 
 
-def scaling(run: Callable[[], object], most: int, budget: Budget) -> list[dict[str, Any]]:
+def scaling(run: Callable[[], object], most: int, budget: Budget) -> list[Scaling]:
     """The run with every number of threads: time, speed-up over one thread, and efficiency."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Scaling] = []
     for threads in thread_counts(most):
         with thread_count(threads):
             timed = time_runs(run, budget)
@@ -76,11 +79,11 @@ def measure_scaling(work: Work) -> None:
     most = torch.get_num_threads()
     budget = replace(work.order.budget, seconds=_POINT_SHARE * work.order.budget.seconds)
     rows = scaling(work.run, most, budget)
-    work.figures["threads"] |= {"scaling": rows}
+    figures = work.figures["threads"] = {**(work.figures["threads"] or {}), "scaling": rows}
     runs = repeats(rows[0]["median_s"], work.order.budget, most=_PROFILED_RUNS)
     with thread_count(1):
         one = _op_times(work, runs)
-    work.figures["threads"] |= {"serial_share": serial_shares(work.ops, one, _op_times(work, runs), most)}
+    figures["serial_share"] = serial_shares(work.ops, one, _op_times(work, runs), most)
 
 
 def _op_times(work: Work, runs: int) -> dict[int, OpTime]:
