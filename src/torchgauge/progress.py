@@ -17,7 +17,7 @@ from threading import Timer
 from torchgauge.units import format_bytes, format_percent
 
 PATIENCE_S = 1.0
-# A scan reports every piece; nobody reads faster than this.
+# A scan reports every piece; the line is redrawn at most this often.
 REFRESH_S = 0.2
 # To the start of the line, and nothing on it.
 _CLEAR = "\r\x1b[2K"
@@ -99,7 +99,7 @@ def is_dumb_terminal() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """A status that is said once, when it starts."""
+    """A status that is printed once, when the work starts."""
 
     text: str
 

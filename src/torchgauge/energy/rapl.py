@@ -60,7 +60,7 @@ def rapl_meters(device: str, stack: ExitStack, folder: Path = POWERCAP) -> Itera
         return
     yield summed("RAPL", device, packages)
     for kind in dict.fromkeys(domain.kind for domain in domains):
-        # Counters of their own: reading one meter must not hide a turn from another.
+        # Separate counters: reading one meter must not hide a turn from another.
         of_kind = [Domain(domain.folder, domain.name) for domain in domains if domain.kind == kind]
         yield summed(f"RAPL {kind}", f"{device} {kind}", of_kind)
 

@@ -163,7 +163,7 @@ def noted(found: EnergyFacts, time_s: float | None) -> EnergyFacts:
 
 
 def estimated(found: EnergyFacts, guess: Estimate, subject: Analysed) -> EnergyFacts:
-    """`reason` goes on saying why nothing was measured."""
+    """`reason` still says why nothing was measured."""
     figures = {**found.figures, "origin": ESTIMATED, **guess.figures(samples=subject.samples)}
     shares = module_shares(subject.ops, subject.modules, guess.ops)
     return EnergyFacts(

@@ -155,8 +155,8 @@ class View:
         return next((grade for grade, limit in COMPLEXITY.items() if macs < limit), "very high")
 
     def members(self) -> dict[str, Callable[[], Any]]:
-        """The members of the JSON document in their order, each computed when it is called. Rows of weights that nobody
-        has asked for yet come one by one: a file may hold a million tensors."""
+        """The members of the JSON document in their order, each computed when it is called. Rows of weights come
+        one by one, since a file may hold a million tensors."""
         capture = self.capture
         return {
             "schema_version": lambda: SCHEMA_VERSION,

@@ -72,7 +72,7 @@ def bins_of(tally: Tally) -> Bins:
     order = order[: len(order) - int(np.isnan(lower).sum())]
     lower, upper, counts = lower[order], upper[order], tally.counts[order]
     if tally.zeros and not is_exact(tally.symbol):
-        # Zeros get a range of their own between those that end and start at 0, which share the remaining counts.
+        # Zeros get a separate range between those that end and start at 0, which share the remaining counts.
         first, last = np.searchsorted(upper, 0.0, side="left"), np.searchsorted(lower, 0.0, side="right")
         here, is_wide = slice(first, last), upper[first:last] > lower[first:last]
         nonzero = counts[here].sum() - tally.zeros
@@ -126,7 +126,7 @@ def ranges_of(tally: Tally, *, exact_values: Floats | None = None) -> Ranges | N
         lower, upper = value_bounds(tally)
         is_finite = ~np.isnan(lower)
         lower, upper, counts = lower[is_finite], upper[is_finite], tally.counts[is_finite].astype(np.float64)
-        # Zeros leave the ranges that only touch 0 and get a range of their own.
+        # Zeros leave the ranges that only touch 0 and get a separate range.
         missing = left = tally.zeros - counts[(lower == 0) & (upper == 0)].sum()
         if missing > 0:
             for index in np.flatnonzero((lower <= 0) & (upper >= 0) & (lower < upper)):

@@ -19,7 +19,7 @@ NEAR_ZERO_STD = 0.01
 # Tensors of at most this many values are sorted, which makes quantiles exact. Only the size decides, so the same tensor
 # has the same figures however it was read.
 EXACT_QUANTILES_MAX_ELEMENTS = 16384
-# Constants, masks and positions fit any type; saying so helps nobody.
+# Constants, masks and positions fit any type: a narrower type is not reported for them.
 _NARROWER_DTYPE_MIN_SYMBOLS = 16
 # Rounding error of a float64 sum; the last mantissa bit of float32 weighs 100,000 times as much.
 _SUM_ROUNDING = 1e-12

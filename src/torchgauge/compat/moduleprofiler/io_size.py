@@ -1,4 +1,4 @@
-"""Sizes of what a module was given and gave back; the map takes users' sizes of their own modules."""
+"""Sizes of a module's inputs and outputs; users can add functions for their own modules to the map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""moduleprofiler's formulas for the operations of a layer; the map takes users' formulas of their own modules."""
+"""moduleprofiler's formulas for the operations of a layer; users can add formulas for their own modules to the map."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class _Matcher:
             verdicts += [_has_equal_values(row, others[name]) for name, row in ours.items() if name in others]
         informative = [verdict for verdict in verdicts if verdict is not None]
         if not informative:
-            # Norms as they were initialised, or values that were not read: then the name decides.
+            # Norms at their initial values, or values that were not read: then the name decides.
             return not verdicts or node.name == other.name
         return 2 * sum(informative) > len(informative)
 

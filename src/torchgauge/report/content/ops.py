@@ -186,7 +186,7 @@ def _slices(view: View, key: Callable[[OpRecord], str]) -> list[Slice]:
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """Modules of one type that are layers: without children, or with parameters of their own."""
+    """Modules of one type that are layers: without children, or with their own parameters."""
 
     kind: str
     count: int

@@ -141,7 +141,7 @@ def _kernels(view: View, trace: TraceRecord, lanes: list[int]) -> Iterator[Event
 
 @dataclass(frozen=True, slots=True)
 class ModuleRange:
-    """`inferred` ranges run from a module's first op to its last; they have a thread of their own."""
+    """`inferred` ranges run from a module's first op to its last; they are on a separate thread."""
 
     path: str
     start_ns: int

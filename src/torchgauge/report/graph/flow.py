@@ -63,7 +63,7 @@ class _Origin:
 
 class _Tracing:
     """The state of one walk over the ops. `behind` has the origin of what a view shows, for views that count as
-    the writers of memory of their own."""
+    writing memory themselves."""
 
     def __init__(self, capture: Capture, flow: Flow) -> None:
         self.flow = flow

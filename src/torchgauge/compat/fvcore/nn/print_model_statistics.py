@@ -121,7 +121,7 @@ def _depth(name: str) -> int:
 
 
 def _model_stats_str(model: nn.Module, statistics: Texts, name: str = "") -> str:
-    """The module as torch writes it, its figures in a line of their own after what it says of itself."""
+    """The module as torch prints it; its figures are on a separate line after its `extra_repr`."""
     figures = ", ".join(f"{title}: {text}" for title, text in statistics.get(name, {}).items())
     own = [line for text in (model.extra_repr(), figures) if text for line in text.split("\n")]
     inner = list(_inner_lines(model, statistics, name))

@@ -35,7 +35,7 @@
     const parts = [`the median of ${tg.plural(runs, "run")} on ${device} with nothing attached, after ${tg.format.exact(warmup ?? 0)} to warm up`];
     if (profile) {
       const overhead = tg.isKnown(profile.overhead_share) ? `, which took ${tg.format.percent(Math.abs(profile.overhead_share))} ${profile.overhead_share >= 0 ? "longer" : "less"}` : "";
-      parts.push(`parts from ${tg.plural(profile.runs, "profiled run")} of their own${overhead}; ${tg.format.exact(profile.joined_ops)} of ${tg.format.exact(profile.static_ops)} ops were found in them; nothing is scaled`);
+      parts.push(`parts from ${tg.plural(profile.runs, "separate profiled run")}${overhead}; ${tg.format.exact(profile.joined_ops)} of ${tg.format.exact(profile.static_ops)} ops were found in them; nothing is scaled`);
     }
     return parts.join("; ");
   }

@@ -16,7 +16,7 @@
     element.append(extentTable(seen));
     const nothing = system.quantities.filter((quantity) => !seen.includes(quantity)).map(({ name }) => name);
     if (nothing.length) element.append(tg.note(`No data for ${nothing.join(", ")}.`));
-    if (tg.isKnown(system.cost_share)) element.append(tg.note(`Sampled in runs of their own; sampling took ${tg.format.percent(system.cost_share)} of a core.`));
+    if (tg.isKnown(system.cost_share)) element.append(tg.note(`Sampled in separate runs; sampling took ${tg.format.percent(system.cost_share)} of a core.`));
   };
 
   // A line that never moves says no more than its row in the table.
