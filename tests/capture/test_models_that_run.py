@@ -417,6 +417,11 @@ def test_what_torch_takes_is_taken(model: nn.Module, inputs: tuple[Any, ...]) ->
     assert tg.analyze(model, inputs=inputs).capture.run.mode == "fake"
 
 
+def test_checking_the_classes_of_one_hot_adds_no_ops_to_the_model() -> None:
+    found = tg.analyze(Calls(lambda i: F.one_hot(i, 3)), inputs=torch.tensor([0, 2]))
+    assert {op["op"] for op in found.ops}.isdisjoint({"aten::min", "aten::max", "aten::_local_scalar_dense"})
+
+
 class Positions(nn.Module):
     """As GPT-2 has them: counted, whatever the ids are."""
 

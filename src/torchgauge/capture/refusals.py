@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.fake_tensor import FakeTensor, dtype_name
 from torchgauge.capture.opcall import OpCall
@@ -169,10 +170,13 @@ def refuse_classes(index: FakeTensor, classes: int) -> None:
     value = _known(index)
     if value is None or not value.numel():
         return
-    if int(value.min()) < 0:
+    # This runs in the middle of the model's code, where the recorder would take its ops for the model's.
+    with _disable_current_modes():
+        least, most = int(value.min()), int(value.max())
+    if least < 0:
         raise RuntimeError("Class values must be non-negative.")
-    if classes >= 0 and int(value.max()) >= classes:
-        raise RuntimeError(f"Class values must be smaller than num_classes: got {int(value.max())} of {classes}.")
+    if 0 <= classes <= most:
+        raise RuntimeError(f"Class values must be smaller than num_classes: got {most} of {classes}.")
 
 
 def _known(fake: Any) -> torch.Tensor | None:
