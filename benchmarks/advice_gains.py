@@ -4,6 +4,8 @@
     python benchmarks/advice_gains.py measure [--cuda] -o measured.json         # both sides in turns
     python benchmarks/advice_gains.py compare expected.json measured.json
 
+`--set second` takes the models of `advice_models.py`.
+
 On the CPU runs take one thread, and its processor time is what counts: other processes on the machine do not add to it.
 Predictions for a device are made and saved before anything is measured there.
 """
@@ -26,6 +28,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Forward = Callable[..., Any]
+# The model, the changed model and the inputs.
+Sides = tuple[nn.Module, nn.Module, tuple[Any, ...]]
 
 
 class Does(nn.Module):
@@ -48,14 +52,14 @@ class Case:
 
     name: str
     rules: tuple[str, ...]
-    build: Callable[[int], tuple[nn.Module, nn.Module, tuple[Any, ...]]]
+    build: Callable[[int], Sides]
 
 
 def x(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
-def sines(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def sines(scale: int) -> Sides:
     length, width = 256 * scale, 256
 
     def table() -> Tensor:
@@ -69,7 +73,7 @@ def sines(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return before, after, (x(2, length, width),)
 
 
-def rotary(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def rotary(scale: int) -> Sides:
     """Angles in every layer."""
     length, width, layers = 128 * scale, 256, nn.ModuleList(nn.Linear(256, 256) for _ in range(4))
 
@@ -96,14 +100,14 @@ def rotary(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(each, layers=layers), Does(once, layers=layers, cos=cos, sin=sin), (x(2, length, width),)
 
 
-def normalised(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def normalised(scale: int) -> Sides:
     weight = nn.Parameter(x(512 * scale, 512))
     before = Does(lambda self, h: h @ F.normalize(self.weight, dim=-1).T, weight=weight)
     after = Does(lambda self, h: h @ self.weight.T, weight=nn.Parameter(F.normalize(weight.detach(), dim=-1)))
     return before, after, (x(16, 512),)
 
 
-def twice(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def twice(scale: int) -> Sides:
     parts = {"one": nn.Linear(256 * scale, 256 * scale), "two": nn.Linear(256 * scale, 256 * scale)}
 
     def once(self: Any, h: Tensor) -> Tensor:
@@ -117,7 +121,7 @@ def twice(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     )
 
 
-def cells(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def cells(scale: int) -> Sides:
     cell, layer = nn.LSTMCell(64, 128), nn.LSTM(64, 128, batch_first=True)
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
         getattr(layer, f"{name}_l0").data.copy_(getattr(cell, name).data)
@@ -133,27 +137,27 @@ def cells(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(steps, cell=cell), Does(lambda self, h: self.layer(h)[0], layer=layer), (x(4 * scale, 50, 64),)
 
 
-def heads(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def heads(scale: int) -> Sides:
     many = nn.ModuleList(nn.Linear(256, 32) for _ in range(8))
     one = nn.Linear(256, 256)
     before = Does(lambda self, h: torch.cat([head(h) for head in self.heads], -1), heads=many)
     return before, Does(lambda self, h: self.one(h), one=one), (x(16 * scale, 256),)
 
 
-def samples(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def samples(scale: int) -> Sides:
     layer = nn.Sequential(nn.Linear(128, 128), nn.ReLU())
     before = Does(lambda self, h: torch.stack([self.fc(row) for row in h]), fc=layer)
     return before, Does(lambda self, h: self.fc(h), fc=layer), (x(32 * scale, 128),)
 
 
-def one_hot(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def one_hot(scale: int) -> Sides:
     table = nn.Parameter(x(4000, 128))
     ids = torch.randint(0, 4000, (32 * scale,), generator=torch.Generator().manual_seed(0))
     before = Does(lambda self, i: F.one_hot(i, 4000).float() @ self.table, table=table)
     return before, Does(lambda self, i: F.embedding(i, self.table), table=table), (ids,)
 
 
-def causal(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def causal(scale: int) -> Sides:
     length, parts = 256 * scale, {"qkv": nn.Linear(256, 768), "out": nn.Linear(256, 256)}
 
     def attended(self: Any, h: Tensor, **settings: Any) -> Tensor:
@@ -167,7 +171,7 @@ def causal(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(masked, **parts), Does(lambda self, h: attended(self, h, is_causal=True), **parts), (x(2, length, 256),)
 
 
-def by_hand(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def by_hand(scale: int) -> Sides:
     length, parts = 128 * scale, {"qkv": nn.Linear(256, 768), "out": nn.Linear(256, 256)}
 
     def written(self: Any, h: Tensor) -> Tensor:
@@ -182,7 +186,7 @@ def by_hand(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(written, **parts), Does(fused, **parts), (x(4, length, 256),)
 
 
-def gelu(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def gelu(scale: int) -> Sides:
     parts = {"up": nn.Linear(256, 1024), "down": nn.Linear(1024, 256)}
 
     def written(self: Any, h: Tensor) -> Tensor:
@@ -193,7 +197,7 @@ def gelu(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(written, **parts), fused, (x(256 * scale, 256),)
 
 
-def norm(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def norm(scale: int) -> Sides:
     parts = {"fc": nn.Linear(256, 256), "weight": nn.Parameter(x(256)), "bias": nn.Parameter(x(256))}
 
     def written(self: Any, h: Tensor) -> Tensor:
@@ -205,7 +209,7 @@ def norm(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(written, **parts), fused, (x(256 * scale, 256),)
 
 
-def frozen(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def frozen(scale: int) -> Sides:
     size = 28 * scale
     conv, folded = nn.Conv2d(64, 64, 1, bias=False), nn.Conv2d(64, 64, 1)
     scaling, shift = x(1, 64, 1, 1), x(1, 64, 1, 1)
@@ -213,14 +217,14 @@ def frozen(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return before, Does(lambda self, h: torch.relu(self.conv(h)), conv=folded), (x(4, 64, size, size),)
 
 
-def enlarged(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def enlarged(scale: int) -> Sides:
     parts = {"conv": nn.Conv2d(64, 32, 1)}
     before = Does(lambda self, h: self.conv(F.interpolate(h, scale_factor=2.0, mode="bilinear")), **parts)
     after = Does(lambda self, h: F.interpolate(self.conv(h), scale_factor=2.0, mode="bilinear"), **parts)
     return before, after, (x(2, 64, 28 * scale, 28 * scale),)
 
 
-def grouped_keys(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def grouped_keys(scale: int) -> Sides:
     given = (x(2, 8, 128 * scale, 64), x(2, 2, 128 * scale, 64), x(2, 2, 128 * scale, 64))
 
     def repeated(self: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -230,7 +234,7 @@ def grouped_keys(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(repeated), after, given
 
 
-def permuted(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def permuted(scale: int) -> Sides:
     conv = nn.Conv2d(32, 32, 1)
 
     def turned(self: Any, h: Tensor) -> Tensor:
@@ -240,7 +244,7 @@ def permuted(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(turned, conv=conv), Does(lambda self, h: F.gelu(self.conv(h)), conv=conv), (x(2, 32, 56, 56 * scale),)
 
 
-def grown(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def grown(scale: int) -> Sides:
     fc = nn.Linear(128, 128)
 
     def growing(self: Any, h: Tensor) -> Tensor:
@@ -255,7 +259,7 @@ def grown(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return Does(growing, fc=fc), Does(joined, fc=fc), (x(16 * scale, 32, 128),)
 
 
-def double(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def double(scale: int) -> Sides:
     fc, table = nn.Linear(256, 256), x(256).double()
     before = Does(lambda self, h: (self.fc(h) * self.table).tanh().float(), fc=fc, table=table)
     return (
@@ -265,19 +269,19 @@ def double(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     )
 
 
-def round_trip(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def round_trip(scale: int) -> Sides:
     fc = nn.Linear(256, 256)
     before = Does(lambda self, h: self.fc(h.half().float()), fc=fc)
     return before, Does(lambda self, h: self.fc(h), fc=fc), (x(256 * scale, 256),)
 
 
-def chomped(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def chomped(scale: int) -> Sides:
     conv = nn.Conv1d(64, 64, 3, padding=2)
     before = Does(lambda self, h: torch.relu(self.conv(h)[..., :-2].contiguous()), conv=conv)
     return before, Does(lambda self, h: torch.relu(self.conv(h)[..., :-2]), conv=conv), (x(4, 64, 512 * scale),)
 
 
-def weight_norms(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def weight_norms(scale: int) -> Sides:
     def convs() -> nn.Sequential:
         torch.manual_seed(0)
         return nn.Sequential(*(nn.Conv1d(128, 128, 7, padding=3) for _ in range(4)))
@@ -288,8 +292,8 @@ def weight_norms(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
     return before, after, (x(1, 128, 64 * scale),)
 
 
-def folded(name: str) -> Callable[[int], tuple[nn.Module, nn.Module, tuple[Any, ...]]]:
-    def build(scale: int) -> tuple[nn.Module, nn.Module, tuple[Any, ...]]:
+def folded(name: str) -> Callable[[int], Sides]:
+    def build(scale: int) -> Sides:
         from torchgauge.source.packages import import_optional
 
         models = import_optional("torchvision", "the benchmark").models
@@ -343,11 +347,19 @@ CASES = [
 CUDA_SCALE = 8
 
 
-def predict(on: str | None) -> dict[str, Any]:
+def cases(which: str) -> list[Case]:
+    if which == "first":
+        return CASES
+    import advice_models
+
+    return advice_models.CASES
+
+
+def predict(chosen: list[Case], on: str | None) -> dict[str, Any]:
     import torchgauge as tg
 
     found = {}
-    for case in CASES:
+    for case in chosen:
         before, _, inputs = case.build(CUDA_SCALE if on else 1)
         settings = {"on": on} if on else {}
         analysis = tg.analyze(before.eval(), inputs=inputs, device="cpu", all_advice=True, progress=False, **settings)
@@ -360,11 +372,11 @@ def predict(on: str | None) -> dict[str, Any]:
     return found
 
 
-def measure(*, cuda: bool, only: str = "") -> dict[str, Any]:
+def measure(chosen: list[Case], *, cuda: bool, only: str = "") -> dict[str, Any]:
     torch.set_num_threads(1)
     device = "cuda" if cuda else "cpu"
     found = {}
-    for case in CASES:
+    for case in chosen:
         if only not in case.name:
             continue
         before, after, inputs = case.build(CUDA_SCALE if cuda else 1)
@@ -434,6 +446,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("predict", "measure", "compare"))
     parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--set", choices=("first", "second"), default="first")
     parser.add_argument("--on")
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--only", default="")
@@ -442,7 +455,11 @@ def main() -> int:
     if options.what == "compare":
         compare(*(json.loads(path.read_text(encoding="utf-8")) for path in options.files))
         return 0
-    found = predict(options.on) if options.what == "predict" else measure(cuda=options.cuda, only=options.only)
+    chosen = cases(options.set)
+    if options.what == "predict":
+        found = predict(chosen, options.on)
+    else:
+        found = measure(chosen, cuda=options.cuda, only=options.only)
     if options.output:
         options.output.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0

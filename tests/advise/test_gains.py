@@ -14,7 +14,8 @@ from tests.advise.planted import Planted, said, seen, timed
 from tests.advise.test_families import ZOO
 from torchgauge import analyze
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, list_options, rule
-from torchgauge.advise.op_time import UNSURE
+from torchgauge.advise.evidence import Share
+from torchgauge.advise.op_time import UNSURE, OpTimes, Queues
 from torchgauge.advise.registry import OPTIONS
 from torchgauge.capture.source_lines import _told
 
@@ -31,7 +32,7 @@ def test_no_rule_promises_more_than_the_ops_it_touches_take(case: Planted) -> No
             continue
         assert 0 <= gain.low <= gain.high <= 1
         if gain.quantity == "time_s" and gain.device is None:
-            limit = 1.0 if gain.touched is None else evidence.times.share_range(gain.touched)[1]
+            limit = 1.0 if gain.touched is None else evidence.times.saved_range(gain.touched)[1]
             assert gain.high <= limit + 1e-12
             assert gain.amount == pytest.approx(gain.middle * evidence.times.whole)
 
@@ -112,6 +113,28 @@ def test_gains_are_predicted_for_the_device_that_is_named() -> None:
     assert launch.expected_gain["basis"] == "predicted"
     assert "on h200" in str(found)
     assert all("device" not in row.expected_gain for row in here.advice)
+
+
+def test_up_to_the_last_wait_the_host_takes_the_time_and_then_the_device() -> None:
+    """Ops by index: (host, device). The device waits for the host until op 2, and is never idle from there on."""
+    queues = Queues({0: (4.0, 1.0), 1: (4.0, 1.0), 2: (2.0, 9.0), 3: (2.0, 5.0), 4: (2.0, 0.0)})
+    times = OpTimes(queues.critical, "predicted", queues=queues)
+
+    assert queues.critical == {0: 4.0, 1: 4.0, 2: 11.0, 3: 5.0, 4: 0.0}
+    assert times.total == queues.run_seconds() == 24.0
+    assert times.saved([3]) == pytest.approx(times.share([3])) == pytest.approx(5 / 24)
+    # Without op 2 the next waits for the host: less goes away than its share.
+    assert times.saved([2]) == pytest.approx(9 / 24)
+    assert times.saved([2]) < times.share([2])
+
+
+def test_fewer_calls_are_what_a_device_gains_that_waits_for_its_host() -> None:
+    """Eight ops become one: 7 of 8 launches go away, whatever the bytes."""
+    waiting = Share(0.5, frozenset(range(8)), calls=1.0).one_pass(0.1, passes=8)
+    working = Share(0.5, frozenset(range(8)), calls=0.0).one_pass(0.1, passes=8)
+
+    assert waiting.high == pytest.approx(0.5 * 7 / 8)
+    assert working.high == pytest.approx(0.5 * 0.1)
 
 
 def test_a_size_of_memory_has_no_speed() -> None:

@@ -1,6 +1,7 @@
 """Rules: evidence -> recommendation with an expected gain. Nothing is said without evidence in this model."""
 
 from torchgauge.advise.evidence import Evidence, Machine
+from torchgauge.advise.op_time import Queues
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import (
     RULES,
@@ -21,6 +22,7 @@ __all__ = [
     "Evidence",
     "Gain",
     "Machine",
+    "Queues",
     "TensorRow",
     "Where",
     "advise",

@@ -12,7 +12,7 @@ from torchgauge.advise.chains import Chain, pointwise_chains
 from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.least_time import LeastTime
-from torchgauge.advise.op_time import DISPATCH_S, VIEW_S, OpTimes, predicted_times
+from torchgauge.advise.op_time import OpTimes, Queues, predicted_times
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture
@@ -31,22 +31,30 @@ QUEUED = 1000
 # Passes over memory that one kernel spares: tensors in cache, or a function like tanh, make them cost less than their
 # bytes. Measured on a CPU: 9 to 76 % of the bytes' share were saved.
 _LEAST_SPARED = 0.4
+# The call that remains takes more arguments than most of those it replaces.
+_LEAST_CALLS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of the run's time that some ops are."""
+    """The part of the run's time that some ops are; `calls` of it is what the host takes to call them, the rest is
+    their work."""
 
     value: float
     ops: frozenset[int]
+    calls: float = 0.0
 
     def one_pass(self, spared: float, passes: int) -> Gain:
         """One kernel in place of several; `spared` of the bytes they move need not be."""
         how = f"one pass over memory in place of {passes} spares {format_whole_percent(spared)} of their bytes"
-        return self.gain(_LEAST_SPARED * spared, spared, how)
+        return self.gain(_LEAST_SPARED * spared, spared, how, fewer_calls=1 - 1 / passes)
 
-    def gain(self, low: float, high: float, how: str) -> Gain:
-        """What is saved where `low` to `high` of the time of these ops is."""
+    def gain(self, low: float, high: float, how: str, *, fewer_calls: float | None = None) -> Gain:
+        """What is saved where `low` to `high` of the time of these ops is. `fewer_calls`: of the work only, and of the
+        calls this share, as a device that waits for the host gains by it alone."""
+        if fewer_calls is not None:
+            low = self.calls * _LEAST_CALLS * fewer_calls + (1 - self.calls) * low
+            high = self.calls * fewer_calls + (1 - self.calls) * high
         return Gain("time_s", self.value * low, self.value * high, how, self.ops)
 
 
@@ -70,15 +78,15 @@ class Machine:
 
 class Evidence:
     """Everything is computed when it is first asked for. `view` is a view of the capture that is there already;
-    `predicted` are seconds by the index of the op, for the device that the advice is for; `on` is its name where it is
-    not the one of the capture: a GPU, which waits for the host for `idle` of a run."""
+    `predicted` are seconds by the index of the op on this machine, or the queues of the device that the advice is for;
+    `on` is its name then: a GPU, which waits for the host for `idle` of a run."""
 
     def __init__(
         self,
         capture: Capture,
         view: View | None = None,
         machine: Machine | None = None,
-        predicted: Mapping[int, float] | None = None,
+        predicted: Mapping[int, float] | Queues | None = None,
         on: str | None = None,
         idle: float = 0.0,
     ) -> None:
@@ -231,8 +239,8 @@ class Evidence:
     @cached_property
     def times(self) -> OpTimes:
         """Of the ops: as a profile measured them, else as they were predicted for the device, or by its roofline."""
-        if self.on is not None and self._predicted is not None:
-            return OpTimes(self._predicted, "predicted")
+        if isinstance(self._predicted, Queues):
+            return OpTimes(self._predicted.critical, "predicted", queues=self._predicted)
         if self.op_times:
             return OpTimes(self.op_times, "measured", self.time_s)
         seconds = self._predicted
@@ -242,16 +250,8 @@ class Evidence:
         return OpTimes(seconds, "predicted", self.time_s)
 
     def share(self, ops: Iterable[OpRecord]) -> Share:
-        chosen = frozenset(op.index for op in ops)
-        return Share(self.times.share(chosen), chosen)
-
-    def dispatch_share(self, ops: Iterable[OpRecord]) -> float:
-        """Of the predicted time of these ops, what calling them takes and not their work."""
-        chosen = list(ops)
-        threads = self.capture.environment.threads
-        seconds = predicted_times(chosen, self.peaks, self.device, threads, self.least_time)
-        calls = sum(min(VIEW_S if op.status == FREE else DISPATCH_S, seconds[op.index]) for op in chosen)
-        return calls / max(sum(seconds.values()), 1e-12)
+        chosen = {op.index: op for op in ops}
+        return Share(self.times.share(chosen), frozenset(chosen), self.times.calls_share(chosen.values()))
 
     def line_of(self, index: int) -> str | None:
         """The line of code that calls an op, as "file.py:LINE"; None where it is not known."""
@@ -279,7 +279,7 @@ class Evidence:
         times = self.times
         low, high = gain.low, gain.high
         if gain.touched is not None:
-            share, (least, most) = times.share(gain.touched), times.share_range(gain.touched)
+            share, (least, most) = times.share(gain.touched), times.saved_range(gain.touched)
             low, high = (min(end / share, 1.0) * of if share else 0.0 for end, of in ((low, least), (high, most)))
             low = min(low, high)
         is_measured = times.basis == "measured" or gain.basis == "measured"

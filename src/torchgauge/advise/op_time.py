@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -50,12 +50,48 @@ _CHEAP_EXPONENTS = (2, 3, 0.5, -0.5, -1, -2)
 
 
 @dataclass(frozen=True)
+class Queues:
+    """What each op takes of the host, which launches one after the other, and of the device, which works off what was
+    launched: (host, device) seconds by the index of the op, in the order of execution."""
+
+    seconds: Mapping[int, tuple[float, float]]
+
+    def run_seconds(self, without: Collection[int] = ()) -> float:
+        """The time of a run, or of one that lacks some of the ops."""
+        host = busy = 0.0
+        for index, (host_s, device_s) in self.seconds.items():
+            if index not in without:
+                host += host_s
+                busy = max(busy, host) + device_s if device_s else busy
+        return max(host, busy)
+
+    @cached_property
+    def critical(self) -> Mapping[int, float]:
+        """The run's time shared out among its ops: up to the op from which on the device is never idle again the host
+        is what takes time, from there on the device. What an op takes beside that is hidden by the other queue."""
+        host, left = 0.0, sum(device_s for _, device_s in self.seconds.values())
+        turn, longest = None, 0.0
+        for index, (host_s, device_s) in self.seconds.items():
+            host += host_s
+            if host + left > longest:
+                turn, longest = index, host + left
+            left -= device_s
+        found, is_device = {}, False
+        for index, (host_s, device_s) in self.seconds.items():
+            found[index] = host_s + device_s if index == turn else device_s if is_device else host_s
+            is_device = is_device or index == turn
+        return found
+
+
+@dataclass(frozen=True)
 class OpTimes:
-    """Seconds by the index of the op. `whole` is the time of the run: the measured one where there is one."""
+    """Seconds by the index of the op. `whole` is the time of the run: the measured one where there is one. `queues` are
+    known of a device that is predicted beside its host."""
 
     seconds: Mapping[int, float]
     basis: str
     measured_s: float | None = None
+    queues: Queues | None = None
 
     @cached_property
     def total(self) -> float:
@@ -70,9 +106,29 @@ class OpTimes:
         found = sum([self.seconds.get(index, 0.0) for index in frozenset(ops)])
         return min(found / self.total, 1.0) if self.total else 0.0
 
-    def share_range(self, ops: Iterable[int]) -> tuple[float, float]:
+    def calls_share(self, ops: Iterable[OpRecord]) -> float:
+        """Of the time of these ops, what the host takes to call them."""
+        whole = calls = 0.0
+        for op in ops:
+            seconds = self.seconds.get(op.index, 0.0)
+            if self.queues is None:
+                own = VIEW_S if op.status == FREE else DISPATCH_S
+            else:
+                host_s, device_s = self.queues.seconds[op.index]
+                own = 0.0 if device_s and seconds == device_s else host_s
+            whole, calls = whole + seconds, calls + min(own, seconds)
+        return calls / whole if whole else 0.0
+
+    def saved(self, ops: Collection[int]) -> float:
+        """The part of the run that goes away with these ops, no more than their share: where the host's part of it goes
+        away, the device may be what the rest waits for."""
+        if self.queues is None or not self.total:
+            return self.share(ops)
+        return max(0.0, 1 - self.queues.run_seconds(without=frozenset(ops)) / self.total)
+
+    def saved_range(self, ops: Collection[int]) -> tuple[float, float]:
         """The least and the most that it may be: what is predicted may be wrong by `UNSURE` either way."""
-        share, unsure = self.share(ops), 1.0 if self.basis == "measured" else UNSURE
+        share, unsure = self.saved(ops), 1.0 if self.basis == "measured" else UNSURE
         low, high = share / unsure, share * unsure
         return low / (low + 1 - share), high / (high + 1 - share)
 

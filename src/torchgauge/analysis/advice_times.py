@@ -19,7 +19,7 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
     Empty where only the roofline of this machine is known."""
     if not capture.has_code or (not on and not kernel_file("cpu").is_file()):
         return {}
-    from torchgauge.advise import Machine
+    from torchgauge.advise import Machine, Queues
     from torchgauge.predict.calibration import present_profile
     from torchgauge.predict.devices import find_device, split_names
     from torchgauge.predict.time import peaks_of_device, predict_ops, profile_of
@@ -32,17 +32,20 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
             continue
         if name in _THIS and capture.run.device.startswith("cuda"):
             continue
+        if name in _THIS:
+            run = predict_ops(capture.ops, profile, module_calls=calls)
+            return {"predicted": {op.index: op.time_s for op in run.ops}}
         if capture.predicted is not None and capture.forecast[0]["device"] == name:
             # As the device runs them, not as this machine would.
-            rows = capture.predicted.ops.items()
-            seconds = {index: row["predicted_time_s"] for index, row in rows}
-            whole, device_s = sum(seconds.values()), sum(row["predicted_device_s"] for _, row in rows)
+            device_s = {index: row["predicted_device_s"] for index, row in capture.predicted.ops.items()}
         else:
-            run = predict_ops(capture.ops, profile, module_calls=calls)
-            seconds, whole, device_s = {op.index: op.time_s for op in run.ops}, run.time_s, run.device_s
-        if name in _THIS:
-            return {"predicted": seconds}
-        idle = max(0.0, 1 - device_s / whole) if whole else 0.0
+            device_s = {op.index: op.device_s for op in predict_ops(capture.ops, profile, module_calls=calls).ops}
+        trains, count = capture.run.train, max(len(capture.ops), 1)
+        each = calls * profile.host.module_seconds(trains=trains) / count
+        host_s = {op.index: profile.host.seconds(op, trains=trains) + each for op in capture.ops}
+        queues = Queues({index: (seconds, device_s.get(index, 0.0)) for index, seconds in host_s.items()})
+        whole = queues.run_seconds()
+        idle = max(0.0, 1 - sum(device_s.values()) / whole) if whole else 0.0
         machine = Machine(peaks_of_device(find_device(name)), matmul_tf32=False, convolution_tf32=True)
-        return {"predicted": seconds, "machine": machine, "on": name, "idle": idle}
+        return {"predicted": queues, "machine": machine, "on": name, "idle": idle}
     return {}

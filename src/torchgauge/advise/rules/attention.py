@@ -25,14 +25,20 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
     found = [(op, ops) for op in evidence.flow.named("aten::_softmax") if (ops := _attention(evidence, op))]
     for op, ops in found:
         scores = op.signature.outputs[0]
+        # The products stay, in the same kernel: of the work, what is between them goes away.
+        whole, between = evidence.share(ops), evidence.share(ops[1:-1])
+        spared = between.value * (1 - between.calls) / max(whole.value * (1 - whole.calls), 1e-12)
         yield Advice(
             rule="attention-by-hand",
             where=Where(op.module, tuple(step.index for step in ops)),
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
             recommendation="use scaled_dot_product_attention: the scores are never written to memory",
             code=_code(evidence, op),
-            expected_gain=evidence.share(ops[1:-1]).gain(
-                0.5, 1.0, "the passes over the scores between the two products go away"
+            expected_gain=whole.gain(
+                0.5 * spared,
+                min(spared, 1.0),
+                "the passes over the scores between the two products go away",
+                fewer_calls=1 - 1 / len(ops),
             ),
             risk="attention weights are no longer returned; a mask or a bias must be given as attn_mask",
             confidence="high",

@@ -30,36 +30,35 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
         before = next((source for source in flow.sources(op) if source.op in _CAT and _is_longer(op, source)), None)
         chain = chains.pop(before.index, [before]) if before is not None else []
         chains[op.index] = [*chain, op]
-    for chain in chains.values():
-        if len(chain) >= _LEAST_GROWTH:
-            yield _grown(
-                evidence,
-                chain,
-                "collect the parts in a list and join them once: each cat copies all that came before",
-                "parts.append(part)  # in the loop; behind it: out = torch.cat(parts, dim)",
-                1 - 2 / len(chain),
-            )
-        elif len(chain) == 1 and _extends_input(evidence, chain[0]):
-            yield _grown(
-                evidence,
-                chain,
-                "write into a cache that is allocated once: cat copies all that came before at every step",
-                "cache[:, start : start + new.shape[1]] = new  # cache: torch.zeros for the longest sequence",
-                1.0,
-            )
+    for ops in chains.values():
+        is_extended = len(ops) == 1 and _extends_input(evidence, ops[0])
+        if len(ops) < _LEAST_GROWTH and not is_extended:
+            continue
+        how, share = "the copies of what was there before", evidence.share(ops)
+        if is_extended or _is_read_between(evidence, ops):
+            words = "write into a cache that is allocated once: cat copies all that came before at every step"
+            code = "cache[:, start : start + new.shape[1]] = new  # cache: torch.zeros for the longest sequence"
+            gain = share.gain(0.7, 1.0, how, fewer_calls=0.0)  # the new part is still written
+        else:
+            words = "collect the parts in a list and join them once: each cat copies all that came before"
+            code = "parts.append(part)  # in the loop; behind it: out = torch.cat(parts, dim)"
+            saved = 1 - 2 / len(ops)
+            gain = share.gain(0.7 * saved, saved, how)
+        yield Advice(
+            rule="grown-by-cat",
+            where=Where(ops[-1].module, tuple(op.index for op in ops)),
+            evidence={"copies": len(ops), "bytes_moved": sum(map(moved, ops))},
+            recommendation=words,
+            code=code,
+            expected_gain=gain,
+            risk="the parts, or the longest sequence, must fit in memory",
+            confidence="high",
+        )
 
 
-def _grown(evidence: Evidence, ops: list[OpRecord], words: str, code: str, saved: float) -> Advice:
-    return Advice(
-        rule="grown-by-cat",
-        where=Where(ops[-1].module, tuple(op.index for op in ops)),
-        evidence={"copies": len(ops), "bytes_moved": sum(map(moved, ops))},
-        recommendation=words,
-        code=code,
-        expected_gain=evidence.share(ops).gain(0.7 * saved, saved, "the copies of what was there before"),
-        risk="the parts, or the longest sequence, must fit in memory",
-        confidence="high",
-    )
+def _is_read_between(evidence: Evidence, chain: list[OpRecord]) -> bool:
+    """Whether a step reads what has grown so far, as attention reads its cache."""
+    return any(len(evidence.flow.users(op)) > 1 for op in chain[:-1])
 
 
 def _is_longer(op: OpRecord, before: OpRecord) -> bool:
@@ -161,7 +160,9 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
         evidence={"ops": len(wide), "first": first.op, "bytes_moved": sum(map(moved, wide))},
         recommendation="keep this in float32: a float64 tensor, or a call of double(), widens all that follows from it",
         code="x = x.float()  # constants: torch.tensor(values, dtype=torch.float32)",
-        expected_gain=evidence.share(wide).gain(0.3, 0.6, "half of the bytes, twice the rate"),
+        expected_gain=evidence.share(wide).gain(
+            0.3, 0.6, "half of the bytes, twice the rate", fewer_calls=sum(op.op in _CASTS for op in wide) / len(wide)
+        ),
         risk="sums over very many elements may want the digits",
         confidence="high",
     )

@@ -116,7 +116,8 @@ def _reordered(evidence: Evidence, op: OpRecord, resize: OpRecord, pixels: float
     both, of_conv = evidence.share([op, resize]), evidence.share([op]).value
     times = [of_conv * factor / (of_conv * factor + both.value - of_conv) for factor in (1 / UNSURE, UNSURE)]
     shares = sorted(pixels * part + channels * (1 - part) for part in times)
-    return both.gain(0.8 * shares[0], shares[1], "the convolution on fewer pixels, the upsampling of fewer channels")
+    how = "the convolution on fewer pixels, the upsampling of fewer channels"
+    return both.gain(0.8 * shares[0], shares[1], how, fewer_calls=0.0)
 
 
 def _is_1x1(op: OpRecord) -> bool:
@@ -142,7 +143,9 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
             evidence={"mask_shape": list(mask.shape), "mask_bytes": mask.nbytes},
             recommendation="pass is_causal=True instead of the mask: no matrix is made, half of the scores are skipped",
             code="out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
-            expected_gain=evidence.share([op]).gain(0.1, 0.5, "half of the products of the scores and values"),
+            expected_gain=evidence.share([op]).gain(
+                0.1, 0.5, "half of the products of the scores and values", fewer_calls=0.0
+            ),
             risk="only where queries and keys start at the same position",
             confidence="high",
         )

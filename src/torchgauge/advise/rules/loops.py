@@ -62,7 +62,8 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         if any(op.weights and op.cost.macs for op in loop.body):
             continue
         told.add(module)
-        idle = evidence.dispatch_share(loop.body)
+        share = evidence.share(loop.body)
+        idle = share.calls
         yield Advice(
             rule="scan-in-python",
             where=Where(module, tuple(op.index for op in steps)),
@@ -70,7 +71,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             recommendation="compute this recurrence as a scan, or compile the function around the loop: Python runs "
             "its few small ops for every step",
             code="scan = torch.compile(scan)  # the function with the loop; or a scan in log2(steps) parallel passes",
-            expected_gain=evidence.share(loop.body).gain(
+            expected_gain=share.gain(
                 0.5 * idle, min(1.2 * idle, 0.98), f"the calls of {loop.rounds} steps, and what they write in between"
             ),
             risk="compiling unrolls the loop for each length; a parallel scan rounds otherwise",
@@ -226,7 +227,7 @@ def _is_recurrent(evidence: Evidence, loop: Loop) -> bool:
 def _batched(evidence: Evidence, loop: Loop) -> Gain:
     """One call in place of each round's: their dispatch goes away, and about as much again for kernels too small for
     the device and weights that are read again."""
-    body = _side_by_side(loop)
-    fewer, idle = 1 - 1 / loop.rounds, evidence.dispatch_share(body)
+    share = evidence.share(_side_by_side(loop))
+    fewer, idle = 1 - 1 / loop.rounds, share.calls
     how = f"one round of ops in place of {loop.rounds}"
-    return evidence.share(body).gain(0.7 * fewer * idle, fewer * min(2 * idle, 1.0), how)
+    return share.gain(0.7 * fewer * idle, fewer * min(2 * idle, 1.0), how)
