@@ -30,7 +30,7 @@ from torchgauge.analysis.options import (
 )
 from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.static_capture import static_run
-from torchgauge.analysis.verification import check_verify, verify_advice
+from torchgauge.analysis.verification import Opened, check_verify, verify_advice
 from torchgauge.analysis.weight_scan import read_statistics
 from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as_torchgauge
@@ -213,7 +213,8 @@ def analyze(
             choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
         found = found.with_remarks(advice=rows, options=choices)
     if verify:
-        verified, plan = verify_advice(found.capture, source, traced, request, settings, progress)
+        opened = Opened(unwrapped(target), code, allow_pickle)
+        verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
         count = len(found.capture.advice)
         found = found.with_remarks(advice=verified[:count], options=verified[count:], plan=plan)
     return found

@@ -846,6 +846,7 @@ class Verified(TypedDict):
     before: NotRequired[Figure]
     after: NotRequired[Figure]
     samples: NotRequired[Any]
+    one_process: NotRequired[str | None]
     time: NotRequired[Any]
     code: NotRequired[str | None]
     note: NotRequired[str | None]

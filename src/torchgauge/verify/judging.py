@@ -46,6 +46,8 @@ class Verdict:
     before: float | None = None
     after: float | None = None
     samples: int = 1
+    failed_elsewhere: str | None = None  # in the second process, which measures what holds in the first
+    one_process: str | None = None  # why there was no second process
 
     @property
     def verdict(self) -> str:
@@ -58,7 +60,7 @@ class Verdict:
         low, high = self.ci95
         if self.quantity != TIME:
             return CONFIRMED if low > 0 else REFUTED
-        if self._is_disturbed or low <= 0 <= high:
+        if self.failed_elsewhere or self._is_disturbed or low <= 0 <= high:
             return INCONCLUSIVE
         return CONFIRMED if low > 0 else REFUTED
 
@@ -76,6 +78,8 @@ class Verdict:
             return "to settle it, make the model deterministic"
         if self._is_disturbed:
             return "to settle it, try again on an idle machine"
+        if self.failed_elsewhere or (self.time is not None and self.time.is_lost_elsewhere):
+            return "to settle it, time the changed model in a process of its own"
         return "to settle it, give it more time (TORCHGAUGE_VERIFY_BUDGET), on an idle machine"
 
     @property
@@ -99,6 +103,10 @@ class Verdict:
         if self.time is not None and self.time.most_foreign > MOST_FOREIGN:
             share = format_percent(self.time.most_foreign)
             return f"other processes took {share} of the machine while it was measured"
+        if self.failed_elsewhere:
+            return f"in a second process it fails: {self.failed_elsewhere}"
+        if self.time is not None and self.time.is_lost_elsewhere:
+            return "faster in this process, not in a second one"
         if self._is_disturbed:
             return "faster in one round, slower in another"
         if low > 0:
@@ -146,6 +154,7 @@ class Verdict:
             "before": self.before,
             "after": self.after,
             "samples": self.samples,
+            "one_process": self.one_process,
             "time": None if self.time is None else self.time.figures(),
         }
 
@@ -182,7 +191,16 @@ def confirmed(first: Verdict, again: Verdict | str) -> Verdict | str:
     if isinstance(again, str) or again.time is None:
         return again
     time = replace(again.time, earlier=first.time)
-    return replace(again, time=time, gain=time.gain, ci95=time.interval)
+    return replace(again, time=time, gain=time.gain, ci95=time.interval, one_process=first.one_process)
+
+
+def confirmed_elsewhere(first: Verdict, again: Verdict | str) -> Verdict:
+    """With the round of a second process; one that failed there does not hold."""
+    if isinstance(again, str):
+        return replace(first, failed_elsewhere=again)
+    found = confirmed(first, again)
+    assert isinstance(found, Verdict)
+    return found
 
 
 def _held(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -47,12 +47,14 @@ class Paired:
     """Logarithms of the ratio of times, the second over the first; one for each pair of neighbours. `floor` is how far
     those of two equal models are apart: where they lie in memory makes a difference that more pairs do not average.
     `earlier` is a round of the same comparison at another time: what a machine does for seconds on end, no pair of
-    neighbours shows. `others_share` is the part of the machine that other processes took during the runs."""
+    neighbours shows. `others_share` is the part of the machine that other processes took during the runs;
+    `in_second_process`: this round was measured there."""
 
     logs: list[float] = field(default_factory=list)
     floor: float = 0.0
     earlier: Paired | None = None
     others_share: float | None = None
+    in_second_process: bool = False
 
     @property
     def rounds(self) -> list[list[float]]:
@@ -92,6 +94,14 @@ class Paired:
         return bool(medians) and min(medians) < -self.floor and max(medians) > self.floor
 
     @property
+    def is_lost_elsewhere(self) -> bool:
+        """Whether the rounds of this process found it faster, and the one of the second process did not."""
+        before, own = self.earlier, replace(self, earlier=None)
+        if before is None or not self.in_second_process or before.interval is None or own.interval is None:
+            return False
+        return before.interval[0] > 0 and own.interval[0] <= 0
+
+    @property
     def is_noisy(self) -> bool:
         return any(high - low > _NOISY for low, high in (median_interval(logs) for logs in self.rounds if logs))
 
@@ -108,6 +118,7 @@ class Paired:
             known
             | {"pairs": sum(map(len, self.rounds)), "rounds": len(self.rounds), "floor": self.floor}
             | {"other_processes_share": self.most_foreign}
+            | {"second_process_gain": replace(self, earlier=None).gain if self.in_second_process else None}
         )
 
 

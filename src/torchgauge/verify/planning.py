@@ -13,7 +13,7 @@ from typing import Any
 
 from torchgauge.verify.code import function_text
 from torchgauge.verify.failures import attempted
-from torchgauge.verify.judging import TIME, Verdict, compared, confirmed, failed, judge
+from torchgauge.verify.judging import TIME, Verdict, compared, confirmed, confirmed_elsewhere, failed, judge
 from torchgauge.verify.registry import STAGES
 from torchgauge.verify.sides import Bench, cleaned_up
 from torchgauge.verify.trial import Applied
@@ -87,8 +87,11 @@ def _rank(candidate: Candidate) -> tuple[bool, bool, float]:
     return not candidate.holds, not (candidate.holds or candidate.stage == _GRAPH), -candidate.gain
 
 
-def again(bench: Bench, plan: Plan, candidates: Sequence[Candidate], note: Note) -> Plan | None:
-    """With another round of the whole, at another time; a new plan where a part of it did not hold again."""
+def again(
+    bench: Bench, plan: Plan, candidates: Sequence[Candidate], note: Note, elsewhere: Verdict | str | None = None
+) -> Plan | None:
+    """With another round of the whole, at another time, or with the one of a second process; a new plan where a part of
+    it did not hold again."""
     standing = {each.applied.code: each for each in candidates}
     chosen = tuple(standing[each.applied.code] for each in plan.chosen if each.applied.code in standing)
     is_as_before = [each.holds for each in chosen] == [each.holds for each in plan.chosen]
@@ -99,6 +102,8 @@ def again(bench: Bench, plan: Plan, candidates: Sequence[Candidate], note: Note)
         return replace(known, total=known.chosen[0].verdict)
     if known.total.is_settled:
         return known
+    if elsewhere is not None and is_as_before:
+        return _with_total(known, confirmed_elsewhere(known.total, elsewhere))
     note("plan")
     return _with_total(known, confirmed(known.total, _total(bench, known.chosen)))
 
@@ -118,7 +123,7 @@ def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> d
 
     def measure() -> Verdict:
         without, changed = bench.changed(before), bench.changed(after)
-        error, allowed = compared(bench.original(), changed, _tolerance(together))
+        error, allowed = compared(bench.original(), changed, tolerance(together))
         time = bench.timed(without, changed)
         return Verdict(TIME, time.gain, time.interval, error, allowed, time)
 
@@ -129,10 +134,10 @@ def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> d
 def _total(bench: Bench, chosen: Sequence[Candidate]) -> Verdict | str:
     applied = [each.applied for each in ordered(chosen)]
     with cleaned_up(bench, [each.code for each in applied]):
-        return attempted(lambda: judge(bench, applied, TIME, _tolerance(chosen)))
+        return attempted(lambda: judge(bench, applied, TIME, tolerance(chosen)))
 
 
-def _tolerance(chosen: Sequence[Candidate]) -> float:
+def tolerance(chosen: Sequence[Candidate]) -> float:
     return max(each.verdict.tolerance for each in chosen)
 
 

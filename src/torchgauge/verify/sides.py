@@ -57,7 +57,7 @@ class Bench:
     """The model that advice is tried on. It is never changed itself: not by a transformation, nor by training."""
 
     subject: Subject
-    capture: Capture
+    capture: Capture | None  # what advice is tried by; None in the second process, which gets its code
     train: bool
     seconds: float
     clock: Clock = perf_counter
@@ -82,6 +82,7 @@ class Bench:
 
     def trial(self, row: Any) -> Trial:
         subject = self.subject
+        assert self.capture is not None
         given = (subject.args, subject.kwargs, subject.device, self.capture, self.train)
         return Trial(self.copied(), row, *given)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.jit import ScriptModule
@@ -14,11 +14,22 @@ from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
 from torchgauge.verify.code import function_text
 from torchgauge.verify.difference import difference
 from torchgauge.verify.failures import attempted, silenced
-from torchgauge.verify.judging import TIME, Verdict, confirmed, failed, judge, measured
+from torchgauge.verify.judging import TIME, Verdict, confirmed, confirmed_elsewhere, failed, judge, measured
 from torchgauge.verify.pairs import ROUNDS
-from torchgauge.verify.planning import Candidate, Note, again, draft, member, no_plan
+from torchgauge.verify.planning import (
+    Candidate,
+    Note,
+    Plan,
+    again,
+    draft,
+    member,
+    no_plan,
+    ordered,
+    tolerance,
+)
 from torchgauge.verify.reasons import REASONS, UNKNOWN
 from torchgauge.verify.registry import TRANSFORMATIONS, Transformation, load_transformations
+from torchgauge.verify.second_process import Job, SecondProcess
 from torchgauge.verify.sides import Bench, cleaned_up
 from torchgauge.verify.trial import SCRIPT, Applied, NotApplicableError
 
@@ -44,9 +55,11 @@ def read_budget(environ: Mapping[str, str] | None = None) -> float:
     return seconds
 
 
-def verify(bench: Bench, advice: Sequence[Row], tell: Tell | None = None) -> tuple[list[Row], Row | None]:
+def verify(
+    bench: Bench, advice: Sequence[Row], tell: Tell | None = None, second: SecondProcess | None = None
+) -> tuple[list[Row], Row | None]:
     """The advice with what was found, and the plan: None where nothing holds, without rules where it failed as a whole
-    or was interrupted, which leaves what was verified until then."""
+    or was interrupted, which leaves what was verified until then. `second` does the last round."""
     load_transformations()
     work = _Verification(bench, list(advice))
     note = _Progress(tell, ROUNDS * len(advice) + 1)
@@ -56,9 +69,11 @@ def verify(bench: Bench, advice: Sequence[Row], tell: Tell | None = None) -> tup
             return [unverified(row, failure) for row in advice], no_plan(failure)
         work.try_all(note)
         plan = draft(work.bench, work.candidates(), note)
-        for _ in range(ROUNDS - 1):
-            work.try_again(note)
-            plan = None if plan is None else again(work.bench, plan, work.candidates(), note)
+        for rounds_left in reversed(range(ROUNDS - 1)):
+            total = work.try_elsewhere(second, plan, note) if second is not None and not rounds_left else None
+            if total is None:
+                work.try_again(note)
+            plan = None if plan is None else again(work.bench, plan, work.candidates(), note, total)
         return work.rows, None if plan is None else member(plan, train=bench.train)
     except KeyboardInterrupt:
         work.tell_again()
@@ -156,6 +171,31 @@ class _Verification:
                 once_more = self._judged(outcome.entry, outcome.applied, outcome.quantity)
                 outcome.verdict = confirmed(outcome.verdict, once_more)
         self.tell_again()
+
+    def try_elsewhere(self, second: SecondProcess, plan: Plan | None, note: Note) -> Verdict | str | None:
+        """The last round of what holds and of the plan, in a second process: what was found of the plan ("" where it is
+        a single piece of advice). None where there is no such process: then the rows say why."""
+        holding = [
+            (outcome, outcome.verdict)
+            for outcome in self.outcomes.values()
+            if isinstance(outcome.verdict, Verdict) and outcome.holds and not outcome.verdict.is_settled
+        ]
+        if not holding:
+            return None
+        jobs = [Job((outcome.applied,), verdict.tolerance) for outcome, verdict in holding]
+        chosen = plan.chosen if plan is not None and len(plan.chosen) > 1 else ()
+        if chosen:
+            jobs.append(Job(tuple(each.applied for each in ordered(chosen)), tolerance(chosen)))
+        note("in a second process")
+        found = second.measure(jobs)
+        if isinstance(found, str):
+            for outcome, verdict in holding:
+                outcome.verdict = replace(verdict, one_process=found)
+            return None
+        for (outcome, verdict), elsewhere in zip(holding, found, strict=False):
+            outcome.verdict = confirmed_elsewhere(verdict, elsewhere)
+        self.tell_again()
+        return found[-1] if chosen else ""
 
     def tell_again(self) -> None:
         """Rows as they are known now."""

@@ -134,7 +134,8 @@ def measured_text(row: Mapping[str, Any]) -> str | None:
     if verdict_of(verified) == "inconclusive":
         settled = f"; {verified['settled_by']}" if verified.get("settled_by") else ""
         return f"inconclusive{note}: {withdrawn_reason(verified)}{settled}"
-    return f"measured{note}: {gained_text(verified)}{_time_text(verified)}; {error_text(verified['output_error'])}"
+    gained, error = gained_text(verified), error_text(verified["output_error"])
+    return f"measured{note}: {gained}{_process_text(verified)}{_time_text(verified)}; {error}"
 
 
 def gained_text(figures: Mapping[str, Any]) -> str:
@@ -152,6 +153,15 @@ def gained_text(figures: Mapping[str, Any]) -> str:
 def _interval_text(interval: Sequence[float]) -> str:
     low, high = sorted(interval)
     return "" if low == high else f" (95 % interval: {format_percent(low)} to {format_percent(high)})"
+
+
+def _process_text(verified: Mapping[str, Any]) -> str:
+    """Whether it held in a second process too."""
+    again = (verified.get("time") or {}).get("second_process_gain")
+    if again is not None:
+        return f", {format_percent(again)} in a second process"
+    reason = verified.get("one_process")
+    return "" if reason is None else f", in one process ({reason})"
 
 
 def _time_text(verified: Mapping[str, Any]) -> str:

@@ -1,0 +1,160 @@
+"""A second process, started later, that measures once more what the first one found.
+
+A gain may be an accident of one process: of where its tensors lie in memory, of what was compiled or warmed up before.
+The second process builds the model itself where the target says how, else it is given a pickled copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import Any, Protocol
+
+import psutil
+import torch
+from torch import nn
+
+from torchgauge.measure.measuring import failure_text
+from torchgauge.measure.settings import Settings, applied
+from torchgauge.measure.subject import ready
+from torchgauge.source import Candidate, resolve
+from torchgauge.source.building import rng_untouched
+from torchgauge.source.real_model import real_model, runs_allowed
+from torchgauge.verify.difference import Difference
+from torchgauge.verify.failures import attempted
+from torchgauge.verify.judging import TIME, Verdict, judge
+from torchgauge.verify.pairs import Paired
+from torchgauge.verify.sides import SEED, Bench
+from torchgauge.verify.switches import Switches
+from torchgauge.verify.trial import Applied, NotApplicableError
+
+# Seconds to start, to import and to build, beside the runs: these may take as many budgets as those of the first.
+_START_S, _MOST_BUDGETS = 180.0, 25.0
+# The pickled copy, and what is made of it on the other side.
+_ROOM = 2.5
+_CALL = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from torchgauge.verify.second_process import main; main(sys.argv[1])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Advice that is applied together, and how far its outputs may be off."""
+
+    applied: tuple[Applied, ...]
+    tolerance: float
+
+
+class SecondProcess(Protocol):
+    """For each job what was found there, or in words what failed when it was applied; the reason where there is no
+    second process."""
+
+    def measure(self, jobs: Sequence[Job]) -> list[Verdict | str] | str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How the second process gets the model and runs it. `target` is text that says how to build it (`code` for bare
+    weights), else the model itself."""
+
+    target: str | nn.Module
+    code: str | nn.Module | None
+    allow_pickle: bool
+    candidate: Candidate
+    device: torch.device
+    dtype: torch.dtype | None
+    train: bool
+    settings: Settings
+    seconds: float
+
+    def measure(self, jobs: Sequence[Job]) -> list[Verdict | str] | str:
+        held = [each for each in (self.target, self.code) if isinstance(each, nn.Module)]
+        needed = _ROOM * sum(tensor.nbytes for model in held for tensor in (*model.parameters(), *model.buffers()))
+        if needed > min(shutil.disk_usage(gettempdir()).free, psutil.virtual_memory().available):
+            return "there is no room for a copy of the model in a second process"
+        with TemporaryDirectory(prefix="torchgauge-") as folder:
+            order = (self, list(jobs), Switches.now(), torch.get_default_dtype())
+            try:
+                torch.save(order, Path(folder, "order"))
+            # What a model's own classes say about pickling may raise anything.
+            except Exception as error:
+                return f"the model cannot be pickled for a second process: {failure_text(error)}"
+            return _run(folder, _START_S + _MOST_BUDGETS * self.seconds * (len(jobs) + 1))
+
+    @contextmanager
+    def bench(self) -> Iterator[Bench]:
+        """In the second process: the model as the first one had it."""
+        with rng_untouched():
+            torch.manual_seed(SEED)
+            source = runs_allowed(resolve(self.target, code=self.code, allow_pickle=self.allow_pickle))
+            real = real_model(source)
+        how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "train": self.train}
+        with (
+            applied(self.settings, self.device),
+            ready(real.model, self.candidate, **how, is_owned=real.is_owned) as subject,
+        ):
+            yield Bench(subject, None, self.train, self.seconds).with_floor()
+
+
+def _run(folder: str, limit_s: float) -> list[Verdict | str] | str:
+    command = [sys.executable, "-c", _CALL, folder, json.dumps([path or os.getcwd() for path in sys.path])]
+    try:
+        # What the model's code prints is not for the user, who has seen it.
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=limit_s,
+            check=False,
+        )  # fmt: skip
+        answer = json.loads(Path(folder, "answer").read_text(encoding="utf-8"))
+    except subprocess.TimeoutExpired:
+        return f"a second process took more than {limit_s:.0f} s"
+    except (OSError, ValueError):
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return f"a second process failed: {last}"
+    return str(answer) if isinstance(answer, str) else [_verdict(row) for row in answer]
+
+
+def main(folder: str) -> None:
+    """What the second process does."""
+    answer: list[dict[str, Any] | str] | str
+    try:
+        # Written by the first process, into a folder that only this user can read.
+        setup, jobs, switches, dtype = torch.load(Path(folder, "order"), weights_only=False)
+        switches.apply()
+        torch.set_default_dtype(dtype)
+        with setup.bench() as bench:
+            answer = [_measured(bench, job) for job in jobs]
+    # Building and running the model is the code of others, which may raise anything.
+    except (Exception, SystemExit) as error:
+        answer = f"the model cannot be run in a second process: {failure_text(error)}"
+    Path(folder, "answer").write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _measured(bench: Bench, job: Job) -> dict[str, Any] | str:
+    try:
+        found = attempted(lambda: judge(bench, job.applied, TIME, job.tolerance))
+    except NotApplicableError as error:
+        return str(error)
+    if isinstance(found, str):
+        return found
+    if found.time is None:
+        return str(found.reason)
+    apart = {**found.error.figures(), "reason": found.error.reason}
+    time = {"logs": found.time.logs, "floor": found.time.floor, "others_share": found.time.others_share}
+    return {"time": time, "error": apart, "tolerance": found.tolerance, "samples": found.samples}
+
+
+def _verdict(row: Mapping[str, Any] | str) -> Verdict | str:
+    if isinstance(row, str):
+        return row
+    time = Paired(**row["time"], in_second_process=True)
+    error = Difference(**row["error"])
+    return Verdict(TIME, time.gain, time.interval, error, row["tolerance"], time, samples=row["samples"])
