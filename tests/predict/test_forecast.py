@@ -84,6 +84,17 @@ def test_every_figure_has_its_source_and_farther_ones_are_less_sure(device: str,
     assert found.high_s / found.low_s >= near.high_s / near.low_s
 
 
+def test_a_small_kernel_is_carried_over_by_latency_and_a_large_one_by_the_roof() -> None:
+    """The L4 has a sixteenth of the H200's bandwidth: a full device takes that much longer, a nearly empty one not."""
+    ratios = []
+    for rows in (1, 1 << 16):
+        tensor = TensorSpec((rows, 4096), "float32")
+        times = {on: predict_kernel("aten::relu", {"self": tensor}, (tensor,), on).seconds for on in ("h200", "l4")}
+        ratios.append(times["l4"] / times["h200"])
+    assert ratios[0] < 2
+    assert ratios[1] > 10
+
+
 def test_compiled_is_no_slower_than_a_graph_and_training_takes_longer_than_inference() -> None:
     class Chain(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Time and energy of a run on a device: a time for every op, then two queues, the host's launches and the device's.
 
 Where a figure comes from, best first: `measured` (kernels of this kind of device), `published` (NVIDIA's tables of bf16
-matrix products and attention), `carried over` (how near its roof the op is on a similar device that was measured, times
-this device's roof), `data sheet` (the same from a device of another kind: wide).
+matrix products and attention), `carried over` (from a similar device that was measured: what the roof explains scales
+with the roof, the rest with a multiprocessor's speed), `data sheet` (the same from a device of another kind: wide).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _ORIGIN = "h200"
 # twice as long as torch's on the H200 itself: another software stack.
 _UNSURE = {MEASURED: 0.25, PUBLISHED: 0.35, CARRIED: 0.6, DATA_SHEET: 1.0}
 _UNSURE_BY_FAMILY = {
-    (PUBLISHED, "matmul"): 0.5, (PUBLISHED, "attention"): 1.55, (CARRIED, "attention"): 1.6,
-    (DATA_SHEET, "matmul"): 1.75, (DATA_SHEET, "attention"): 1.5,
+    (PUBLISHED, "matmul"): 0.5, (PUBLISHED, "attention"): 1.55, (CARRIED, "attention"): 2.05,
+    (DATA_SHEET, "matmul"): 1.0, (DATA_SHEET, "attention"): 1.0,
 }  # fmt: skip
 # The share of an op's error that all ops of a run have in common.
 _SHARED_ERROR = 0.25
@@ -132,7 +132,19 @@ class Profile:
     host: Host
     energy: Energy | None
     published: str | None = None
+    multiprocessors: int = 1
     is_serial: bool = False  # the host computes: a CPU
+
+    def carry(self, seconds: float, place: Place, origin: Rates, multiprocessors: int) -> float:
+        """The time here of a kernel that takes `seconds` on a device with these rates. What the roof explains scales
+        with the roof. The rest is spent by multiprocessors that wait or are too few: part of that is latency, which
+        devices have alike, and part is the speed of one multiprocessor, so it scales with the square root of that
+        speed (the exponent with the least error over the published tables of four devices)."""
+        launch = min(origin.launch_s * place.launches, 0.8 * seconds)
+        at_roof = origin.work_seconds(place)
+        faster = origin.rate(place.rate) / multiprocessors * self.multiprocessors / self.rates.rate(place.rate)
+        waiting = max(seconds - launch - at_roof, 0.0) * sqrt(faster)
+        return self.rates.launch_s * place.launches + waiting + self.rates.work_seconds(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +239,7 @@ def profile_of(device: Device | str) -> Profile:
         _shipped_host(),
         _energy_of(facts.get("energy"), origin, peaks, is_own=own is not None),
         published=found.name if found.name in _PUBLISHED else None,
+        multiprocessors=found.chip.multiprocessors,
     )
 
 
@@ -303,10 +316,7 @@ def kernel_time(profile: Profile, place: Place) -> KernelTime:
     unsure = _half_width(table, place.family, estimate.reach)
     if profile.source == MEASURED:
         return KernelTime(seconds, unsure, MEASURED, work, bound)
-    # The time beyond the launch scales with the roof.
-    origin_launch = min(table.rates.launch_s * place.launches, 0.8 * seconds)
-    times = work / max(table.rates.work_seconds(place), 1e-12)
-    carried = launch + (seconds - origin_launch) * times
+    carried = profile.carry(seconds, place, table.rates, find_device(table.device).chip.multiprocessors)
     far = _unsure(profile.source, place.family)
     return KernelTime(carried, sqrt(unsure**2 + far**2), profile.source, work, bound)
 
@@ -343,9 +353,8 @@ def _published_time(profile: Profile, place: Place, estimate: Estimate | None) -
         return seconds, unsure, PUBLISHED
     # Of another device of the same architecture.
     twin = profile_of(next(key for key, (table, kind) in _PUBLISHED.items() if table == name and kind == PUBLISHED))
-    launch = min(twin.rates.launch_s, 0.8 * seconds)
-    times = profile.rates.work_seconds(place) / max(twin.rates.work_seconds(place), 1e-12)
-    return launch + (seconds - launch) * times, sqrt(unsure**2 + _UNSURE[CARRIED] ** 2), CARRIED
+    carried = profile.carry(seconds, place, twin.rates, twin.multiprocessors)
+    return carried, sqrt(unsure**2 + _UNSURE[CARRIED] ** 2), CARRIED
 
 
 def predict_kernel(
