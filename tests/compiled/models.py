@@ -233,3 +233,17 @@ class Opens(nn.Module):
         y = torch.relu(self.linear(x))
         size = Path(__file__).stat().st_size  # break
         return y + size
+
+
+class Masks(nn.Module):
+    """Writes into a view that a graph returned; the backward pass of that needs `nonzero`, which no graph can have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.value = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (self.linear(x) + 1).view(-1, WIDTH)
+        print("before")  # break
+        y[y[:, 0] > 0] = self.value  # break
+        return y * 2

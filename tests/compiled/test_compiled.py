@@ -25,6 +25,7 @@ from tests.compiled.models import (
     Lists,
     Logs,
     Loops,
+    Masks,
     Nested,
     Numpy,
     Opaque,
@@ -210,6 +211,13 @@ def test_without_a_cpp_compiler_the_error_says_what_is_missing(tmp_path: Path) -
 @pytest.mark.parametrize("kind", [Numpy, Guarded, Generates, Loops, Asserts, Opens], ids=lambda kind: kind.__name__)
 def test_a_break_that_dynamo_cannot_resume_from_or_meets_in_a_library_has_its_line(kind: type[nn.Module]) -> None:
     assert {one.source for one in rows(compiled(kind())).breaks} == marked_lines(kind)
+
+
+def test_a_graph_that_the_backend_refuses_is_a_break_with_the_line_of_its_op() -> None:
+    found = rows(compiled(Masks(), mode="train"))
+    assert {one.source for one in found.breaks} == marked_lines(Masks)
+    assert "nonzero" in found.breaks[-1].detail
+    assert [graph.phase for graph in found.graphs] == ["forward", "backward"]
 
 
 def test_recompilations_over_a_sweep_have_their_guard_and_their_point() -> None:

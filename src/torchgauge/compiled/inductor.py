@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import copy
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -85,7 +86,8 @@ class Recording:
             if attempt.fail_reason is not None and not is_python_library(file or ""):
                 source = source_line(file, line) if file else None
                 reason, detail = _first_line(attempt.fail_reason), attempt.fail_reason.strip()
-                found.setdefault((reason, source), GraphBreak(reason, source, detail))
+                if source is not None or all(reason != known for known, _ in found):
+                    found.setdefault((reason, source), GraphBreak(reason, source, detail))
         return tuple(found.values())
 
     @property
@@ -141,8 +143,24 @@ class Recording:
         # The frame that branches says "generic_jump", those that call it "Data-dependent branching".
         text = _BRANCH if reason.reason.startswith("generic_jump") else _first_line(reason.reason)
         source = lines[-1] if lines else None
+        if source is None and any(text == known for known, _ in self._breaks):
+            return  # the graph that the backend refused before, with its line
         known = self._breaks.get((text, source))
         self._breaks[text, source] = GraphBreak(text, source, reason.reason.strip(), known.count + 1 if known else 1)
+
+    def note_failure(self, graph: int, error: BaseException, told: Sequence[str]) -> None:
+        """A graph that the backend refused: Python runs it. The line of the op that it failed at is in the exception
+        for a forward op, and in a warning before it for a backward op; otherwise it is the line where the graph ends."""
+        from torch._dynamo.exc import Unsupported
+
+        del self.graphs[graph:]
+        self._kernels = {at: rows for at, rows in self._kernels.items() if at < graph}
+        if isinstance(error, Unsupported):
+            said = "\n".join((str(error), str(error.__cause__ or error.__context__ or ""), *told))
+            places = re.findall(r'File "([^"]+)", line (\d+)', said)
+            lines = [line for file, at in places if (line := source_line(file, int(at)))]
+            reason, source = _first_line(error.msg), lines[-1] if lines else None
+            self._breaks.setdefault((reason, source), GraphBreak(reason, source, error.msg.strip()))
 
     def note_owner(self, output: Any) -> None:
         """The module whose method is compiled. The part of a function behind a break has its variables only if it uses
@@ -421,7 +439,11 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
             self._plain, self._boxed_call = plain, True
 
         def __call__(self, inputs: Sequence[Any]) -> Any:
-            return self._plain(*inputs)
+            # The outputs of generated code share storage and are not views to autograd, so that a part of the model
+            # behind a break may write into them. Without this key the outputs of the graph are not views either.
+            keys = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+            with torch._C._ExcludeDispatchKeyGuard(keys):
+                return self._plain(*inputs)
 
         def post_compile(self, *args: Any, **kwargs: Any) -> None:
             pass
@@ -458,7 +480,13 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
     def call_compiler(original: Any) -> Any:
         def call(output: Any, module: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
             graph = found.note_graph(output, module)
-            compiled = original(output, module, *args, **kwargs)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                try:
+                    compiled = original(output, module, *args, **kwargs)
+                except BaseException as error:  # Dynamo starts again, or leaves the function to Python
+                    found.note_failure(graph, error, [str(warning.message) for warning in told])
+                    raise
 
             def counted(*inputs: Any) -> Any:
                 found.note_call(graph, inputs)
