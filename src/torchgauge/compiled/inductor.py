@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.source_lines import is_python_library, source_line
@@ -67,13 +68,15 @@ class Recording:
     graphs: list[CompiledGraph] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    recompilations: list[Recompilation] = field(default_factory=list)
     _kernels: dict[int, list[CompiledKernel]] = field(default_factory=dict)
     _parameters: dict[int, tuple[str | None, ...]] = field(default_factory=dict)
     _breaks: dict[tuple[str, str | None], GraphBreak] = field(default_factory=dict)
     _attempts: collections.deque[Any] = field(default_factory=collections.deque)
     _frames: dict[str, int] = field(default_factory=dict)
     _defined: dict[str, str] = field(default_factory=dict)
-    _cause: Any = None  # the exception behind the last break
+    _unsupported: Any = None  # the last exception that Dynamo raised for code that it cannot trace
+    _cause: Any = None  # of these, the one because of which it started again, to end the graph before
     _graph: int = 0
     _owners: dict[Any, str] = field(default_factory=dict)
 
@@ -120,16 +123,16 @@ class Recording:
                 moved[".".join(old)] = ".".join(new)
         self.calls.append(Call(graph, tuple(sorted(moved.items(), key=lambda pair: -len(pair[0])))))
 
-    @property
-    def recompilations(self) -> tuple[Recompilation, ...]:
-        """Functions that were compiled before in this recording; for Dynamo also those that another model compiled."""
-        found, compiled = [], set()
-        for attempt in self._attempts:
-            place = attempt.co_filename, attempt.co_firstlineno
-            if attempt.recompile_reason and place in compiled:
-                found.append(Recompilation(_guard_text(attempt.recompile_reason), source_line(*place)))
-            compiled.add(place)
-        return tuple(found)
+    def note_recompilation(self, code: types.CodeType, guards: Sequence[str]) -> None:
+        """Of a function that was compiled before in this recording; for Dynamo also of one that another model compiled.
+        A guard is written "0/0: tensor 'x' size mismatch …", with the number of the compilation whose guard it is."""
+        if any(
+            (one.co_filename, one.co_firstlineno) == (code.co_filename, code.co_firstlineno) for one in self._attempts
+        ):
+            first = _first_line(guards[0]) if guards else "no guard is known"
+            number, colon, rest = first.partition(": ")
+            reason = rest if colon and "/" in number and " " not in number else first
+            self.recompilations.append(Recompilation(reason, source_line(code.co_filename, code.co_firstlineno)))
 
     def note_break(self, reason: Any) -> None:
         if all(is_python_library(frame.filename) for frame in reason.user_stack):
@@ -150,7 +153,7 @@ class Recording:
 
     def note_failure(self, graph: int, error: BaseException, told: Sequence[str]) -> None:
         """A graph that the backend refused: Python runs it. The line of the op that it failed at is in the exception
-        for a forward op, and in a warning before it for a backward op; otherwise it is the line where the graph ends."""
+        for a forward op, in a warning before it for a backward op; else it is the line where the graph ends."""
         from torch._dynamo.exc import Unsupported
 
         del self.graphs[graph:]
@@ -288,13 +291,6 @@ def _first_line(text: str) -> str:
     return (text.strip().splitlines() or ["unknown"])[0]
 
 
-def _guard_text(reason: str) -> str:
-    """Without the number of the compilation that failed: "0/0: tensor 'x' size mismatch …"."""
-    first = _first_line(reason.removeprefix("Guard failure(s): ").lstrip("- "))
-    number, colon, rest = first.partition(": ")
-    return rest if colon and "/" in number and " " not in number else first
-
-
 def _calls(module: fx.GraphModule) -> int:
     return sum(node.op.startswith("call") for node in module.graph.nodes)
 
@@ -421,7 +417,7 @@ def _extern_name(node: Any) -> str:
 def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
     """Write down what this thread compiles of the model. Without `runs_code` Inductor's code is generated and not
     compiled, and the graphs run op by op."""
-    from torch._dynamo import output_graph, symbolic_convert
+    from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
     from torch._dynamo import utils as dynamo_utils
     from torch._inductor import compile_fx, config, graph, output_code, scheduler
     from torch._inductor.codegen import cpp, triton
@@ -462,17 +458,27 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
         setattr(place, name, choose)
 
     def compile_subgraph(original: Any) -> Any:
-        def call(output: Any, tx: Any, reason: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(output: Any, *args: Any, **kwargs: Any) -> Any:
             found.note_owner(output)
+            # Before 2.9 another argument stood before it.
+            given = (*args, *kwargs.values())
+            reason = next(value for value in given if isinstance(value, output_graph.GraphCompileReason))
             if reason.graph_break:
                 found.note_break(reason)
-            return original(output, tx, reason, *args, **kwargs)
+            return original(output, *args, **kwargs)
 
         return call
 
-    def log_break(original: Any) -> Any:
+    def unsupported(original: Any) -> Any:
+        def call(error: Any, *args: Any, **kwargs: Any) -> None:
+            original(error, *args, **kwargs)
+            found._unsupported = error
+
+        return call
+
+    def restart(original: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            found._cause = kwargs.get("exc")
+            found._cause = found._unsupported
             return original(*args, **kwargs)
 
         return call
@@ -493,6 +499,30 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
                 return compiled(*inputs)
 
             return counted
+
+        return call
+
+    def example_inputs(original: Any) -> Any:
+        """Before 2.11 a backend takes real tensors or those of Dynamo's own fake mode; later it copies others itself."""
+
+        def call(output: Any) -> Any:
+            context = output.tracing_context
+            mode, found = context.fake_mode, []
+            for value in original(output):
+                if isinstance(value, FakeTensor) and value.fake_mode is not mode:
+                    sizes = context.tensor_to_context.get(value)
+                    source = getattr(sizes, "tensor_source", None)
+                    value = mode.from_tensor(value, static_shapes=False, symbolic_context=sizes, source=source)
+                found.append(value)
+            return found
+
+        return call
+
+    def find_failed_guards(original: Any) -> Any:
+        def call(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+            guards = original(entries, frame, *args, **kwargs)
+            found.note_recompilation(frame.f_code, guards)
+            return guards
 
         return call
 
@@ -535,8 +565,12 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
 
     with ExitStack() as stack:
         patched(output_graph.OutputGraph, "compile_subgraph", compile_subgraph)
-        patched(symbolic_convert.InstructionTranslatorBase, "log_graph_break", log_break)
+        patched(exc.Unsupported, "__init__", unsupported)
+        patched(symbolic_convert.SpeculationEntry, "fail_and_restart_analysis", restart)
         patched(output_graph.OutputGraph, "call_user_compiler", call_compiler)
+        patched(output_graph.OutputGraph, "example_inputs", example_inputs)
+        asks = "get_and_maybe_log_recompilation_reasons"  # without the last "s" in 2.6
+        patched(convert_frame, asks if hasattr(convert_frame, asks) else asks[:-1], find_failed_guards)
         patched(compile_fx, "fx_codegen_and_compile", generate)
         patched(scheduler.Scheduler, "codegen", codegen)
         patched(cpp.CppScheduling, "define_kernel", define_kernel)

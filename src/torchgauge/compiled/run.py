@@ -149,6 +149,6 @@ def finished(found: Recording, used: Sequence[Options], request: Request, *, is_
     changes = {name: value for options in used for name, value in options.changes.items()}
     names = ", ".join(sorted({options.name for options in used}))
     return Compiled(
-        names, request.device.type, is_run, found.called_graphs, breaks, found.kernels, found.recompilations,
+        names, request.device.type, is_run, found.called_graphs, breaks, found.kernels, tuple(found.recompilations),
         changes, tuple(notes),
     )  # fmt: skip
