@@ -44,3 +44,13 @@ def test_without_a_compiler_the_forecast_says_which_fusions_it_used(monkeypatch:
     (remark,) = [text for text in compiled_forecast().warnings if text.startswith("fusions")]
     assert "rule of thumb" in remark
     assert "C++ compiler" in remark
+
+
+def test_an_analysis_for_a_device_predicts_the_execution_that_was_asked_for() -> None:
+    found = tg.analyze(Whole(), input_size=SIZE, execution="compiled", on="h200", advice=False)
+    (there,) = found.capture.forecast
+    alone = compiled_forecast()
+    assert (there["execution"], there["predicted_time_s"]) == ("compiled", alone.time_s)
+    assert "fusions are those of Inductor's CPU backend" in there["warnings"]
+    assert found.capture.predicted is not None
+    assert found.capture.predicted.modules[""]["predicted_time_s"] == pytest.approx(alone.time_s)

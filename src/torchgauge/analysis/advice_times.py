@@ -35,7 +35,8 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
         if name in _THIS:
             run = predict_ops(capture.ops, profile, module_calls=calls)
             return {"predicted": {op.index: op.time_s for op in run.ops}}
-        if capture.predicted is not None and capture.forecast[0]["device"] == name:
+        known = capture.forecast[0] if capture.predicted is not None else {}
+        if capture.predicted is not None and (known["device"], known["execution"]) == (name, "eager"):
             # As the device runs them, not as this machine would.
             device_s = {index: row["predicted_device_s"] for index, row in capture.predicted.ops.items()}
         else:

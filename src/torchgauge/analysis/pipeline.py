@@ -200,7 +200,8 @@ def analyze(
         inputs_given = {name: given[name] for name in ("input_size", "inputs", "kwargs", "specs", "dtype")}
         asked_run = RunOptions(target=target, mode=mode, **inputs_given)
         with errors_as_torchgauge(stored_path(target)), stage("predicting memory and time", shown=progress):
-            there = predict_on(asked_run.run(source.model, batch, seq), on, capture.ops)
+            run = replace(asked_run.run(source.model, batch, seq), kernels=capture.compiled)
+            there = predict_on(run, on, capture.ops, chosen_run)
         capture = replace(capture, fit=there.fits, forecast=there.forecasts, predicted=there.times)
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchgauge.analysis.fitting import Case
 from torchgauge.analysis.forecasting import TimedRun, find_subject
 from torchgauge.errors import TorchgaugeError
-from torchgauge.facts import OpRecord, PredictedTimes
+from torchgauge.facts import EAGER, OpRecord, PredictedTimes
 
 if TYPE_CHECKING:
     from torchgauge.analysis.runs import Run
@@ -31,9 +31,10 @@ class Predictions(NamedTuple):
     times: PredictedTimes | None
 
 
-def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord]) -> Predictions:
+def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord], execution: str) -> Predictions:
     """Memory and time of a run on each device, from one trace. A processor has no memory to fit into, and the speed of
-    a size of memory is not known: what can be predicted is kept, and the error is raised where nothing can."""
+    a size of memory is not known: what can be predicted is kept, and the error is raised where nothing can. The time of
+    a processor is predicted for eager execution only, whatever was asked for."""
     from torchgauge.predict.allocator import AllocatorSettings
     from torchgauge.predict.devices import find_device, split_names
     from torchgauge.predict.op_times import times_of
@@ -49,7 +50,8 @@ def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord]) -> Pr
         except TorchgaugeError as error:
             failure = error
         try:
-            timed.append(TimedRun.of(run, find_subject(name), "eager", memory))
+            subject = find_subject(name)
+            timed.append(TimedRun.of(run, subject, execution if subject.device is not None else EAGER, memory))
         except TorchgaugeError:
             if failure is not None:
                 raise failure from None

@@ -179,6 +179,7 @@ class Run:
     is_graph: bool = False
     attention: str | None = None  # of a transformers model, in place of its own choice
     resized: tuple[int | None, int | None] = (None, None)  # batch and length, where other inputs than the given
+    kernels: Compiled | None = None  # where an analysis has compiled the model already
     _traces: dict[Any, Trace] = field(default_factory=dict)
 
     def predict(self, device: Device, allocator: Any, *, detail: bool = True) -> Prediction:
@@ -213,6 +214,8 @@ class Run:
         from torchgauge.capture import Request
         from torchgauge.compiled import compile_model
 
+        if self.kernels is not None and self.kernels.kernels:
+            return self.kernels, f"fusions are those of Inductor's {self.kernels.device.upper()} backend"
         setting, rule = self.setting, "fusions follow a rule of thumb (chains of pointwise ops)"
         usual: dict[str, Any] = {"amp": None, "accumulate": 1, "checkpoint": None, "frozen": (), "lora": None}
         if setting != replace(setting, **usual, channels_last=False, loss=None):

@@ -503,7 +503,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
         return call
 
     def example_inputs(original: Any) -> Any:
-        """Before 2.11 a backend takes real tensors or those of Dynamo's own fake mode; later it copies others itself."""
+        """Before 2.11 a backend takes real tensors or those of Dynamo's fake mode; later it copies others itself."""
 
         def call(output: Any) -> Any:
             context = output.tracing_context
