@@ -2,6 +2,7 @@
 
     python tools/collect_kernels.py calls -o calls.jsonl.xz          here: the ops of many models, without data
     python tools/collect_kernels.py measure calls.jsonl.xz -o FOLDER on the device; --seconds ends it in time; resumes
+    python tools/collect_kernels.py second calls.jsonl.xz FOLDER -o more.jsonl.xz   here: what to measure next
     python tools/collect_kernels.py table FOLDER                     here: the table that the package ships
     python tools/collect_kernels.py extend FOLDER                    here: the same with more kernels
 
@@ -33,29 +34,24 @@ SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=("calls", "measure", "table", "extend"))
-    parser.add_argument("path", nargs="?", type=Path)
+    parser.add_argument("phase", choices=("calls", "measure", "second", "table"))
+    parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
     parser.add_argument("--seconds", type=float, default=400)
     parser.add_argument("--most", type=int, default=40_000, help="calls that are kept")
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
-    parser.add_argument(
-        "--replace", action="append", default=[], metavar="FAMILY", help="of extend: instead of the old"
-    )
-    parser.add_argument("--skip", type=int, default=0, help="calls at the front that were measured before")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
     if args.phase == "calls":
         return collect_calls(args.output, args.most, args.match)
+    if args.phase == "second":
+        return second_list(*args.paths, args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
-        parts = args.only or device.PARTS
-        return int(device.measure(args.path, args.output, args.seconds, args.device, parts, args.skip))
-    if args.phase == "extend":
-        return int(import_module("kernel_tables").extend_tables(args.path, tuple(args.replace)))
-    return int(import_module("kernel_tables").build_tables(args.path))
+        return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS))
+    return int(import_module("kernel_tables").build_tables(args.paths))
 
 
 def collect_calls(output: Path, most: int, match: str) -> int:
@@ -78,7 +74,7 @@ def collect_calls(output: Path, most: int, match: str) -> int:
             print(
                 f"{number} {configuration.name}: {len(found)} calls, {time.perf_counter() - started:.1f} s", flush=True
             )
-    return write_calls(chosen([*found.values(), *drawn_calls()], most), output)
+    return write_calls(chosen([*found.values(), *import_module("kernel_draws").first_draw()], most), output)
 
 
 def write_calls(calls: list[dict[str, Any]], output: Path) -> int:
@@ -94,91 +90,24 @@ def write_calls(calls: list[dict[str, Any]], output: Path) -> int:
     return 0
 
 
-def drawn_calls() -> list[dict[str, Any]]:
-    """Sizes that the models of the list leave out: products of any shape, attention, sorting."""
-    random.seed(1)
-
-    def size(low: float, high: float, step: int) -> int:
-        return max(step, round(2 ** random.uniform(low, high) / step) * step)
-
-    found: list[Any] = []
-    for number in range(2400):
-        dtype = random.choice(("float32", "bfloat16", "bfloat16", "float16"))
-        step = random.choice((1, 8, 16, 64))
-        m, n, k = size(0, 14, random.choice((1, 1, 16))), size(4, 13.5, step), size(4, 13.5, step)
-        if m * n * k > 3e12 or (dtype == "float32" and m * n * k > 2e11):
-            continue
-        weight = random.choice(([[n, k], [k, 1]], [[n, k], [k, 1]], [[k, n], [n, 1]]))
-        turned = weight[0] == [n, k]
-        right = [[k, n], [1, k] if turned else [n, 1], dtype]
-        left = [[m, k], [k, 1], dtype] if number % 7 else [[m, k], [1, m], dtype]
-        if number % 3 == 0:
-            found.append(("addmm", [[[n], [1], dtype], left, right], ["self", "mat1", "mat2"], {}, [[m, n], dtype]))
-        elif number % 3 == 1:
-            found.append(("mm", [left, right], ["self", "mat2"], {}, [[m, n], dtype]))
-        else:
-            b, m, n, k = size(1, 9, 1), size(0, 11, 1), size(4, 11, 8), size(4, 9, 8)
-            if b * (m * k + n * k + m * n) * 4 > 2e9:
+def second_list(first: Path, folder: Path, output: Path) -> int:
+    """What the device left of the first list, sizes drawn at random, and some calls again, to see how far two
+    measurements of one kernel differ. In random order, ops that only stream their tensors rather at the end."""
+    draws: Any = import_module("kernel_draws")
+    done = {json.loads(line)[0] for line in (folder / "kernels.jsonl").read_text().splitlines()}
+    choose = random.Random(4)
+    calls: list[tuple[float, dict[str, Any]]] = []
+    with lzma.open(first, "rt") as file, gzip.open(folder / "signatures.jsonl.gz", "rt") as signatures:
+        for number, (line, described_line) in enumerate(zip(file, signatures, strict=True)):
+            is_streamed = not any(name in line[:60] for name in ("convolution", "mm", "attention", "_cudnn_rnn"))
+            if number in done and choose.random() > 0.025:
                 continue
-            right = [[b, k, n], [k * n, 1, k] if turned else [k * n, n, 1], dtype]
-            found.append(("bmm", [[[b, m, k], [m * k, k, 1], dtype], right], ["self", "mat2"], {}, [[b, m, n], dtype]))
-    for _ in range(700):
-        dtype = random.choice(("bfloat16", "bfloat16", "float16", "float32"))
-        batch, heads = size(0, 6, 1), random.choice((4, 6, 8, 12, 16, 20, 24, 32))
-        width = random.choice((32, 64, 64, 80, 96, 128))
-        length = random.choice((1, size(4, 12, 1)))
-        read = length if length > 1 and random.random() < 0.7 else size(5, 13, 16)
-        is_causal = length == read and random.random() < 0.5
-        if batch * heads * length * read > 3e10 or batch * heads * read * width > 5e8:
-            continue
-        query, key = (
-            [[batch, heads, rows, width], [rows * heads * width, width, heads * width, 1], dtype]
-            for rows in (length, read)
-        )
-        # cuDNN also takes the one query of a decoding step; flash is what chips without it use.
-        is_flash = length == 1 and random.random() < 0.3
-        kind = "efficient" if dtype == "float32" else "flash" if is_flash else "cudnn"
-        more = {"dropout_p": 0.0, "is_causal": is_causal, "scale": None}
-        more |= {"return_debug_mask": False} if kind != "efficient" else {}
-        more |= {"compute_log_sumexp": random.random() < 0.3} if kind != "flash" else {}
-        more |= {"attn_bias": None} if kind != "flash" else {}
-        found.append((f"_scaled_dot_product_{kind}_attention", [query, key, key], ["query", "key", "value"], more,
-                      [[batch, heads, length, width], dtype]))  # fmt: skip
-    for _ in range(300):
-        rows, columns, dtype = size(0, 14, 1), size(4, 17, 1), random.choice(("float32", "bfloat16"))
-        if rows * columns > 3e8:
-            continue
-        tensor = [[rows, columns], [columns, 1], dtype]
-        name = random.choice(("topk", "sort", "argmax", "cumsum", "_softmax"))
-        settings: dict[str, dict[str, Any]] = {
-                "topk": {"k": min(columns, 8), "dim": -1, "largest": True, "sorted": True},
-                "sort": {"dim": -1, "descending": False}, "argmax": {"dim": -1, "keepdim": False},
-                "cumsum": {"dim": -1, "dtype": None}, "_softmax": {"dim": -1, "half_to_float": False}}  # fmt: skip
-        more = settings[name]
-        made = {"topk": [rows, min(columns, 8)], "argmax": [rows]}.get(name, [rows, columns])
-        found.append((name, [tensor], ["self"], more, [made, "int64" if name == "argmax" else dtype]))
-    return [drawn_call(*one) for one in found]
-
-
-def drawn_call(name: str, tensors: list[Any], names: list[str], more: dict[str, Any], out: list[Any]) -> dict[str, Any]:
-    from torchgauge.cost import Call, assess
-    from torchgauge.facts import Signature, TensorSpec
-    from torchgauge.facts.strides import is_contiguous
-
-    def spec(shape: list[int], stride: list[int], dtype: str) -> TensorSpec:
-        laid = None if is_contiguous(tuple(shape), tuple(stride)) else tuple(stride)
-        return TensorSpec(tuple(shape), dtype, laid)
-
-    inputs = tuple(spec(*one) for one in tensors)
-    outputs = (TensorSpec(tuple(out[0]), out[1]),)
-    found = assess(Call(f"aten::{name}", dict(zip(names, inputs, strict=True)) | more, outputs, inputs))
-    plain = {key: value for key, value in more.items() if value is not None}
-    signature = Signature(f"aten::{name}", "", found.category, found.status, (), inputs, outputs, plain, found.cost, 0)
-    cold = [random.random() < 0.6 if name in ("mm", "addmm") and place == len(tensors) - 1 else random.random() < 0.2
-            for place in range(len(tensors))]  # fmt: skip
-    args = {key: {"tensor": place} for place, key in enumerate(names)} | more
-    return {"op": f"aten::{name}", "overload": "", "dtype": inputs[0].dtype, "tensors": tensors, "args": args,
-            "cold": cold, "models": [], "signature": signature_row(signature)}  # fmt: skip
+            signature, _, models = json.loads(described_line)
+            late = 0.4 + choose.random() if is_streamed and number not in done else choose.random()
+            calls.append((late, json.loads(line) | {"signature": signature, "models": models}))
+    calls += [(choose.random(), call) for call in draws.second_draw()]
+    calls.sort(key=lambda pair: pair[0])
+    return write_calls([call for _, call in calls], output)
 
 
 def chosen(calls: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:

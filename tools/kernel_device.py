@@ -35,7 +35,7 @@ GRAPH_S = 3e-4
 PARTS = ("whole", "host", "energy", "kernels")
 
 
-def measure(path: Path, output: Path, seconds: float, device: str, parts: Sequence[str] = PARTS, skip: int = 0) -> int:
+def measure(path: Path, output: Path, seconds: float, device: str, parts: Sequence[str] = PARTS) -> int:
     """All parts, one after the other; `whole`, `host` and `energy` take about two fifths of the time."""
     output.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + seconds
@@ -43,21 +43,18 @@ def measure(path: Path, output: Path, seconds: float, device: str, parts: Sequen
     for part in parts:
         until = min(ends, time.monotonic() + seconds * share[part])
         while time.monotonic() < until - 3:
-            command = [sys.executable, __file__, part, str(path), str(output), str(until - time.monotonic()), device,
-                       str(skip)]  # fmt: skip
+            command = [sys.executable, __file__, part, str(path), str(output), str(until - time.monotonic()), device]
             if subprocess.run(command, check=False).returncode == 0:
                 break
             print(f"{part}: a worker ended early", flush=True)
     return 0
 
 
-def worker(part: str, path: Path, output: Path, seconds: float, device: str, skip: int) -> int:
+def worker(part: str, path: Path, output: Path, seconds: float, device: str) -> int:
     ends = time.monotonic() + seconds
     warnings.simplefilter("ignore")
     gc.disable()
-    if part == "kernels":
-        return kernels(path, output, ends, device, skip)
-    return {"whole": whole, "host": host, "energy": energy}[part](path, output, ends, device)
+    return {"whole": whole, "host": host, "energy": energy, "kernels": kernels}[part](path, output, ends, device)
 
 
 def read_calls(path: Path) -> Iterator[dict[str, Any]]:
@@ -268,7 +265,7 @@ def kept_by_forward(name: str, bound: dict[str, Any]) -> dict[str, Any]:
     return {"out": made[0], "logsumexp": made[1], "philox_seed": seed, "philox_offset": offset}
 
 
-def kernels(path: Path, output: Path, ends: float, device: str, skip: int = 0) -> int:
+def kernels(path: Path, output: Path, ends: float, device: str) -> int:
     results, marker = output / "kernels.jsonl", output / "started"
     if marker.exists():  # the worker before this one ended there
         with results.open("a") as file:
@@ -285,7 +282,7 @@ def kernels(path: Path, output: Path, ends: float, device: str, skip: int = 0) -
             kind = (row["op"], row["tensors"][0][2] if row["tensors"] else "")
             if number in crashed:
                 bad.append(kind)
-            if number in done or number < skip or bad.count(kind) > 1:
+            if number in done or bad.count(kind) > 1:
                 continue
             if time.monotonic() > ends:
                 break
@@ -532,5 +529,5 @@ def whole(path: Path, output: Path, ends: float, device: str) -> int:
 
 
 if __name__ == "__main__":
-    kind, calls, folder, left, where, first = sys.argv[1:7]
-    raise SystemExit(worker(kind, Path(calls), Path(folder), float(left), where, int(first)))
+    kind, calls, folder, left, where = sys.argv[1:6]
+    raise SystemExit(worker(kind, Path(calls), Path(folder), float(left), where))

@@ -1,0 +1,343 @@
+"""Calls of kernels in sizes drawn at random, where the models of the collection leave gaps.
+
+`first_draw` belongs to the list that the package's first table was measured from, `second_draw` to the one after it:
+both always draw the same calls.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+Tensor = list[Any]  # shape, stride, type
+HALF_TYPES = ("bfloat16", "bfloat16", "float16")
+
+
+class Drawn(NamedTuple):
+    """A call: tensors with the names of their arguments (a list where an argument takes several), the other arguments,
+    the outputs."""
+
+    op: str
+    tensors: dict[str, Tensor | list[Tensor]]
+    settings: dict[str, Any]
+    outputs: list[Tensor]
+
+
+def dense(shape: list[int], dtype: str, order: str = "first") -> Tensor:
+    """Contiguous, or with the channels last."""
+    stride, step = [0] * len(shape), 1
+    dims = [*range(len(shape))] if order == "first" else [0, *range(2, len(shape)), 1]
+    for dim in reversed(dims):
+        stride[dim] = step
+        step *= shape[dim]
+    return [shape, stride, dtype]
+
+
+class Draw:
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.pick = self.random.choice
+
+    def size(self, low: float, high: float, step: int) -> int:
+        return max(step, round(2 ** self.random.uniform(low, high) / step) * step)
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+
+def first_draw() -> list[dict[str, Any]]:
+    """Products of any shape, attention, sorting."""
+    draw = Draw(1)
+    size, pick = draw.size, draw.pick
+    found: list[Drawn] = []
+    for number in range(2400):
+        dtype = pick(("float32", "bfloat16", "bfloat16", "float16"))
+        step = pick((1, 8, 16, 64))
+        m, n, k = size(0, 14, pick((1, 1, 16))), size(4, 13.5, step), size(4, 13.5, step)
+        if m * n * k > 3e12 or (dtype == "float32" and m * n * k > 2e11):
+            continue
+        weight = pick(([[n, k], [k, 1]], [[n, k], [k, 1]], [[k, n], [n, 1]]))
+        turned = weight[0] == [n, k]
+        right = [[k, n], [1, k] if turned else [n, 1], dtype]
+        left = [[m, k], [k, 1], dtype] if number % 7 else [[m, k], [1, m], dtype]
+        if number % 3 == 0:
+            found.append(Drawn("addmm", {"self": [[n], [1], dtype], "mat1": left, "mat2": right}, {},
+                               [dense([m, n], dtype)]))  # fmt: skip
+        elif number % 3 == 1:
+            found.append(Drawn("mm", {"self": left, "mat2": right}, {}, [dense([m, n], dtype)]))
+        else:
+            b, m, n, k = size(1, 9, 1), size(0, 11, 1), size(4, 11, 8), size(4, 9, 8)
+            if b * (m * k + n * k + m * n) * 4 > 2e9:
+                continue
+            right = [[b, k, n], [k * n, 1, k] if turned else [k * n, n, 1], dtype]
+            found.append(Drawn("bmm", {"self": dense([b, m, k], dtype), "mat2": right}, {}, [dense([b, m, n], dtype)]))
+    for _ in range(700):
+        dtype = pick(("bfloat16", "bfloat16", "float16", "float32"))
+        batch, heads = size(0, 6, 1), pick((4, 6, 8, 12, 16, 20, 24, 32))
+        width = pick((32, 64, 64, 80, 96, 128))
+        length = pick((1, size(4, 12, 1)))
+        read = length if length > 1 and draw.chance(0.7) else size(5, 13, 16)
+        is_causal = length == read and draw.chance(0.5)
+        if batch * heads * length * read > 3e10 or batch * heads * read * width > 5e8:
+            continue
+        query, key = (
+            [[batch, heads, rows, width], [rows * heads * width, width, heads * width, 1], dtype]
+            for rows in (length, read)
+        )
+        # cuDNN also takes the one query of a decoding step; flash is what chips without it use.
+        is_flash = length == 1 and draw.chance(0.3)
+        kind = "efficient" if dtype == "float32" else "flash" if is_flash else "cudnn"
+        more: dict[str, Any] = {"dropout_p": 0.0, "is_causal": is_causal, "scale": None}
+        more |= {"return_debug_mask": False} if kind != "efficient" else {}
+        more |= {"compute_log_sumexp": draw.chance(0.3)} if kind != "flash" else {}
+        more |= {"attn_bias": None} if kind != "flash" else {}
+        found.append(Drawn(f"_scaled_dot_product_{kind}_attention", {"query": query, "key": key, "value": key}, more,
+                           [dense([batch, heads, length, width], dtype)]))  # fmt: skip
+    for _ in range(300):
+        rows, columns, dtype = size(0, 14, 1), size(4, 17, 1), pick(("float32", "bfloat16"))
+        if rows * columns > 3e8:
+            continue
+        name = pick(("topk", "sort", "argmax", "cumsum", "_softmax"))
+        settings: dict[str, dict[str, Any]] = {
+            "topk": {"k": min(columns, 8), "dim": -1, "largest": True, "sorted": True},
+            "sort": {"dim": -1, "descending": False}, "argmax": {"dim": -1, "keepdim": False},
+            "cumsum": {"dim": -1, "dtype": None}, "_softmax": {"dim": -1, "half_to_float": False},
+        }  # fmt: skip
+        made = {"topk": [rows, min(columns, 8)], "argmax": [rows]}.get(name, [rows, columns])
+        found.append(Drawn(name, {"self": dense([rows, columns], dtype)}, settings[name],
+                           [dense(made, "int64" if name == "argmax" else dtype)]))  # fmt: skip
+    return [described(one, draw) for one in found]
+
+
+def second_draw() -> list[dict[str, Any]]:
+    """Convolutions, products, attention and recurrent layers with their gradients."""
+    draw = Draw(2)
+    found = [
+        *(one for _ in range(3600) for one in convolution(draw)),
+        *(one for _ in range(2600) for one in product(draw)),
+        *(one for _ in range(3000) for one in attention(draw)),
+        *(one for _ in range(220) for one in recurrent(draw)),
+    ]
+    return [described(one, draw) for one in found]
+
+
+def convolution(draw: Draw) -> Iterator[Drawn]:
+    """As image models have them: plain, pointwise, grouped, depthwise, the first layer, now and then of one dimension
+    or transposed."""
+    size, pick = draw.size, draw.pick
+    dtype = pick(("float32", "float32", *HALF_TYPES))
+    order = pick(("first", "last"))
+    form = pick(("pointwise", "pointwise", "full", "full", "full", "grouped", "grouped", "depthwise", "depthwise",
+                 "stem", "other"))  # fmt: skip
+    batch = pick((1, 1, 2, 4, 8, 8, 16, 16, 32, 32, 64))
+    side = pick((7, 7, 8, 10, 12, 14, 14, 16, 16, 20, 24, 28, 28, 32, 32, 40, 48, 56, 56, 64, 80, 96, 112, 128, 160))
+    widest = 11.5 if side <= 16 else 10 if side <= 40 else 8.5
+    step = pick((8, 8, 16, 32, 64))
+    channels, made = size(3.5, widest, step), size(3.5, widest, step)
+    kernel, stride, groups, transposed = [pick((3, 3, 3, 3, 5, 7))] * 2, pick((1, 1, 1, 2)), 1, False
+    image = [side, side]
+    if form == "pointwise":
+        kernel, stride = [1, 1], pick((1, 1, 1, 1, 1, 2))
+    elif form == "grouped":
+        width = pick((4, 8, 16, 24, 32, 40, 48, 56, 64, 112))
+        groups = max(2, channels // width)
+        channels = made = groups * width
+        kernel = [3, 3]
+    elif form == "depthwise":
+        groups = made = channels
+    elif form == "stem":
+        channels, made = 3, size(4, 7.5, 8)
+        image = [pick((192, 224, 224, 224, 256, 288, 384))] * 2
+        wide, stride = pick(((3, 2), (7, 2), (4, 4), (16, 16), (14, 14), (8, 8), (3, 1)))
+        kernel = [wide, wide]
+    elif form == "other":
+        what = pick(("line", "row", "patch", "transposed"))
+        if what == "line":
+            image, kernel, stride, order = [size(7, 12, 1)], [pick((3, 5, 7, 9))], pick((1, 2)), "first"
+        elif what == "row":
+            kernel, stride = pick(([1, 7], [7, 1], [1, 3], [3, 1])), 1
+        elif what == "patch":
+            kernel, stride = [2, 2], 2
+        else:
+            kernel, stride, transposed = [2, 2], 2, True
+    padding = [0 if wide in (stride, 4, 8, 14, 16) or transposed else wide // 2 for wide in kernel]
+    out = [length * stride if transposed else (length + 2 * pad - wide) // stride + 1
+           for length, pad, wide in zip(image, padding, kernel, strict=True)]  # fmt: skip
+    work = batch * prod(out) * made * prod(kernel) * channels // groups
+    if min(out) < 1 or work > 4e11 or batch * max(channels * prod(image), made * prod(out)) > 1 << 28:
+        return
+    data = dense([batch, channels, *image], dtype, order)
+    weight = dense([channels, made, *kernel] if transposed else [made, channels // groups, *kernel], dtype, order)
+    result = dense([batch, made, *out], dtype, order)
+    has_bias = draw.chance(0.3)
+    settings = {
+        "stride": [stride] * len(image), "padding": padding, "dilation": [1] * len(image), "transposed": transposed,
+        "output_padding": [0] * len(image), "groups": groups,
+    }  # fmt: skip
+    if not draw.chance(0.3):
+        bias: dict[str, Any] = {"bias": dense([made], dtype)} if has_bias else {}
+        none = {} if has_bias else {"bias": None}
+        yield Drawn("convolution", {"input": data, "weight": weight} | bias, none | settings, [result])
+        return
+    mask = [form != "stem", True, has_bias]
+    sizes = {"bias_sizes": [made] if has_bias else None}
+    gradients = [data, weight, dense([made], dtype)]
+    yield Drawn("convolution_backward", {"grad_output": result, "input": data, "weight": weight},
+                sizes | settings | {"output_mask": mask},
+                [one for one, flag in zip(gradients, mask, strict=True) if flag])  # fmt: skip
+
+
+def product(draw: Draw) -> Iterator[Drawn]:
+    """Layers (weights as `nn.Linear` has them), their two gradients, and products of attention in batches."""
+    size, pick = draw.size, draw.pick
+    dtype = pick(("float32", "float32", *HALF_TYPES))
+    turned_left, turned_right = pick(((0, 1), (0, 1), (0, 1), (0, 0), (0, 0), (1, 0), (1, 0), (1, 1)))
+    if draw.chance(0.35):
+        b = pick((size(0, 11, 1), size(3, 9, 8)))
+        length = pick((49, 64, 98, 128, 144, 196, 197, 256, 512, size(4, 11, 1), size(4, 10, 8)))
+        width = pick((24, 32, 48, 64, 64, 80, 96, 128, 160, 256))
+        m, n, k = pick(((length, length, width), (length, width, length), (width, width, length), (1, length, width)))
+        if b * m * n * k > 1e11 or b * max(m * k, k * n, m * n) > 1 << 27:
+            return
+        left = [[b, m, k], [m * k, 1, m] if turned_left else [m * k, k, 1], dtype]
+        right = [[b, k, n], [k * n, 1, k] if turned_right else [k * n, n, 1], dtype]
+        yield Drawn("bmm", {"self": left, "mat2": right}, {}, [dense([b, m, n], dtype)])
+        return
+    step = pick((8, 16, 32, 64, 64, 128))
+    rows = pick((size(0, 6, 1), size(4, 14, 1), size(7, 15, 16), 197 * size(0, 6, 1), 49 * size(2, 10, 1)))
+    n, k = size(5, 13.5, step), size(5, 13.5, step)
+    if turned_left:  # gradient of a weight: the rows are summed over
+        rows, k = n, rows
+        n = size(5, 13.5, step)
+    if rows * n * k > (1e11 if dtype == "float32" else 8e11):
+        return
+    left = [[rows, k], [1, rows] if turned_left else [k, 1], dtype]
+    right = [[k, n], [1, k] if turned_right else [n, 1], dtype]
+    if not turned_left and draw.chance(0.5):
+        yield Drawn("addmm", {"self": dense([n], dtype), "mat1": left, "mat2": right}, {}, [dense([rows, n], dtype)])
+    else:
+        yield Drawn("mm", {"self": left, "mat2": right}, {}, [dense([rows, n], dtype)])
+
+
+def attention(draw: Draw) -> Iterator[Drawn]:
+    """With a mask, grouped keys, one query, and gradients; queries, keys and values lie as one product makes them, or
+    head by head."""
+    size, pick = draw.size, draw.pick
+    kind, dtype = pick((("cudnn", pick(HALF_TYPES)), ("cudnn", pick(HALF_TYPES)), ("efficient", "float32"),
+                        ("flash", pick(HALF_TYPES))))  # fmt: skip
+    batch, heads = pick((1, 1, 2, 4, 8, 8, 16, 32, 64, size(0, 9, 1))), pick((1, 2, 3, 4, 6, 8, 12, 14, 16, 20, 24, 32))
+    width = pick((16, 24, 32, 32, 48, 64, 64, 64, 64, 80, 96, 128, 128))
+    length = pick((1, size(4, 12, 1), size(4, 12, 1), size(5, 12, 64), 49, 64, 196, 197, 256, 512, 577, 1024))
+    read = length if length > 1 and draw.chance(0.75) else pick((size(5, 13, 1), size(5, 13, 64)))
+    is_causal = length == read and draw.chance(0.4)
+    is_trained = length > 1 and draw.chance(0.25)
+    groups = pick((1, 1, 1, 2, 4, 7, 8)) if kind == "cudnn" else 1
+    groups = groups if heads % groups == 0 else 1
+    if batch * heads * length * read > 1e10 or batch * heads * max(length, read) * width > 2e8:
+        return
+
+    def laid(count: int, rows: int, parts: int) -> Tensor:
+        if parts:
+            step = parts * count * width
+            return [[batch, count, rows, width], [rows * step, width, step, 1], dtype]
+        return dense([batch, count, rows, width], dtype)
+
+    parts = pick((0, 1, 3))
+    query, key = laid(heads, length, parts), laid(heads // groups, read, parts)
+    out = [[batch, heads, length, width], [length * heads * width, width, heads * width, 1], dtype]
+    given: dict[str, Any] = {"query": query, "key": key, "value": key}
+    is_masked = kind != "flash" and not is_causal and draw.chance(0.2)
+    if is_masked:
+        padded = -(-read // 8) * 8
+        mask = pick(([0, length * padded, padded, 1], [length * padded, 0, padded, 1]))
+        given["attn_bias"] = [[batch, heads, length, read], mask, dtype]
+    bias: dict[str, Any] = {} if is_masked or kind == "flash" else {"attn_bias": None}
+    common = {"dropout_p": 0.0, "is_causal": is_causal, "scale": None}
+    if not is_trained:
+        more = bias | common | ({"return_debug_mask": False} if kind != "efficient" else {})
+        more |= {"compute_log_sumexp": draw.chance(0.2)} if kind != "flash" else {}
+        yield Drawn(f"_scaled_dot_product_{kind}_attention", given, more, [out])
+        return
+    sums = [batch, heads, length, 1] if kind == "cudnn" else [batch, heads, length]
+    kept = {"out": out, "logsumexp": dense(sums, "float32")}
+    seeds = [[2], [1], "uint64"] if kind == "flash" else [[], [], "int64"]
+    kept |= {"philox_seed": seeds, "philox_offset": [[0], [1], dtype] if kind == "flash" else seeds}
+    lengths = {"cum_seq_q": None, "cum_seq_k": None, "max_q": length, "max_k": read} if kind != "efficient" else {}
+    wanted = {"grad_input_mask": [True, True, True, is_masked]} if kind == "efficient" else {}
+    first = "grad_out_" if kind == "efficient" else "grad_out"
+    yield Drawn(f"_scaled_dot_product_{kind}_attention_backward", {first: out} | given | kept,
+                bias | lengths | wanted | common, [query, key, key])  # fmt: skip
+
+
+def recurrent(draw: Draw) -> Iterator[Drawn]:
+    """A layer in two types, each in inference, in training, and its gradient."""
+    pick = draw.pick
+    mode, gates = pick(((2, 4), (2, 4), (3, 3), (1, 1)))
+    units = pick((64, 96, 128, 192, 256, 320, 384, 512, 512, 640, 768, 1024, 1024, 1280, 1536, 2048))
+    features = units if draw.chance(0.6) else pick((40, 80, 128, 300, 512, 1024))
+    batch, steps = pick((1, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)), draw.size(3, 9, 1)
+    layers, directions = pick((1, 1, 2, 2, 3, 4)), pick((1, 1, 2))
+    dtype = pick(("float32", "float32", "bfloat16", "float16"))
+    data = dense([batch, steps, features], dtype)
+    out = [[batch, steps, units * directions], [units * directions, batch * units * directions, 1], dtype]
+    state = dense([layers * directions, batch, units], dtype)
+    weights = []
+    for layer in range(layers):
+        wide = features if layer == 0 else units * directions
+        for _ in range(directions):
+            weights += [dense([gates * units, wide], dtype), dense([gates * units, units], dtype),
+                        dense([gates * units], dtype), dense([gates * units], dtype)]  # fmt: skip
+    held = dense([sum(prod(weight[0]) for weight in weights)], dtype)
+    given: dict[str, Any] = {"input": data, "weight": weights}
+    cell: dict[str, Any] = {"cx": state} if mode == 2 else {}
+    none: dict[str, Any] = {} if mode == 2 else {"cx": None}
+    shape = {"mode": mode, "hidden_size": units, "proj_size": 0, "num_layers": layers, "batch_first": True,
+             "dropout": 0.0}  # fmt: skip
+    rest = {"bidirectional": directions == 2, "batch_sizes": [], "dropout_state": None}
+    fixed = {"weight_stride0": 4} | none | shape | rest
+    for train in (False, True):
+        yield Drawn("_cudnn_rnn", given | {"hx": state} | cell, {"weight_buf": None} | fixed | {"train": train},
+                    [out, state, state])  # fmt: skip
+    saved = {"weight_buf": held, "hx": state} | cell | {"output": out, "grad_output": out, "reserve": [[1], [1], "uint8"]}
+    yield Drawn("_cudnn_rnn_backward", given | saved,
+                fixed | {"grad_hy": None, "grad_cy": None, "train": True, "output_mask": [False, False, False, True]},
+                weights)  # fmt: skip
+
+
+def described(drawn: Drawn, draw: Draw) -> dict[str, Any]:
+    """A row of the list of calls, with its signature."""
+    from collect_kernels import signature_row
+
+    from torchgauge.cost import Call, assess
+    from torchgauge.facts import Signature, TensorSpec
+    from torchgauge.facts.strides import is_contiguous
+
+    def spec(shape: list[int], stride: list[int], dtype: str) -> TensorSpec:
+        laid = None if is_contiguous(tuple(shape), tuple(stride)) else tuple(stride)
+        return TensorSpec(tuple(shape), dtype, laid)
+
+    tensors: list[Tensor] = []
+    owners: list[str] = []
+    args: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
+    for name, given in drawn.tensors.items():
+        is_list = len(given) != 3 or isinstance(given[2], list)
+        several = given if is_list else [given]
+        numbers = [{"tensor": len(tensors) + place} for place in range(len(several))]
+        owners += [name] * len(several)
+        tensors += several
+        specs = [spec(*one) for one in several]
+        args[name], arguments[name] = (numbers, specs) if is_list else (numbers[0], specs[0])
+    inputs = tuple(spec(*one) for one in tensors)
+    outputs = tuple(spec(*one) for one in drawn.outputs)
+    name = f"aten::{drawn.op}"
+    found = assess(Call(name, arguments | drawn.settings, outputs, inputs))
+    plain = {key: value for key, value in drawn.settings.items() if value is not None}
+    signature = Signature(name, "", found.category, found.status, (), inputs, outputs, plain, found.cost, 0)
+    # Weights come from memory more often than what the op before made.
+    weights = {"mat2", "weight"} if drawn.op != "bmm" else set()
+    cold = [draw.chance(0.6 if owner in weights else 0.2) for owner in owners]
+    return {"op": name, "overload": "", "dtype": inputs[0].dtype, "tensors": tensors, "args": args | drawn.settings,
+            "cold": cold, "models": [], "signature": signature_row(signature)}  # fmt: skip
