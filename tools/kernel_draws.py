@@ -300,7 +300,8 @@ def recurrent(draw: Draw) -> Iterator[Drawn]:
     for train in (False, True):
         yield Drawn("_cudnn_rnn", given | {"hx": state} | cell, {"weight_buf": None} | fixed | {"train": train},
                     [out, state, state])  # fmt: skip
-    saved = {"weight_buf": held, "hx": state} | cell | {"output": out, "grad_output": out, "reserve": [[1], [1], "uint8"]}
+    kept = {"output": out, "grad_output": out, "reserve": [[1], [1], "uint8"]}
+    saved = {"weight_buf": held, "hx": state} | cell | kept
     yield Drawn("_cudnn_rnn_backward", given | saved,
                 fixed | {"grad_hy": None, "grad_cy": None, "train": True, "output_mask": [False, False, False, True]},
                 weights)  # fmt: skip
