@@ -3,8 +3,9 @@
     python tools/collect_kernels.py calls -o calls.jsonl.xz          here: the ops of many models, without data
     python tools/collect_kernels.py measure calls.jsonl.xz -o FOLDER on the device; --seconds ends it in time; resumes
     python tools/collect_kernels.py second calls.jsonl.xz FOLDER -o more.jsonl.xz   here: what to measure next
-    python tools/collect_kernels.py table FOLDER                     here: the table that the package ships
-    python tools/collect_kernels.py extend FOLDER                    here: the same with more kernels
+    python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz              here: all times in one file
+    python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
+    python tools/collect_kernels.py energy predictions.json proof.jsonl             here: its energy, from whole models
 
 The device needs torch alone for the kernels; timm and transformers for the whole models that are timed beside them.
 Nothing of torchgauge is imported there.
@@ -34,7 +35,7 @@ SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=("calls", "measure", "second", "table"))
+    parser.add_argument("phase", choices=("calls", "measure", "second", "gather", "table", "energy"))
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
     parser.add_argument("--seconds", type=float, default=400)
@@ -51,7 +52,10 @@ def main() -> int:
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS))
-    return int(import_module("kernel_tables").build_tables(args.paths))
+    tables: Any = import_module("kernel_tables")
+    if args.phase == "gather":
+        return int(tables.gather(args.paths, args.output))
+    return int((tables.build_tables if args.phase == "table" else tables.fit_energy)(*args.paths))
 
 
 def collect_calls(output: Path, most: int, match: str) -> int:

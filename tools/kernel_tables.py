@@ -1,15 +1,26 @@
-"""The part of `collect_kernels.py` that makes tables from what a device measured, and from the published tables."""
+"""The part of `collect_kernels.py` that makes tables from what a device measured, and from the published tables.
+
+All measured kernels are in one file, benchmarks/kernel_times.jsonl.xz: `gather` makes it from the folders of a device's
+runs, `build_tables` makes the table of the package from it.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-from importlib import import_module
+import lzma
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from torchgauge.facts import Signature
+    from torchgauge.predict.kernel_tables import KernelTable
 
 PUBLISHED_DEVICES = ("a100_sxm", "h100_sxm", "h200_sxm", "l40s", "b200_sxm")
 
@@ -60,124 +71,207 @@ def compact_published(folder: Path, output: Path) -> int:
 H200 = {"float64": 34e12, "float32": 67e12, "tf32": 494.7e12, "float16": 989.4e12, "bfloat16": 989.4e12}
 # Replays of one kernel that differ by more than this say nothing.
 MOST_SPREAD = 0.5
-# Runs of the collection that are not what is traced (masks made under capture) or whose kernels are too few.
-LEFT_OUT = ("bert-base bf16 b16 s512", "gpt2-768 bf16 b4 s512", "t5-512 bf16", "lstm-1024x3 b64 s128 fp32")
+# The models that a kernel occurs in are kept up to this number; with more of them it is nobody's in particular.
+MOST_MODELS = 6
+# What coordinates look at.
+ATTRIBUTES = frozenset((
+    "dim", "training", "train", "normalized_shape", "groups", "transposed", "stride", "padding", "dilation",
+    "output_mask", "is_causal", "compute_log_sumexp", "batch_first", "hidden_size", "num_layers", "bidirectional",
+    "mode", "kernel_size",
+))  # fmt: skip
 
 
-def build_tables(folder: Path) -> int:
-    """The table of the package from a folder with what a device said (kernels, host, energy) and the signatures."""
-    from torchgauge.predict.coordinates import locate
-    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, Rates, held_out, write_table
+@dataclass(frozen=True)
+class Timed:
+    """A kernel: its call, which inputs came from memory, models that have it, seconds, how far replays differed."""
 
-    calls = read_measured(folder)
-    measured = [(locate(signature, cold), seconds) for _, signature, cold, seconds in calls]
-    rates = Rates(H200, 4.8e12, 2e-6)
-    plain = KernelTable.of("h200", rates, measured)
-    spread, report = held_out(plain)
-    facts = {
-        "host": json.loads((folder / "host.json").read_text()),
-        "energy": energy_of(folder, calls, plain),
-        "run_factor": 1.04,
-        "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
-        "held_out": report,
-    }
-    table = KernelTable.of("h200", rates, measured, spread=spread, facts=facts)
-    data = write_table(table)
-    (FOLDER / "h200.npz").write_bytes(data)
-    print(json.dumps(report, indent=1), json.dumps(facts["energy"], indent=1), f"{len(data):,} bytes", sep="\n")
+    signature: Signature
+    cold: tuple[bool, ...]
+    models: tuple[str, ...]
+    seconds: float
+    spread: float
+
+
+def gather(folders: Sequence[Path], output: Path) -> int:
+    """One file from folders with `signatures.jsonl.gz` (the calls) and `kernels.jsonl` (their times): the names of the
+    models, then a line per kernel."""
+    rows: list[list[Any]] = []
+    for folder in folders:
+        with gzip.open(folder / "signatures.jsonl.gz", "rt") as file:
+            calls = [json.loads(line) for line in file]
+        for line in (folder / "kernels.jsonl").read_text().splitlines():
+            number, seconds, spread = json.loads(line)
+            if not seconds or spread >= MOST_SPREAD:
+                continue
+            told, cold, models = calls[number]
+            specs = [
+                [
+                    [spec["shape"], spec["dtype"], spec["stride"], spec["stored"], spec["index_bytes"]]
+                    for spec in told[side]
+                ]
+                for side in ("inputs", "outputs")
+            ]
+            kept = {name: value for name, value in told["attributes"].items() if name in ATTRIBUTES}
+            cost = [told["cost"][name] for name in ("flops", "bytes_read", "bytes_written")]
+            flags = "".join("01"[bool(flag)] for flag in cold)
+            call = [told["op"], told["overload"], told["category"], *specs, kept, cost, flags]
+            rows.append([*call, models[:MOST_MODELS], seconds, spread])
+    names = sorted({name for row in rows for name in row[8]})
+    numbers = {name: number for number, name in enumerate(names)}
+    lines = [json.dumps(names)]
+    for row in sorted(rows, key=lambda row: json.dumps(row[:8])):
+        row[8] = [numbers[name] for name in row[8]]
+        lines.append(json.dumps(row, separators=(",", ":")))
+    output.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
+    print(f"{output}: {len(rows)} kernels, {output.stat().st_size:,} bytes")
     return 0
 
 
-def extend_tables(folder: Path, replaced: tuple[str, ...]) -> int:
-    """More kernels for the table of the package; those of the families in `replaced` take the place of the old."""
-    from dataclasses import replace
+def read_times(path: Path) -> list[Timed]:
+    from torchgauge.facts import Cost, Signature, TensorSpec
 
-    from torchgauge.predict.coordinates import locate
-    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, held_out, load_table, write_table
+    def spec(shape: list[int], dtype: str, stride: list[int] | None, stored: int | None, index: int) -> TensorSpec:
+        return TensorSpec(tuple(shape), dtype, None if stride is None else tuple(stride), stored, index)
 
-    table = load_table("h200")
-    assert table is not None
-    measured = [(locate(signature, cold), seconds) for _, signature, cold, seconds in read_measured(folder)]
-    rows = {family: dict(kinds) for family, kinds in table.rows.items() if family not in replaced}
-    for family, kinds in KernelTable.of("h200", table.rates, measured).rows.items():
-        for kind, (at, offsets) in kinds.items():
-            kept = rows.setdefault(family, {}).get(kind)
-            more = (
-                (at, offsets) if kept is None else (np.concatenate([kept[0], at]), np.concatenate([kept[1], offsets]))
-            )
-            rows[family][kind] = more
-    whole = replace(table, rows=rows)
-    spread, report = held_out(whole)
-    data = write_table(replace(whole, spread=spread, facts=dict(table.facts) | {"held_out": report}))
-    (FOLDER / "h200.npz").write_bytes(data)
-    print(json.dumps(report, indent=1), f"{len(data):,} bytes", sep="\n")
-    return 0
-
-
-def read_measured(folder: Path) -> list[tuple[int, Any, list[bool], float]]:
-    """Number, signature, which inputs were cold, seconds."""
-    with gzip.open(folder / "signatures.jsonl.gz", "rt") as file:
-        rows = [json.loads(line) for line in file]
     found = []
-    for line in (folder / "kernels.jsonl").read_text().splitlines():
-        number, seconds, spread = json.loads(line)
-        if seconds and spread < MOST_SPREAD:
-            told, cold, _ = rows[number]
-            found.append((number, signature_of(told), cold, seconds))
+    with lzma.open(path, "rt") as file:
+        names = json.loads(next(file))
+        for line in file:
+            op, overload, category, inputs, outputs, attributes, cost, cold, models, seconds, spread = json.loads(line)
+            given, made = (tuple(spec(*one) for one in side) for side in (inputs, outputs))
+            work = Cost(0, *cost)
+            signature = Signature(op, overload, category, "counted", (), given, made, attributes, work, 0)
+            flags = tuple(flag == "1" for flag in cold)
+            found.append(Timed(signature, flags, tuple(names[number] for number in models), seconds, spread))
     return found
 
 
-def signature_of(row: dict[str, Any]) -> Any:
-    from torchgauge.facts import Cost, Signature, TensorSpec
+def build_tables(path: Path) -> int:
+    """The table of the package; energy and the host's costs stay as they are in the old one."""
+    from torchgauge.predict.coordinates import locate
+    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, Rates, held_out, load_table, write_table
 
-    def spec(told: dict[str, Any]) -> TensorSpec:
-        stride = None if told["stride"] is None else tuple(told["stride"])
-        return TensorSpec(tuple(told["shape"]), told["dtype"], stride, told["stored"], told["index_bytes"])
+    times = read_times(path)
+    measured = [(locate(one.signature, one.cold), one.seconds) for one in times]
+    rates = Rates(H200, 4.8e12, 2e-6)
+    old = load_table("h200")
+    kept = {name: old.facts[name] for name in ("host", "energy")} if old is not None else {}
+    plain = KernelTable.of("h200", rates, measured)
+    spread, report = held_out(plain)
+    facts = kept | {
+        "run_factor": 1.04,
+        "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
+        "held_out": report,
+        "held_out_models": held_out_models(replace(plain, spread=spread), times),
+    }
+    data = write_table(KernelTable.of("h200", rates, measured, spread=spread, facts=facts))
+    (FOLDER / "h200.npz").write_bytes(data)
+    print(json.dumps(report, indent=1), json.dumps(facts["held_out_models"]), f"{len(data):,} bytes", sep="\n")
+    return 0
 
-    inputs, outputs = (tuple(map(spec, row[name])) for name in ("inputs", "outputs"))
-    return Signature(
-        row["op"], row["overload"], row["category"], row["status"], tuple(row["tags"]), inputs, outputs,
-        row["attributes"], Cost(**row["cost"]), row["activation_bytes"],
-    )  # fmt: skip
+
+def held_out_models(table: KernelTable, times: Sequence[Timed]) -> dict[str, Any]:
+    """Each model of the collection from the kernels of the others: how often the sum of its kernels lies within the
+    90 % interval, by the share of a kernel's error that it has in common with the others of its model. What other
+    models have too stays in the table, as it would for a model that is new."""
+    from torchgauge.predict.coordinates import locate
+    from torchgauge.predict.time import combined_error, half_width
+
+    places = [locate(one.signature, one.cold) for one in times]
+    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+    runs: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    alone: dict[str, set[int]] = defaultdict(set)
+    for number, (place, one) in enumerate(zip(places, times, strict=True)):
+        rows[place.family, place.kind].append(number)
+        names = {name: name.split()[0].split("-")[0] for name in one.models if not name.startswith("rnn ")}
+        for name, model in names.items():
+            runs[model][name].append(number)
+        if len(set(names.values())) == 1:
+            alone[next(iter(names.values()))].add(number)
+    errors: list[tuple[float, list[tuple[float, float]]]] = []
+    for model, by_run in runs.items():
+        left = without(table, rows, alone[model])
+        for numbers in by_run.values():
+            if len(numbers) < 15:
+                continue
+            found = [left.estimate(places[number]) for number in numbers]
+            parts = [(2**one.log_s, half_width(table, places[number].family, one.reach))
+                     for one, number in zip(found, numbers, strict=True)]  # fmt: skip
+            error = np.log2(sum(seconds for seconds, _ in parts) / sum(times[number].seconds for number in numbers))
+            errors.append((float(error), parts))
+    shares = np.abs(np.exp2([error for error, _ in errors]) - 1)
+    within = {
+        str(shared): round(float(np.mean([abs(error) <= combined_error(parts, shared) for error, parts in errors])), 3)
+        for shared in (0.1, 0.2, 0.3, 0.4, 0.5)
+    }
+    mean, tail = round(float(shares.mean()), 4), round(float(np.quantile(shares, 0.9)), 4)
+    return {"runs": len(errors), "models": len(runs), "mean": mean, "p90": tail, "within": within}
 
 
-def energy_of(folder: Path, calls: list[tuple[int, Any, list[bool], float]], table: Any) -> dict[str, Any]:
-    """Joules beyond the idle power by operation and type, byte and busy second: non-negative least squares, relative to
-    what the counter said, on single kernels and (three times their weight) the collection's whole models."""
+def without(table: KernelTable, rows: Mapping[tuple[str, str], Sequence[int]], gone: Iterable[int]) -> KernelTable:
+    """The table without these kernels; `rows` has the numbers of those in it."""
+    absent = set(gone)
+    kept = {family: dict(kinds) for family, kinds in table.rows.items()}
+    for (family, kind), numbers in rows.items():
+        stays = np.array([number not in absent for number in numbers])
+        if not stays.any():
+            del kept[family][kind]
+        elif not stays.all():
+            at, offsets = kept[family][kind]
+            kept[family][kind] = (at[stays], offsets[stays])
+    return replace(table, rows=kept)
+
+
+def fit_energy(predictions: Path, measured: Path) -> int:
+    """The energy of the package's table, fitted to whole models: `predictions` is what `benchmarks/forecast.py predict`
+    wrote (the work of each model, its busy time), `measured` the device's `proof.jsonl`."""
+    from torchgauge.predict.kernel_tables import FOLDER, load_table, write_table
+
+    table = load_table("h200")
+    assert table is not None
+    found = {row["name"]: row for row in map(json.loads, measured.read_text().splitlines())}
+    works, joules, seconds = [], [], []
+    for name, row in json.loads(predictions.read_text()).items():
+        truth = found.get(name, {})
+        if "joules" in truth:
+            works.append(row["work"] | {"busy_s": min(row["device_s"], truth["energy_seconds"])})
+            joules.append(truth["joules"])
+            seconds.append(truth["energy_seconds"])
+    energy = energy_of(works, joules, seconds)
+    print(json.dumps(energy, indent=1))
+    (FOLDER / "h200.npz").write_bytes(write_table(replace(table, facts=dict(table.facts) | {"energy": energy})))
+    return 0
+
+
+WORK = ("float32", "tf32", "half", "cold_bytes", "warm_bytes", "busy_s")
+
+
+def energy_of(
+    works: Sequence[Mapping[str, float]], joules: Sequence[float], seconds: Sequence[float], limit_w: float = 700.0
+) -> dict[str, Any]:
+    """Watts of the idle device and of a busy one, joules by operation and type and by byte: non-negative least squares
+    of relative errors. The range is what a tenth of the models lies in around predictions from the other nine."""
     from scipy.optimize import nnls
 
-    from torchgauge.predict.coordinates import cold_inputs, is_silent, locate
+    # In units that make the columns about as large as each other: 1e12 operations and bytes, 0.01 s.
+    units = np.array([1e12] * 5 + [1e-2, 1e-2])
+    left = np.array(
+        [[*(work.get(name, 0.0) for name in WORK), whole] for work, whole in zip(works, seconds, strict=True)]
+    )
+    scaled = left / units / np.array(joules)[:, None]
 
-    def work(place: Any) -> Any:
-        kind = "half" if place.rate in ("float16", "bfloat16") else place.rate
-        flops = [place.flops if kind == name else 0.0 for name in ("float32", "tf32", "half")]
-        return np.array([*flops, place.cold_bytes, place.nbytes - place.cold_bytes]) * 1e-12
+    def solve(rows: Any) -> Any:
+        return nnls(scaled[rows], np.ones(len(rows)))[0]
 
-    told = json.loads((folder / "energy.json").read_text())
-    idle = told[0]["idle_w"]
-    places = {number: locate(signature, cold) for number, signature, cold, _ in calls}
-    rows = [
-        ([*work(places[row["call"]]), row["seconds"] * 1e2], row["joules"], row["seconds"], 1.0)
-        for row in told[1:]
-        if row["call"] in places
-    ]
-    configurations = {one.name: one for one in import_module("forecast_models").collected()}
-    for line in (folder / "whole.jsonl").read_text().splitlines():
-        found = json.loads(line)
-        if "joules" not in found or found["name"] in LEFT_OUT:
-            continue
-        ops = import_module("collect_kernels").traced(configurations[found["name"]]).step_ops
-        own = [locate(op.signature, cold) for op, cold in zip(ops, cold_inputs(ops), strict=True) if not is_silent(op)]
-        busy = min(sum(2 ** table.estimate(place).log_s for place in own), found["energy_seconds"])
-        rows.append(([*sum(work(place) for place in own), busy * 1e2], found["joules"], found["energy_seconds"], 3.0))
-    left = np.array([row[0] for row in rows])
-    joules, seconds, weight = (np.array([row[place] for row in rows]) for place in (1, 2, 3))
-    best, _ = nnls(left * (weight / joules)[:, None], (joules - idle * seconds) * weight / joules)
-    misses = np.abs((left @ best + idle * seconds) / joules - 1)
-    float32, tf32, half, cold, warm = (float(value) * 1e-12 for value in best[:5])
+    order = np.random.default_rng(0).permutation(len(joules))
+    parts = np.ones(len(joules))
+    for part in range(10):
+        out = order[part::10]
+        parts[out] = scaled[out] @ solve(np.setdiff1d(order, out))
+    float32, tf32, half, cold, warm, busy, idle = (float(value) for value in solve(order) / units)
+    low, high = (float(value) for value in np.quantile(1 / parts, (0.05, 0.95)))
     return {
-        "idle_w": idle, "busy_w": float(best[5]) * 1e2, "per_byte_j": warm, "per_cold_byte_j": cold, "limit_w": 700.0,
-        "per_flop_j": {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half}, "low": 0.75, "high": 1.45,
-        "kernels": int((weight == 1).sum()), "median_error": float(np.median(misses[weight == 1])),
-        "models": int((weight == 3).sum()), "mean_error": float(misses[weight == 3].mean()),
+        "idle_w": idle, "busy_w": busy, "per_byte_j": warm, "per_cold_byte_j": cold, "limit_w": limit_w,
+        "per_flop_j": {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half}, "low": low, "high": high,
+        "models": len(joules), "mean_error": float(np.abs(parts - 1).mean()),
     }  # fmt: skip

@@ -1,0 +1,100 @@
+"""tools/kernel_tables.py: times of kernels in one file, held-out models, the energy that is fitted to whole models."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torchgauge.facts import Cost, Signature, TensorSpec
+from torchgauge.predict.coordinates import locate
+from torchgauge.predict.kernel_tables import KernelTable, Rates
+from torchgauge.predict.time import combined_error
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    yield import_module("kernel_tables")
+    sys.modules.pop("kernel_tables", None)
+
+
+def relu(elements: int) -> Signature:
+    spec = TensorSpec((elements,))
+    cost = Cost(0, elements, spec.nbytes, spec.nbytes)
+    return Signature(
+        "aten::relu", "", "activation", "counted", (), (spec,), (spec,), {"dim": [0], "unused": 1}, cost, 0
+    )
+
+
+def test_times_of_several_folders_are_one_file(tmp_path: Path, tools: Any) -> None:
+    for folder, sizes, models in (("a", (1024, 2048), ["resnet18 b1"]), ("b", (4096,), [])):
+        (tmp_path / folder).mkdir()
+        with gzip.open(tmp_path / folder / "signatures.jsonl.gz", "wt") as file:
+            for size in sizes:
+                file.write(json.dumps([asdict(relu(size)), [True], models]) + "\n")
+        lines = [[0, 2e-6, 0.1], [1, 3e-6, 0.9]] if folder == "a" else [[0, 4e-6, 0.0]]
+        (tmp_path / folder / "kernels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    output = tmp_path / "times.jsonl.xz"
+    assert tools.gather([tmp_path / "a", tmp_path / "b"], output) == 0
+    times = tools.read_times(output)
+    # Replays that differ by 90 % say nothing.
+    assert [(one.signature.inputs[0].shape, one.cold, one.models, one.seconds) for one in times] == [
+        ((1024,), (True,), ("resnet18 b1",), 2e-6),
+        ((4096,), (True,), (), 4e-6),
+    ]
+    assert locate(times[0].signature, times[0].cold) == locate(relu(1024), [True])
+
+
+def test_a_model_is_predicted_without_the_kernels_that_only_it_has(tools: Any) -> None:
+    rates = Rates({"float32": 1e12}, 1e12, 1e-6)
+    times = []
+    for model, speed in (("fast b1", 1.0), ("slow b1", 3.0)):
+        for power in range(20):
+            size = 1 << (10 + power) if model == "fast b1" else 3 << (9 + power)
+            seconds = speed * rates.seconds(locate(relu(size)))
+            times.append(tools.Timed(relu(size), (False,), (model,), seconds, 0.0))
+    table = KernelTable.of("x", rates, [(locate(one.signature), one.seconds) for one in times])
+    found = tools.held_out_models(table, times)
+    assert (found["runs"], found["models"]) == (2, 2)
+    # Each is predicted from the other, which is three times as fast or as slow: one is off by 200 %, one by 67 %.
+    assert found["mean"] == pytest.approx((2 + 2 / 3) / 2, rel=0.05)
+    assert found["within"]["0.5"] == 0.0
+
+
+def test_many_kernels_do_not_make_a_run_certain() -> None:
+    alone = combined_error([(1.0, 0.5)])
+    many = combined_error([(1.0, 0.5)] * 1000)
+    assert 0.25 < many < alone
+    assert combined_error([]) == 0.0
+
+
+def test_energy_is_found_again_in_synthetic_runs(tools: Any) -> None:
+    choose = np.random.default_rng(1)
+    truth = {"float32": 5e-12, "tf32": 2e-12, "half": 8e-13, "cold_bytes": 3e-11, "warm_bytes": 1e-10, "busy_s": 150.0}
+    works, joules, seconds = [], [], []
+    for _ in range(60):
+        seconds.append(float(choose.uniform(1e-3, 5e-2)))
+        kind = choose.choice(["float32", "tf32", "half"])
+        work = {kind: float(choose.uniform(1e11, 5e12)), "busy_s": seconds[-1] * float(choose.uniform(0.3, 1))}
+        work |= {name: float(choose.uniform(1e9, 5e10)) for name in ("cold_bytes", "warm_bytes")}
+        works.append(work)
+        joules.append(120.0 * seconds[-1] + sum(truth[name] * value for name, value in work.items()))
+    found = tools.energy_of(works, joules, seconds)
+    assert found["idle_w"] == pytest.approx(120, rel=1e-3)
+    assert found["busy_w"] == pytest.approx(150, rel=1e-3)
+    assert found["per_flop_j"] == pytest.approx(
+        {"float32": 5e-12, "tf32": 2e-12, "float16": 8e-13, "bfloat16": 8e-13}, rel=1e-3
+    )
+    assert found["per_byte_j"] == pytest.approx(1e-10, rel=1e-3)
+    assert found["per_cold_byte_j"] == pytest.approx(3e-11, rel=1e-3)
+    assert found["low"] == pytest.approx(1.0, abs=1e-3)
+    noisy = tools.energy_of(works, [value * float(choose.uniform(0.8, 1.2)) for value in joules], seconds)
+    assert noisy["low"] < 0.9 < 1.1 < noisy["high"]
