@@ -22,6 +22,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def main() -> int:
     if args.phase == "calls":
         return collect_calls(args.output, args.most, args.match)
     if args.phase == "second":
-        return second_list(*args.paths, args.output)
+        first, folder = args.paths
+        return second_list(first, folder, args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS))
@@ -227,15 +229,8 @@ def described(ops: list[Any], noted: dict[int, Any]) -> Iterator[dict[str, Any]]
         flags = [bool(flag) for flag in cold] + [False] * (len(tensors) - len(cold))
         yield {
             "op": op.op, "overload": signature.overload, "dtype": signature.dtype, "tensors": tensors, "args": args,
-            "cold": flags, "phase": op.phase, "signature": signature_row(signature),
+            "cold": flags, "phase": op.phase, "signature": asdict(signature),
         }  # fmt: skip
-
-
-def signature_row(signature: Any) -> dict[str, Any]:
-    """What the coordinates of a call are made from."""
-    from dataclasses import asdict
-
-    return asdict(signature)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import asdict
 from math import prod
 from typing import Any, NamedTuple
 
@@ -309,8 +310,6 @@ def recurrent(draw: Draw) -> Iterator[Drawn]:
 
 def described(drawn: Drawn, draw: Draw) -> dict[str, Any]:
     """A row of the list of calls, with its signature."""
-    from collect_kernels import signature_row
-
     from torchgauge.cost import Call, assess
     from torchgauge.facts import Signature, TensorSpec
     from torchgauge.facts.strides import is_contiguous
@@ -341,4 +340,4 @@ def described(drawn: Drawn, draw: Draw) -> dict[str, Any]:
     weights = {"mat2", "weight"} if drawn.op != "bmm" else set()
     cold = [draw.chance(0.6 if owner in weights else 0.2) for owner in owners]
     return {"op": name, "overload": "", "dtype": inputs[0].dtype, "tensors": tensors, "args": args | drawn.settings,
-            "cold": cold, "models": [], "signature": signature_row(signature)}  # fmt: skip
+            "cold": cold, "models": [], "signature": asdict(signature)}  # fmt: skip
