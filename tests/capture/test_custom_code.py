@@ -394,6 +394,22 @@ UNSEEN: list[tuple[str, Any, list[list[int]], int, int]] = [
         lambda: (zeros(2, 1, 4, 16), zeros(2, 64, 2, 16), zeros(2, 64, 2, 16), None, 0.25),
         [[2, 1, 4, 16], [2, 4, 1]], 2 * 4 * 64 * 32, 2 * 2 * 4 * 64 * 32 + 6 * 2 * 4 * 64,
     ),
+    (
+        "bf16i4bf16_rowwise(Tensor X, Tensor W, Tensor w_scale_group, Tensor w_zero_group) -> Tensor",
+        lambda: (zeros(5, 64), zeros(8, 32, dtype=torch.int8), zeros(2, 8), zeros(2, 8)),
+        [[5, 8]], 5 * 64 * 8, 2 * 5 * 64 * 8 + 2 * 64 * 8,
+    ),
+    (
+        "bf16i4bf16_rowwise_batched(Tensor X, Tensor WQ, Tensor w_scale, Tensor w_zp) -> Tensor",
+        lambda: (zeros(3, 5, 64), zeros(3, 8, 32, dtype=torch.int8), zeros(3, 2, 8), zeros(3, 2, 8)),
+        [[3, 5, 8]], 3 * 5 * 64 * 8, 2 * 3 * 5 * 64 * 8 + 2 * 3 * 64 * 8,
+    ),
+    (
+        "f8f8bf16_rowwise(Tensor XQ, Tensor WQ, Tensor x_scale, Tensor w_scale, Tensor? bias=None, "
+        "bool use_fast_accum=True) -> Tensor",
+        lambda: (zeros(5, 64).to(torch.float8_e4m3fn), zeros(8, 64).to(torch.float8_e4m3fn), zeros(5), zeros(8)),
+        [[5, 8]], 5 * 64 * 8, 2 * 5 * 64 * 8 + 2 * 5 * 8,
+    ),
 ]  # fmt: skip
 
 

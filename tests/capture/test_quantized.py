@@ -174,12 +174,80 @@ def replaced(make: Callable[[nn.Linear], nn.Module]) -> nn.Sequential:
 def test_layers_packed_in_words(bits: int, by_outputs: bool) -> None:
     model = replaced(lambda layer: Packed(layer, bits=bits, by_outputs=by_outputs))
     before, found = tg.analyze(original(), inputs=X), tg.analyze(model, inputs=X)
-    # Its bias is a buffer, so not among the parameters that are known.
-    assert found.totals.logical_params == before.totals.params - 320
+    # Nothing is a parameter to torch, the bias included.
+    assert (found.totals.logical_params, found.totals.params) == (before.totals.params, 0)
     assert found.totals.macs == before.totals.macs
     scales = 2 * 49152 // 32 + bits * 49152 // 32 // 8 + (0 if by_outputs else 4 * (128 + 256))
     assert quantization(found).bits_per_weight == 8 * (bits * 49152 // 8 + scales) / 49152
     assert quantization(found).layers == 2
+
+
+class Repacked(nn.Module):
+    """As GPTQ after its library has packed the weight again for a kernel: rows of outputs, two codes in a byte, under
+    the old names. `counts` adds integers that are not codes."""
+
+    def __init__(self, layer: nn.Linear, *, counts: bool = False) -> None:
+        super().__init__()
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.register_buffer("qweight", torch.zeros(layer.out_features, layer.in_features // 2, dtype=torch.uint8))
+        self.register_buffer("scales", torch.ones(layer.in_features // 32, layer.out_features))
+        self.register_buffer("bias", torch.zeros(layer.out_features))
+        if counts:
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        codes = torch.stack((self.qweight & 15, self.qweight >> 4), 2).flatten(1)  # type: ignore[operator]
+        weight = codes * self.scales.repeat_interleave(32, 0).T  # type: ignore[operator]
+        return nn.functional.linear(x, weight, self.bias)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_layer_that_says_its_sizes_may_pack_its_weight_in_any_form(counts: bool) -> None:
+    found = check(replaced(lambda layer: Repacked(layer, counts=counts)), original(), X)
+    assert linear_only(found) == (4 + 32 / 32 + (8 * 8 / 49152 if counts else 0), 49152)
+
+
+def test_integers_beside_a_weight_of_floats_are_not_its_codes() -> None:
+    class Counting(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(128, 8)
+            self.register_buffer("used", torch.zeros(128 * 8, dtype=torch.uint8))
+
+    found = tg.analyze(Counting(), inputs=X)
+    assert (found.quantization, found.totals.logical_params) == (None, 128 * 8 + 8)
+
+
+def test_a_kernel_for_int4_tiles_runs_without_a_gpu() -> None:
+    """As torchao packs weights for CUDA; torch's meta kernel wants to know the device of a fake tensor."""
+
+    class Tiled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.in_features, self.out_features = 1024, 64
+            self.register_buffer("weight", torch.zeros(64 // 8, 1024 // 128, 32, 4, dtype=torch.int32))
+            self.register_buffer("scale_and_zero", torch.zeros(1024 // 32, 64, 2, dtype=torch.bfloat16))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.aten._weight_int4pack_mm(x, self.weight, 32, self.scale_and_zero)  # type: ignore[no-any-return]
+
+    found = tg.analyze(Tiled(), inputs=torch.ones(4, 1024, dtype=torch.bfloat16))
+    assert quantization(found).macs_by_operands == {"bfloat16 × 4-bit": 4 * 1024 * 64}
+    assert linear_only(found) == (4 + 2 * 16 / 32, 1024 * 64)
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.aten, "_scaled_mm_v2"), reason="this torch has no _scaled_mm_v2")
+def test_products_of_pairs_of_four_bit_floats_count_both_of_each_pair() -> None:
+    """MXFP4: a scale for 32 numbers, in tiles of 128 × 4."""
+
+    class Scaled4(nn.Module):
+        def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+            scales = [torch.zeros(128 * 8, dtype=torch.float8_e8m0fnu)], [3], [1]  # blocks of 1 × 32, swizzled
+            product = torch.ops.aten._scaled_mm_v2
+            return product(x, weight.t(), *scales, *scales, None, torch.bfloat16)  # type: ignore[no-any-return]
+
+    pairs = torch.zeros(4, 128, dtype=torch.uint8), torch.zeros(64, 128, dtype=torch.uint8)
+    found = tg.analyze(Scaled4(), inputs=tuple(each.view(torch.float4_e2m1fn_x2) for each in pairs))
+    assert (found.totals.macs, found.modules[0].output_shapes) == (4 * 256 * 64, [[4, 64]])
 
 
 def test_ops_that_only_restore_weights_are_told_apart() -> None:
@@ -304,7 +372,44 @@ def test_a_weight_made_of_several_tensors_has_their_bytes() -> None:
     assert quantization(found).macs_by_operands == {"float32 × float32": found.totals.macs}
 
 
+class Nibbles(Scaled):
+    """As the weights of torchao in NVFP4: transposed it is still such a tensor, so the product has it beside the bias,
+    and what its handler calls is not taken apart before a mode sees it."""
+
+    @staticmethod
+    def __new__(cls, integers: Tensor, scales: Tensor) -> Nibbles:
+        shape = (integers.shape[0], 2 * integers.shape[1])
+        made: Nibbles = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=scales.dtype)
+        return made
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], context: None, size: Any, stride: Any) -> Nibbles:
+        return Nibbles(inner["integers"], inner["scales"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.t.default):
+            return Nibbles(args[0].integers, args[0].scales)
+        assert func is torch.ops.aten.addmm.default
+        bias, x, weight = args
+        codes = torch.stack((weight.integers & 15, weight.integers >> 4), 2).reshape(weight.shape)
+        return torch.nn.functional.linear(x, codes.to(x.dtype) * weight.scales, bias)
+
+
+def test_ops_of_a_weight_that_answers_them_itself_are_those_of_other_models() -> None:
+    model = original()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            rows, columns = layer.weight.shape
+            weight = Nibbles(torch.ones(rows, columns // 2, dtype=torch.uint8), torch.ones(rows, 1))
+            layer.weight = nn.Parameter(weight, requires_grad=False)
+    found = check(model, original(), X)
+    assert linear_only(found) == (4 + 8 * 4 * 320 / 49152, 49152)
+    assert {"aten::bitwise_and", "aten::addmm"} <= {op.op for op in found.ops}
+    assert not {"aten::__and__", "aten::linear", "aten::reshape", "aten::to"} & {op.op for op in found.ops}
+
+
 @pytest.mark.parametrize("by_outputs", [False, True])
 def test_a_layer_that_is_the_whole_model(by_outputs: bool) -> None:
     found = tg.analyze(Packed(nn.Linear(128, 256), by_outputs=by_outputs), inputs=X)
-    assert (found.totals.logical_params, quantization(found).layers) == (128 * 256, 1)
+    assert (found.totals.logical_params, quantization(found).layers) == (128 * 256 + 256, 1)

@@ -17,7 +17,7 @@ from torchgauge.capture import values
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
 from torchgauge.capture.fake_tensor import MADE_UP, Census, FakeTensor, Ledger, Spec, Storage, make_fake
 from torchgauge.capture.known import Knowledge
-from torchgauge.capture.opcall import OpCall, op_info
+from torchgauge.capture.opcall import OpCall, is_composite, op_info
 from torchgauge.capture.plan import (
     FOLLOWS_SPARSE,
     Output,
@@ -290,6 +290,9 @@ class FakeRun(TorchDispatchMode):
         if body is not None:
             with self:
                 return body(*call.args, **call.kwargs)
+        if is_composite(call.func):
+            with self:
+                return call.func.decompose(*call.args, **call.kwargs)
         if call.info.changes_metadata:
             return self._change_metadata(call)
         if takes_apart(call.info.name):

@@ -151,7 +151,9 @@ class FakeTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> NoReturn:
+    ) -> Any:
+        if any(kind is not FakeTensor for kind in types):
+            return NotImplemented  # another class is asked, as it would be beside a plain tensor
         raise RuntimeError(f"{func} was called on a tensor of an analysis that has ended; it holds no data")
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import torch
@@ -62,6 +63,13 @@ def op_info(func: Any) -> OpInfo:
     if info is None:
         info = _infos[func] = _describe(func)
     return info
+
+
+@cache
+def is_composite(func: Any) -> bool:
+    """Whether torch itself takes the op apart into others. It does so before a mode sees the op, but not in the handler
+    of a tensor subclass nor in inference mode: there the mode has to, so that the ops are the same everywhere."""
+    return isinstance(func, torch._ops.OpOverload) and func._can_decompose()
 
 
 def _describe(func: Any) -> OpInfo:

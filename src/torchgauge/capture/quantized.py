@@ -4,11 +4,14 @@
 - a tensor of codes that carries the tensors that restore it, and its shape (bitsandbytes, packed objects of
   `torch.ao`), or whose module has them in a dictionary (HQQ);
 - tensors of a module whose names and shapes make a packing that files have too: GPTQ, AWQ, compressed-tensors, FP8 with
-  scales, MXFP4 (`checkpoint/entries.py`).
+  scales, MXFP4 (`checkpoint/entries.py`);
+- codes in a linear layer or embedding that says its sizes and has no other weight: every other packing (AQLM, BitNet,
+  blocks of GGUF, GPTQ repacked for a kernel).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -28,6 +31,10 @@ _PLAIN = frozenset(
     (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex32, torch.complex64, torch.complex128,
      torch.int64, torch.bool)
 )  # fmt: skip
+# Attributes of a layer whose product is the number of its weights.
+_SIZES = (("in_features", "out_features"), ("infeatures", "outfeatures"), ("num_embeddings", "embedding_dim"))
+# Fewer bits of integers for each weight are not its codes: a counter, the order of the inputs.
+_LEAST_BITS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,12 @@ def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
             found[owned.name] = Quantized(owned.tensor.numel(), _specs(parts))
         elif not owned.is_buffer or owned.is_packed:
             found[owned.name] = _carrying(owned, modules.get(owned.name.rpartition(".")[0]))
-    return found | _packed_by_name(paths.owned)
+    found |= _packed_by_name(paths.owned)
+    found |= _packed_by_size(paths, found)
+    # A layer that keeps its weight in buffers keeps its bias there too.
+    buffers = {owned.name: owned.tensor for owned in paths.owned if owned.is_buffer}
+    biases = {f"{name[: name.rfind('.') + 1]}bias" for name in buffers.keys() & found.keys()}
+    return found | {name: Quantized(buffers[name].numel()) for name in biases & buffers.keys()}
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -84,6 +96,30 @@ def _carrying(owned: Owned, module: Any) -> Quantized:
               for value in state if not isinstance(value, torch.Tensor)]  # fmt: skip
     logical = next((prod(shape) for shape in shapes if isinstance(shape, tuple | list) and shape), tensor.numel())
     return Quantized(logical, _specs([tensor, *kept]) if kept else ())
+
+
+def _packed_by_size(paths: ModulePaths, found: Mapping[str, Quantized]) -> dict[str, Quantized]:
+    """Layers that say how many weights they have, whatever form their codes are in."""
+    by_module: defaultdict[str, list[Owned]] = defaultdict(list)
+    for owned in paths.owned:
+        by_module[owned.name.rpartition(".")[0]].append(owned)
+    sized: dict[str, Quantized] = {}
+    for member in paths.members:
+        own = by_module[member.path]
+        codes = [one for one in own if one.tensor.dtype not in _PLAIN]
+        sizes = [[getattr(member.module, name, None) for name in names] for names in _SIZES]
+        logical = next((prod(pair) for pair in sizes if all(type(size) is int for size in pair)), 0)
+        largest = max(codes, key=lambda one: one.tensor.nbytes, default=None)
+        has_plain_weight = any(one.tensor.dtype in _PLAIN and one.tensor.numel() == logical for one in own)
+        if largest is None or not logical or has_plain_weight or 8 * largest.tensor.nbytes < _LEAST_BITS * logical:
+            continue
+        for one in own:
+            stored = found[one.name].stored if one.name in found else ()
+            if one is largest:
+                sized[one.name] = Quantized(logical, stored)
+            elif not one.tensor.requires_grad and one.name.rpartition(".")[2] != "bias":
+                sized[one.name] = Quantized(0, stored)
+    return sized
 
 
 def _packed_by_name(owned: list[Owned]) -> dict[str, Quantized]:

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
-from torchgauge.capture.opcall import OpCall, op_info
+from torchgauge.capture.opcall import OpCall, is_composite, op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import describe
 from torchgauge.capture.recorder import Recorder, spec_of_real
@@ -98,6 +98,11 @@ class RealRun(TorchDispatchMode):
             return NotImplemented  # by the subclass, in ops on the tensors that it is made of
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on fake tensors
+        if is_composite(func) and not any(
+            tensor.is_nested for tensor in call.tensors
+        ):  # nested ones have their own kernels
+            with self:
+                return func.decompose(*args, **kwargs)
         return self._record(call, partial(func, *args, **kwargs))
 
     def _record(self, call: OpCall, run: Callable[[], Any]) -> Any:

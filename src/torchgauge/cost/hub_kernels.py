@@ -302,6 +302,36 @@ def four_bit_product(call: Call) -> Work:
     return _work(call, macs=2 * call["a"].numel * call["b"].shape[0], flops=call["a"].shape[0] * call["b"].shape[0])
 
 
+def _row_wise_outputs(call: Call) -> Sequence[TensorSpec]:
+    given, weight = argument(call, "X", "XQ"), argument(call, "W", "WQ")
+    return [TensorSpec((*given.shape[:-1], weight.shape[-2]), "bfloat16")]
+
+
+# MSLK and FBGEMM, which torchao calls. Each row of the weight is an output.
+@kernel("bf16i4bf16_rowwise", "bf16i4bf16_shuffled", arguments="X W w_scale_group w_zero_group", category="matmul",
+        outputs=_row_wise_outputs)  # fmt: skip
+@kernel("bf16i4bf16_rowwise", "bf16i4bf16_rowwise_batched", "bf16i4bf16_shuffled_batched",
+        arguments="X WQ w_scale w_zp", category="matmul", outputs=_row_wise_outputs)  # fmt: skip
+@kernel("f8i4bf16_rowwise", "f8i4bf16_shuffled", arguments="XQ WQ x_scale w_scale", category="matmul",
+        outputs=_row_wise_outputs)  # fmt: skip
+@kernel("f8f8bf16_rowwise", "f8f8bf16_rowwise_batched", "f8f8bf16_blockwise", arguments="XQ WQ x_scale w_scale",
+        category="matmul", outputs=_row_wise_outputs)  # fmt: skip
+@kernel("f8f8bf16_tensorwise", "i8i8bf16", "i8i8bf16_dynamic", arguments="XQ WQ scale", category="matmul",
+        outputs=_row_wise_outputs)  # fmt: skip
+def row_wise_product(call: Call) -> Work:
+    given, weight = argument(call, "X", "XQ"), argument(call, "W", "WQ")
+    out = prod(given.shape[:-1]) * weight.shape[-2]
+    restored = DEQUANTIZE_FLOPS * prod(weight.shape[:-1]) * given.shape[-1] if "i4" in call.op else 2 * out
+    return _work(call, macs=given.numel * weight.shape[-2], flops=restored + out * (call.get("bias") is not None))
+
+
+@kernel("quantize_fp8_per_row", arguments="input scale_ub", category="elementwise",
+        outputs=lambda call: [TensorSpec(call["input"].shape, "float8_e4m3fn"),
+                              TensorSpec(call["input"].shape[:-1], "float32")])  # fmt: skip
+def quantize_rows(call: Call) -> Work:
+    return _work(call, flops=(QUANTIZE_FLOPS + 2) * call["input"].numel)
+
+
 _ORDERS = ("nt", "nn", "tn", "tt")
 
 

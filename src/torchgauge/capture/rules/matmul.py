@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchgauge.capture.fake_tensor import Spec, Specs
+import torch
+
+from torchgauge.capture.fake_tensor import Spec, Specs, dtype_name
 from torchgauge.capture.rules.registry import Arguments, shape_rule
 from torchgauge.facts.strides import contiguous_stride
 
@@ -24,6 +26,16 @@ def baddbmm(arguments: Arguments, specs: Specs) -> Spec | None:
     bias = arguments["self"].spec
     out = _product(arguments["batch1"].spec, arguments["batch2"].spec, specs)
     return out if out is not None and bias.dtype is out.dtype and _expands(bias.shape, out.shape) else None
+
+
+@shape_rule("aten::_scaled_mm", "aten::_scaled_mm_v2")
+def scaled_product(arguments: Arguments, specs: Specs) -> Spec | None:
+    """Of numbers that are packed in pairs: torch's meta kernel expects the scales of half the columns of MXFP4."""
+    left, right = arguments["self"].spec, arguments["mat2"].spec
+    if not dtype_name(left.dtype).endswith("_x2") or left.shape[-1] != right.shape[-2]:
+        return None
+    shape = (left.shape[0], right.shape[1])
+    return specs.get(shape, contiguous_stride(shape), arguments["out_dtype"] or torch.bfloat16, left.device)
 
 
 def _product(left: Spec, right: Spec, specs: Specs) -> Spec | None:
