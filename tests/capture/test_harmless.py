@@ -223,3 +223,33 @@ def test_inside_a_function_transform_one_is_told_to_go_outside(transform: Any) -
     with pytest.raises(tg.InputError, match=r"torch\.func.*outside"):
         transform(lambda x: (analyzed_macs(), x.sum())[1])(torch.ones(3))
     assert analyzed_macs() == 32
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["fake", "real"])
+def test_a_hook_that_removes_itself_is_still_there(looks: bool) -> None:
+    """As compressed-tensors restores weights: in a hook of the first forward, whose handle the model holds."""
+    model, calls = Runs(lambda: None, looks=looks), []
+
+    def first(module: Any, args: Any) -> None:
+        calls.append(module)
+        module.handle.remove()
+
+    model.handle = model.register_forward_pre_hook(first)
+    tg.analyze(model, inputs=torch.ones(2, 4))
+    assert len(model._forward_pre_hooks) == 1
+    calls.clear()
+    model(torch.ones(2, 4))
+    model(torch.ones(2, 4))
+    assert calls == [model]
+
+
+def test_parameters_in_a_mapping_of_a_library() -> None:
+    """As compressed-tensors offloads weights: a mapping that compares what is put into it with what is there."""
+
+    class Offloaded(dict[str, Any]):
+        def __setitem__(self, name: str, tensor: Any) -> None:
+            raise AssertionError("nothing is to be put here")
+
+    model = Runs(lambda: None)
+    model.layer._parameters = Offloaded(model.layer._parameters)
+    assert tg.analyze(model, inputs=torch.ones(2, 4)).totals.macs == 2 * 4 * 4

@@ -196,7 +196,7 @@ class Repacked(nn.Module):
             self.register_buffer("calls", torch.zeros((), dtype=torch.int32))
 
     def forward(self, x: Tensor) -> Tensor:
-        codes = torch.stack((self.qweight & 15, self.qweight >> 4), 2).flatten(1)  # type: ignore[operator]
+        codes = torch.stack((self.qweight & 15, self.qweight >> 4), 2).flatten(1)  # type: ignore[arg-type,operator]
         weight = codes * self.scales.repeat_interleave(32, 0).T  # type: ignore[operator]
         return nn.functional.linear(x, weight, self.bias)  # type: ignore[arg-type]
 
@@ -228,7 +228,7 @@ def test_a_kernel_for_int4_tiles_runs_without_a_gpu() -> None:
             self.register_buffer("scale_and_zero", torch.zeros(1024 // 32, 64, 2, dtype=torch.bfloat16))
 
         def forward(self, x: Tensor) -> Tensor:
-            return torch.ops.aten._weight_int4pack_mm(x, self.weight, 32, self.scale_and_zero)  # type: ignore[no-any-return]
+            return torch.ops.aten._weight_int4pack_mm(x, self.weight, 32, self.scale_and_zero)
 
     found = tg.analyze(Tiled(), inputs=torch.ones(4, 1024, dtype=torch.bfloat16))
     assert quantization(found).macs_by_operands == {"bfloat16 × 4-bit": 4 * 1024 * 64}
@@ -243,7 +243,7 @@ def test_products_of_pairs_of_four_bit_floats_count_both_of_each_pair() -> None:
         def forward(self, x: Tensor, weight: Tensor) -> Tensor:
             scales = [torch.zeros(128 * 8, dtype=torch.float8_e8m0fnu)], [3], [1]  # blocks of 1 × 32, swizzled
             product = torch.ops.aten._scaled_mm_v2
-            return product(x, weight.t(), *scales, *scales, None, torch.bfloat16)  # type: ignore[no-any-return]
+            return product(x, weight.t(), *scales, *scales, None, torch.bfloat16)
 
     pairs = torch.zeros(4, 128, dtype=torch.uint8), torch.zeros(64, 128, dtype=torch.uint8)
     found = tg.analyze(Scaled4(), inputs=tuple(each.view(torch.float4_e2m1fn_x2) for each in pairs))

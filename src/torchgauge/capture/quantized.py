@@ -107,7 +107,7 @@ def _packed_by_size(paths: ModulePaths, found: Mapping[str, Quantized]) -> dict[
     for member in paths.members:
         own = by_module[member.path]
         codes = [one for one in own if one.tensor.dtype not in _PLAIN]
-        sizes = [[getattr(member.module, name, None) for name in names] for names in _SIZES]
+        sizes: list[list[Any]] = [[getattr(member.module, name, None) for name in names] for names in _SIZES]
         logical = next((prod(pair) for pair in sizes if all(type(size) is int for size in pair)), 0)
         largest = max(codes, key=lambda one: one.tensor.nbytes, default=None)
         has_plain_weight = any(one.tensor.dtype in _PLAIN and one.tensor.numel() == logical for one in own)

@@ -22,10 +22,12 @@ def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) ->
     for member in paths.members:
         if not isinstance(member.module, torch.jit.ScriptModule | Inlined):
             module = member.module
-            for registry in (module._parameters, module._buffers):
-                for name, tensor in registry.items():
-                    if tensor is not None:
-                        registry[name] = run.adopt(tensor)  # type: ignore[assignment]
+            for kind in ("_parameters", "_buffers"):
+                # Not into a mapping of a library, which would move to another device what is put into it.
+                registry = getattr(module, kind)
+                module.__dict__[kind] = {
+                    name: None if tensor is None else run.adopt(tensor) for name, tensor in registry.items()
+                }
             for name, value in module.__dict__.items():
                 if type(value) in _NO_TENSORS:
                     continue

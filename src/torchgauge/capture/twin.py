@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from torchgauge.capture.structure import is_subclass, storage_key, storage_of
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
@@ -89,6 +90,8 @@ class Copier:
         if kind is types.FunctionType:
             self.code.add(value)
             return self._function(value)
+        if kind is RemovableHandle:
+            return self._handle(value)
         if kind is weakref.ref:
             target = value()
             twin = None if target is None else self._copies.get(id(target))
@@ -217,6 +220,17 @@ class Copier:
             return value
         duplicate = self._note(value, _blank(type(value)))
         self._fill(duplicate, value)
+        return duplicate
+
+    def _handle(self, value: RemovableHandle) -> Any:
+        """A hook that removes itself (compressed-tensors restores weights in one) is removed from the twin."""
+        duplicate = self._note(value, _blank(RemovableHandle))
+        for name, item in vars(value).items():
+            references = item if isinstance(item, tuple) else (item,)
+            if all(type(reference) is weakref.ref for reference in references):
+                hooks = [self.copy(reference()) for reference in references]
+                item = tuple(map(weakref.ref, hooks)) if isinstance(item, tuple) else weakref.ref(hooks[0])
+            vars(duplicate)[name] = item
         return duplicate
 
     def _partial(self, value: functools.partial[Any]) -> Any:
