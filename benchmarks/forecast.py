@@ -4,8 +4,7 @@
     python benchmarks/forecast.py measure -o FOLDER               on the device
     python benchmarks/forecast.py compare predictions.json FOLDER the tables
 
-The models are in forecast_models.py: no table was collected from them. The device's part needs torch, timm and
-transformers, not torchgauge.
+The models are in forecast_models.py: no table was collected from them.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("phase", choices=("predict", "measure", "compare"))
     parser.add_argument("paths", nargs="*", type=Path)
-    parser.add_argument("--host", type=Path, help="host.json of the device's run, for eager time")
-    parser.add_argument("--proof", choices=("first", "second"), default="first", help="which set of models")
+    parser.add_argument("--host", type=Path, metavar="FOLDER", help="of the device's run: eager time with its host")
+    parser.add_argument("--proof", choices=("first", "second", "third"), default="first", help="which set of models")
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/forecast"))
     args = parser.parse_args()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import warnings
 from collections.abc import Sequence
@@ -13,18 +14,18 @@ from collect_kernels import traced
 from forecast_models import PROOFS
 
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
-from torchgauge.predict.time import host_of, predict_ops, profile_of
+from torchgauge.predict.host import Host
+from torchgauge.predict.time import predict_ops, profile_of
 
-FIGURES = ("graph", "eager", "train", "energy")
 
-
-def predict(output: Path, host_file: Path | None = None, proof: str = "first") -> int:
-    """Graph and eager time and energy of each model. The host is the one that came with the tables, or that of a file
-    which the device's run has left. `work` is what energy is fitted on: operations by type, bytes, busy seconds."""
+def predict(output: Path, folder: Path | None = None, proof: str = "first") -> int:
+    """Graph and eager time and energy of each model, with the packaged host; with a folder of measurements also with
+    the host as calibrated in that run (`calibrated`) and as it was beside each model (`beside`). `work` is what energy
+    is fitted on: operations by type, bytes, busy seconds."""
     warnings.simplefilter("ignore")
-    host = host_of(json.loads(host_file.read_text())) if host_file is not None else None
     found: dict[str, Any] = {}
-    rates = profile_of("h200").rates
+    profile = profile_of("h200")
+    of_run, beside = measured_hosts(folder) if folder is not None else (None, {})
     for configuration in (one for half in PROOFS[proof] for one in half):
         trace = traced(configuration)
         ops, calls = trace.step_ops, trace.module_calls
@@ -32,20 +33,38 @@ def predict(output: Path, host_file: Path | None = None, proof: str = "first") -
             locate(op.signature, cold) for op, cold in zip(ops, cold_inputs(ops), strict=True) if not is_silent(op)
         ]
         # Three quarters of the peak, 85 % of the bandwidth, 2.5 µs a kernel.
+        rates = profile.rates
         roofline = sum(
             2.5e-6 + max(p.flops / rates.rate(p.rate) / 0.75, p.nbytes / rates.bytes_per_s / 0.85) for p in places
         )
         row: dict[str, Any] = {"roofline_s": roofline, "work": work_of(places)}
         for execution in ("graph", "eager"):
-            run = predict_ops(ops, "h200", execution=execution, module_calls=calls, host=host)
+            run = predict_ops(ops, profile, execution=execution, module_calls=calls)
             row[execution] = [run.time_s, run.low_s, run.high_s]
             row[f"{execution}_j"] = [run.energy_j, run.energy_low_j, run.energy_high_j]
             row["device_s"] = run.device_s
+        for name, host in (("calibrated", of_run), ("beside", beside.get(configuration.name))):
+            if host is not None:
+                run = predict_ops(ops, profile, module_calls=calls, host=host)
+                row[name] = [run.time_s, run.low_s, run.high_s]
         found[configuration.name] = row
         print(f"{configuration.name:40} {row['graph'][0] * 1e3:9.3f} ms {row['eager'][0] * 1e3:9.3f} ms", flush=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(found, indent=1) + "\n")
     return 0
+
+
+def measured_hosts(folder: Path) -> tuple[Host, dict[str, Host]]:
+    """The middle of the run's calibrations with the range that they span, and the host beside each model."""
+    speeds = json.loads((folder / "host.json").read_text())
+    middle = {name: statistics.median(speed[name] for speed in speeds) for name in speeds[0]}
+    apart = [abs(math.log2(speed["forward_s"] / middle["forward_s"])) for speed in speeds]
+    of_run = Host.of(middle | {"spread": max(middle["spread"], *apart)})
+    beside = {}
+    for row in map(json.loads, (folder / "proof.jsonl").read_text().splitlines()):
+        if "host" in row:
+            beside[row["name"]] = Host.of(middle | row["host"])
+    return of_run, beside
 
 
 def work_of(places: Sequence[Place]) -> dict[str, float]:
@@ -65,41 +84,43 @@ def compare(predictions: Path, folder: Path) -> int:
         {row["name"]: row for row in map(json.loads, (folder / name).read_text().splitlines())}
         for name in ("proof.jsonl", "estimator.jsonl")
     )
-    errors: dict[str, list[tuple[float, bool]]] = {name: [] for name in (*FIGURES, "roofline", "RuntimeEstimator")}
-    print("| model | graph, ms | error | eager, ms | error | energy, J | error | roofline | RuntimeEstimator |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    errors: dict[str, list[tuple[float, bool]]] = {}
+    head = ("model", "graph, ms", "error", "eager, ms", "packaged host", "calibrated", "beside", "energy, J", "error",
+            "roofline", "RuntimeEstimator")  # fmt: skip
+    print("| " + " | ".join(head) + " |")
+    print("|" + "---|" * len(head))
     for name, row in predicted.items():
         real = measured.get(name, {})
-        is_training = " train" in name
-        cells = [name]
-        for figure, key, span in (
-            ("graph", "graph_s", row["graph"]),
-            ("train" if is_training else "eager", "eager_s", row["eager"]),
-            ("energy", "joules", row["eager_j"] if is_training else row["graph_j"]),
-        ):
-            value = real.get(key)
-            if value is None:
-                cells += ["", real.get("error", "")[:40] if figure == "graph" and not is_training else ""]
-                continue
+        kind = "training step" if " train" in name else "eager"
+        graph, eager, joules = (real.get(key) for key in ("graph_s", "eager_s", "joules"))
+
+        def judged(figure: str, span: Sequence[float] | None, value: float | None) -> str:
+            if value is None or span is None:
+                return ""
             error = span[0] / value - 1
-            errors[figure].append((error, span[1] <= value <= span[2]))
-            cells += [f"{value if key == 'joules' else value * 1e3:.3f}", f"{error:+.1%}"]
-        truth = real.get("eager_s") if is_training else real.get("graph_s")
+            errors.setdefault(figure, []).append((error, span[1] <= value <= span[2]))
+            return f"{error:+.1%}"
+
+        cells = [name, f"{graph * 1e3:.3f}" if graph else "", judged("CUDA graph", row["graph"], graph)]
+        cells += [f"{eager * 1e3:.3f}" if eager else real.get("error", "")[:40]]
+        cells += [judged(f"{kind}, packaged host", row["eager"], eager)]
+        cells += [judged(f"{kind}, host calibrated in the run", row.get("calibrated"), eager)]
+        cells += [judged(f"{kind}, host beside the model", row.get("beside"), eager)]
+        cells += [f"{joules:.3f}" if joules else ""]
+        cells += [judged("energy", row["eager_j"] if kind != "eager" else row["graph_j"], joules)]
+        truth = eager if kind != "eager" else graph
         guess = estimated.get(name, {}).get("seconds")
         for other, seconds in (("roofline", row["roofline_s"]), ("RuntimeEstimator", guess)):
-            if truth and seconds is not None:
-                errors[other].append((seconds / truth - 1, False))
-                cells.append(f"{seconds / truth - 1:+.0%}")
-            else:
-                cells.append("failed" if other == "RuntimeEstimator" else "")
+            span = [seconds, math.inf, 0.0] if seconds is not None else None
+            cells.append(judged(other, span, truth) or ("failed" if other == "RuntimeEstimator" else ""))
         print("| " + " | ".join(cells) + " |")
     print("\n| figure | models | mean error | median | 90th percentile | within the 90 % interval |")
     print("|---|---|---|---|---|---|")
     for figure, found in errors.items():
         sizes = sorted(abs(error) for error, _ in found)
-        if sizes:
-            inside = f"{sum(held for _, held in found)} of {len(found)}" if figure in FIGURES else ""
-            tail = sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)]
-            mean, middle = statistics.mean(sizes), statistics.median(sizes)
-            print(f"| {figure} | {len(sizes)} | {mean:.1%} | {middle:.1%} | {tail:.1%} | {inside} |")
+        is_ours = figure not in ("roofline", "RuntimeEstimator")
+        inside = f"{sum(held for _, held in found)} of {len(found)}" if is_ours else ""
+        tail = sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)]
+        mean, middle = statistics.mean(sizes), statistics.median(sizes)
+        print(f"| {figure} | {len(sizes)} | {mean:.1%} | {middle:.1%} | {tail:.1%} | {inside} |")
     return 0

@@ -1,18 +1,21 @@
 """What a CUDA device says about the models of `forecast.py`: time eager and in a CUDA graph, energy, training steps.
 
-Needs torch, timm and transformers, not torchgauge.
+Needs torch, timm, transformers and torchgauge.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import zip_longest
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,9 @@ import torch
 from fit_configurations import Configuration
 from torch import nn
 
-sys.path.append(str(Path(__file__).parent.parent / "tools"))
+sys.path += [str(Path(__file__).parent.parent / name) for name in ("tools", "src")]
+
+from torchgauge.predict.host_sample import HostProbe, host_speed
 
 
 class Subject:
@@ -75,6 +80,36 @@ def timed(run: Callable[[], Any], device: str, seconds: float = 0.25, least: int
         wait()
         times.append(time.perf_counter() - started)
     return statistics.median(times)
+
+
+def timed_with_host(run: Callable[[], Any], probe: HostProbe, *, trains: bool) -> dict[str, Any]:
+    """The median of runs that each start on an idle device, and of the host's sample before, between and after blocks
+    of them: the speed that the host had at that time."""
+    samples: dict[str, list[float]] = {"forward_s": [], "train_s": []}
+
+    def sample() -> None:
+        for _ in range(3):
+            samples["forward_s"].append(probe.seconds(probe.forward))
+            if trains:
+                samples["train_s"].append(probe.seconds(probe.train))
+
+    times: list[float] = []
+    sample()
+    ends = time.perf_counter() + 0.3
+    while len(times) < 12 or (time.perf_counter() < ends and len(times) < 60):
+        for _ in range(4):
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            run()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - started)
+        sample()
+    host = {name: statistics.median(values) for name, values in samples.items() if values}
+    ordered = sorted(samples["forward_s"])
+    spread = math.log2(ordered[int(0.95 * len(ordered))] / ordered[int(0.05 * len(ordered))]) / 2
+    spans = sorted(times)
+    return {"eager_s": statistics.median(times), "eager_low_s": spans[0], "eager_high_s": spans[-1],
+            "host": host | {"spread": spread}}  # fmt: skip
 
 
 def graph_seconds(graph: Any, seconds: float = 0.25) -> float:
@@ -146,38 +181,51 @@ def estimated_by_torch(configuration: Configuration, device: str = "cuda") -> fl
 
 
 def device_phase(output: Path, seconds: float, proof: str = "first") -> int:
-    """The proof's models, the host's costs between them, and torch's estimates in the time that is left."""
+    """The proof's models with the host's speed beside each, calibrations of the host before, halfway and after, then
+    torch's estimates, several processes at a time."""
     from forecast_models import PROOFS
-    from kernel_device import host
 
     output.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + seconds
-    calls = Path(__file__).parent.parent / "tools" / "kernel_calls.jsonl.xz"
     order = [one for pair in zip_longest(*PROOFS[proof]) for one in pair if one is not None]
+    probe = HostProbe("cuda")
+    hosts = [host_speed("cuda")]
     with (output / "proof.jsonl").open("a") as file:
         for number, configuration in enumerate(order):
             if time.monotonic() > ends - 3:
                 break
             if number == len(order) // 2:
-                host(calls, output, time.monotonic() + 12, "cuda")
-            found = measure_model(configuration, "cuda", energy_s=0.35)
+                hosts.append(host_speed("cuda"))
+            found = measure_model(configuration, "cuda", energy_s=0.35, probe=probe)
             file.write(json.dumps({"name": configuration.name} | found) + "\n")
             file.flush()
+    hosts.append(host_speed("cuda"))
+    (output / "host.json").write_text(json.dumps(hosts) + "\n")
     print(f"models measured, {ends - time.monotonic():.0f} s left", flush=True)
-    with (output / "estimator.jsonl").open("a") as file:
-        for configuration in order:
-            if time.monotonic() > ends - 2:
-                break
-            try:
-                row: dict[str, Any] = {"seconds": estimated_by_torch(configuration)}
-            except Exception as error:
-                row = {"error": f"{type(error).__name__}: {str(error)[:160]}"}
+    with (
+        ProcessPoolExecutor(8, mp_context=get_context("spawn")) as pool,
+        (output / "estimator.jsonl").open("a") as file,
+    ):
+        rows = pool.map(_estimate, [(proof, place) for place in range(len(order))])
+        for configuration, row in zip(order, rows, strict=True):
             file.write(json.dumps({"name": configuration.name} | row) + "\n")
-            file.flush()
     return 0
 
 
-def measure_model(configuration: Configuration, device: str, energy_s: float) -> dict[str, Any]:
+def _estimate(which: tuple[str, int]) -> dict[str, Any]:
+    from forecast_models import PROOFS
+
+    proof, place = which
+    order = [one for pair in zip_longest(*PROOFS[proof]) for one in pair if one is not None]
+    try:
+        return {"seconds": estimated_by_torch(order[place])}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error)[:160]}"}
+
+
+def measure_model(
+    configuration: Configuration, device: str, energy_s: float, probe: HostProbe | None = None
+) -> dict[str, Any]:
     """Eager and graph time, energy of a run; a failure is recorded in `error`, the other figures stay."""
     from kernel_device import Energy, graph_of
 
@@ -186,7 +234,10 @@ def measure_model(configuration: Configuration, device: str, energy_s: float) ->
         subject = Subject(configuration, device)
         for _ in range(3):
             subject.step()
-        found["eager_s"] = timed(subject.step, device)
+        if probe is not None:
+            found |= timed_with_host(subject.step, probe, trains=subject.is_training)
+        else:
+            found["eager_s"] = timed(subject.step, device)
         if device == "cpu":
             return found
         if subject.is_training:

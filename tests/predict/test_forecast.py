@@ -138,9 +138,15 @@ def test_this_machine_needs_a_calibration(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_two_queues() -> None:
     # The device is idle until the first launch, then works off what was launched.
-    assert _simulate([5.0, 5.0], [1.0, 1.0], is_serial=False) == [6.0, 11.0]
-    assert _simulate([1.0, 1.0], [5.0, 5.0], is_serial=False) == [6.0, 11.0]
-    assert _simulate([1.0, 0.0], [5.0, 2.0], is_serial=True) == [6.0, 8.0]
+    never = [False, False]
+    assert _simulate([5.0, 5.0], [1.0, 1.0], never, is_serial=False) == [6.0, 11.0]
+    assert _simulate([1.0, 1.0], [5.0, 5.0], never, is_serial=False) == [6.0, 11.0]
+    assert _simulate([1.0, 0.0], [5.0, 2.0], never, is_serial=True) == [6.0, 8.0]
+    # The host asks for a value after the first op, and launches the second when it has it.
+    assert _simulate([5.0, 5.0], [1.0, 1.0], [True, False], is_serial=False) == [6.0, 12.0]
+    # Behind a long kernel the queue is full after 1,024 launches: the host makes the last ones ready afterwards.
+    devices, hosts = [1e6, *[1.0] * 1030], [*[1.0] * 1030, 5000.0]
+    assert _simulate(devices, hosts, [False] * 1031, is_serial=False)[-1] == pytest.approx(1e6 + 5000, abs=20)
 
 
 def test_interpolation_finds_what_was_measured_and_a_line_between() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypedDict
 
@@ -144,13 +144,13 @@ class _Facts:
         return {
             **asdict(point),  # type: ignore[typeddict-item]
             "prefill": self.of_pass(one.prefill, params),
-            "decode": self.of_pass(one.decode, params, is_step=True),
+            "decode": self.of_pass(one.decode, params, _grown_lengths(one)),
             "cache": held_rows(one.cache),
             "cache_after": held_rows(one.cache_after),
             "extended_from": None,
         }
 
-    def of_pass(self, run: Pass, params: Sequence[ParamRecord], *, is_step: bool = False) -> PassFacts:
+    def of_pass(self, run: Pass, params: Sequence[ParamRecord], new_lengths: Collection[int] = ()) -> PassFacts:
         cost = cost_of(run, params, self.stored)
         return {
             **{name: getattr(cost, name) for name in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")},  # type: ignore[typeddict-item]
@@ -159,33 +159,38 @@ class _Facts:
             "after_bytes": run.after_bytes,
             "modules": [{"path": path, **dict(zip(FIGURES, row, strict=True))} for path, row in cost.modules.items()],
             "uncounted": dict(cost.uncounted),
-            "times": {device: self.time(run, device, is_step=is_step) for device in self.question.devices},
+            "times": {device: self.time(run, device, new_lengths) for device in self.question.devices},
         }
 
-    def time(self, run: Pass, device: str, *, is_step: bool) -> dict[str, Any]:
+    def time(self, run: Pass, device: str, new_lengths: Collection[int]) -> dict[str, Any]:
         from torchgauge.predict.time import predict_ops
 
         ops = [op for part in run.segments for _ in range(part.times) for op in part.ops]
         calls = sum(len({op.module for op in part.ops}) * part.times for part in run.segments)
-        found = predict_ops(ops, device, execution=self.question.execution, module_calls=calls)
-        times = {
-            name: getattr(found, name)
-            for name in ("time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "device_s",
-                         "host_s")
-        }  # fmt: skip
-        # One plan for each new length of the keys, whatever the number of layers.
-        if is_step and self.question.execution == "eager" and any("cudnn_attention" in op.op for op in ops):
-            for name, seconds in PLAN_SECONDS.items():
-                times[name] += seconds
-            times["bound"] = "host" if times["host_s"] > times["device_s"] else times["bound"]
-        return times
+        found = predict_ops(ops, device, execution=self.question.execution, module_calls=calls, new_lengths=new_lengths)
+        names = (
+            "time_s",
+            "low_s",
+            "high_s",
+            "energy_j",
+            "energy_low_j",
+            "energy_high_j",
+            "bound",
+            "device_s",
+            "host_s",
+        )
+        return {name: getattr(found, name) for name in names}
 
 
-# cuDNN's attention, which torch prefers on compute capability 9 and later, builds a plan for every new length of the
-# keys, and each step of decoding has another. Measured on an H200 (torch 2.11, cuDNN 9.19): 40 ms of a step are spent
-# in aten::_cudnn_attention_forward on the processor; none with a length that was seen before, none without cuDNN. Over
-# 54 passes of six models in three runs it was 30 to 76 ms; undisturbed, 39 ms.
-PLAN_SECONDS = {"time_s": 0.039, "low_s": 0.030, "high_s": 0.076, "host_s": 0.039}
+def _grown_lengths(one: Observed) -> set[int]:
+    """Lengths that the cache has after a step and had not before: the next step has other ones."""
+    before = {(held.layer, held.name): held.spec.shape for held in one.cache}
+    return {
+        size
+        for held in one.cache_after
+        for size, earlier in zip(held.spec.shape, before.get((held.layer, held.name), ()), strict=False)
+        if size != earlier
+    }
 
 
 def _extend(point: Point, run: Any, facts: _Facts) -> PointFacts:

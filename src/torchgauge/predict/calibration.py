@@ -65,10 +65,11 @@ def open_table(path: Path) -> KernelTable:
 
 
 def profile_from(table: KernelTable) -> Profile:
-    from torchgauge.predict.time import MEASURED, Profile, host_of
+    from torchgauge.predict.host import Host
+    from torchgauge.predict.time import MEASURED, Profile
 
     is_cpu = table.facts.get("kind") == "cpu"
-    host = host_of(table.facts.get("host"))
+    host = Host.of(table.facts.get("host"))
     return Profile(
         table.device, str(table.facts.get("title", table.device)), table.rates, table, MEASURED, host, None,
         is_serial=is_cpu,
@@ -89,6 +90,8 @@ def calibrate_kernels(
     clock that other processes do not disturb."""
     import torch
 
+    from torchgauge.predict.host_sample import host_speed
+
     kind = device.partition(":")[0]
     found: list[tuple[Place, float]] = []
     with torch.inference_mode():
@@ -101,7 +104,7 @@ def calibrate_kernels(
             if tell is not None and count % 20 == 0:
                 done = 1 - (ends - time.monotonic()) / seconds
                 tell(int(100 * done), 100, f"{device} kernels")
-        host = host_costs(device, clock)
+    host = host_speed(device, clock)
     spread, report = held_out(KernelTable.of(title, rates, found))
     facts = {"kind": kind, "title": title, "measured": measured, "host": host, "held_out": report}
     table = KernelTable.of(title, rates, found, spread=spread, facts=facts)
@@ -146,29 +149,6 @@ def _evict(device: str) -> None:
     if device not in _evicted:
         _evicted[device] = torch.zeros(16 << 20, device=device)
     _evicted[device].add_(1.0)
-
-
-def host_costs(device: str, clock: Clock = time.perf_counter) -> dict[str, Any]:
-    """A small op, a view and an empty module: seconds each."""
-    import torch
-    from torch import nn
-
-    x = torch.randn(64, device=device)
-    empty = nn.Sequential(*(nn.Identity() for _ in range(50)))
-    parts: dict[str, Callable[[], Any]] = {
-        "launch_s": lambda: [x + x for _ in range(50)],
-        "view_s": lambda: [x.view(8, 8) for _ in range(50)],
-        "module_s": lambda: empty(x),
-    }
-    found: dict[str, Any] = {}
-    for name, run in parts.items():
-        times = []
-        for _ in range(20):
-            started = clock()
-            run()
-            times.append((clock() - started) / 50)
-        found[name] = min(times)
-    return found | {"per_op_s": {}}
 
 
 def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:

@@ -7,13 +7,9 @@ with the roof, the rest with a multiprocessor's speed), `data sheet` (the same f
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
 from math import exp2, sqrt
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 from torchgauge.cost import Call, assess
@@ -23,6 +19,7 @@ from torchgauge.facts.predictions import Bound
 from torchgauge.hardware import Peaks, published_peaks
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
 from torchgauge.predict.devices import Device, find_device
+from torchgauge.predict.host import CUDNN_ATTENTION, Host
 from torchgauge.predict.kernel_tables import DISTANCES, Estimate, KernelTable, Rates, load_table
 from torchgauge.predict.published import published_seconds
 
@@ -46,58 +43,8 @@ _UNSURE_BY_FAMILY = {
 # The share of an op's error (of its variance) that all ops of a run have in common. With it 92 % of 535 runs of the
 # collection's models lie within their interval, each from the kernels of the other models (tools/kernel_tables.py).
 _SHARED_ERROR = 0.3
-# What the host takes in a forward without gradients: bare calls of ops, views and calls of modules (in parts of the
-# yardstick). Least absolute errors over 19 models of the proof that wait for the host (H200, torch 2.11); transformers'
-# decoders, which had no part in it, are then off by 9 %.
-_PER_OWN, _PER_VIEW, _PER_MODULE = 1.11, 0.50, 0.41
-# In training, where autograd records and its engine calls: a launch, an op's own call, a view, a tensor in the list of
-# a foreach op, a module. Fitted on 15 models of the collection.
-_TRAINED_LAUNCH, _TRAINED_OWN, _TRAINED_VIEW, _TRAINED_LISTED, _TRAINED_MODULE = 1.85, 0.28, 0.116, 0.065, 0.027
-# A step of a recurrent layer is launched by cuDNN: what that takes of the host, where 249 layers of an H200 waited for
-# it.
-_PER_STEP = {"aten::_cudnn_rnn": 1.26, "aten::_cudnn_rnn_backward": 1.72}
-_ENOUGH_OPS = 20
 # Half of a 90 % interval, in octaves, for what the sum of the kernels leaves out of a run.
 _RUN_ERROR = 0.12
-
-
-@dataclass(frozen=True)
-class Host:
-    """Seconds that the processor takes for a bare call of an op (by name), for a small op called from Python, for a
-    view and for the call of an empty module, as calibration measures them; `low` and `high` are its range."""
-
-    per_op_s: Mapping[str, float]
-    launch_s: float
-    view_s: float
-    module_s: float
-    low: float = 0.65
-    high: float = 1.5
-    source: str = "as measured on the host of an H200"
-
-    def seconds(self, op: OpRecord, *, trains: bool) -> float:
-        """An op as a model's code calls it."""
-        if is_silent(op):
-            return (_TRAINED_VIEW if trains else _PER_VIEW) * self.yardstick_s
-        if op.op.startswith("aten::_foreach"):
-            return _TRAINED_LISTED * self.yardstick_s * len(op.signature.inputs)
-        own = self.per_op_s.get(op.op, self.launch_s)
-        if not trains:
-            return _PER_OWN * own
-        return _TRAINED_LAUNCH * self.yardstick_s + _TRAINED_OWN * (0.0 if op.phase == "backward" else own)
-
-    def least_seconds(self, op: OpRecord) -> float:
-        """What an op takes at least in eager execution because it launches its kernels one by one."""
-        if op.op not in _PER_STEP:
-            return 0.0
-        return _PER_STEP[op.op] * self.yardstick_s * locate(op.signature).launches
-
-    @cached_property
-    def yardstick_s(self) -> float:
-        """The speed of the host: a bare call in the middle of all that were measured. One op alone says too little."""
-        return median(self.per_op_s.values()) if len(self.per_op_s) >= _ENOUGH_OPS else 2 * self.launch_s
-
-    def module_seconds(self, *, trains: bool) -> float:
-        return (_TRAINED_MODULE if trains else _PER_MODULE) * self.yardstick_s
 
 
 @dataclass(frozen=True)
@@ -237,7 +184,7 @@ def profile_of(device: Device | str) -> Profile:
         rates,
         origin,
         source,
-        _shipped_host(),
+        Host.of(None),
         _energy_of(facts.get("energy"), origin, peaks, is_own=own is not None),
         published=found.name if found.name in _PUBLISHED else None,
         multiprocessors=found.chip.multiprocessors,
@@ -259,21 +206,6 @@ def _rates_of(peaks: Peaks) -> dict[str, float]:
     for name in ("tf32", "float16", "bfloat16"):
         known.setdefault(name, known["float32"])
     return known
-
-
-@cache
-def _shipped_host() -> Host:
-    """Of the machine that the proof's models ran on (benchmarks/forecast_measured)."""
-    return host_of(json.loads((Path(__file__).parent / "host.json").read_text()))
-
-
-def host_of(facts: Mapping[str, Any] | None) -> Host:
-    if not facts:
-        return Host({}, 6e-6, 1.5e-6, 2e-6)
-    return Host(
-        dict(facts.get("per_op_s", {})), facts["launch_s"], facts["view_s"], facts["module_s"],
-        *(facts[name] for name in ("low", "high") if name in facts),
-    )  # fmt: skip
 
 
 def _energy_of(
@@ -385,9 +317,12 @@ def predict_ops(
     module_calls: int = 0,
     host: Host | None = None,
     compiled: Compiled | None = None,
+    new_lengths: Collection[int] = (),
 ) -> RunTime:
     """The time of the ops of one run, in the order in which they run. `module_calls` is how often a module is called:
-    part of what the host has to do. `compiled` has the kernels of a compiled run, where Inductor was asked."""
+    part of what the host has to do. `compiled` has the kernels of a compiled run, where Inductor was asked.
+    `new_lengths` are lengths of keys that no run before had, as each step of decoding has one: cuDNN's attention builds
+    a plan for it in eager execution."""
     if execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
     profile = device if isinstance(device, Profile) else profile_of(device)
@@ -398,21 +333,20 @@ def predict_ops(
         ops = fused(ops) if compiled is None else fused_by(compiled, ops)
     kernels = _kernels(profile, ops)
     devices = [kernel.seconds if kernel is not None else 0.0 for kernel, _ in kernels]
-    trains = any(op.phase == "backward" for op in ops)
-    hosts = [profile.host.seconds(op, trains=trains) for op in ops] if execution == EAGER else [0.0] * len(ops)
-    if execution == EAGER:
+    hosts = [0.0] * len(ops)
+    if execution == EAGER and ops:
+        hosts = _hosts(profile, ops, module_calls, new_lengths)
         least = (profile.host.least_seconds(op) for op in ops)
         devices = [max(seconds, shortest) for seconds, shortest in zip(devices, least, strict=True)]
-    if profile.is_serial:  # what an op takes the host is in its own time
-        hosts = [profile.host.view_s if is_silent(op) else 0.0 for op in ops]
-    if execution == EAGER and ops:
-        each = module_calls * profile.host.module_seconds(trains=trains) / len(ops)
-        hosts = [seconds + each for seconds in hosts]
     share = _interval(kernels)
-    ends = _simulate(devices, hosts, is_serial=profile.is_serial)
+    # Python asks for a value: the host goes on when the device has computed it.
+    waits = [op.op == "aten::_local_scalar_dense" and op.phase == "forward" for op in ops]
+    ends = _simulate(devices, hosts, waits, is_serial=profile.is_serial)
     total = ends[-1] if ends else 0.0
     low, high = (
-        _simulate([s * exp2(sign * share) for s in devices], [s * times for s in hosts], is_serial=profile.is_serial)
+        _simulate(
+            [s * exp2(sign * share) for s in devices], [s * times for s in hosts], waits, is_serial=profile.is_serial
+        )
         for sign, times in ((-1, profile.host.low), (1, profile.host.high))
     )
     rows = _rows(ops, kernels, ends, profile)
@@ -482,16 +416,43 @@ def combined_error(parts: Sequence[tuple[float, float]], shared: float = _SHARED
     return sqrt((1 - shared) * apart + shared * together + _RUN_ERROR**2)
 
 
-def _simulate(devices: Sequence[float], hosts: Sequence[float], *, is_serial: bool) -> list[float]:
+def _hosts(profile: Profile, ops: Sequence[OpRecord], module_calls: int, new_lengths: Collection[int]) -> list[float]:
+    """What each op takes of the host, an even share of the modules' calls included."""
+    host, trains = profile.host, any(op.phase == "backward" for op in ops)
+    each = module_calls * host.module_seconds(trains=trains) / len(ops)
+    if profile.is_serial:  # what an op takes the host is in its own time
+        return [each + (host.view_s if is_silent(op) else 0.0) for op in ops]
+    planned: set[int] = set()
+    found = []
+    for op in ops:
+        seconds = each + host.seconds(op, trains=trains)
+        if new_lengths and op.op == CUDNN_ATTENTION and id(op.signature) not in planned:
+            planned.add(id(op.signature))
+            seconds += host.plan_s if op.signature.inputs[1].shape[-2] in new_lengths else 0.0
+        found.append(seconds)
+    return found
+
+
+# Kernels that may wait in a CUDA stream; the host then waits before it launches another.
+_QUEUE = 1024
+
+
+def _simulate(
+    devices: Sequence[float], hosts: Sequence[float], waits: Sequence[bool], *, is_serial: bool
+) -> list[float]:
     """When each op is done: the host launches one after the other, the device works off what was launched. On a CPU one
     waits for the other."""
     ends, host, busy = [], 0.0, 0.0
-    for device_s, host_s in zip(devices, hosts, strict=True):
+    done: list[float] = []  # of the device's kernels
+    for device_s, host_s, is_waiting in zip(devices, hosts, waits, strict=True):
         host += host_s
         if is_serial:
             host += device_s
         elif device_s:
+            host = max(host, done[-_QUEUE]) if len(done) >= _QUEUE else host
             busy = max(busy, host) + device_s
+            done.append(busy)
+        host = max(host, busy) if is_waiting else host
         ends.append(max(host, busy))
     return ends
 
