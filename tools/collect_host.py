@@ -20,15 +20,17 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import torch
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT / "tools")]
 
-import torch  # noqa: E402
-from collect_kernels import traced  # noqa: E402
-from fit_configurations import BF16, Configuration, image, of_timm, of_transformers, pairs, speech, tokens  # noqa: E402
+# By name, as the folders are on no path that a type checker knows.
+made: Any = import_module("fit_configurations")
 
 TRAIN = {"mode": "train", "optimizer": "adamw"}
 # Of the collection of kernels: none of them is among the models that `forecast` is judged by.
@@ -55,12 +57,12 @@ _LLAMA = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 8, 
 _LABELLED = {"vocab_size": 1024}
 
 
-def models() -> Iterator[Configuration]:
+def models() -> Iterator[Any]:
     for number, (name, side) in enumerate(IMAGE_MODELS.items()):
-        options = BF16 if number % 2 else {}
-        yield Configuration(name, of_timm(name), image(2, side), options)
+        options = made.BF16 if number % 2 else {}
+        yield made.Configuration(name, made.of_timm(name), made.image(2, side), options)
         if name in TRAINED:
-            yield Configuration(f"{name} train", of_timm(name), image(2, side), TRAIN | options)
+            yield made.Configuration(f"{name} train", made.of_timm(name), made.image(2, side), TRAIN | options)
     bert = {"hidden_size": 128, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 256, **_LABELLED}
     gpt2 = {"n_embd": 128, "n_layer": 8, "n_head": 4, **_LABELLED}
     t5 = {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 4, "num_heads": 4, "decoder_start_token_id": 0,
@@ -72,31 +74,32 @@ def models() -> Iterator[Configuration]:
     gemma = _LLAMA | {"head_dim": 32}
     moe = _LLAMA | {"num_hidden_layers": 4, "moe_intermediate_size": 128, "num_experts": 8, "num_experts_per_tok": 2}
     named: list[tuple[str, str, str, dict[str, Any], Callable[[], dict[str, Any]]]] = [
-        ("bert", "BertForMaskedLM", "BertConfig", bert, tokens(2, 32, True)),
-        ("deberta", "DebertaV2Model", "DebertaV2Config", bert, tokens(2, 32)),
-        ("gpt2", "GPT2LMHeadModel", "GPT2Config", gpt2, tokens(2, 32, True)),
-        ("llama", "LlamaForCausalLM", "LlamaConfig", _LLAMA, tokens(2, 32, True)),
-        ("gemma2", "Gemma2ForCausalLM", "Gemma2Config", gemma, tokens(2, 32, True)),
-        ("olmo2", "Olmo2ForCausalLM", "Olmo2Config", _LLAMA, tokens(2, 32, True)),
-        ("qwen2", "Qwen2ForCausalLM", "Qwen2Config", _LLAMA, tokens(2, 32, True)),
-        ("t5", "T5ForConditionalGeneration", "T5Config", t5, pairs(2, 32, 16)),
-        ("bart", "BartForConditionalGeneration", "BartConfig", bart, pairs(2, 32, 16)),
-        ("opt", "OPTForCausalLM", "OPTConfig", opt, tokens(2, 32, True)),
+        ("bert", "BertForMaskedLM", "BertConfig", bert, made.tokens(2, 32, True)),
+        ("deberta", "DebertaV2Model", "DebertaV2Config", bert, made.tokens(2, 32)),
+        ("gpt2", "GPT2LMHeadModel", "GPT2Config", gpt2, made.tokens(2, 32, True)),
+        ("llama", "LlamaForCausalLM", "LlamaConfig", _LLAMA, made.tokens(2, 32, True)),
+        ("gemma2", "Gemma2ForCausalLM", "Gemma2Config", gemma, made.tokens(2, 32, True)),
+        ("olmo2", "Olmo2ForCausalLM", "Olmo2Config", _LLAMA, made.tokens(2, 32, True)),
+        ("qwen2", "Qwen2ForCausalLM", "Qwen2Config", _LLAMA, made.tokens(2, 32, True)),
+        ("t5", "T5ForConditionalGeneration", "T5Config", t5, made.pairs(2, 32, 16)),
+        ("bart", "BartForConditionalGeneration", "BartConfig", bart, made.pairs(2, 32, 16)),
+        ("opt", "OPTForCausalLM", "OPTConfig", opt, made.tokens(2, 32, True)),
         ("whisper", "WhisperForConditionalGeneration", "WhisperConfig",
-         {**bart, "num_mel_bins": 80, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}, speech(1, 16)),
-        ("qwen3-moe", "Qwen3MoeForCausalLM", "Qwen3MoeConfig", moe, tokens(2, 32)),
+         {**bart, "num_mel_bins": 80, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}, made.speech(1, 16)),
+        ("qwen3-moe", "Qwen3MoeForCausalLM", "Qwen3MoeConfig", moe, made.tokens(2, 32)),
         ("vit-hf", "ViTModel", "ViTConfig", {"hidden_size": 128, "num_hidden_layers": 8, "num_attention_heads": 4,
          "intermediate_size": 256}, lambda: {"args": (), "kwargs": {"pixel_values": torch.randn(2, 3, 224, 224)}}),
     ]  # fmt: skip
     for number, (name, model, config, settings, inputs) in enumerate(named):
-        options = BF16 if number % 2 else {}
-        yield Configuration(name, of_transformers(model, config, **settings), inputs, options)
+        options = made.BF16 if number % 2 else {}
+        build = made.of_transformers(model, config, **settings)
+        yield made.Configuration(name, build, inputs, options)
         if name in ("bert", "gpt2", "llama", "t5", "gemma2", "opt"):
-            yield Configuration(f"{name} train", of_transformers(model, config, **settings), inputs, TRAIN | options)
-        if name in ("llama", "gpt2", "gemma2", "olmo2", "qwen2", "opt"):
-            yield Configuration(
-                f"{name} decode", of_transformers(model, config, **settings), inputs, {"dtype": "bfloat16"}
+            yield made.Configuration(
+                f"{name} train", made.of_transformers(model, config, **settings), inputs, TRAIN | options
             )
+        if name in ("llama", "gpt2", "gemma2", "olmo2", "qwen2", "opt"):
+            yield made.Configuration(f"{name} decode", build, inputs, made.BF16)
 
 
 def main() -> int:
@@ -133,13 +136,12 @@ def measure(output: Path, seconds: float, device: str) -> int:
     return 0
 
 
-def measured(configuration: Configuration, device: str, probe: Any) -> dict[str, Any]:
-    from forecast_device import Subject
-
+def measured(configuration: Any, device: str, probe: Any) -> dict[str, Any]:
     started = time.perf_counter()
-    wait = torch.cuda.synchronize if device != "cpu" else lambda: None
-    subject = Subject(configuration, device)
-    run, between = subject.step, probe.train if subject.is_training else probe.forward
+    wait: Callable[[], Any] = torch.cuda.synchronize if device != "cpu" else lambda: None
+    subject = import_module("forecast_device").Subject(configuration, device)
+    run: Callable[[], Any] = subject.step
+    between = probe.train if subject.is_training else probe.forward
     if configuration.name.endswith("decode"):
         with torch.no_grad():
             cache = subject.model(**subject.kwargs, use_cache=True).past_key_values
@@ -217,7 +219,7 @@ def fit(folder: Path) -> int:
         if row.get("returned_s", 0) < 0.9 * row.get("step_s", 1) or configuration.name in SKIPPED:
             continue
         if not configuration.name.endswith("decode"):
-            trace, trains = traced(configuration), configuration.mode == "train"
+            trace, trains = import_module("collect_kernels").traced(configuration), configuration.mode == "train"
             found = Counter[str]({"module": trace.module_calls})
             for op in trace.step_ops:
                 found.update(dict(host_work(op, per_op, trains=trains)))

@@ -171,7 +171,7 @@ def host_speed(device: str, clock: Clock = time.perf_counter, rounds: int = 60) 
             probe.plan()
         except RuntimeError:  # no such attention on this device
             has_plans = False
-    times: dict[str, list[float]] = {name: [] for name in parts} | {"plan_s": []}
+    times: dict[str, list[float]] = {name: [] for name in (*parts, "plan_s")}
     for number in range(rounds):
         for name, run in parts.items():
             times[name].append(probe.seconds(run, clock))
