@@ -96,3 +96,26 @@ def test_without_a_device_the_figures_are_null() -> None:
     sized = tg.analyze(Attending(), inputs=torch.empty(1, 16, 512), on="24GiB", advice=False)
     assert sized.capture.predicted is None
     assert sized.modules[0].predicted_time_s is None
+
+
+class Halting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = self.step(x)
+            if bool((x > 100).all()):
+                break
+        return x
+
+
+def test_a_model_that_cannot_be_predicted_is_analysed_without_a_prediction() -> None:
+    """The very models whose host reads the device's values: what an analysis would say of them must not be lost."""
+    found = tg.analyze(Halting(), inputs=torch.zeros(4, 8), on="h200")
+    assert not found.capture.fit
+    assert any("no prediction for h200" in warning for warning in found.capture.run.warnings)
+    assert any(row["rule"] == "host-wait" for row in found.advice)
+    with pytest.raises(tg.UsageError, match="no device"):
+        tg.analyze(Halting(), inputs=torch.zeros(4, 8), on="h2000")

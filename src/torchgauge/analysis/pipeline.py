@@ -202,7 +202,8 @@ def analyze(
         with errors_as_torchgauge(stored_path(target)), stage("predicting memory and time", shown=progress):
             run = replace(asked_run.run(source.model, batch, seq), kernels=capture.compiled)
             there = predict_on(run, on, capture.ops, chosen_run)
-        capture = replace(capture, fit=there.fits, forecast=there.forecasts, predicted=there.times)
+        warned = replace(capture.run, warnings=(*capture.run.warnings, *there.warnings))
+        capture = replace(capture, run=warned, fit=there.fits, forecast=there.forecasts, predicted=there.times)
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))
     if advice:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchgauge.analysis.fitting import Case
 from torchgauge.analysis.forecasting import TimedRun, find_subject
-from torchgauge.errors import TorchgaugeError
+from torchgauge.errors import ForwardError, InputError, TorchgaugeError, UsageError
 from torchgauge.facts import EAGER, OpRecord, PredictedTimes
 
 if TYPE_CHECKING:
@@ -24,41 +25,49 @@ _FACTS = ("device", "title", "mode", "execution", "batch", "bound", "warnings")
 
 
 class Predictions(NamedTuple):
-    """`fits` and `forecasts` are rows of the document; `times` are of the first forecast."""
+    """`fits` and `forecasts` are rows of the document; `times` are of the first forecast. `warnings` say what of the
+    model cannot be predicted."""
 
     fits: tuple[dict[str, Any], ...]
     forecasts: tuple[dict[str, Any], ...]
     times: PredictedTimes | None
+    warnings: tuple[str, ...]
 
 
 def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord], execution: str) -> Predictions:
     """Memory and time of a run on each device, from one trace. A processor has no memory to fit into, and the speed of
-    a size of memory is not known: what can be predicted is kept, and the error is raised where nothing can. The time of
-    a processor is predicted for eager execution only, whatever was asked for."""
+    a size of memory is not known: such a device has one of the two. A device that is not known at all is an error; a
+    model that cannot be predicted, because its ops depend on values, is a warning: the analysis stands without.
+    The time of a processor is predicted for eager execution only, whatever was asked for."""
     from torchgauge.predict.allocator import AllocatorSettings
     from torchgauge.predict.devices import find_device, split_names
     from torchgauge.predict.op_times import times_of
 
-    fits, timed = [], []
+    fits, timed, warnings = [], [], []
     for name in split_names(on):
-        memory, failure = None, None
+        device = subject = memory = None
         try:
-            device, allocator = find_device(name), AllocatorSettings()
-            memory = run.predict(device, allocator)
-            facts = asdict(Case(run, device, allocator, memory).facts())
-            fits.append({key: value for key, value in facts.items() if key not in ("timeline", "course")})
-        except TorchgaugeError as error:
-            failure = error
-        try:
-            subject = find_subject(name)
-            timed.append(TimedRun.of(run, subject, execution if subject.device is not None else EAGER, memory))
+            device = find_device(name)
         except TorchgaugeError:
-            if failure is not None:
-                raise failure from None
+            subject = find_subject(name)
+        if device is not None:
+            with suppress(UsageError):
+                subject = find_subject(name)
+        try:
+            if device is not None:
+                allocator = AllocatorSettings()
+                memory = run.predict(device, allocator)
+                facts = asdict(Case(run, device, allocator, memory).facts())
+                fits.append({key: value for key, value in facts.items() if key not in ("timeline", "course")})
+            if subject is not None:
+                timed.append(TimedRun.of(run, subject, execution if subject.device is not None else EAGER, memory))
+        except (InputError, ForwardError) as error:
+            warnings.append(f"no prediction for {name}: {error}")
     rows = []
     for one in timed:
         facts, rates = vars(one.facts()), one.subject.profile.rates
         peaks = {"flops_per_s": dict(rates.flops_per_s), "bytes_per_s": rates.bytes_per_s}
         figures = {own: facts[key] for key, own in FIGURES.items()}
         rows.append({key: facts[key] for key in _FACTS} | figures | {"peaks": peaks})
-    return Predictions(tuple(fits), tuple(rows), times_of(ops, timed[0].time.ops) if timed else None)
+    times = times_of(ops, timed[0].time.ops) if timed else None
+    return Predictions(tuple(fits), tuple(rows), times, tuple(warnings))
