@@ -112,7 +112,8 @@ def test_encoder_tokens_are_for_encoders() -> None:
 
 
 def test_results_are_saved_and_tabled(config: str, tmp_path: Path) -> None:
-    found = tg.llm(config, context=64, concurrent=(1, 2))
+    found = tg.llm(config, context=64, concurrent="1,2")
+    assert found.asked.concurrent == (1, 2)
     found.save(tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text())["llm"]["context"] == 64
     frame = found.to_dataframe()

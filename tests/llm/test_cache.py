@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import transformers as hf
 
 import torchgauge as tg
 from tests.llm.zoo import MODELS, real_cache_bytes
@@ -16,7 +17,7 @@ from torchgauge.predict.kernels import Library
 
 LIBRARY = Library(find_device("h200").chip)
 # Of the decoders with an encoder that takes text.
-ENCODER_TOKENS = {"t5": 9, "mbart": 9, "pegasus": 9}
+ENCODER_TOKENS = {"t5": 9, "mbart": 9, "pegasus": 9, "led": 9, "prophetnet": 9}
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +62,10 @@ def test_folded_layers_cost_what_a_full_trace_costs(name: str) -> None:
 
 
 def test_equal_layers_are_traced_twice_and_the_others_folded() -> None:
-    _, found = observe(MODELS["llama"](), [Point(8)], LIBRARY)
-    segments = found[Point(8)].prefill.segments
-    assert [len(segment.paths) for segment in segments if segment.paths] == [3, 1]
+    """The last one is compared with the first the first time that a length is run, not for further sequences."""
+    _, found = observe(MODELS["llama"](), [Point(8), Point(8, 2), Point(9)], LIBRARY)
+    folded = [[len(part.paths) for part in one.prefill.segments if part.paths] for one in found.values()]
+    assert folded == [[3, 1], [4], [3, 1]]
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -95,3 +97,35 @@ def test_a_cache_may_be_full_to_the_last_position(name: str) -> None:
     assert found.decode(64, encoder_tokens=encoder).macs == found.decode(63, encoder_tokens=encoder).macs
     with pytest.raises(tg.InputError, match="beyond the model's context limit of 64"):
         found.cache_bytes(65, encoder_tokens=encoder)
+
+
+@pytest.mark.parametrize(("name", "positions", "usable"), [("roberta", 66, 64), ("prophetnet", 64, 62)])
+def test_a_table_of_positions_that_is_shorter_than_the_config_says_is_the_limit(
+    name: str, positions: int, usable: int
+) -> None:
+    model, encoder = MODELS[name](), ENCODER_TOKENS.get(name, 0)
+    found = tg.llm(model)
+    assert (model.config.max_position_embeddings, found.context_limit) == (positions, usable)  # type: ignore[union-attr]
+    assert any(f"the config gives {positions} positions" in warning for warning in found.warnings)
+    assert found.cache_bytes(usable, encoder_tokens=encoder) == real_cache_bytes(model, usable, encoder_tokens=encoder)
+    with pytest.raises((IndexError, RuntimeError)):
+        real_cache_bytes(model, usable + 1, encoder_tokens=encoder)
+
+
+def test_a_model_that_takes_no_cache_has_that_of_the_language_model_inside_it() -> None:
+    tower = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = {"model_type": "opt", "vocab_size": 96, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "max_position_embeddings": 64, "word_embed_proj_dim": 32}  # fmt: skip
+    config = hf.Blip2Config(
+        vision_config=tower | {"image_size": 28, "patch_size": 14},
+        qformer_config=tower | {"encoder_hidden_size": 32, "vocab_size": 96},
+        text_config=text,
+        num_query_tokens=4,
+    )
+    model = hf.Blip2ForConditionalGeneration(config).eval()
+    found = tg.llm(model)
+    assert found.cache_bytes(14, 3) == real_cache_bytes(model.language_model, 14, sequences=3)
+    assert found.params == sum(param.numel() for param in model.parameters())
+    assert found.layers[0]["path"] == "language_model.model.decoder.layers.0"
+    assert {row["path"] for row in found.facts["not_run"]} >= {"vision_model", "qformer"}
+    assert any("its language model, 'language_model'" in warning for warning in found.warnings)

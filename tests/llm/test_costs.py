@@ -9,7 +9,7 @@ import pytest
 
 import torchgauge as tg
 from tests.llm.zoo import MODELS
-from torchgauge.language.costs import extended, sample_lengths
+from torchgauge.language.costs import extended
 
 
 def attention(config: Any, length: int, window: int | None = None) -> int:
@@ -160,7 +160,7 @@ def test_a_model_that_goes_over_its_tokens_one_by_one_is_extended_from_shorter_p
     exact = tg.llm(model)
     wanted = exact.prefill(94), exact.decode(94), exact.cache_bytes(94)
     monkeypatch.setattr("torchgauge.language.answers.MOST_OPS", 200)
-    monkeypatch.setattr("torchgauge.language.answers.STEPS", (8, 16))
+    monkeypatch.setattr("torchgauge.language.answers.STEPS", {8: (1, 2, 3, 4, 5)})
     found = tg.llm(model)
     point = found._point(94, 1, 0)
     assert point["extended_from"] == [14, 22, 30, 38, 46]
@@ -172,8 +172,7 @@ def test_a_model_that_goes_over_its_tokens_one_by_one_is_extended_from_shorter_p
 
 
 def test_figures_that_are_no_polynomial_are_not_extended() -> None:
-    lengths = sample_lengths(1000, 10)
-    assert lengths == [10, 20, 30, 40, 50]
+    lengths = [10, 20, 30, 40, 50]
     assert extended(lengths, [n * n + 3 for n in lengths], 1000) == 1_000_003
     assert extended(lengths, [{"a": [n]} for n in lengths], 1000) == {"a": [1000]}
     assert extended(lengths, [min(n, 25) for n in lengths], 1000) is None

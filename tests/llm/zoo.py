@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import transformers as hf
 from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from torchgauge.source.torchvision_ops import torchvision_importable
 
@@ -97,7 +98,8 @@ def real_cache_bytes(
         fed = next(key for key in ("past_key_values", "cache_params", "state") if out.get(key) is not None)
         for _ in range(steps):
             if "encoder_last_hidden_state" in out and out.encoder_last_hidden_state is not None:
-                given = {"use_cache": True, "encoder_outputs": (out.encoder_last_hidden_state,)}
+                encoded = BaseModelOutput(last_hidden_state=out.encoder_last_hidden_state)
+                given = {"use_cache": True, "encoder_outputs": encoded}
             cache = out[fed]
             out = model(**{name: prompt[:, :1], fed: cache}, **given)
     return nbytes(out[fed])
@@ -175,3 +177,14 @@ simple("lfm2", "Lfm2ForCausalLM", "Lfm2Config", **GROUPED, layer_types=["conv", 
 simple("exaone4", "Exaone4ForCausalLM", "Exaone4Config", **GROUPED, sliding_window=10, sliding_window_pattern=2)
 simple("mbart", "MBartForConditionalGeneration", "MBartConfig", **_PAIR)
 simple("pegasus", "PegasusForConditionalGeneration", "PegasusConfig", **_PAIR)
+simple("led", "LEDForConditionalGeneration", "LEDConfig", **_PAIR | {"max_encoder_position_embeddings": 128},
+       max_decoder_position_embeddings=64, attention_window=8)  # fmt: skip
+simple("xlstm", "xLSTMForCausalLM", "xLSTMConfig", vocab_size=96, hidden_size=128, num_blocks=3, num_hidden_layers=3,
+       num_heads=4, chunk_size=8)  # fmt: skip
+# Their tables have as many rows as the config gives positions, of which the first or the last cannot be used.
+simple("prophetnet", "ProphetNetForConditionalGeneration", "ProphetNetConfig", vocab_size=96, hidden_size=32,
+       encoder_ffn_dim=48, decoder_ffn_dim=48, num_encoder_layers=3, num_decoder_layers=3,
+       num_encoder_attention_heads=4, num_decoder_attention_heads=4, max_position_embeddings=64, pad_token_id=0,
+       decoder_start_token_id=1)  # fmt: skip
+simple("roberta", "RobertaForCausalLM", "RobertaConfig", **COMMON | {"max_position_embeddings": 66, "pad_token_id": 1},
+       is_decoder=True)  # fmt: skip

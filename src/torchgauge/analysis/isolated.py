@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
+from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.errors import LimitError
 from torchgauge.isolation import is_isolated
 
@@ -39,6 +40,7 @@ def needs_isolation(target: Any, allow_pickle: bool) -> bool:
     return not (is_isolated() or allow_pickle) and stored_path(target) is not None
 
 
+@collector_paused()
 def prepare_reader(paths: Sequence[str], *, torch: bool, weights: bool) -> bool:
     """Import what reading needs: a process without rights cannot keep what an import compiles. Whether torch is new
     here, so that a fork may use its threads."""

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from torchgauge.analysis.isolated import needs_isolation, read_data
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import InputError, MissingDependencyError, UsageError, errors_as_torchgauge
+from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage
 from torchgauge.schema import conform
+from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +83,7 @@ class ModelFacts(TypedDict):
     layer_matrix_params: int
     not_run: list[dict[str, Any]]
     loose_cache_bytes: int
-    ops_per_token: int
+    ops_per_token: float
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def llm(
     target: str | os.PathLike[str] | torch.nn.Module,
     *,
     context: int | None = None,
-    concurrent: int | Sequence[int] = CONCURRENT,
+    concurrent: int | str | Sequence[int] = CONCURRENT,
     on: str | Sequence[str] | None = None,
     weights_dtype: str | None = None,
     cache_dtype: str | None = None,
@@ -213,9 +215,9 @@ def llm(
         raise UsageError(f"no cache dtype '{cache_dtype}'; one of: {', '.join(CACHE_BITS)}")
     if page_size < 1:
         raise UsageError("page_size must be at least 1")
-    many = (concurrent,) if isinstance(concurrent, int) else tuple(concurrent)
-    if not many or min(many) < 1 or (context is not None and context < 1):
-        raise UsageError("context and concurrent are numbers from 1 on")
+    many = tuple(size for size in parse_sizes(concurrent, "concurrent") if size is not None)
+    if context is not None and context < 1:
+        raise UsageError(f"context must be a positive number, not {context}")
     if prefix < 0 or (context is not None and prefix >= context):
         raise UsageError("prefix must be shorter than the context, and not negative")
     settings = {"dtype": chosen_dtype(dtype), "execution": execution, "adapter": _adapter(adapter)}
@@ -293,13 +295,17 @@ class _Model:
         from torchgauge.language.answers import Question, answer
         from torchgauge.predict.devices import find_device
         from torchgauge.source import resolve
+        from torchgauge.source.packages import pretended_absent
 
         library = library_of(find_device(devices[0] if devices else "h200"), None)
         with errors_as_torchgauge(stored_path(self._target)), stage("reading the model", shown=self._progress) as tell:
             if self._opened is None:
-                source = resolve(
-                    unwrapped(self._target), code=self._code, allow_pickle=self._allow_pickle, progress=tell
-                )
+                # transformers imports scipy for losses of detectors; that takes as long as tracing the model.
+                unneeded = ("scipy",) if is_isolated() else ()
+                with pretended_absent(*unneeded):
+                    source = resolve(
+                        unwrapped(self._target), code=self._code, allow_pickle=self._allow_pickle, progress=tell
+                    )
                 if source.model is None:
                     why = f" ({'; '.join(source.warnings)})" if source.warnings else ""
                     raise InputError(
@@ -340,7 +346,8 @@ class Llm:
 
     @property
     def _known_settings(self) -> dict[str, Any]:
-        return {**self._settings, "ops_per_token": self.facts["ops_per_token"]}
+        facts = self.facts
+        return {**self._settings, "ops_per_token": facts["ops_per_token"], "context_limit": facts["context_limit"]}
 
     @property
     def params(self) -> int:

@@ -58,15 +58,15 @@ def run(args: argparse.Namespace) -> int:
     devices = [name for part in args.on or () for name in part.split(",") if name.strip()]
     if devices and "this" not in devices:
         find_devices(devices)  # refused before torch is there
-    counts = [size for size in parse_sizes(args.concurrent, "--concurrent") if size is not None]
+    parse_sizes(args.concurrent, "--concurrent")
     check_target(args.target)
     with redirect_stdout(sys.stderr):
-        document = found(args, devices, counts)
+        document = found(args, devices)
     deliver_document(document, args)
     return 0
 
 
-def found(args: argparse.Namespace, devices: list[str], counts: list[int]) -> dict[str, Any]:
+def found(args: argparse.Namespace, devices: list[str]) -> dict[str, Any]:
     from torchgauge.progress import import_torch
 
     import_torch(shown=show_progress(args, sys.stderr))
@@ -75,7 +75,7 @@ def found(args: argparse.Namespace, devices: list[str], counts: list[int]) -> di
     result = llm(
         args.target,
         context=args.context,
-        concurrent=counts,
+        concurrent=args.concurrent,
         on=devices or None,
         weights_dtype=args.weights_dtype,
         cache_dtype=args.cache_dtype,

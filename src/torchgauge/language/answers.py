@@ -11,19 +11,20 @@ import torch
 from torch import nn
 
 from torchgauge.capture import unwrap
-from torchgauge.errors import InputError
+from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import Capture, Environment, OpRecord, ParamRecord, RunRecord, TargetRecord
 from torchgauge.facts.experts import find_mixtures
-from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, sample_lengths
+from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended
 from torchgauge.language.layers import layer_rows
-from torchgauge.language.passes import Held, Interface, Observed, Pass, Point, Seen, observe
+from torchgauge.language.passes import Held, Interface, Observed, Pass, Point, Seen, language_part, observe
 from torchgauge.predict.kernels import Library
 
 # Lengths at which a model shows what its layers are: a window is longer than the first, and experts share the tokens
-# of the second.
-_FEW, _SOME = 3, 34
-# Between the lengths that a longer one is extended from: any rounding up divides the first.
-STEPS = (512, 1024)
+# of the second, in which loops over chunks (of 64 tokens in Qwen3-Next) go around several times.
+_FEW, _SOME = 3, 290
+# Between the lengths that a longer one is extended from, and how many of them each length has: chunks and rounding have
+# to divide a step, and the memory at the peak follows from the last two lengths.
+STEPS = {64: (1, 2, 3, 16, 32), 512: (1, 2, 3, 4, 5), 1024: (1, 2, 3, 4, 5)}
 
 
 class PassFacts(TypedDict):
@@ -67,14 +68,16 @@ class Question:
     dtype: torch.dtype | None = None
     fold: bool = True
     adapter: tuple[int, str] | None = None
-    ops_per_token: int | None = None
+    ops_per_token: float | None = None
+    context_limit: int | None = None
 
 
 def answer(model: nn.Module, question: Question, library: Library, progress: Any = None) -> dict[str, Any]:
     """Answer a question about a live model. Lengths beyond its limit are refused."""
-    model = unwrap(model)
+    whole = unwrap(model)
+    inside, model = language_part(whole)
+    limit = Interface(model, question.context_limit).context_limit
     interface = Interface(model)
-    limit = interface.context_limit
     for point in question.points:
         _require_possible(point, limit, interface)
 
@@ -87,35 +90,62 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
             dtype=question.dtype,
             adapter=question.adapter,
             fold=question.fold,
+            limit=limit,
             progress=progress,
             **kept,
         )
 
     stored: dict[str, int] = getattr(model, "stored_bytes", {})
-    facts = _Facts(question, stored)
+    facts = _Facts(question, stored, inside)
     result: dict[str, Any] = {}
     per_token = question.ops_per_token
     if question.describes or per_token is None:
-        probes = [Point(tokens, 1, _probe_encoder(interface, tokens)) for tokens in (_FEW, _SOME)]
+        some = max(min(_SOME, (limit or 2 * _SOME) // 2), _FEW + 1)
+        probes = [Point(tokens, 1, _probe_encoder(interface, tokens)) for tokens in (_FEW, some)]
         seen, probed = run(probes)
         # A model whose code loops over tokens in Python has more ops for more tokens.
         traced = [sum(len(part.ops) for part in probed[probe].prefill.segments) for probe in probes]
-        per_token = max(traced[1] - traced[0], 0) // (_SOME - _FEW)
+        per_token = max(traced[1] - traced[0], 0) / (some - _FEW)
     if question.describes:
         tokens = min(limit or 32_768, 131_072)
         if per_token * tokens > MOST_OPS:
-            tokens = max(MOST_OPS // per_token // 512 * 512, 2 * _SOME)
+            tokens = max(int(MOST_OPS / per_token) // 512 * 512, 2 * _SOME)
         tokens = min(tokens, limit - 1) if limit and limit > 2 else tokens  # a step needs a position too
         long = Point(tokens, 1, _probe_encoder(interface, tokens))
-        _, wide = run([long])
+        try:
+            _, wide = run([long])
+        except ForwardError as error:
+            if limit is None:
+                raise
+            # A table of positions may begin at an offset (RoBERTa) or be read ahead (ProphetNet): the last length that
+            # runs is looked for.
+            seen.warnings.append(f"the config gives {limit:,} positions, but long prompts fail: {error}")
+            works, fails = some, tokens
+            while fails - works > 1:
+                limit = (works + fails) // 2
+                try:
+                    run([Point(limit, 1, _probe_encoder(interface, limit))])
+                    works = limit
+                except ForwardError:
+                    fails = limit
+            limit = works
+            long = Point(limit - 1, 1, _probe_encoder(interface, limit - 1))
+            _, wide = run([long])
         result["model"] = _description(model, interface, seen, probed, probes, long, wide[long], limit)
         result["model"]["ops_per_token"] = per_token
         result["warnings"] = seen.warnings
+        if inside:
+            _add_surroundings(result["model"], whole, inside)
+            result["warnings"] = [
+                f"{type(whole).__name__} takes no cache of earlier tokens itself: the figures of prefill, decode and "
+                f"cache are those of its language model, '{inside}'", *seen.warnings
+            ]  # fmt: skip
     too_long = [point for point in question.points if per_token * point.tokens > MOST_OPS]
     direct = [point for point in question.points if point not in too_long]
     found: dict[Point, PointFacts] = run(direct, facts.of_point)[1] if direct else {}
+    shorter: dict[Point, PointFacts] = {}
     for point in too_long:
-        found[point] = _extend(point, run, facts)
+        found[point] = _extend(point, run, facts, shorter)
     result["points"] = [found[point] for point in question.points]
     return result
 
@@ -139,6 +169,7 @@ def _probe_encoder(interface: Interface, tokens: int) -> int:
 class _Facts:
     question: Question
     stored: Mapping[str, int]
+    inside: str  # the path of the language model in a larger model
 
     def of_point(self, point: Point, one: Observed, params: Sequence[ParamRecord]) -> PointFacts:
         return {
@@ -157,7 +188,10 @@ class _Facts:
             "peak_bytes": run.peak_bytes,
             "before_bytes": run.before_bytes,
             "after_bytes": run.after_bytes,
-            "modules": [{"path": path, **dict(zip(FIGURES, row, strict=True))} for path, row in cost.modules.items()],
+            "modules": [
+                {"path": f"{self.inside}.{path}".strip("."), **dict(zip(FIGURES, row, strict=True))}
+                for path, row in cost.modules.items()
+            ],
             "uncounted": dict(cost.uncounted),
             "times": {device: self.time(run, device, new_lengths) for device in self.question.devices},
         }
@@ -193,12 +227,15 @@ def _grown_lengths(one: Observed) -> set[int]:
     }
 
 
-def _extend(point: Point, run: Any, facts: _Facts) -> PointFacts:
-    """A point with too many ops to be traced, from five shorter ones; traced after all where these do not agree."""
-    for step in STEPS:
-        lengths = [point.prefix + length for length in sample_lengths(point.tokens - point.prefix, step)]
+def _extend(point: Point, run: Any, facts: _Facts, known: dict[Point, PointFacts]) -> PointFacts:
+    """A point with too many ops to be traced, from five shorter ones; traced after all where these do not agree.
+    `known` are those that were traced for other points, and is added to."""
+    for step, multiples in STEPS.items():
+        lengths = [point.prefix + (point.tokens - point.prefix) % step + step * number for number in multiples]
         shorter = [replace(point, tokens=length) for length in lengths]
-        rows: list[PointFacts] = list(run(shorter, facts.of_point)[1].values())
+        if missing := [one for one in shorter if one not in known]:
+            known |= run(missing, facts.of_point)[1]
+        rows = [known[one] for one in shorter]
         found = extended(lengths, [_costs(row) for row in rows], point.tokens)
         if found is not None:
             last = rows[-1]
@@ -310,6 +347,28 @@ def _description(
         "layer_matrix_params": sum(row["matrix_params"] for row in rows),
         "loose_cache_bytes": sum(held.nbytes for held in loose),
     }
+
+
+def _add_surroundings(facts: dict[str, Any], whole: nn.Module, inside: str) -> None:
+    """Count the parameters around the language model `inside` a larger one: they are loaded with it, but not run."""
+    tied = {id(param) for param in whole.get_submodule(inside).parameters()}
+    around = [param for param in whole.parameters() if id(param) not in tied]
+    facts["not_run"] = [{**row, "path": f"{inside}.{row['path']}"} for row in facts["not_run"]]
+    waiting = list(whole.named_children())
+    while waiting:
+        path, module = waiting.pop()
+        if inside.startswith(f"{path}."):
+            waiting += [(f"{path}.{name}", child) for name, child in module.named_children()]
+        elif path != inside and (count := sum(param.numel() for param in module.parameters())):
+            facts["not_run"].append({"path": path, "type": type(module).__name__, "params": count})
+    facts["not_run"].sort(key=lambda row: -row["params"])
+    facts["layers"] = [{**row, "path": f"{inside}.{row['path']}"} for row in facts["layers"]]
+    for name in ("params", "active_params"):
+        facts[name] += sum(param.numel() for param in around)
+    facts["weight_bytes"] += sum(param.nbytes for param in around)
+    facts["buffer_bytes"] = sum(buffer.nbytes for buffer in whole.buffers())
+    facts["bits_per_weight"] = 8 * facts["weight_bytes"] / max(facts["params"], 1)
+    facts["type"] = type(whole).__name__
 
 
 def idle_params(run: Pass, params: Sequence[ParamRecord]) -> dict[str, int]:

@@ -2,8 +2,8 @@
 
 The code of a model may loop over its tokens in Python (the reference code of Mamba and RWKV does): a prompt of 100,000
 tokens is then millions of ops. Between the lengths at which windows fill, their number is a polynomial of the length,
-and so is every cost. Such a model is traced at five shorter lengths with the same remainder modulo 512; three of them
-determine the polynomial, and the other two must agree with it.
+and so is every cost. Such a model is traced at five shorter lengths with the same remainder modulo 64 or 512: three
+of them determine the polynomial, and the other two must agree with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchgauge.language.passes import Pass
 
 FIGURES = ("macs", "flops", "bytes_read", "bytes_written")
 # Ops of one pass that are traced at most; longer prompts are extrapolated.
-MOST_OPS = 60_000
+MOST_OPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,6 @@ def starred(path: str, layers: list[str]) -> str:
         if path == layer or path.startswith(f"{layer}."):
             return f"{layer.rpartition('.')[0]}.*{path[len(layer) :]}"
     return path
-
-
-def sample_lengths(tokens: int, step: int) -> list[int]:
-    return [tokens % step + step * count for count in range(1, 6)]
 
 
 def extended(lengths: list[int], values: list[Any], tokens: int) -> Any:

@@ -1,8 +1,9 @@
 """Equal layers are traced once: later ones return results, and fill a cache entry, like the first.
 
 Layers are equal if their modules, parameter shapes and plain attributes are equal (apart from numbers that are the
-layer's position) and if they are called with tensors of the same shapes and a cache entry in the same state. The last
-layer of each kind is traced as well; if its ops differ from those of the first, nothing is folded.
+layer's position) and if they are called with tensors of the same shapes and a cache entry in the same state. The first
+time that a length is run, the last layer of each kind is traced as well; if its ops differ from those of the first,
+nothing is folded.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class _Layer:
 
 
 class Folding:
-    """`watch` puts itself between the model and its repeated layers; `begin` starts a pass."""
+    """`watch` puts itself between the model and its repeated layers; `begin` starts a pass. With `checks` the last
+    layer of each kind is traced too and compared."""
 
     def __init__(self, twin: nn.Module, paths: ModulePaths, run: CudaRun, *, enabled: bool) -> None:
         self._run, self._enabled = run, enabled
@@ -73,6 +75,7 @@ class Folding:
         self.spans: list[Span] = []
         self.cache_of: dict[str, list[tuple[int, int]]] = {}
         self._known: dict[Any, _Reference] = {}
+        self.checks = True
 
     def begin(self) -> None:
         self.spans, self._known = [], {}
@@ -98,7 +101,7 @@ class Folding:
         shared = tuple(numbers.setdefault(id(t.storage_), len(numbers)) for t in _tensors((args, kwargs, own)))
         key = layer.kind, _description((args, kwargs)), tuple(map(_description, own)), shared
         known = self._known.get(key) if self._enabled else None
-        if known is not None and known.entries is not None and not layer.is_last:
+        if known is not None and known.entries is not None and not (layer.is_last and self.checks):
             known.span.paths.append(layer.path)
             self.cache_of[layer.path] = [(group, layer.position) for group, _ in self.cache_of[known.span.first]]
             return self._replay(known, layer, entries, args, kwargs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -138,8 +139,10 @@ class Encoded(tuple[torch.Tensor]):
 class Interface:
     """How a model is called: the names of what it takes, from its signature and config."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, limit: int | None = None) -> None:
+        """`limit` is the number of positions where the model was found to have fewer than its config gives."""
         self.names = list(inspect.signature(model.forward).parameters)
+        self._found_limit = limit
         self.config = ModelConfig(getattr(model, "config", None))
         self.is_encoder_decoder = self.config.is_encoder_decoder and "decoder_input_ids" in self.names
         self.main = str(getattr(model, "main_input_name", "input_ids"))
@@ -153,6 +156,8 @@ class Interface:
     @property
     def context_limit(self) -> int | None:
         """Positions that the config gives; relative positions (T5) and states (Mamba) have none."""
+        if self._found_limit is not None:
+            return self._found_limit
         if self.config.text("relative_attention_num_buckets"):
             return None
         names = ("max_position_embeddings", "max_decoder_position_embeddings", "max_target_positions", "n_positions",
@@ -205,6 +210,26 @@ class Interface:
         return given
 
 
+def language_part(model: nn.Module) -> tuple[str, nn.Module]:
+    """The model, or the largest language model inside it, with its path. BLIP-2 takes no cache itself: its generation
+    calls the language model that it contains."""
+    try:
+        Interface(model)
+    except InputError:
+        parts = []
+        for path, module in model.named_modules():
+            head = getattr(module, "get_output_embeddings", None)
+            if path and callable(head) and head() is not None:
+                with suppress(InputError):
+                    Interface(module)
+                    parts.append((sum(param.numel() for param in module.parameters()), path, module))
+        if not parts:
+            raise
+        _, path, part = max(parts, key=lambda one: one[0])
+        return path, part
+    return "", model
+
+
 def observe(
     model: nn.Module,
     points: Iterable[Point],
@@ -213,10 +238,12 @@ def observe(
     dtype: torch.dtype | None = None,
     adapter: tuple[int, str] | None = None,
     fold: bool = True,
+    limit: int | None = None,
     progress: Any = None,
     reduce: Callable[[Point, Observed, tuple[ParamRecord, ...]], Any] = lambda point, observed, params: observed,
 ) -> tuple[Seen, dict[Point, Any]]:
     """Run the model at every point and leave it unchanged. `adapter` adds low-rank adapters: rank, pattern of names.
+    `limit` is the number of positions where it is not the one that the config gives.
     `reduce` turns an observation into what is kept of it: a pass has many ops."""
     points = list(points)
     signal: DataDependent | None = None
@@ -225,7 +252,7 @@ def observe(
             if (way.assume and signal is None) or (way.fold and not fold):
                 continue
             try:
-                job = partial(_observe, unwrap(model), points, library, dtype, adapter, way, progress, reduce)
+                job = partial(_observe, unwrap(model), points, library, dtype, adapter, limit, way, progress, reduce)
                 return contextvars.copy_context().run(job)
             except Unequal:
                 continue
@@ -266,13 +293,14 @@ def _observe(
     library: Library,
     dtype: torch.dtype | None,
     adapter: tuple[int, str] | None,
+    limit: int | None,
     way: _Way,
     progress: Any,
     reduce: Callable[[Point, Observed, tuple[ParamRecord, ...]], Any],
 ) -> tuple[Seen, dict[Point, Any]]:
     leftovers = Leftovers()
     try:
-        return _Session(model, library, dtype, adapter, leftovers, way).run(points, progress, reduce)
+        return _Session(model, library, dtype, adapter, limit, leftovers, way).run(points, progress, reduce)
     except BaseException as error:
         let_go(error)
         raise
@@ -287,12 +315,13 @@ class _Session:
         library: Library,
         dtype: torch.dtype | None,
         adapter: tuple[int, str] | None,
+        limit: int | None,
         leftovers: Leftovers,
         way: _Way,
     ) -> None:
         self.model, self.library, self.dtype, self.leftovers = model, library, dtype, leftovers
         self.adapter, self.way = adapter, way
-        self.interface = Interface(model)
+        self.interface = Interface(model, limit)
         self.limit = self.interface.context_limit
         self.name = type(model).__name__
 
@@ -313,6 +342,7 @@ class _Session:
             params = param_records(paths, lambda tensor: describe_value(run.adopt(tensor)))
             self.folding = Folding(twin, paths, run, enabled=self.way.fold)
             self.twin, self.fed = twin, ""
+            self.checked: set[tuple[int, ...]] = set()
             found = {}
             with memory_lent(run.lend), elements_given(), watch_modules(paths, self.recorder, run.adopt):
                 undo = self.folding.watch(twin)
@@ -331,6 +361,10 @@ class _Session:
 
     def observe(self, point: Point) -> Observed:
         self.fakes.knowledge.work = 0
+        # Equal layers may differ by the length (a window that one of them has), not by the number of sequences.
+        length = point.tokens, point.encoder_tokens, point.prefix, point.drafts
+        self.folding.checks = length not in self.checked
+        self.checked.add(length)
         dtype = self.dtype or next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
         admit = Copier(lambda tensor: self.fakes.admit(tensor, dtype=self.dtype))
         output, prefill = self.call(admit.copy(self.interface.prompt(point, dtype)))

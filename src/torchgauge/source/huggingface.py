@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 from torch import nn
 
+from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.errors import TargetError
 from torchgauge.schema import conform
 from torchgauge.source.building import Recipe
@@ -126,7 +127,7 @@ def _why_unknown(model_type: Any, settings: dict[str, Any], known: Iterable[str]
 def _public(transformers: ModuleType, name: str) -> Any:
     """What transformers lists under a name; the name may stand in a file."""
     # A lazy attribute: it imports the file of the model, which may import torchvision.
-    with torchvision_importable():
+    with torchvision_importable(), collector_paused():
         return getattr(transformers, name, None) if name in transformers.__all__ else None
 
 
