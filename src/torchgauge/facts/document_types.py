@@ -7,7 +7,7 @@ loaded. Figures may be null wherever they were not found; a key that later versi
 from __future__ import annotations
 
 from math import prod
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, final
 
 from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PREDICTION, PROFILE, Unit, figures_of, keys_known
 from torchgauge.facts.op import CATEGORIES
@@ -372,6 +372,7 @@ class Weight(Tensor, Spread, MatrixFigures):
     logical_elements: Whole
 
 
+@final
 class Failure(TypedDict):
     name: str
     reason: str
@@ -449,18 +450,23 @@ class Named(TypedDict):
     bytes: Count
 
 
+@final
 class Reshaped(TypedDict):
     name: str
     shape: Shape
     was: Shape
 
 
-class Drift(Named):
-    was_dtype: str
+class DriftFigures(TypedDict):
     relative_l2: Figure
     cosine: Figure
     changed_share: float
     max_abs_difference: Figure
+
+
+@final
+class Drift(Named, DriftFigures):
+    was_dtype: str
 
 
 class Against(TypedDict):

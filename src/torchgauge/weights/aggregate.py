@@ -73,34 +73,31 @@ def _kind(entry: Entry, ranks: Mapping[str, int]) -> str:
     if _RECURRENT.fullmatch(own):
         return "recurrent"
     if len(entry.spec.shape) > 1:
-        return _matrix_kind(len(entry.spec.shape), own, path)
+        rank = len(entry.spec.shape)
+        # The name of the layer, or of the tensor if it hangs directly in a block (`in_proj_weight`).
+        names = [*path, own.removesuffix("_weight")]
+        if any(_EXPERTS.fullmatch(part) for part in names):
+            return "experts"
+        if rank > 3 or (rank == 3 and own == "weight"):
+            return "convolution"
+        if path and _ROUTER.fullmatch(path[-1]):
+            return "router"
+        # A head is at the end of the model, not within its blocks, whose paths contain an index.
+        if path and _HEAD.fullmatch(path[0] if path[0] != "model" else path[-1]):
+            return "head"
+        if any(_EMBEDDING.fullmatch(part) for part in names[-2:]):
+            return "embedding"
+        # The innermost telling name decides: `attention.output.dense` is attention, `output.dense` is not.
+        for part in reversed(names):
+            if _ATTENTION.fullmatch(part):
+                return "attention"
+            if _MLP.fullmatch(part):
+                return "mlp"
+        return "mlp" if "output" in names and "dense" in names else "linear"
     is_norm = (path and _NORM.fullmatch(path[-1])) or ranks.get(f"{module}.weight" if module else "weight") == 1
     if is_norm or _NORM.fullmatch(own):
         return "norm"
     return "bias" if _BIAS.fullmatch(own) else "other"
-
-
-def _matrix_kind(rank: int, own: str, path: list[str]) -> str:
-    # The name of the layer, or of the tensor if it hangs directly in a block (`in_proj_weight`).
-    names = [*path, own.removesuffix("_weight")]
-    if any(_EXPERTS.fullmatch(part) for part in names):
-        return "experts"
-    if rank > 3 or (rank == 3 and own == "weight"):
-        return "convolution"
-    if path and _ROUTER.fullmatch(path[-1]):
-        return "router"
-    # A head is at the end of the model, not within its blocks, whose paths contain an index.
-    if path and _HEAD.fullmatch(path[0] if path[0] != "model" else path[-1]):
-        return "head"
-    if any(_EMBEDDING.fullmatch(part) for part in names[-2:]):
-        return "embedding"
-    # The innermost telling name decides: `attention.output.dense` is attention, `output.dense` is not.
-    for part in reversed(names):
-        if _ATTENTION.fullmatch(part):
-            return "attention"
-        if _MLP.fullmatch(part):
-            return "mlp"
-    return "mlp" if "output" in names and "dense" in names else "linear"
 
 
 MAX_MODULES = 500

@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
 from torchgauge.weights.reader import FileReader, FileStamp, Reader
+
+if TYPE_CHECKING:
+    import distributed
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,7 +42,7 @@ class Cluster:
         self._address, self._threads = address, threads
         self._files = FileReader(reader.stamps, drop_cache=reader.drop_cache, slack_ns=_MTIME_SLACK_NS)
         self._stack = ExitStack()
-        self.client: Any = None
+        self.client: distributed.Client = None
         self.count = 0
 
     def __enter__(self) -> Self:
@@ -75,11 +78,13 @@ class Cluster:
 class RemoteResult(Generic[Result]):
     """A task on the cluster; it is submitted again if its worker dies."""
 
-    def __init__(self, client: Any, work: Callable[[Reader, Any], Result], files: FileReader, item: Any) -> None:
+    def __init__(
+        self, client: distributed.Client, work: Callable[[Reader, Item], Result], files: FileReader, item: Item
+    ) -> None:
         self._client, self._arguments = client, (work, files, item)
         self._future = self._submit()
 
-    def _submit(self) -> Any:
+    def _submit(self) -> distributed.Future:
         return self._client.submit(run_task, *self._arguments, pure=False, retries=RETRIES)
 
     def done(self) -> bool:
@@ -127,7 +132,7 @@ def missing_files(stamps: dict[str, FileStamp]) -> list[str]:
     return [file for file, stamp in stamps.items() if not os.path.isfile(file) or os.path.getsize(file) != stamp.size]
 
 
-def _connect(address: str, threads: int | None, stack: ExitStack) -> Any:
+def _connect(address: str, threads: int | None, stack: ExitStack) -> distributed.Client:
     try:
         import distributed
     except ImportError:

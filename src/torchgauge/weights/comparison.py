@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,12 @@ from torchgauge.weights.rows import FileRows
 from torchgauge.weights.tensors import read_bytes
 from torchgauge.weights.threads import Threads, in_order
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Against, DriftFigures, Failure, Named, Reshaped
+    from torchgauge.facts.document_types import Drift as DriftRow
+
 Progress = Callable[[int, int, str], None]
-Values = Iterator[NDArray[Any]]
-Row = dict[str, Any]
+Values = Iterator[NDArray[np.floating]]
 
 # The name of a packed parameter -> its name before packing.
 _UNPACKED_SUFFIXES = {".qweight": ".weight", ".weight_packed": ".weight", "_blocks": ""}
@@ -49,7 +52,7 @@ class Pair:
 
 def compare_checkpoints(
     new: Index, old: Index, *, threads: int | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> Against:
     """The `against` member of the JSON document: how `new` differs from `old`, the largest change first."""
     ours, theirs = _match_names(new, old)
     new_tensors, old_tensors = ({entry.name: entry for entry in index.entries} for index in (new, old))
@@ -70,14 +73,15 @@ def compare_checkpoints(
     }
 
 
-def _drift_order(row: Row) -> tuple[bool, float, str]:
+def _drift_order(row: DriftRow) -> tuple[bool, float, str]:
     """The largest drift first; last those without one, because the old values were 0 or the new ones are not finite."""
     amount = row["relative_l2"]
-    is_defined = amount is not None and math.isfinite(amount)
-    return not is_defined, -amount if is_defined else 0.0, row["name"]
+    if amount is None or not math.isfinite(amount):
+        return True, 0.0, row["name"]
+    return False, -amount, row["name"]
 
 
-def _summary(name: str, entry: Entry) -> Row:
+def _summary(name: str, entry: Entry) -> Named:
     return {"name": name, "shape": list(entry.spec.shape), "dtype": entry.spec.dtype, "bytes": entry.nbytes}
 
 
@@ -106,7 +110,9 @@ def _model_tensors(index: Index) -> dict[str, Entry]:
     return tensors
 
 
-def _compare_pairs(pairs: list[Pair], threads: int | None, progress: Progress | None) -> Iterator[Row]:
+def _compare_pairs(
+    pairs: list[Pair], threads: int | None, progress: Progress | None
+) -> Iterator[DriftRow | Reshaped | Failure]:
     total = sum(pair.new.nbytes + pair.old.nbytes for pair in pairs)
     entries = [entry for pair in pairs for entry in (pair.new, pair.old)]
     files = {file for entry in entries for file in (entry.file, *(chunk.file for chunk in entry.chunks))}
@@ -120,7 +126,7 @@ def _compare_pairs(pairs: list[Pair], threads: int | None, progress: Progress | 
             yield row
 
 
-def compare_pair(reader: Reader, pair: Pair) -> Row:
+def compare_pair(reader: Reader, pair: Pair) -> DriftRow | Reshaped | Failure:
     """The drift of a tensor; or the `reason` why it cannot be computed; or its former shape (`was`)."""
     try:
         new = _Values(reader, pair.new, pair.new_tensors)
@@ -149,12 +155,13 @@ def _sum_drift(new: _Values, old: _Values, *, exponent: int) -> Drift:
     return sum((measure_drift(a, b, exponent) for a, b in steps), Drift())
 
 
-def _equal_blocks(first: Values, second: Values) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def _equal_blocks(first: Values, second: Values) -> Iterator[tuple[NDArray[np.floating], NDArray[np.floating]]]:
     """Both sequences in blocks of equal size."""
-    a = b = np.empty(0)
+    a: NDArray[np.floating] = np.empty(0)
+    b = a
     while True:
-        a = a if len(a) else next(first, np.empty(0))
-        b = b if len(b) else next(second, np.empty(0))
+        a = a if len(a) else next(first, a)
+        b = b if len(b) else next(second, b)
         size = min(len(a), len(b))
         if not size:
             return
@@ -239,7 +246,7 @@ class Drift:
     def is_in_range(self) -> bool:
         return self.peak == 0 or abs(self.exponent) <= _MAX_SQUARED_EXPONENT
 
-    def figures(self) -> dict[str, float | None]:
+    def figures(self) -> DriftFigures:
         """Relative to b; null if b is all zeros."""
         norm = math.sqrt(self.squared_b)
         norms = math.sqrt(self.squared_a) * norm
@@ -251,14 +258,16 @@ class Drift:
         }
 
 
-def measure_drift(a: NDArray[Any], b: NDArray[Any], exponent: int = 0) -> Drift:
+def measure_drift(a: NDArray[np.floating], b: NDArray[np.floating], exponent: int = 0) -> Drift:
     """The drift between two flat arrays of equal length; squares are summed in units of 2**exponent."""
     changed, *sums = _drift_sums(a, b, math.ldexp(1.0, -exponent))
     return Drift(len(a), int(changed), *(float(value) for value in sums))
 
 
 @kernel_entry
-def _drift_sums(a: NDArray[Any], b: NDArray[Any], unit: float) -> tuple[int, float, float, float, float, float, float]:
+def _drift_sums(
+    a: NDArray[np.floating], b: NDArray[np.floating], unit: float
+) -> tuple[int, float, float, float, float, float, float]:
     changed = 0
     difference = square_a = square_b = product = largest = peak = 0.0
     for start in range(0, len(a), _SUM_RUN):

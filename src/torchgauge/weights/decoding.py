@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ def decode(
     return codes.astype(np.float64) if symbol.pattern is None else values_of(symbol.pattern)[codes]
 
 
-def decode_rows(buffer: NDArray[np.uint8], dtype: str, *, big_endian: bool = False) -> NDArray[Any]:
+def decode_rows(buffer: NDArray[np.uint8], dtype: str, *, big_endian: bool = False) -> NDArray[np.floating]:
     """All values as float32, or float64 for types that need it. NaN and ±inf are kept."""
     symbol = symbol_of(dtype)
     if symbol.item_bits % 8 or dtype.startswith("complex"):
@@ -43,7 +43,7 @@ def decode_rows(buffer: NDArray[np.uint8], dtype: str, *, big_endian: bool = Fal
     return stored.astype(np.float64 if symbol.name in _FLOAT64_TYPES else np.float32)
 
 
-def zero_nonfinite(values: NDArray[Any]) -> NDArray[Any]:
+def zero_nonfinite(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Replace NaN and ±inf by 0, in place."""
     # A sum is cheap, and finite only if every value is.
     with np.errstate(invalid="ignore", over="ignore"):

@@ -26,7 +26,7 @@ WRITE_AFTER_S = 2.0
 EXPIRES_AFTER_S = 30 * 86400
 
 
-def journal_path(path: str, stamps: dict[str, FileStamp], options: Iterable[Any]) -> Path:
+def journal_path(path: str, stamps: dict[str, FileStamp], options: Iterable[object]) -> Path:
     """One journal per state of the files, options and version: after a change the scan starts anew."""
     files = sorted((os.path.realpath(file), stamp.size, stamp.mtime_ns) for file, stamp in stamps.items())
     identity = (os.path.realpath(path), files, list(options), __version__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -27,8 +26,10 @@ class LiveTensors:
     def __init__(self, model: nn.Module) -> None:
         self._storages: dict[str, torch.Tensor] = {}
         entries, views = [], []
-        for name, tensor, role in _tensors(model):
-            entry, view = self._describe(name, tensor, role)
+        parameters = ((name, tensor, Role.PARAMETER) for name, tensor in model.named_parameters())
+        buffers = ((name, tensor, Role.BUFFER) for name, tensor in model.named_buffers())
+        for name, tensor, role in chain(parameters, buffers):
+            entry, view = self._describe(name, tensor.detach(), role)
             entries.append(entry)
             views.append(view)
         owners = find_owners(views)
@@ -64,13 +65,6 @@ class LiveTensors:
             self._storages[file] = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         entry = Entry(name, spec, file, first * item, spec.distinct_numel * item, role)
         return entry, View(file, first, shape, stride, item)
-
-
-def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, Role]]:
-    parameters = ((name, tensor, Role.PARAMETER) for name, tensor in model.named_parameters())
-    buffers = ((name, tensor, Role.BUFFER) for name, tensor in model.named_buffers())
-    for name, tensor, role in chain(parameters, buffers):
-        yield name, tensor.detach(), role
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint import Entry
 from torchgauge.facts.strides import contiguous_stride
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Alignment, Lines
 
 # Vector loads of a GPU thread, a cache line of a CPU, a cache line of a GPU.
 ROW_BOUNDARIES = (16, 64, 128)
@@ -22,7 +25,7 @@ ZSTD_LEVEL = 3
 ZSTD_ABSENT = "the package zstandard is not installed (pip install torchgauge[zstd])"
 
 
-def alignment(entry: Entry) -> dict[str, Any]:
+def alignment(entry: Entry) -> Alignment:
     """The `alignment` member of the JSON document.
 
     offset_alignment    the largest power of two, up to a page, that divides the file offset; null if not contiguous
@@ -39,7 +42,8 @@ def alignment(entry: Entry) -> dict[str, Any]:
     strides = spec.stride if spec.stride is not None else contiguous_stride(shape)
     row_bytes = strides[0] * itemsize if len(shape) > 1 and shape[0] > 1 else None
     kind = stride_class(shape, strides)
-    step, cache_lines = None, None
+    step: int | None = None
+    cache_lines: Lines | None = None
     if spec.numel and shape:
         # Consecutive elements differ in the last dimension with more than one index.
         dim = max((dim for dim, size in enumerate(shape) if size > 1), default=len(shape) - 1)
@@ -85,7 +89,7 @@ def stride_class(shape: Sequence[int], strides: Sequence[int]) -> str:
     return kind
 
 
-def zstd_ratios(sample: bytes, itemsize: int) -> dict[str, Any] | None:
+def zstd_ratios(sample: bytes, itemsize: int) -> dict[str, float] | None:
     """The compression ratio of the sample, unchanged and with bytes grouped by significance; None for an empty sample
     or without the package (`ZSTD_ABSENT`)."""
     if not sample or find_spec("zstandard") is None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Values = NDArray[Any]
+Values = NDArray[np.floating]
 
 # Consecutive values of a row that share a scale.
 GROUP_SIZE = 128
@@ -80,7 +79,7 @@ class LevelsFormat(Format):
         table = np.array(self.levels, scaled.dtype)
         return table[np.searchsorted(self.middles(scaled.dtype), scaled, side="left")]
 
-    def middles(self, dtype: Any) -> Values:
+    def middles(self, dtype: np.dtype[np.floating]) -> Values:
         """The midpoints between levels; a value exactly in the middle takes the lower level."""
         exact = np.array(self.levels)
         return ((exact[1:] + exact[:-1]) / 2).astype(dtype)
@@ -94,14 +93,14 @@ NF4 = LevelsFormat("nf4", 4, 1.0, NF4_LEVELS)
 FORMATS: tuple[Format, ...] = (INT8, INT4, FP8_E4M3, FP8_E5M2, NF4)
 
 
-def normalized(absmax: float, dtype: Any) -> tuple[Any, Any]:
+def normalized(absmax: float, dtype: np.dtype[np.floating]) -> tuple[np.floating, np.floating]:
     """A power of two and absmax times it, which is between ½ and 1 unless that power is not a normal number."""
-    scalar = np.dtype(dtype).type
+    scalar = dtype.type
     largest = max_normal_exponent(dtype)
     power = scalar(2.0 ** -int(np.clip(np.frexp(np.float64(absmax))[1], -largest, largest)))
     return power, scalar(absmax) * power
 
 
-def max_normal_exponent(dtype: Any) -> int:
+def max_normal_exponent(dtype: np.dtype[np.floating]) -> int:
     """Powers of two up to this exponent, and their inverses, are normal numbers."""
     return -int(np.finfo(dtype).minexp)

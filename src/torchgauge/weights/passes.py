@@ -8,7 +8,7 @@ and so is what is rounded to a format; sums may differ in their last bits.
 from __future__ import annotations
 
 from math import frexp
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from torchgauge.weights.tally import Moments, Tally, moments_of_counts, tally_of
 SMALL_ELEMENTS = 1 << 16
 
 Bytes = NDArray[np.uint8]
-Values = NDArray[Any]
+Values = NDArray[np.floating]
 Floats = NDArray[np.float64]
 
 # An odd multiplier and a fold spread the stored bits over all 64 bits, so that types whose low bits are always zero
@@ -47,7 +47,11 @@ def tally_bytes(buffer: Bytes, dtype: str, *, big_endian: bool = False, elements
 
         return kernels.tally_bytes(buffer, dtype, big_endian=big_endian, elements=elements)
     if symbol.bits < 8:
-        return _tally_packed(buffer, symbol, count if elements is None else elements)
+        # Several codes to a byte, the lowest bits first.
+        places = np.arange(0, 8, symbol.bits, dtype=np.uint8)
+        packed = ((buffer[:, None] >> places) & np.uint8((1 << symbol.bits) - 1)).ravel()
+        codes, counts = np.unique(packed[: count if elements is None else elements], return_counts=True)
+        return tally_of_counts(symbol, codes.astype(np.uint32), counts.astype(np.int64))
     values = np.frombuffer(buffer.tobytes(), f"{'>' if big_endian else '<'}u{symbol.item_bits // 8}")
     values = values.astype(values.dtype.newbyteorder("="))
     if symbol.pattern is None:
@@ -56,15 +60,7 @@ def tally_bytes(buffer: Bytes, dtype: str, *, big_endian: bool = False, elements
     return tally_of_counts(symbol, codes.astype(np.uint32), counts.astype(np.int64))
 
 
-def _tally_packed(buffer: Bytes, symbol: Symbol, elements: int) -> Tally:
-    """Several codes to a byte, the lowest bits first."""
-    places = np.arange(0, 8, symbol.bits, dtype=np.uint8)
-    codes = ((buffer[:, None] >> places) & np.uint8((1 << symbol.bits) - 1)).ravel()[:elements]
-    found, counts = np.unique(codes, return_counts=True)
-    return tally_of_counts(symbol, found.astype(np.uint32), counts.astype(np.int64))
-
-
-def _tally_numbers(patterns: NDArray[Any], symbol: Symbol) -> Tally:
+def _tally_numbers(patterns: NDArray[np.unsignedinteger], symbol: Symbol) -> Tally:
     """Of types with more bits than are counted."""
     is_float = symbol.name in (FLOAT32.name, FLOAT64.name)
     stored = patterns.view(symbol.name)
@@ -100,7 +96,7 @@ def _tally_numbers(patterns: NDArray[Any], symbol: Symbol) -> Tally:
     )  # fmt: skip
 
 
-def _grid(numbers: NDArray[Any], symbol: Symbol) -> NDArray[np.uint64]:
+def _grid(numbers: NDArray[np.integer], symbol: Symbol) -> NDArray[np.uint64]:
     """The codes of the integer grid of `symbols`."""
     sign = (numbers.astype(np.int64) >> 63) if symbol.name.startswith("int") else np.zeros(numbers.size, np.int64)
     magnitude = (numbers.astype(np.uint64)) ^ sign.astype(np.uint64)

@@ -78,9 +78,9 @@ def row_quantization(rows: Rows, per_tensor: Mapping[str, Any]) -> Figures:
     return figures | _smallest_formats(figures, has_signal=errors.signal > 0)
 
 
-def _as_groups(blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+def _as_groups(blocks: Iterable[NDArray[np.floating]]) -> Iterator[NDArray[np.floating]]:
     """A vector as rows of 128, wherever its blocks end; the last may be shorter."""
-    rest: NDArray[Any] | None = None
+    rest: NDArray[np.floating] | None = None
     for block in blocks:
         values = block.ravel() if rest is None else np.concatenate([rest, block.ravel()])
         whole = len(values) // GROUP_SIZE * GROUP_SIZE

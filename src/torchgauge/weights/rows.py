@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from math import prod
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Rows(Protocol):
     @property
     def shape(self) -> tuple[int, int]: ...
 
-    def blocks(self) -> Iterator[NDArray[Any]]:
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
         """Consecutive blocks of whole rows as C-contiguous float32 (float64 for types that need it), from the start at
         each call. NaN and ±inf are replaced by 0. A block is valid until the next one is requested."""
         ...
@@ -55,7 +55,7 @@ class Rows(Protocol):
 class ArrayRows:
     """A matrix in memory."""
 
-    def __init__(self, name: str, array: NDArray[Any], dtype: str | None = None) -> None:
+    def __init__(self, name: str, array: NDArray[np.floating], dtype: str | None = None) -> None:
         self.name = name
         self.dtype = dtype or str(array.dtype)
         self.tensor_shape: tuple[int, ...] = tuple(array.shape)
@@ -71,7 +71,7 @@ class ArrayRows:
         rows, columns = self._matrix.shape
         return rows, columns
 
-    def blocks(self) -> Iterator[NDArray[Any]]:
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
         yield self._matrix
 
 
@@ -85,7 +85,7 @@ def common_exponent(rows: Rows) -> int:
     return int(np.frexp(largest)[1])
 
 
-def scaled_blocks(rows: Rows, exponent: int) -> Iterator[NDArray[Any]]:
+def scaled_blocks(rows: Rows, exponent: int) -> Iterator[NDArray[np.floating]]:
     """The blocks in units of 2**exponent."""
     for block in rows.blocks():
         yield np.ldexp(block, -exponent) if exponent else block
@@ -121,7 +121,7 @@ class FileRows:
         entry = plan.entry
         self.name, self.dtype, self.tensor_shape = plan.name, entry.spec.dtype, entry.spec.shape
         self._plan, self._reader, self._is_finite = plan, reader, is_finite
-        self._kept: list[NDArray[Any]] = []
+        self._kept: list[NDArray[np.floating]] = []
         self._granted = 0
         self._columns = prod(self.tensor_shape[1:]) if len(self.tensor_shape) > 1 else 1
         if 4 * self._columns > MAX_READ_BYTES:
@@ -146,7 +146,7 @@ class FileRows:
         KEPT.give_back(self._granted)
         self._granted = 0
 
-    def blocks(self) -> Iterator[NDArray[Any]]:
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
         if self._kept:
             yield from self._kept
             return
@@ -163,10 +163,10 @@ class FileRows:
             yield values
         self._kept = kept
 
-    def _read_block(self, start: int, stop: int) -> NDArray[Any]:
+    def _read_block(self, start: int, stop: int) -> NDArray[np.floating]:
         if len(self._chunks) == 1:
             return self._read_chunk(self._chunks[0], start, stop).reshape(stop - start, self._columns)
-        block: NDArray[Any] | None = None
+        block: NDArray[np.floating] | None = None
         for chunk in self._chunks:
             top = chunk.corner[0]
             first, last = max(start, top), min(stop, top + chunk.shape[0])
@@ -180,7 +180,7 @@ class FileRows:
         assert block is not None
         return block.reshape(stop - start, self._columns)
 
-    def _read_chunk(self, chunk: Chunk, start: int, stop: int) -> NDArray[Any]:
+    def _read_chunk(self, chunk: Chunk, start: int, stop: int) -> NDArray[np.floating]:
         row_bytes = prod(chunk.shape[1:]) * item_bytes(self.dtype)
         buffer = scratch((stop - start) * row_bytes)
         assert chunk.offset is not None
@@ -188,7 +188,7 @@ class FileRows:
         values = decode_rows(buffer, self.dtype, big_endian=self._plan.entry.big_endian)
         return values.reshape(stop - start, *chunk.shape[1:])
 
-    def _read_whole(self) -> NDArray[Any]:
+    def _read_whole(self) -> NDArray[np.floating]:
         """A strided or compressed tensor, at once."""
         entry = self._plan.entry
         if entry.nbytes > MAX_READ_BYTES:
@@ -198,7 +198,7 @@ class FileRows:
         return _in_logical_order(values, entry).reshape(self.shape)
 
 
-def _in_logical_order(values: NDArray[Any], entry: Entry) -> NDArray[Any]:
+def _in_logical_order(values: NDArray[np.floating], entry: Entry) -> NDArray[np.floating]:
     """From the order of the pieces (descending stride) to the order of the tensor's indices."""
     shape, stride = entry.spec.shape, entry.spec.stride
     if stride is None:

@@ -252,12 +252,12 @@ def tally_from_json(row: dict[str, Any]) -> Tally:
     return Tally(**row | floats | {"codes": codes, "counts": _decompress(row["counts"], "<i8").astype(np.int64)})
 
 
-def _compress(array: NDArray[Any]) -> str:
+def _compress(array: NDArray[np.integer]) -> str:
     """Bytes of equal significance are grouped: most are 0 and compress well."""
     planes = array.view(np.uint8).reshape(len(array), array.itemsize).T
     return b64encode(compress(planes.tobytes(), 1)).decode("ascii")
 
 
-def _decompress(text: str, dtype: str) -> NDArray[Any]:
+def _decompress(text: str, dtype: str) -> NDArray[np.integer]:
     planes = np.frombuffer(decompress(b64decode(text)), dtype=np.uint8).reshape(np.dtype(dtype).itemsize, -1)
     return np.ascontiguousarray(planes.T).reshape(-1).view(dtype)

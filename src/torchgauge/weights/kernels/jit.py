@@ -11,15 +11,19 @@ to compile, by the name of the kernel and the types of its arguments, and loads 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import product
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from numba import njit, types
 
 from torchgauge.isolation import ask_parent, is_isolated
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.caching import FunctionCache
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -67,16 +71,16 @@ def compile_entry(name: str, argument_types: list[TypeName]) -> None:
     kernel.compile(signature)
 
 
-def _named_type(name: TypeName) -> Any:
+def _named_type(name: TypeName) -> types.Type:
     return types.BaseTuple.from_types(tuple(map(_named_type, name))) if isinstance(name, list) else _types()[name]
 
 
-def _name_of(kind: Any) -> TypeName:
+def _name_of(kind: types.Type) -> TypeName:
     return [_name_of(part) for part in kind.types] if isinstance(kind, types.BaseTuple) else str(kind)
 
 
 @cache
-def _types() -> dict[str, Any]:
+def _types() -> dict[str, types.Type]:
     """All argument types of kernels by name: scalars, and arrays of them."""
     scalars = [types.boolean, *types.integer_domain, *types.real_domain]
     arrays = [
@@ -102,10 +106,10 @@ def _kept(function: Kernel, *, fastmath: bool | set[str]) -> Kernel:
 class _ParentCompiles:
     """numba's cache of a kernel. In an isolated reader, missing kernels are compiled by the parent."""
 
-    def __init__(self, name: str, cache: Any) -> None:
+    def __init__(self, name: str, cache: FunctionCache) -> None:
         self._name, self._cache = name, cache
 
-    def load_overload(self, signature: Any, context: Any) -> Any:
+    def load_overload(self, signature: Sequence[types.Type], context: BaseContext) -> object:
         overload = self._cache.load_overload(signature, context)
         if is_isolated():
             names = [_name_of(kind) for kind in signature]
@@ -115,11 +119,11 @@ class _ParentCompiles:
                 overload = self._cache.load_overload(signature, context)
         return overload
 
-    def save_overload(self, signature: Any, data: Any) -> None:
+    def save_overload(self, signature: Sequence[types.Type], data: object) -> None:
         with suppress(OSError):  # not writable: the kernel stays in memory
             self._cache.save_overload(signature, data)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._cache, name)
 
 

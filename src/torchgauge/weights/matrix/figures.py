@@ -150,7 +150,7 @@ def compute_norms(operand: Operand) -> Norms:
     return norms_by_products(operand)
 
 
-def norms_of_eigenvalues(values: NDArray[Any]) -> Norms:
+def norms_of_eigenvalues(values: NDArray[np.floating]) -> Norms:
     """From all eigenvalues of a Gram matrix, ascending."""
     largest, smallest, floor = float(values[-1]), float(values[0]), gram_floor(len(values))
     tolerance = len(values) * float(np.finfo(np.float64).eps)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import frexp
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +32,13 @@ class Screen:
         self._column_low, self._column_high = np.full(columns, np.inf), np.full(columns, -np.inf)
         self._squares = np.zeros(rows)
 
-    def add(self, block: NDArray[Any]) -> None:
+    def add(self, block: NDArray[np.floating]) -> None:
         # Parts that stay in the cache, because each is read several times.
         height = max(1, _CACHED_PART_BYTES // max(block[:1].nbytes, 1))
         for top in range(0, len(block), height):
             self._add(block[top : top + height])
 
-    def _add(self, block: NDArray[Any]) -> None:
+    def _add(self, block: NDArray[np.floating]) -> None:
         here = slice(self._seen, self._seen + len(block))
         self._row_low[here], self._row_high[here] = block.min(axis=1), block.max(axis=1)
         np.minimum(self._column_low, block.min(axis=0), out=self._column_low)
@@ -72,7 +71,7 @@ class Screen:
     def counts(self) -> dict[str, int]:
         return {name: len(indices) for name, indices in self._findings()}
 
-    def examples(self) -> dict[str, list[Any]]:
+    def examples(self) -> dict[str, list[int] | list[list[int]]]:
         """The first few indices of each kind; for duplicates, pairs of the index and the first equal one."""
         return {name: indices[:EXAMPLES].tolist() for name, indices in self._findings() if len(indices)}
 
@@ -129,7 +128,7 @@ class Operand:
     rows: Rows
     screen: Screen
     exponent: int
-    held: NDArray[Any] | None
+    held: NDArray[np.floating] | None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -143,7 +142,7 @@ class Operand:
     def squared_norm(self) -> float:
         return self.screen.squared_norm(self.exponent)
 
-    def blocks(self) -> Iterator[NDArray[Any]]:
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
         if self.held is not None:
             yield self.held
             return

@@ -6,7 +6,6 @@ Lin et al. 2023; the "gemm" layout of AutoAWQ. One scale and zero point per grou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +57,6 @@ def _shapes_match(entry: Entry, zeros: Entry, scales: Entry) -> bool:
     return zeros.spec.shape == (groups, words) and outputs == words * _PER_WORD and groups > 0 and inputs % groups == 0
 
 
-def _codes(words: NDArray[Any]) -> NDArray[np.uint8]:
+def _codes(words: NDArray[np.integer]) -> NDArray[np.uint8]:
     shifted = words.view(np.uint32)[..., None] >> (_POSITIONS * np.uint32(_BITS))
     return (shifted & np.uint32(15)).astype(np.uint8).reshape(len(words), -1)

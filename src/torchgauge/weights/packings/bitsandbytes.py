@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +79,9 @@ def four_bits(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None
     return Packing(f"bitsandbytes {kind}", 4, shape, blocks)
 
 
-def _scales(entry: Entry, absmax: Entry, state: Mapping[str, Any], tensors: Tensors, read: ReadBytes) -> _Scales | None:
+def _scales(
+    entry: Entry, absmax: Entry, state: Mapping[str, object], tensors: Tensors, read: ReadBytes
+) -> _Scales | None:
     coarse, table = (tensors.get(f"{entry.name}.nested_{part}") for part in ("absmax", "quant_map"))
     if coarse is None or table is None:
         return _Scales(absmax, None, None, 1, np.float32(0)) if is_readable(absmax, "float32") else None
@@ -90,7 +92,7 @@ def _scales(entry: Entry, absmax: Entry, state: Mapping[str, Any], tensors: Tens
     return _Scales(absmax, read_float32(table, read), read_float32(coarse, read), size, np.float32(offset))
 
 
-def _state(entry: Entry, read: ReadBytes) -> Mapping[str, Any]:
+def _state(entry: Entry, read: ReadBytes) -> Mapping[str, object]:
     try:
         state = json.loads(read(entry, 0, min(entry.nbytes, _MAX_STATE_BYTES)))
     except (ValueError, RecursionError):
@@ -98,14 +100,15 @@ def _state(entry: Entry, read: ReadBytes) -> Mapping[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
-def _shape(state: Mapping[str, Any], entry: Entry) -> tuple[int, ...]:
+def _shape(state: Mapping[str, object], entry: Entry) -> tuple[int, ...]:
     """The shape in the state, if it matches the number of bytes; otherwise one-dimensional."""
-    shape: Any = state.get("shape")
-    is_shape = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
-    return tuple(shape) if is_shape and (prod(shape) + 1) // 2 == entry.nbytes else (2 * entry.nbytes,)
+    shape = state.get("shape")
+    if isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape):
+        return tuple(shape) if (prod(shape) + 1) // 2 == entry.nbytes else (2 * entry.nbytes,)
+    return (2 * entry.nbytes,)
 
 
-def _positive(value: Any) -> int | None:
+def _positive(value: object) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 

@@ -53,15 +53,11 @@ def compressed(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | Non
     def blocks() -> Iterator[Block]:
         for start, stop in row_steps(rows, columns):
             packed = read_elements(entry, read, start * words, stop * words).view(np.uint32).reshape(-1, words)
-            codes = _along_rows(packed, bits)[:, :columns]
+            codes = np.ascontiguousarray(unpack_words(np.ascontiguousarray(packed.T), bits).T)[:, :columns]
             level = codes - zero[start:stop][:, groups]
             yield Block((level * scale[start:stop][:, groups]).ravel(), codes.ravel())
 
     return Packing(f"compressed-tensors {bits} bit", bits, (rows, columns), blocks)
-
-
-def _along_rows(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(unpack_words(np.ascontiguousarray(words.T), bits).T)
 
 
 def _groups(order: Entry | None, columns: int, groups: int, read: ReadBytes) -> NDArray[np.int64] | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry
 from torchgauge.checkpoint.formats.gguf import BLOCKS
@@ -37,7 +37,7 @@ def gguf(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
     return Packing(f"gguf {entry.encoding}", 8, shape, blocks)
 
 
-def _dequantizer(encoding: str) -> Any:
+def _dequantizer(encoding: str) -> Callable[[NDArray[np.uint8]], NDArray[np.float32]] | None:
     try:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
