@@ -102,7 +102,7 @@ def check_of(kind: Any) -> Check:
 
 def _make_check(kind: Any) -> Check:
     origin, arguments = get_origin(kind), get_args(kind)
-    if kind is Any:
+    if kind in (Any, object):  # any JSON
         return lambda value: _require_plain(value, DEEPEST)
     if kind in (int, float):
         return _number(kind)

@@ -87,11 +87,10 @@ def test_weights_are_counted_by_value(tmp_path: Path) -> None:
     assert rows["blk.0.attn_q.weight"]["packing"]["layout"] == "gguf Q4_0"
 
 
-def test_metadata_and_tokenizer_are_told(tmp_path: Path) -> None:
-    index = open_checkpoint(write_gguf(tmp_path / "model.gguf"))
-    told = index.metadata["archive"]
-    assert told["general.architecture"] == "llama"
-    assert told["tokenizer"] == f"gpt2, {VOCABULARY} tokens"
+def test_metadata_and_tokenizer_are_shown(tmp_path: Path) -> None:
+    shown = open_checkpoint(write_gguf(tmp_path / "model.gguf")).archive
+    assert shown["general.architecture"] == "llama"
+    assert shown["tokenizer"] == f"gpt2, {VOCABULARY} tokens"
 
 
 def test_the_same_view_without_transformers(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_rows_are_aligned_if_their_distance_is(
 ) -> None:
     found = alignment(plain(shape, dtype))
     assert found["row_bytes"] == row_bytes
+    assert found["rows_aligned"] is not None
     assert tuple(found["rows_aligned"].values()) == aligned
 
 

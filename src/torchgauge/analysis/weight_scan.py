@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.checkpoint import Index
+    from torchgauge.facts.document_types import Against
     from torchgauge.source import Source
     from torchgauge.weights import ScanRequest
 
@@ -135,7 +136,7 @@ def _scanned(
     return statistics
 
 
-def _compared(index: Index, other: Index, threads: int | None, progress: bool | None) -> dict[str, Any]:
+def _compared(index: Index, other: Index, threads: int | None, progress: bool | None) -> Against:
     from torchgauge.weights import compare_checkpoints
 
     with transfer("comparing", shown=progress) as tell:

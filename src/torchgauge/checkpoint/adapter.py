@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.file_text import parse_json, printable
@@ -41,7 +40,7 @@ _OWN = (
 def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -> Index:
     """Add an adapter record to the index if there is an adapter configuration or its tensors have adapter names."""
     path = os.path.join(folder, CONFIG)
-    config: dict[str, Any] = {}
+    config: dict[str, object] = {}
     warnings = index.warnings
     own = [entry for entry in index.entries if entry.role in (Role.PARAMETER, Role.OTHER)]
     if os.path.isfile(path):
@@ -71,7 +70,7 @@ def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -
     return replace(index, adapter=record, warnings=warnings)
 
 
-def _described(method: str, config: Mapping[str, Any], entries: list[Entry]) -> AdapterRecord:
+def _described(method: str, config: Mapping[str, object], entries: list[Entry]) -> AdapterRecord:
     downs = {match[1]: entry for entry in entries if (match := _DOWN.fullmatch(entry.name))}
     ups = {match[1]: entry for entry in entries if (match := _UP.fullmatch(entry.name))}
     sizes = [_adapted(downs[place], ups[place]) for place in downs.keys() & ups.keys()]
@@ -81,8 +80,9 @@ def _described(method: str, config: Mapping[str, Any], entries: list[Entry]) -> 
     targets = config.get("target_modules")
     named = targets if isinstance(targets, list) else [targets] if isinstance(targets, str) else []
     base = config.get("base_model_name_or_path")
-    settings = {key: value for key, value in plain_value(dict(config)).items()
-                if key not in _OWN and value not in (None, {}, [], False)}  # fmt: skip
+    plain = plain_value(dict(config))
+    assert isinstance(plain, dict)
+    settings = {key: value for key, value in plain.items() if key not in _OWN and value not in (None, {}, [], False)}
     return AdapterRecord(
         method=method,
         base_model=printable(base) if isinstance(base, str) else None,

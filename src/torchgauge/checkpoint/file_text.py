@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from torchgauge.errors import FormatError
 
 _MAX_PRINTED_CHARACTERS = 300
 
 
-def parse_json(content: bytes, label: str) -> dict[str, Any]:
+def parse_json(content: bytes, label: str) -> dict[str, object]:
     """The JSON object in `content`; a duplicate key is an error."""
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         members = dict(pairs)
         if len(members) != len(pairs):
             raise ValueError("duplicate key")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from math import prod
-from typing import Any
 
 from torchgauge.facts import AdapterRecord, TensorSpec, TrainingRecord
 from torchgauge.facts.files import file_totals
@@ -104,10 +103,22 @@ class Index:
     entries: tuple[Entry, ...]
     imports: tuple[Import, ...] = ()
     modules: tuple[PickledModule, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     training: TrainingRecord | None = None
     adapter: AdapterRecord | None = None
+
+    @property
+    def archive(self) -> Mapping[str, str]:
+        """What an archive says of itself: versions, byte order, identity."""
+        found = self.metadata.get("archive")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def gguf(self) -> Mapping[str, object]:
+        """The metadata of a GGUF file."""
+        found = self.metadata.get("gguf")
+        return found if isinstance(found, dict) else {}
 
     @property
     def unique(self) -> list[Entry]:

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Entry
@@ -19,6 +19,9 @@ from torchgauge.checkpoint.pickle.values import Instance, Tensor
 from torchgauge.checkpoint.pickle.walk import attributes, is_module, key_text
 from torchgauge.checkpoint.tensor_names import COPIES
 from torchgauge.facts import TrainingRecord
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Average, BestMetric, Optimizer, RandomState, Scheduler
 
 Path = tuple[str, ...]
 
@@ -94,7 +97,7 @@ _SCHEDULERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-def describe_training(value: Any, entries: Sequence[Entry]) -> TrainingRecord | None:
+def describe_training(value: object, entries: Sequence[Entry]) -> TrainingRecord | None:
     """The training run described by the value of a pickle; None if it contains only a model."""
     if isinstance(value, Instance):
         is_settings = not is_module(value) and (attributes(value) or value.mapping)
@@ -107,7 +110,7 @@ def describe_training(value: Any, entries: Sequence[Entry]) -> TrainingRecord | 
 
 
 class _Reading:
-    def __init__(self, root: dict[Any, Any], entries: Sequence[Entry]) -> None:
+    def __init__(self, root: dict[object, object], entries: Sequence[Entry]) -> None:
         self.root = root
         self.entries = {entry.name: entry for entry in entries}
         self.nodes = list(_nodes(root))
@@ -115,10 +118,11 @@ class _Reading:
     def record(self) -> TrainingRecord:
         arguments = self._arguments()
         hint = next((str(arguments[key]).lower() for key in ("opt", "optim", "optimizer") if key in arguments), "")
-        known = [(path, value) for path, value in self.nodes if _is_optimizer(value)]
-        optimizers = [self._optimizer(path, value, hint) for path, value in known]
+        optimizers = [self._optimizer(path, value, hint) for path, value in self.nodes if _is_optimizer(value)]
         schedulers = [_scheduler(path, value) for path, value in self._schedulers()]
         metrics = {name: number for name, number in self._scalars() if _METRIC.search(name) and not _BEST.search(name)}
+        states = (value for _, value in self.nodes if isinstance(value, dict))
+        scalers = (state for state in states if "scale" in state and "growth_factor" in state)
         return TrainingRecord(
             made_by=_made_by(self.root),
             model=next((printable(text) for key in _MODEL if isinstance(text := self.root.get(key), str)), None),
@@ -131,18 +135,18 @@ class _Reading:
             schedulers=tuple(schedulers),
             ema=self._copy(),
             rng=self._rng(),
-            scaler=next((plain_value(value) for _, value in self.nodes if _is_scaler(value)), None),
+            scaler=next(map(_mapping, scalers), None),
         )
 
-    def _places(self) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
+    def _places(self) -> Iterator[tuple[Path, Mapping[object, object]]]:
         """The containers of a trainer's values: the top level and those it may nest them in."""
-        if not (_is_optimizer(self.root) or _is_scheduler((), self.root)):
+        if not (_is_optimizer(self.root) or _is_scheduler(self.root, ())):
             yield (), self.root
         for path, value in self.nodes:
             if path and path[-1] in _FOLDERS and len(path) <= 2 and isinstance(value, dict):
                 yield path, value
 
-    def _number_at(self, path: Path, value: Any) -> float | None:
+    def _number_at(self, path: Path, value: object) -> float | None:
         return number_of(value, self.entries.get(".".join(path)))
 
     def _number(self, keys: Sequence[str]) -> float | None:
@@ -162,7 +166,7 @@ class _Reading:
                     if number is not None:
                         yield printable(key), number
 
-    def _best(self) -> dict[str, Any] | None:
+    def _best(self) -> BestMetric | None:
         for path, value in self.nodes:  # of a Lightning callback
             if isinstance(value, dict) and "best_model_score" in value:
                 number = self._number_at((*path, "best_model_score"), value["best_model_score"])
@@ -173,7 +177,7 @@ class _Reading:
         best = next((name for name in named if _BEST.search(name)), "metric" if "metric" in named else None)
         return None if best is None else {"name": best, "value": named[best]}
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, object]:
         for _, place in self._places():
             for key in _ARGUMENTS:
                 held = place.get(key)
@@ -181,10 +185,10 @@ class _Reading:
                     return found
         return {}
 
-    def _optimizer(self, path: Path, value: Mapping[Any, Any], hint: str) -> dict[str, Any]:
+    def _optimizer(self, path: Path, value: Mapping[str, list[object]], hint: str) -> Optimizer:
         groups = [group for group in value["param_groups"] if isinstance(group, dict)]
         shown = [{key: item for key, item in group.items() if key not in ("params", "param_names")} for group in groups]
-        settings = plain_value(shown[0]) if shown else {}
+        settings = _mapping(shown[0]) if shown else {}
         rates = list(dict.fromkeys(number for group in shown if (number := number_of(group.get("lr"))) is not None))
         if len(rates) > 1:
             settings["lr"] = rates
@@ -202,28 +206,32 @@ class _Reading:
         lead = ".".join((*path, ""))
         return (entry for name, entry in self.entries.items() if name.startswith(lead))
 
-    def _schedulers(self) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
+    def _schedulers(self) -> Iterator[tuple[Path, Mapping[object, object]]]:
         taken: list[Path] = []
         for path, value in self.nodes:
             # The parts of a chained scheduler are not listed separately.
-            if _is_scheduler(path, value) and not any(path[: len(above)] == above for above in taken):
+            if _is_scheduler(value, path) and not any(path[: len(above)] == above for above in taken):
                 taken.append(path)
                 yield path, value
 
-    def _copy(self) -> dict[str, Any] | None:
+    def _copy(self) -> Average | None:
         for key in self.root:
             if not isinstance(key, str) or not (key.lower() in COPIES or _COPY.search(key)):
                 continue
             own = list(self._below((key,)))
             if own:
                 size = sum(entry.nbytes for entry in own if entry.shared_with is None)
-                found = {"name": key, "elements": sum(entry.elements for entry in own), "bytes": size}
                 decay = next((number_of(self.root[name]) for name in ("ema_decay", "decay") if name in self.root), None)
-                updates = number_of(self.root.get("updates"))
-                return {**found, "decay": decay, "updates": updates}
+                return {
+                    "name": key,
+                    "elements": sum(entry.elements for entry in own),
+                    "bytes": size,
+                    "decay": decay,
+                    "updates": number_of(self.root.get("updates")),
+                }
         return None
 
-    def _rng(self) -> dict[str, Any] | None:
+    def _rng(self) -> RandomState | None:
         held: dict[str, list[Path]] = {}
         for path, value in self.nodes:
             if not isinstance(value, dict) or len(path) > 2:
@@ -247,9 +255,9 @@ class _Reading:
             yield whole
 
 
-def _nodes(root: Any) -> Iterator[tuple[Path, Any]]:
+def _nodes(root: object) -> Iterator[tuple[Path, object]]:
     """Containers by path, outer before inner; modules and long lists are skipped."""
-    waiting: deque[tuple[Path, Any]] = deque([((), root)])
+    waiting: deque[tuple[Path, object]] = deque([((), root)])
     for _ in range(_VISITED):
         if not waiting:
             return
@@ -266,23 +274,23 @@ def _nodes(root: Any) -> Iterator[tuple[Path, Any]]:
             waiting += [((*path, key), item) for key, item in inner if isinstance(item, dict | list | tuple | Instance)]
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, object]:
     found = plain_value(value)
     return found if isinstance(found, dict) else {}
 
 
-def _holds_tensors(value: Any) -> bool:
+def _holds_tensors(value: dict[object, object] | Instance) -> bool:
     if isinstance(value, Instance) and is_module(value):
         return True
     inner = value if isinstance(value, dict) else {**value.mapping, **attributes(value)}
     return any(isinstance(item, Tensor) for item in inner.values())
 
 
-def _is_optimizer(value: Any) -> bool:
+def _is_optimizer(value: object) -> TypeGuard[dict[str, list[object]]]:
     return isinstance(value, dict) and "state" in value and isinstance(value.get("param_groups"), list)
 
 
-def _is_scheduler(path: Path, value: Any) -> bool:
+def _is_scheduler(value: object, path: Path) -> TypeGuard[dict[object, object]]:
     if not isinstance(value, dict) or not value or _is_optimizer(value):
         return False
     if "last_epoch" in value and any(key in value for key in ("base_lrs", "_last_lr", "_step_count", "lr_lambdas")):
@@ -292,11 +300,7 @@ def _is_scheduler(path: Path, value: Any) -> bool:
     return is_timm or (is_named and any(number_of(item) is not None for item in value.values()))
 
 
-def _is_scaler(value: Any) -> bool:
-    return isinstance(value, dict) and "scale" in value and "growth_factor" in value
-
-
-def _optimizer_type(groups: Sequence[Mapping[Any, Any]], hint: str) -> str | None:
+def _optimizer_type(groups: Sequence[Mapping[object, object]], hint: str) -> str | None:
     """From the settings of its groups, because a state dict does not name its class; `hint` is its name in the
     arguments."""
     if not groups:
@@ -312,14 +316,14 @@ def _optimizer_type(groups: Sequence[Mapping[Any, Any]], hint: str) -> str | Non
     return found
 
 
-def _scheduler(path: Path, value: Mapping[Any, Any]) -> dict[str, Any]:
+def _scheduler(path: Path, value: Mapping[object, object]) -> Scheduler:
     kind = next((name for name, has in _SCHEDULERS if all(key in value for key in has)), None)
     kept = {key.removeprefix("_") if key == "_last_lr" else key: item for key, item in value.items()
             if isinstance(key, str) and (not key.startswith("_") or key == "_last_lr")}  # fmt: skip
-    return {"name": printable(".".join(path)) or None, "type": kind, "settings": plain_value(kept)}
+    return {"name": printable(".".join(path)) or None, "type": kind, "settings": _mapping(kept)}
 
 
-def _made_by(root: Mapping[Any, Any]) -> str | None:
+def _made_by(root: Mapping[object, object]) -> str | None:
     def version(key: str) -> str:
         text = root.get(key)
         return f" {printable(text)}" if isinstance(text, str) else ""
@@ -359,11 +363,11 @@ def merge_training(records: Sequence[TrainingRecord | None]) -> TrainingRecord |
     return merged
 
 
-def _merged_optimizers(optimizers: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    merged: dict[str, dict[str, Any]] = {}
+def _merged_optimizers(optimizers: Sequence[Optimizer]) -> tuple[Optimizer, ...]:
+    merged: dict[str, Optimizer] = {}
     for one in optimizers:
         key = repr((one["name"], one["type"], one["settings"], one["groups"]))
-        known = merged.get(key)
-        sums = {} if known is None else {name: known[name] + one[name] for name in ("state_bytes", "state_tensors")}
-        merged[key] = {**one, **sums}
+        total = merged.setdefault(key, {**one, "state_bytes": 0, "state_tensors": 0})
+        total["state_bytes"] += one["state_bytes"]
+        total["state_tensors"] += one["state_tensors"]
     return tuple(merged.values())

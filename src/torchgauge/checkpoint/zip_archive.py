@@ -291,7 +291,18 @@ class ZipArchive:
             return self.source.part(offset, record.size, label)
         if record.method != _DEFLATED:
             raise FormatError(f"{label}: compression method {record.method} is not one that PyTorch reads")
-        return in_memory(self._inflate(record, offset, label), self.source.path, label)
+        most = max(limits.INFLATED_BYTES, limits.INFLATED_FILES * self.source.size)
+        if record.size > min(most, limits.INFLATION_RATIO * max(record.packed_size, 1)):
+            raise FormatError(f"{label}: unpacks to {record.size} bytes from {record.packed_size}: a zip bomb?")
+        packed = self.source.read(offset, record.packed_size)
+        unpacker = zlib.decompressobj(-15)
+        try:
+            content = unpacker.decompress(packed, record.size + 1)
+        except zlib.error as error:
+            raise FormatError(f"{label}: the compressed data is corrupt: {error}") from error
+        if len(content) != record.size:
+            raise FormatError(f"{label}: unpacks to another size than the {record.size} bytes it declares")
+        return in_memory(content, self.source.path, label)
 
     def read(self, record: Record) -> bytes:
         part = self.open(record)
@@ -304,20 +315,6 @@ class ZipArchive:
         self.warnings.append(
             f"the checksum of {printable(record.name)} does not match: it is corrupt, edited, or written without one"
         )
-
-    def _inflate(self, record: Record, offset: int, label: str) -> bytes:
-        most = max(limits.INFLATED_BYTES, limits.INFLATED_FILES * self.source.size)
-        if record.size > min(most, limits.INFLATION_RATIO * max(record.packed_size, 1)):
-            raise FormatError(f"{label}: unpacks to {record.size} bytes from {record.packed_size}: a zip bomb?")
-        packed = self.source.read(offset, record.packed_size)
-        unpacker = zlib.decompressobj(-15)
-        try:
-            content = unpacker.decompress(packed, record.size + 1)
-        except zlib.error as error:
-            raise FormatError(f"{label}: the compressed data is corrupt: {error}") from error
-        if len(content) != record.size:
-            raise FormatError(f"{label}: unpacks to another size than the {record.size} bytes it declares")
-        return content
 
 
 def _refuse_overlaps(source: ByteSource, records: list[Record]) -> None:

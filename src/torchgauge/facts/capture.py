@@ -8,6 +8,7 @@ from typing import Any
 
 from torchgauge.facts.compiled import COMPILED, EAGER, Compiled
 from torchgauge.facts.energy import EnergyFacts
+from torchgauge.facts.figures import Members
 from torchgauge.facts.files import AdapterRecord, StoredRecord, TrainingRecord
 from torchgauge.facts.measurements import Measured
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
@@ -109,14 +110,14 @@ class Capture:
     statistics: WeightStatistics | None = None
     measured: Measured | None = None
     energy: EnergyFacts | None = None
-    advice: tuple[Mapping[str, Any], ...] = ()
-    options: tuple[Mapping[str, Any], ...] = ()
-    plan: Mapping[str, Any] | None = None
+    advice: tuple[Members, ...] = ()
+    options: tuple[Members, ...] = ()
+    plan: Members | None = None
     training: TrainingRecord | None = None
     adapter: AdapterRecord | None = None
     # Predicted memory on devices, as the document has it; without the course of a step.
-    fit: tuple[Mapping[str, Any], ...] = ()
-    forecast: tuple[Mapping[str, Any], ...] = ()  # and predicted time
+    fit: tuple[Members, ...] = ()
+    forecast: tuple[Members, ...] = ()  # and predicted time
     predicted: PredictedTimes | None = None  # of the first of them, by op and module
     compiled: Compiled | None = None  # None: eager
 

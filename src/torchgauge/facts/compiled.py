@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Document
 
 EAGER, COMPILED = EXECUTIONS = ("eager", "compiled")
 # Kernels that Inductor generates, and calls of libraries (cuBLAS, oneDNN) or of ops it has no code for.
@@ -74,7 +77,7 @@ class Compiled:
     breaks: tuple[GraphBreak, ...] = ()
     kernels: tuple[CompiledKernel, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     profiled_s: float | None = None
     joined_s: float | None = None
@@ -88,7 +91,7 @@ class Compiled:
         return sum(kernel.bytes_written for kernel in self.kernels)
 
 
-def compiled_member(compiled: Compiled | None, eager_read: int, eager_written: int) -> dict[str, Any] | None:
+def compiled_member(compiled: Compiled | None, eager_read: int, eager_written: int) -> dict[str, object] | None:
     """The document's `compiled`; None for an eager run."""
     if compiled is None:
         return None
@@ -102,27 +105,46 @@ def compiled_member(compiled: Compiled | None, eager_read: int, eager_written: i
     return {key: _as_json(value) for key, value in asdict(compiled).items()} | {"totals": totals}
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> object:
     """Tuples as the lists that they are in JSON."""
     if isinstance(value, dict):
         return {key: _as_json(item) for key, item in value.items()}
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def compiled_from_document(document: Mapping[str, Any]) -> Compiled | None:
+def compiled_from_document(document: Document) -> Compiled | None:
     row = document.get("compiled")
     if row is None:
         return None
-    rows: dict[str, Any] = {
-        "graphs": tuple(CompiledGraph(*(item[key] for key in CompiledGraph.__slots__)) for item in row["graphs"]),
-        "breaks": tuple(GraphBreak(*(item[key] for key in GraphBreak.__slots__)) for item in row["breaks"]),
-        "kernels": tuple(
-            CompiledKernel(**{key: item[key] for key in CompiledKernel.__slots__} | {"ops": tuple(item["ops"])})
-            for item in row["kernels"]
+    return Compiled(
+        backend=row["backend"],
+        device=row["device"],
+        is_run=row["is_run"],
+        graphs=tuple(
+            CompiledGraph(each["id"], each["phase"], each["function"], each["source"], each["ops"], each["calls"])
+            for each in row["graphs"]
         ),
-        "recompilations": tuple(
-            Recompilation(*(item[key] for key in Recompilation.__slots__)) for item in row["recompilations"]
+        breaks=tuple(
+            GraphBreak(each["reason"], each["source"], each["detail"], each["count"]) for each in row["breaks"]
         ),
-        "notes": tuple(row["notes"]),
-    }
-    return Compiled(**{key: row[key] for key in Compiled.__slots__ if key not in rows}, **rows)
+        kernels=tuple(
+            CompiledKernel(
+                name=each["name"],
+                graph=each["graph"],
+                kind=each["kind"],
+                ops=tuple(each["ops"]),
+                modules=each["modules"],
+                bytes_read=each["bytes_read"],
+                bytes_written=each["bytes_written"],
+                time_s=each["time_s"],
+            )
+            for each in row["kernels"]
+        ),
+        recompilations=tuple(
+            Recompilation(each["reason"], each["source"], each["point"]) for each in row["recompilations"]
+        ),
+        options=row["options"],
+        notes=tuple(row["notes"]),
+        profiled_s=row["profiled_s"],
+        joined_s=row["joined_s"],
+    )

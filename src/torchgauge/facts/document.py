@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from torchgauge.errors import FormatError
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture, Environment, HostRead, RunRecord, StepMemory, TargetRecord
 from torchgauge.facts.compiled import compiled_from_document
-from torchgauge.facts.document_types import ANALYSIS, Scan, Tensor
+from torchgauge.facts.document_types import (
+    ANALYSIS,
+    Document,
+    EnvironmentRow,
+    Input,
+    ModuleFacts,
+    OpFacts,
+    Parameter,
+    Scan,
+    Step,
+    Target,
+    Tensor,
+)
 from torchgauge.facts.energy import energy_from_document
+from torchgauge.facts.figures import Members
 from torchgauge.facts.files import adapter_from_document, stored_from_document, training_from_document
 from torchgauge.facts.measurements import measured_from_document
-from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
+from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, Structure
 from torchgauge.facts.op import Cost, OpRecord, Signature
 from torchgauge.facts.predictions import predicted_from_document
 from torchgauge.facts.tensor import TensorSpec
@@ -21,7 +33,7 @@ from torchgauge.facts.weights import statistics_from_document
 from torchgauge.schema import conform
 
 
-def capture_from_document(document: Any, name: str) -> Capture:
+def capture_from_document(document: object, name: str) -> Capture:
     """The capture in a document; `name` is what the error calls it."""
     if not isinstance(document, Mapping) or "schema_version" not in document:
         raise FormatError(f"'{name}' is not a saved run of torchgauge")
@@ -33,22 +45,54 @@ def capture_from_document(document: Any, name: str) -> Capture:
         return _capture(conform(document, ANALYSIS, what))
     # The document of a weight scan with what follows from its rows: the tensors, and one module that holds them.
     scan = conform(document, Scan, what)
-    totals = scan["totals"]
-    root = {"path": "", "type": "", "aliases": [], "calls": 0, "inputs": None, "outputs": None}
-    own = [row for row in scan["weights"] if row["role"] in ("parameter", "buffer") and row["shared_with"] is None]
-    completed = {
-        **scan,
-        "inputs": [],
-        "ops": [],
-        "modules": [
-            root | {key: totals[key] for key in ("params", "trainable_params", "param_bytes")},
-        ],
-        "parameters": [row | {"trainable": False, "is_buffer": row["role"] == "buffer", "aliases": []} for row in own],
+    root: ModuleFacts = {
+        "path": "",
+        "type": "",
+        "aliases": [],
+        "calls": 0,
+        "inputs": None,
+        "outputs": None,
+        "params": scan["totals"]["params"],
+        "trainable_params": scan["totals"]["trainable_params"],
+        "param_bytes": scan["totals"]["param_bytes"],
     }
-    return _capture(completed)
+    params: list[Parameter] = [
+        {
+            "name": row["name"],
+            "shape": row["shape"],
+            "dtype": row["dtype"],
+            "stride": row.get("stride"),
+            "trainable": False,
+            "is_buffer": row["role"] == "buffer",
+            "aliases": [],
+            "logical_elements": row["logical_elements"],
+        }
+        for row in scan["weights"]
+        if row["role"] in ("parameter", "buffer") and row["shared_with"] is None
+    ]
+    return _capture(
+        {
+            "tool": scan["tool"],
+            "created": scan["created"],
+            "environment": scan["environment"],
+            "target": scan["target"],
+            "capture": scan["capture"],
+            "architecture": scan["architecture"],
+            "weights": scan["weights"],
+            "weight_summary": scan.get("weight_summary"),
+            "against": scan.get("against"),
+            "pickle": scan.get("pickle"),
+            "training": scan.get("training"),
+            "adapter": scan.get("adapter"),
+            "inputs": [],
+            "modules": [root],
+            "ops": [],
+            "parameters": params,
+        }
+    )
 
 
-def _capture(document: Mapping[str, Any]) -> Capture:
+def _capture(document: Document) -> Capture:
     run = document["capture"]
     # Its complexity follows from the ops.
     row = document["architecture"]
@@ -58,14 +102,14 @@ def _capture(document: Mapping[str, Any]) -> Capture:
     known = (run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"]), results)
     return Capture(
         target=_target(document["target"]),
-        environment=Environment(**_known(Environment, document["environment"])),
+        environment=_environment(document["environment"]),
         created=document["created"],
         version=document["tool"]["version"],
         run=RunRecord(*known, step and _step(step), reads),
         inputs=tuple(_input(row) for row in document["inputs"]),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),
-        ops=tuple(_ops(document["ops"])),
+        ops=tuple(map(_op, document["ops"])),
         input_bytes=run["input_bytes"],
         stored=stored_from_document(document),
         architecture=ArchitectureRecord(row["family"], row["layer_counts"], row["hyperparameters"]),
@@ -77,35 +121,46 @@ def _capture(document: Mapping[str, Any]) -> Capture:
         plan=document.get("plan"),
         training=training_from_document(document),
         adapter=adapter_from_document(document),
-        fit=tuple(document.get("fit", ())),
+        # `FitFacts` is what each of them was checked against.
+        fit=cast("tuple[Members, ...]", tuple(document.get("fit", ()))),
         forecast=tuple(document.get("forecast", ())),
         predicted=predicted_from_document(document),
         compiled=compiled_from_document(document),
     )
 
 
-def _known(record: type, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Later versions may add keys."""
-    return {field.name: row[field.name] for field in fields(record) if field.name in row}
+def _environment(row: EnvironmentRow) -> Environment:
+    return Environment(
+        python=row["python"],
+        torch=row["torch"],
+        platform=row["platform"],
+        cpu=row["cpu"],
+        cpu_cores=row["cpu_cores"],
+        memory_bytes=row["memory_bytes"],
+        threads=row["threads"],
+        packages=row.get("packages", {}),
+        device=row.get("device"),
+        settings=row.get("settings", {}),
+    )
 
 
-def _step(row: Mapping[str, Any]) -> StepMemory:
-    kept = {name: tuple((op, nbytes) for op, nbytes in row[name]) for name in ("saved", "gradients", "optimizer_state")}
-    return StepMemory(row["optimizer"], **kept)
+def _step(row: Step) -> StepMemory:
+    kept = (row["saved"], row["gradients"], row["optimizer_state"])
+    return StepMemory(row["optimizer"], *(tuple((op, nbytes) for op, nbytes in pairs) for pairs in kept))
 
 
-def _target(row: Mapping[str, Any]) -> TargetRecord:
+def _target(row: Target) -> TargetRecord:
     metadata = {str(name): str(value) for name, value in row.get("metadata", {}).items()}
     return TargetRecord(row["name"], row["kind"], row["format"], tuple(row["files"]), metadata)
 
 
-def _input(row: Mapping[str, Any]) -> InputRecord:
+def _input(row: Input) -> InputRecord:
     readers = row.get("readers")
     known = None if readers is None else tuple((op, place) for op, place in readers)
     return InputRecord(row["name"], _spec(row), row["inferred"], known)
 
 
-def _module(row: Mapping[str, Any]) -> ModuleRecord:
+def _module(row: ModuleFacts) -> ModuleRecord:
     return ModuleRecord(
         path=row["path"],
         type=row["type"],
@@ -119,7 +174,7 @@ def _module(row: Mapping[str, Any]) -> ModuleRecord:
     )
 
 
-def _param(row: Mapping[str, Any]) -> ParamRecord:
+def _param(row: Parameter) -> ParamRecord:
     return ParamRecord(
         row["name"],
         _spec(row),
@@ -131,24 +186,8 @@ def _param(row: Mapping[str, Any]) -> ParamRecord:
     )
 
 
-def _ops(rows: list[Mapping[str, Any]]) -> list[OpRecord]:
-    return [
-        OpRecord(
-            index=row["index"],
-            signature=_signature(row),
-            module=row["module"],
-            live_bytes=row["live_bytes"],
-            weights=tuple(row["weights"]),
-            phase=row["phase"],
-            source=row.get("source"),
-            producers=tuple(row.get("producers", ())),
-        )
-        for row in rows
-    ]
-
-
-def _signature(row: Mapping[str, Any]) -> Signature:
-    return Signature(
+def _op(row: OpFacts) -> OpRecord:
+    signature = Signature(
         op=row["op"],
         overload=row["overload"],
         category=row["category"],
@@ -160,9 +199,19 @@ def _signature(row: Mapping[str, Any]) -> Signature:
         cost=Cost(row["macs"], row["flops"], row["bytes_read"], row["bytes_written"]),
         activation_bytes=row["activation_bytes"],
     )
+    return OpRecord(
+        index=row["index"],
+        signature=signature,
+        module=row["module"],
+        live_bytes=row["live_bytes"],
+        weights=tuple(row["weights"]),
+        phase=row["phase"],
+        source=row.get("source"),
+        producers=tuple(row.get("producers", ())),
+    )
 
 
-def _spec(row: Mapping[str, Any]) -> TensorSpec:
+def _spec(row: Tensor) -> TensorSpec:
     stride = row.get("stride")
     return TensorSpec(
         tuple(row["shape"]),
@@ -173,7 +222,7 @@ def _spec(row: Mapping[str, Any]) -> TensorSpec:
     )
 
 
-def _structure(value: Any) -> Any:
+def _structure(value: Any) -> Structure:
     """The inverse of the view's plain form: an object with just a shape and a type is a tensor."""
     if isinstance(value, dict):
         if {"shape", "dtype"} <= value.keys() <= {"shape", "dtype", "stride", "stored", "index_bytes"}:

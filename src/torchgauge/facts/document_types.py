@@ -77,7 +77,7 @@ class Target(TypedDict):
     kind: str
     format: str | None
     files: Texts
-    metadata: NotRequired[dict[str, Any]]
+    metadata: NotRequired[dict[str, object]]
 
 
 class Input(Tensor):
@@ -352,24 +352,33 @@ class MatrixFigures(TypedDict, total=False):
     dead_columns: Whole
     constant_columns: Whole
     duplicate_columns: Whole
-    matrix_examples: dict[str, list[Any]] | None
+    matrix_examples: dict[str, list[object]] | None
     matrix_note: str | None
-    spectrum: dict[str, Any] | None
+    spectrum: dict[str, object] | None
     recommendations: Texts | None
-    duplicate_of: str | None
-    module: str | None
-    module_type: str | None
 
 
-class Weight(Tensor, Spread, MatrixFigures):
+class StoredWeight(TypedDict):
+    """A tensor of a file without its values."""
+
     name: str
-    bytes: Count
+    shape: Shape
+    dtype: str
     elements: NotRequired[Count]
+    bytes: Count
     file: str
     offset: Whole
+    stride: NotRequired[list[int] | None]
     role: str
+    module: NotRequired[str | None]
+    module_type: NotRequired[str | None]
     shared_with: str | None
+    duplicate_of: NotRequired[str | None]
     logical_elements: Whole
+
+
+class Weight(StoredWeight, Spread, MatrixFigures):
+    pass
 
 
 @final
@@ -688,7 +697,7 @@ class Measurements(TypedDict, total=False):
     notes: Texts
     phases: dict[str, float] | None
     module_phases: dict[str, dict[str, float]] | None
-    settings: dict[str, Any] | None
+    settings: dict[str, object] | None
 
 
 class Basis(TypedDict):
@@ -739,7 +748,7 @@ class Attribution(TypedDict, total=False):
     busy_s: Figure
     gap_s: Figure
     gap_joules: Figure
-    kinds: list[dict[str, Any]]
+    kinds: list[dict[str, object]]
     refused: list[Refused]
 
 
@@ -829,7 +838,7 @@ class AdvicePlace(TypedDict, total=False):
     ops: list[Count]
     weight: str | None
     source: str | None
-    evidence: dict[str, Any]
+    evidence: dict[str, object]
 
 
 class Evidence(TypedDict, total=False):
@@ -843,7 +852,7 @@ class Verified(TypedDict):
     quantity: str
     gain: Figure
     ci95: Interval
-    output_error: Any
+    output_error: object
     tolerance: NotRequired[Figure]
     kept: bool
     verdict: NotRequired[Literal["confirmed", "refuted", "inconclusive"]]
@@ -851,9 +860,9 @@ class Verified(TypedDict):
     settled_by: NotRequired[str | None]
     before: NotRequired[Figure]
     after: NotRequired[Figure]
-    samples: NotRequired[Any]
+    samples: NotRequired[object]
     one_process: NotRequired[str | None]
-    time: NotRequired[Any]
+    time: NotRequired[object]
     code: NotRequired[str | None]
     note: NotRequired[str | None]
 
@@ -876,7 +885,7 @@ class Tried(TypedDict):
     rules: Texts
     gain: Figure
     ci95: Interval
-    output_error: Any
+    output_error: object
     kept: bool
     reason: NotRequired[str | None]
 
@@ -885,7 +894,7 @@ class Plan(TypedDict):
     rules: Texts
     gain: Figure
     ci95: Interval
-    output_error: Any
+    output_error: object
     reason: NotRequired[str | None]
     code: str | None
     tried: list[Tried]
@@ -899,7 +908,7 @@ class BestMetric(TypedDict):
 class Optimizer(TypedDict):
     name: str | None
     type: str | None
-    settings: dict[str, Any]
+    settings: dict[str, object]
     groups: Count
     state_bytes: Count
     state_tensors: Count
@@ -908,7 +917,7 @@ class Optimizer(TypedDict):
 class Scheduler(TypedDict):
     name: str | None
     type: str | None
-    settings: dict[str, Any]
+    settings: dict[str, object]
 
 
 class Average(TypedDict):
@@ -931,12 +940,12 @@ class Training(TypedDict):
     step: Figure
     best_metric: BestMetric | None
     metrics: Figures
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
     optimizers: list[Optimizer]
     schedulers: list[Scheduler]
     ema: Average | None
     rng: RandomState | None
-    scaler: dict[str, Any] | None
+    scaler: dict[str, object] | None
 
 
 class Adapter(TypedDict):
@@ -949,7 +958,7 @@ class Adapter(TypedDict):
     trainable_params: Count
     adapted_params: Whole
     base_params: Whole
-    settings: dict[str, Any]
+    settings: dict[str, object]
 
 
 class ScanTotals(TypedDict):
@@ -1025,7 +1034,7 @@ class CompiledRow(TypedDict):
     breaks: list[BreakRow]
     kernels: list[KernelRow]
     recompilations: list[RecompilationRow]
-    options: dict[str, Any]
+    options: dict[str, object]
     notes: Texts
     profiled_s: Figure
     joined_s: Figure

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torchgauge.facts.figures import ENERGY, MEASURED, MODULES, OPS, members_known
+from torchgauge.facts.figures import ENERGY, MEASURED, MODULES, OPS, Members, members_known
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +17,9 @@ class EnergyFacts:
     """What a run consumes. `figures` is the document's `energy`; `modules` (by path) and `ops` (by index) are the
     members of their rows: `energy_j` measured, `estimated_energy_j` estimated with its range."""
 
-    figures: Mapping[str, Any]
-    modules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    ops: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    figures: Members
+    modules: Mapping[str, Members] = field(default_factory=dict)
+    ops: Mapping[int, Members] = field(default_factory=dict)
 
 
 UNAVAILABLE = "unavailable"
@@ -27,7 +30,7 @@ def total_energy(energy: EnergyFacts | None) -> float | None:
     return energy.figures["joules"] if energy and energy.figures["origin"] == MEASURED else None
 
 
-def energy_from_document(document: Mapping[str, Any]) -> EnergyFacts | None:
+def energy_from_document(document: Document) -> EnergyFacts | None:
     figures = document.get("energy")
     if figures is None:
         return None

@@ -296,7 +296,11 @@ def keys_known(level: str, *known: Known) -> tuple[str, ...]:
     return tuple(figure.key for figure in figures_of(level) if figure.known in known)
 
 
-def members_known(row: Mapping[str, Any], level: str, *known: Known) -> dict[str, Any] | None:
+# Figures of a row by key: numbers mostly, texts and lists for some.
+Members = Mapping[str, Any]
+
+
+def members_known(row: Members, level: str, *known: Known) -> Members | None:
     """The members of a row that are known under these conditions; None where none of them is."""
     members = {key: row.get(key) for key in keys_known(level, *known)}
     return members if any(value is not None for value in members.values()) else None

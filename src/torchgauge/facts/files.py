@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torchgauge.facts.tensor import TensorSpec
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import (
+        Average,
+        BestMetric,
+        Common,
+        Optimizer,
+        Pickle,
+        RandomState,
+        Scheduler,
+        StoredWeight,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +71,14 @@ class TrainingRecord:
     model: str | None = None
     epoch: float | None = None
     step: float | None = None
-    best_metric: Mapping[str, Any] | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    optimizers: tuple[Mapping[str, Any], ...] = ()
-    schedulers: tuple[Mapping[str, Any], ...] = ()
-    ema: Mapping[str, Any] | None = None
-    rng: Mapping[str, Any] | None = None
-    scaler: Mapping[str, Any] | None = None
+    best_metric: BestMetric | None = None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    optimizers: tuple[Optimizer, ...] = ()
+    schedulers: tuple[Scheduler, ...] = ()
+    ema: Average | None = None
+    rng: RandomState | None = None
+    scaler: Mapping[str, object] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -90,7 +102,7 @@ class AdapterRecord:
     trainable_params: int = 0
     adapted_params: int | None = None
     base_params: int | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def trainable_share(self) -> float | None:
@@ -136,7 +148,7 @@ def logical_elements(tensor: Stored) -> int:
     return tensor.spec.numel if tensor.logical_elements is None else tensor.logical_elements
 
 
-def weight_row(tensor: StoredTensor) -> dict[str, Any]:
+def weight_row(tensor: StoredTensor) -> StoredWeight:
     spec = tensor.spec
     return {
         "name": tensor.name,
@@ -157,7 +169,7 @@ def weight_row(tensor: StoredTensor) -> dict[str, Any]:
     }
 
 
-def pickle_member(stored: StoredRecord | None) -> dict[str, Any] | None:
+def pickle_member(stored: StoredRecord | None) -> Pickle | None:
     """What the files' pickles would import and hold; null for a live module."""
     if stored is None:
         return None
@@ -168,7 +180,7 @@ def pickle_member(stored: StoredRecord | None) -> dict[str, Any] | None:
     }
 
 
-def stored_from_document(document: Mapping[str, Any]) -> StoredRecord | None:
+def stored_from_document(document: Common) -> StoredRecord | None:
     """None for the run of a live module."""
     pickle = document.get("pickle")
     if pickle is None:
@@ -181,7 +193,7 @@ def stored_from_document(document: Mapping[str, Any]) -> StoredRecord | None:
     )
 
 
-def _tensor(row: Mapping[str, Any]) -> StoredTensor:
+def _tensor(row: StoredWeight) -> StoredTensor:
     stride = row.get("stride")
     return StoredTensor(
         name=row["name"],
@@ -197,7 +209,7 @@ def _tensor(row: Mapping[str, Any]) -> StoredTensor:
     )
 
 
-def training_member(found: TrainingRecord | None) -> dict[str, Any] | None:
+def training_member(found: TrainingRecord | None) -> dict[str, object] | None:
     """`optimizer` and `scheduler` are the first of theirs; nearly always the only ones."""
     if found is None:
         return None
@@ -219,15 +231,27 @@ def training_member(found: TrainingRecord | None) -> dict[str, Any] | None:
     }
 
 
-def training_from_document(document: Mapping[str, Any]) -> TrainingRecord | None:
+def training_from_document(document: Common) -> TrainingRecord | None:
     row = document.get("training")
     if row is None:
         return None
-    single = {name: row[name] for name in TrainingRecord.__slots__ if name not in ("optimizers", "schedulers")}
-    return TrainingRecord(**single, optimizers=tuple(row["optimizers"]), schedulers=tuple(row["schedulers"]))
+    return TrainingRecord(
+        made_by=row["made_by"],
+        model=row["model"],
+        epoch=row["epoch"],
+        step=row["step"],
+        best_metric=row["best_metric"],
+        metrics=row["metrics"],
+        arguments=row["arguments"],
+        optimizers=tuple(row["optimizers"]),
+        schedulers=tuple(row["schedulers"]),
+        ema=row["ema"],
+        rng=row["rng"],
+        scaler=row["scaler"],
+    )
 
 
-def adapter_member(found: AdapterRecord | None) -> dict[str, Any] | None:
+def adapter_member(found: AdapterRecord | None) -> dict[str, object] | None:
     if found is None:
         return None
     facts = {name: getattr(found, name) for name in AdapterRecord.__slots__}
@@ -235,8 +259,19 @@ def adapter_member(found: AdapterRecord | None) -> dict[str, Any] | None:
     return facts | {"targets": list(found.targets), "settings": dict(found.settings)} | shares
 
 
-def adapter_from_document(document: Mapping[str, Any]) -> AdapterRecord | None:
+def adapter_from_document(document: Common) -> AdapterRecord | None:
     row = document.get("adapter")
     if row is None:
         return None
-    return AdapterRecord(**{name: row[name] for name in AdapterRecord.__slots__} | {"targets": tuple(row["targets"])})
+    return AdapterRecord(
+        method=row["method"],
+        base_model=row["base_model"],
+        rank=row["rank"],
+        alpha=row["alpha"],
+        targets=tuple(row["targets"]),
+        modules=row["modules"],
+        trainable_params=row["trainable_params"],
+        adapted_params=row["adapted_params"],
+        base_params=row["base_params"],
+        settings=row["settings"],
+    )

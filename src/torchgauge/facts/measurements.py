@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchgauge.facts.figures import INFERENCE, MODULES, OPS, PROFILE, members_known
+from torchgauge.facts.figures import INFERENCE, MODULES, OPS, PROFILE, Members, members_known
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Measurements
+    from torchgauge.facts.document_types import Document, Measurements, Trace
 
 # What a timed run finds out.
 TIMED = (INFERENCE, PROFILE)
@@ -38,12 +38,9 @@ class Measured:
     measured members of their rows; `trace` is one profiled run, None where none was kept."""
 
     figures: Measurements
-    modules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    ops: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    modules: Mapping[str, Members] = field(default_factory=dict)
+    ops: Mapping[int, Members] = field(default_factory=dict)
     trace: TraceRecord | None = None
-
-
-_TRACE_ROWS = ("modules", "calls", "kernels", "memory")
 
 
 def blank() -> Measurements:
@@ -60,7 +57,7 @@ def total_time(measured: Measured | None) -> float | None:
     return latency["median_s"] if latency else None
 
 
-def measured_from_document(document: Mapping[str, Any]) -> Measured | None:
+def measured_from_document(document: Document) -> Measured | None:
     figures = document.get("measurements")
     if figures is None:
         return None
@@ -72,14 +69,20 @@ def measured_from_document(document: Mapping[str, Any]) -> Measured | None:
     )
 
 
-def trace_member(measured: Measured | None) -> dict[str, Any] | None:
+def trace_member(measured: Measured | None) -> dict[str, object] | None:
     """A profiled run as the document has it: the rows of its record."""
     trace = measured.trace if measured else None
     return {name: getattr(trace, name) for name in trace.__slots__} if trace else None
 
 
-def _trace(member: Mapping[str, Any] | None) -> TraceRecord | None:
+def _trace(member: Trace | None) -> TraceRecord | None:
     if member is None:
         return None
-    rows: dict[str, Any] = {name: tuple(tuple(map(int, row)) for row in member[name]) for name in _TRACE_ROWS}
-    return TraceRecord(int(member["duration_ns"]), tuple(map(str, member["names"])), **rows)
+    return TraceRecord(
+        member["duration_ns"],
+        tuple(member["names"]),
+        modules=tuple((start, duration, path, thread) for start, duration, path, thread in member["modules"]),
+        calls=tuple((start, duration, name, thread, op) for start, duration, name, thread, op in member["calls"]),
+        kernels=tuple((start, duration, name, stream, op) for start, duration, name, stream, op in member["kernels"]),
+        memory=tuple((time, given, on_device) for time, given, on_device in member["memory"]),
+    )

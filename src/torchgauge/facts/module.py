@@ -8,6 +8,9 @@ from typing import Any
 
 from torchgauge.facts.tensor import TensorSpec
 
+# What a module was given or gives back: `TensorSpec`s in dicts and lists of any depth, other values by their text.
+Structure = Any
+
 
 @dataclass(frozen=True, slots=True)
 class ModuleRecord:
@@ -24,8 +27,8 @@ class ModuleRecord:
     params: int = 0
     trainable_params: int = 0
     param_bytes: int = 0
-    inputs: Any = None
-    outputs: Any = None
+    inputs: Structure = None
+    outputs: Structure = None
 
     @property
     def parent(self) -> str | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from torchgauge.facts.figures import MODULES, OPS, PREDICTION, members_known
+from torchgauge.facts.figures import MODULES, OPS, PREDICTION, Members, members_known
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Document
 
 Verdict = Literal["fits", "does not fit", "too close"]
 Bound = Literal["host", "compute", "memory", "launch"]
@@ -84,17 +87,16 @@ class PredictedTimes:
     """Of an analysis, for the first device whose time was predicted: the members of its rows, `predicted_time_s` with
     its interval among them; of modules by path, of ops by index."""
 
-    modules: Mapping[str, Mapping[str, Any]]
-    ops: Mapping[int, Mapping[str, Any]]
+    modules: Mapping[str, Members]
+    ops: Mapping[int, Members]
 
 
-def predicted_from_document(document: Mapping[str, Any]) -> PredictedTimes | None:
+def predicted_from_document(document: Document) -> PredictedTimes | None:
     if not document.get("forecast"):
         return None
-    rows = {
-        level: [(row, members_known(row, level, PREDICTION)) for row in document[level]] for level in (MODULES, OPS)
-    }
     return PredictedTimes(
-        modules={row["path"]: found for row, found in rows[MODULES] if found},
-        ops={row["index"]: found for row, found in rows[OPS] if found},
+        modules={
+            row["path"]: found for row in document["modules"] if (found := members_known(row, MODULES, PREDICTION))
+        },
+        ops={row["index"]: found for row in document["ops"] if (found := members_known(row, OPS, PREDICTION))},
     )

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts.capture import Capture
 from torchgauge.facts.module import ParamRecord
 from torchgauge.facts.op import FREE, OpRecord
 from torchgauge.facts.tensor import TensorSpec
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import QuantizedWeights
 
 # Ops whose first input is added to the product of the next two.
 _ADDS_FIRST = ("aten::addmm", "aten::baddbmm", "aten::addbmm", "aten::addmv", "aten::addr", "aten::_addmm_activation")
@@ -161,7 +164,7 @@ def _type(spec: TensorSpec, bits: float | None) -> str:
     return f"{bits:g}-bit" if _is_code(spec) and bits is not None and bits < 8 else spec.dtype
 
 
-def quantization_member(capture: Capture) -> dict[str, Any] | None:
+def quantization_member(capture: Capture) -> QuantizedWeights | None:
     """Of the quantized weights alone; None for a model without any."""
     quantized = _quantized(capture)
     if not quantized:

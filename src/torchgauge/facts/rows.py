@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts.capture import Capture, StepMemory
 from torchgauge.facts.energy import total_energy
@@ -19,17 +19,21 @@ from torchgauge.facts.figures import (
     PREDICTION,
     PROFILE,
     TOTALS,
+    Members,
     figures_of,
     keys_known,
 )
 from torchgauge.facts.files import file_totals
 from torchgauge.facts.measurements import total_time
-from torchgauge.facts.module import InputRecord, ParamRecord
+from torchgauge.facts.module import InputRecord, ParamRecord, Structure
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.peak_memory import memory_at_peak
 from torchgauge.facts.quantized import WeightSize, size_of
 from torchgauge.facts.tensor import TensorSpec, tensor_specs
 from torchgauge.facts.tree import Node, Sums
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Input, Parameter, Step, Tensor
 
 
 class Row(dict[str, Any]):
@@ -44,7 +48,7 @@ class Row(dict[str, Any]):
             raise AttributeError(f"no '{name}'; there are: {', '.join(self)}") from None
 
 
-def bytes_moved(row: Mapping[str, Any]) -> int | None:
+def bytes_moved(row: Members) -> int | None:
     """Read and written; None where the model was not run."""
     return None if row["bytes_read"] is None else int(row["bytes_read"] + row["bytes_written"])
 
@@ -55,7 +59,7 @@ _GETTERS = {level: itemgetter(*keys) for level, keys in _KEYS.items()}
 _UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY, PREDICTION)) for level in _KEYS}
 
 
-def _row(level: str, values: dict[str, Any], *found: Mapping[str, Any], has_code: bool = True) -> Row:
+def _row(level: str, values: dict[str, object], *found: Members, has_code: bool = True) -> Row:
     """The members in the order of the figure table; `found` is what runs add. A key that was not computed raises."""
     for members in found:
         values.update(members)
@@ -75,7 +79,7 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
     # Memory that only a training step needs: 0 for inference, null where nothing was run.
     is_step_known = capture.has_code and (step is not None or not capture.run.train)
     size = size_of(capture.params)
-    files: dict[str, Any] = {"stored_elements": size.stored_elements, "logical_params": size.logical}
+    files: dict[str, int | None] = {"stored_elements": size.stored_elements, "logical_params": size.logical}
     if capture.stored is None:
         files |= dict.fromkeys(keys_known(TOTALS, FILES))
     else:
@@ -148,8 +152,8 @@ def op_row(op: OpRecord, capture: Capture) -> Row:
         "weights": list(op.weights),
         "source": op.source,
         "producers": list(op.producers),
-        "inputs": [_plain(spec) for spec in signature.inputs],
-        "outputs": [_plain(spec) for spec in signature.outputs],
+        "inputs": [_tensor(spec) for spec in signature.inputs],
+        "outputs": [_tensor(spec) for spec in signature.outputs],
         "attributes": dict(signature.attributes),
         "tags": list(signature.tags),
     }
@@ -161,7 +165,7 @@ def op_row(op: OpRecord, capture: Capture) -> Row:
     return _row(OPS, static, measured, energy, predicted)
 
 
-def input_row(given: InputRecord) -> dict[str, Any]:
+def input_row(given: InputRecord) -> Input:
     readers = None if given.readers is None else [list(reader) for reader in given.readers]
     return {
         "name": given.name,
@@ -172,38 +176,48 @@ def input_row(given: InputRecord) -> dict[str, Any]:
     }
 
 
-def step_member(step: StepMemory | None) -> dict[str, Any] | None:
+def step_member(step: StepMemory | None) -> Step | None:
     """What a training step keeps in memory; null for inference."""
     if step is None:
         return None
-    kept = {name: getattr(step, name) for name in ("saved", "gradients", "optimizer_state")}
-    return {"optimizer": step.optimizer} | {name: [list(pair) for pair in pairs] for name, pairs in kept.items()}
+    return {
+        "optimizer": step.optimizer,
+        "saved": [list(pair) for pair in step.saved],
+        "gradients": [list(pair) for pair in step.gradients],
+        "optimizer_state": [list(pair) for pair in step.optimizer_state],
+    }
 
 
-def param_row(param: ParamRecord) -> dict[str, Any]:
+def param_row(param: ParamRecord) -> Parameter:
     return {
         "name": param.name,
-        **_plain(param.spec),
+        **_tensor(param.spec),
         "trainable": param.trainable,
         "is_buffer": param.is_buffer,
         "aliases": list(param.aliases),
         "logical_elements": param.logical_elements,
-        "stored_tensors": [_plain(spec) for spec in param.stored],
+        "stored_tensors": [_tensor(spec) for spec in param.stored],
     }
 
 
-def _shapes(specs: Any) -> list[list[int]]:
+def _shapes(specs: Iterable[TensorSpec]) -> list[list[int]]:
     return [list(spec.shape) for spec in specs]
 
 
-def _plain(value: Any) -> Any:
-    """A nested structure as JSON: a tensor becomes {shape, dtype}, with its stride where it is not contiguous
-    and with what it stores where it is sparse."""
+def _tensor(spec: TensorSpec) -> Tensor:
+    """{shape, dtype}, with its stride where it is not contiguous and with what it stores where it is sparse."""
+    row: Tensor = {"shape": list(spec.shape), "dtype": spec.dtype}
+    if spec.stored is not None:
+        row["stored"], row["index_bytes"] = spec.stored, spec.index_bytes
+    elif spec.stride is not None:
+        row["stride"] = list(spec.stride)
+    return row
+
+
+def _plain(value: Structure) -> object:
+    """A nested structure as JSON."""
     if isinstance(value, TensorSpec):
-        plain: dict[str, Any] = {"shape": list(value.shape), "dtype": value.dtype}
-        if value.stored is not None:
-            return plain | {"stored": value.stored, "index_bytes": value.index_bytes}
-        return plain if value.stride is None else plain | {"stride": list(value.stride)}
+        return _tensor(value)
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

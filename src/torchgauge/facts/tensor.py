@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from torchgauge.facts.strides import distinct_elements
 
@@ -89,7 +88,7 @@ class TensorSpec:
         return self.dtype.startswith(("qint", "quint"))
 
 
-def tensor_specs(value: Any) -> Iterator[TensorSpec]:
+def tensor_specs(value: object) -> Iterator[TensorSpec]:
     """The tensor specs in a nested structure, in order."""
     if isinstance(value, TensorSpec):
         yield value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import Any, Self
@@ -11,6 +11,7 @@ from typing import Any, Self
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture
 from torchgauge.facts.compiled import compiled_member
 from torchgauge.facts.experts import Mixture, find_mixtures
+from torchgauge.facts.figures import Members
 from torchgauge.facts.files import adapter_member, pickle_member, training_member
 from torchgauge.facts.measurements import trace_member
 from torchgauge.facts.module import ArchitectureRecord
@@ -40,9 +41,9 @@ class View:
         self,
         *,
         warnings: Sequence[str] = (),
-        advice: Sequence[Mapping[str, Any]] | None = None,
-        options: Sequence[Mapping[str, Any]] | None = None,
-        plan: Mapping[str, Any] | None = None,
+        advice: Sequence[Members] | None = None,
+        options: Sequence[Members] | None = None,
+        plan: Members | None = None,
     ) -> Self:
         """This view with more warnings, other advice, a plan. No figure derives from these: those known are kept."""
         old = self.capture
@@ -154,7 +155,7 @@ class View:
         macs = sum(op.cost.macs for op in self.capture.ops if op.phase == "forward") / self.capture.samples
         return next((grade for grade, limit in COMPLEXITY.items() if macs < limit), "very high")
 
-    def members(self) -> dict[str, Callable[[], Any]]:
+    def members(self) -> dict[str, Callable[[], object]]:
         """The members of the JSON document in their order, each computed when it is called. Rows of weights come
         one by one, since a file may hold a million tensors."""
         capture = self.capture
@@ -219,7 +220,7 @@ class View:
         return {key: list(value) if isinstance(value, Iterator) else value for key, value in found.items()}
 
 
-def _environment(capture: Capture) -> dict[str, Any]:
+def _environment(capture: Capture) -> dict[str, object]:
     env = capture.environment
     facts = {name: getattr(env, name) for name in env.__slots__}
     return facts | {"packages": dict(env.packages), "settings": dict(env.settings)}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
+from torchgauge.facts.figures import Members
 from torchgauge.facts.files import StoredRecord, StoredTensor, weight_row
 from torchgauge.facts.module import ParamRecord
 from torchgauge.facts.op import FREE, OpRecord
 from torchgauge.facts.tensor import TensorSpec
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Against, Common
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +23,11 @@ class WeightStatistics:
     `failures` are tensors that could not be read, with the reason; `scan` says how the values were read; `against` is
     the comparison with another checkpoint."""
 
-    tensors: Mapping[str, Mapping[str, Any]]
-    summary: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Members]
+    summary: Members = field(default_factory=dict)
     failures: tuple[tuple[str, str], ...] = ()
-    scan: Mapping[str, Any] = field(default_factory=dict)
-    against: Mapping[str, Any] | None = None
+    scan: Members = field(default_factory=dict)
+    against: Against | None = None
 
 
 # What a row says of a tensor without its values; `duplicate_of` is a figure, since only the values show all copies.
@@ -32,54 +36,54 @@ _PLACE = weight_row(StoredTensor("", TensorSpec((), "float32"), 0, "", None)).ke
 
 def weight_rows(
     stored: StoredRecord | None, params: tuple[ParamRecord, ...], statistics: WeightStatistics | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """One row per tensor of the files; for a live module one per parameter and buffer whose values were read."""
     figures = statistics.tensors if statistics else {}
-    tensors = stored.tensors if stored else map(_in_memory, params if figures else ())
-    for tensor in tensors:
-        row = weight_row(tensor)
-        found = figures.get(tensor.name)
-        yield row if found is None else row | dict(found)
-
-
-def _in_memory(param: ParamRecord) -> StoredTensor:
-    role = "buffer" if param.is_buffer else "parameter"
-    return StoredTensor(
-        param.name, param.spec, param.nbytes, file="", offset=None, role=role, logical_elements=param.logical_elements
+    in_memory = (
+        StoredTensor(
+            param.name,
+            param.spec,
+            param.nbytes,
+            file="",
+            offset=None,
+            role="buffer" if param.is_buffer else "parameter",
+            logical_elements=param.logical_elements,
+        )
+        for param in (params if figures else ())
     )
+    for tensor in stored.tensors if stored else in_memory:
+        yield {**weight_row(tensor), **figures.get(tensor.name, {})}
 
 
-def summary_member(statistics: WeightStatistics | None) -> dict[str, Any] | None:
+def summary_member(statistics: WeightStatistics | None) -> dict[str, object] | None:
     if statistics is None:
         return None
     failures = [{"name": name, "reason": reason} for name, reason in statistics.failures]
     return {**statistics.summary, "failures": failures, "scan": dict(statistics.scan)}
 
 
-def against_member(statistics: WeightStatistics | None) -> dict[str, Any] | None:
-    return None if statistics is None or statistics.against is None else dict(statistics.against)
+def against_member(statistics: WeightStatistics | None) -> Against | None:
+    return None if statistics is None or statistics.against is None else statistics.against.copy()
 
 
-def statistics_from_document(document: Mapping[str, Any]) -> WeightStatistics | None:
+def statistics_from_document(document: Common) -> WeightStatistics | None:
     """None where no values were read."""
     summary = document.get("weight_summary")
     if summary is None:
         return None
+    tensors = {}
+    for row in document["weights"]:
+        figures = {key: value for key, value in row.items() if key not in _PLACE}
+        if figures.keys() - {"duplicate_of"}:
+            tensors[row["name"]] = figures
     return WeightStatistics(
-        tensors={row["name"]: figures for row in document["weights"] if (figures := _figures(row))},
+        tensors=tensors,
         summary={key: value for key, value in summary.items() if key not in ("failures", "scan")},
         failures=tuple((row["name"], row["reason"]) for row in summary["failures"]),
         scan=summary["scan"],
         against=document.get("against"),
     )
 
-
-def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    figures = {key: value for key, value in row.items() if key not in _PLACE}
-    return figures if figures.keys() != {"duplicate_of"} else {}
-
-
-Figures = Mapping[str, Any]
 
 # Types that always hold values, never the codes of a packing.
 _VALUE_DTYPES = frozenset({"float64", "float32", "float16", "bfloat16"})
@@ -90,18 +94,18 @@ def holds_codes(dtype: str, logical_elements: int | None) -> bool:
     return bool(logical_elements) and dtype not in _VALUE_DTYPES
 
 
-def value_figures(row: Figures) -> Figures:
+def value_figures(row: Members) -> Members:
     dequantized = row.get("dequantized")
     return {**row, **dequantized} if dequantized else row
 
 
-def quantization_of(row: Figures) -> Figures:
+def quantization_of(row: Members) -> Members:
     """What quantization would do to the values; empty if the tensor is already quantized."""
     is_packed = holds_codes(row.get("dtype", ""), row.get("logical_elements"))
     return {} if is_packed else row.get("quantization") or {}
 
 
-def removable(row: Figures, error: str = "0.01") -> float | None:
+def removable(row: Members, error: str = "0.01") -> float | None:
     """The share of values that magnitude pruning can remove at this relative error."""
     share: float | None = ((value_figures(row).get("pruning") or {}).get("magnitude") or {}).get(error)
     return share
@@ -110,15 +114,30 @@ def removable(row: Figures, error: str = "0.01") -> float | None:
 RELATIVE_ERRORS, SQNR_LEVELS_DB = ("0.01", "0.05"), (30, 20)
 
 
-def weight_ops(
-    ops: Iterable[OpRecord], rows: Iterable[Figures], params: Iterable[ParamRecord] = ()
-) -> list[dict[str, Any]]:
+class OpWeights(TypedDict):
+    """The weights of an op call. `removable` is the share of their elements that pruning can remove by relative error;
+    `smallest_…` the smallest format of the largest one by SQNR, `bytes_after` the bytes of all in such formats."""
+
+    index: int
+    op: str
+    module: str
+    category: str
+    weights: list[str]
+    elements: int
+    bytes: int
+    removable: dict[str, float | None]
+    smallest_30db: str | None
+    smallest_20db: str | None
+    bytes_after: dict[str, int]
+
+
+def weight_ops(ops: Iterable[OpRecord], rows: Iterable[Members], params: Iterable[ParamRecord] = ()) -> list[OpWeights]:
     """One row per op call that uses weights whose values were read, in execution order; views are left out.
 
     Only tensors of two or more dimensions are quantized: for a vector, scales would cost more than is saved.
     """
     # A file may prefix the names of the model, or store a tied parameter under another of its names.
-    known: dict[str, Figures] = {}
+    known: dict[str, Members] = {}
     for row in rows:
         if row.get("quantization") is not None:
             module, name = row.get("module"), str(row["name"])
@@ -132,7 +151,7 @@ def weight_ops(
     return [_op_row(op, used) for op, used in used_by if used]
 
 
-def _op_row(op: OpRecord, used: Sequence[Figures]) -> dict[str, Any]:
+def _op_row(op: OpRecord, used: Sequence[Members]) -> OpWeights:
     largest = max(used, key=lambda row: row["bytes"])
     return {
         "index": op.index,
@@ -143,19 +162,20 @@ def _op_row(op: OpRecord, used: Sequence[Figures]) -> dict[str, Any]:
         "elements": sum(row["elements"] for row in used),
         "bytes": sum(row["bytes"] for row in used),
         "removable": {error: _removable(used, error) for error in RELATIVE_ERRORS},
-        **{f"smallest_{level}db": quantization_of(largest).get(f"smallest_{level}db") for level in SQNR_LEVELS_DB},
+        "smallest_30db": quantization_of(largest).get("smallest_30db"),
+        "smallest_20db": quantization_of(largest).get("smallest_20db"),
         "bytes_after": {f"{level}db": sum(_bytes_after(row, level) for row in used) for level in SQNR_LEVELS_DB},
     }
 
 
-def _removable(used: Sequence[Figures], error: str) -> float | None:
+def _removable(used: Sequence[Members], error: str) -> float | None:
     """The share of all elements that can be pruned at this relative error per tensor."""
     known = [(row["elements"], share) for row in used if (share := removable(row, error)) is not None]
     count = sum(elements for elements, _ in known)
     return sum(elements * share for elements, share in known) / count if count else None
 
 
-def _bytes_after(row: Figures, level: int) -> int:
+def _bytes_after(row: Members, level: int) -> int:
     after = (quantization_of(row).get("bytes_after") or {}).get(f"smallest_{level}db")
     stored = int(row["bytes"])
     return stored if after is None or len(row["shape"]) < 2 else min(stored, int(after))

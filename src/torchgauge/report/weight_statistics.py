@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.siblings import place_of
-from torchgauge.facts.weights import quantization_of, removable, value_figures, weight_ops
+from torchgauge.facts.weights import OpWeights, quantization_of, removable, value_figures, weight_ops
 from torchgauge.report.ranking import path_pattern
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def advice(view: View) -> list[Advice]:
 
 def by_operation(view: View) -> list[OpShare]:
     """Those that use the most weight bytes first; a weight used twice counts for both."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[OpWeights]] = {}
     for row in weight_ops(view.capture.ops, view.weights, view.capture.params):
         groups.setdefault((row["op"], path_pattern(row["module"])), []).append(row)
     shares = [

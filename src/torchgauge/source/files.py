@@ -107,7 +107,7 @@ def _open_gguf(index: Index, opening: Opening) -> Source:
     model, reason = build_model(index, logical_shapes(index))
     if model is None:
         return Source(None, _record(index, opening), index=index, warnings=(reason,))
-    remark = f"code: a decoder as its metadata describe it ({index.metadata['gguf']['general.architecture']})"
+    remark = f"code: a decoder as its metadata describe it ({index.gguf['general.architecture']})"
     return Source(model.half(), _record(index, opening, remark), index=index)
 
 

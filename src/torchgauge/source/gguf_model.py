@@ -77,7 +77,7 @@ class Cache:
 
 def build_model(index: Index, shapes: Mapping[str, tuple[int, ...]]) -> tuple[nn.Module | None, str]:
     """The model on the meta device, or None and the reason; `shapes` are those of the unpacked tensors."""
-    metadata: Mapping[str, Any] = index.metadata["gguf"]
+    metadata = index.gguf
     layers: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
     unknown = []
     for name, shape in shapes.items():

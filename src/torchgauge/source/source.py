@@ -25,7 +25,7 @@ def stored_target(index: Index, name: str, remark: str = "") -> TargetRecord:
     """What a file or folder of weights is; `remark` says where the code came from."""
     kind = index.format if index.format in PROGRAMS else "folder" if Path(index.path).is_dir() else "checkpoint"
     text = f"{index.format}, {remark}" if remark else index.format
-    return TargetRecord(name, kind, text, index.files, index.metadata.get("archive") or {})
+    return TargetRecord(name, kind, text, index.files, index.archive)
 
 
 @dataclass(frozen=True, slots=True)

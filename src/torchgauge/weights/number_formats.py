@@ -79,7 +79,7 @@ class LevelsFormat(Format):
         table = np.array(self.levels, scaled.dtype)
         return table[np.searchsorted(self.middles(scaled.dtype), scaled, side="left")]
 
-    def middles(self, dtype: np.dtype[np.floating]) -> Values:
+    def middles(self, dtype: np.dtype[np.floating] | type[np.floating]) -> Values:
         """The midpoints between levels; a value exactly in the middle takes the lower level."""
         exact = np.array(self.levels)
         return ((exact[1:] + exact[:-1]) / 2).astype(dtype)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource, is_file_name, opened
 from torchgauge.checkpoint.dtypes import item_bytes
@@ -61,8 +60,10 @@ def open_distributed(folder: str, progress: Progress) -> Index:
         paths = {}
         for name in described:
             path = known.get(name)
-            is_path = isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path)
-            paths[name] = tuple(printable(str(part)) for part in path) if is_path else (name,)  # type: ignore[union-attr]
+            if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path):
+                paths[name] = tuple(printable(str(part)) for part in path)
+            else:
+                paths[name] = (name,)
         prefix = find_model_prefix(list(paths.values()))
         entries = [
             _entry(folder, name, spec, chunks.get(name, []), prefix, paths[name]) for name, spec in described.items()
@@ -78,13 +79,13 @@ def open_distributed(folder: str, progress: Progress) -> Index:
         )
 
 
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+def _items(value: object) -> Iterator[tuple[object, object]]:
     if not isinstance(value, dict):
         raise FormatError("the metadata of the checkpoint is not what torch.distributed.checkpoint writes")
     yield from ((key.value if isinstance(key, Key) else key, item) for key, item in value.items())
 
 
-def _described(value: Any) -> dict[str, TensorSpec]:
+def _described(value: object) -> dict[str, TensorSpec]:
     """Only tensors have a size; numbers and settings are pickled whole."""
     specs = {}
     for name, item in _items(value):
@@ -98,7 +99,7 @@ def _described(value: Any) -> dict[str, TensorSpec]:
     return specs
 
 
-def _stored(value: Any) -> Iterator[_Stored]:
+def _stored(value: object) -> Iterator[_Stored]:
     for key, item in _items(value):
         index = attributes(key) if isinstance(key, Instance) else {}
         place = attributes(item) if isinstance(item, Instance) else {}

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint.byte_source import is_file_name, opened
 from torchgauge.checkpoint.index import Entry, Index, Role
@@ -16,6 +17,9 @@ from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
 from torchgauge.checkpoint.single_file import open_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.facts import TrainingRecord
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Optimizer
 
 # Text files with the name of the folder of the last step.
 _POINTERS = {"latest": "{}", "latest_checkpointed_iteration.txt": "iter_{:0>7}"}
@@ -131,14 +135,18 @@ def _training_of(part: _Part, index: Index) -> TrainingRecord | None:
     stated = found.arguments.get("optimizer")
     config = stated if isinstance(stated, dict) else {}
     kind, settings = config.get("type"), config.get("params")
-    known = found.optimizers[0] if found.optimizers else {
+    optimizer: Optimizer = {
+        "name": "optimizer",
         "type": kind if isinstance(kind, str) else None,
         "settings": settings if isinstance(settings, dict) else {},
         "groups": 1,
-    }  # fmt: skip
-    unique = index.unique
-    whole = {"name": "optimizer", "state_bytes": sum(e.nbytes for e in unique), "state_tensors": len(unique)}
-    return replace(found, optimizers=({**known, **whole},))
+        "state_bytes": sum(entry.nbytes for entry in index.unique),
+        "state_tensors": len(index.unique),
+    }
+    if found.optimizers:
+        known = found.optimizers[0]
+        optimizer |= {"type": known["type"], "settings": known["settings"], "groups": known["groups"]}
+    return replace(found, optimizers=(optimizer,))
 
 
 def _labelled(part: _Part, entries: Iterable[Entry], *, keeps_names: bool) -> Iterator[Entry]:

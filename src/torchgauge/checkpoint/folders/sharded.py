@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import is_file_name, opened
 from torchgauge.checkpoint.entries import unpack_packed
@@ -93,7 +92,7 @@ def _open_parts(folder: str, names: list[str], progress: Progress) -> list[Index
     return parts
 
 
-def _merge(folder: str, parts: list[Index], notes: Any, warnings: Iterable[str] = ()) -> Index:
+def _merge(folder: str, parts: list[Index], notes: object, warnings: Iterable[str] = ()) -> Index:
     entries = [entry for part in parts for entry in part.entries]
     seen: dict[str, str] = {}
     for entry in entries:

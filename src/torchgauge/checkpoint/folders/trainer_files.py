@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.file_text import parse_json, printable
@@ -21,6 +21,9 @@ from torchgauge.checkpoint.single_file import open_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.errors import FormatError
 from torchgauge.facts import TrainingRecord
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Optimizer, Scheduler
 
 _STATE = "trainer_state.json"
 _PARTS = re.compile(
@@ -63,12 +66,9 @@ def _named(found: TrainingRecord | None, file: str) -> TrainingRecord | None:
     """A file that is a single value is named after the file."""
     if found is None:
         return None
-    named = [{**one, "name": one["name"] or file} for one in found.optimizers]
-    return replace(
-        found,
-        optimizers=tuple(named),
-        schedulers=tuple({**one, "name": one["name"] or file} for one in found.schedulers),
-    )
+    optimizers: list[Optimizer] = [{**one, "name": one["name"] or file} for one in found.optimizers]
+    schedulers: list[Scheduler] = [{**one, "name": one["name"] or file} for one in found.schedulers]
+    return replace(found, optimizers=tuple(optimizers), schedulers=tuple(schedulers))
 
 
 def _trainer_state(path: str) -> TrainingRecord:
@@ -86,7 +86,7 @@ def _trainer_state(path: str) -> TrainingRecord:
     )
 
 
-def _last_logged(history: Any) -> Iterator[tuple[str, float]]:
+def _last_logged(history: object) -> Iterator[tuple[str, float]]:
     """The last value of each logged metric."""
     rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
     for row in rows:

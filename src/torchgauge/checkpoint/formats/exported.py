@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torchgauge.checkpoint.dtypes import EXPORT_SCALARS
 from torchgauge.checkpoint.entries import list_entries
@@ -32,7 +31,7 @@ def open_exported(archive: ZipArchive, progress: Progress) -> Index:
     if archive.find(_PROGRAM) is not None:
         # Before 2.8: the program as JSON, the state dict and the constants as torch files.
         # The parameter names in the program's signature.
-        specs: Any = _read_json(archive, _PROGRAM)
+        specs: object = _read_json(archive, _PROGRAM)
         for key in ("graph_module", "signature", "input_specs"):
             specs = specs.get(key) if isinstance(specs, dict) else None
         found = (spec.get("parameter") for spec in specs if isinstance(spec, dict)) if isinstance(specs, list) else ()
@@ -91,7 +90,7 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
 class _Payload:
     path: tuple[str, ...]
     record: str
-    fields: dict[str, Any]
+    fields: dict[str, object]
 
     @property
     def is_pickled(self) -> bool:
@@ -132,7 +131,7 @@ def _model_names(archive: ZipArchive) -> list[str]:
     return [name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name]
 
 
-def _read_json(archive: ZipArchive, name: str) -> dict[str, Any]:
+def _read_json(archive: ZipArchive, name: str) -> dict[str, object]:
     record = archive.find(name)
     if record is None:
         return {}
@@ -156,11 +155,11 @@ def _found(item: _Payload) -> Found:
     return Found(item.path, Tensor(Storage(item.record, dtype, 0), dtype, shape, stride, offset), item.role)
 
 
-def _numbers(values: Any) -> tuple[int, ...]:
+def _numbers(values: object) -> tuple[int, ...]:
     return sizes([_number(value) for value in values] if isinstance(values, list) else values)
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     return whole(value.get("as_int") if isinstance(value, dict) else value)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.file_text import printable
@@ -73,12 +72,16 @@ class _Reader:
         self.at += count
         return self._data[begin : begin + count]
 
-    def number(self, code: str) -> Any:
-        return struct.unpack(self._order + code, self.take(struct.calcsize(self._order + code)))[0]
+    def scalar(self, code: str) -> float | bool:
+        number: float | bool = struct.unpack(self._order + code, self.take(struct.calcsize(self._order + code)))[0]
+        return number
+
+    def number(self, code: str) -> int:
+        return int(self.scalar(code))
 
     def count(self, what: str, least: int) -> int:
         """A number of things that take at least that many bytes each."""
-        number: int = self.number("Q")
+        number = self.number("Q")
         if number * least > self._source.size - self.at:
             raise FormatError(f"{self._source.label}: {number:,} {what} do not fit in its {self._source.size:,} bytes")
         return number
@@ -89,12 +92,12 @@ class _Reader:
         self.at += size - len(data)
         return data.decode("utf-8", "replace")
 
-    def value(self, kind: int, depth: int = 0) -> Any:
+    def value(self, kind: int, depth: int = 0) -> object:
         """Of a long array its length alone; texts of more than a page are cut."""
         if kind == _TEXT:
             return self.text()
         if kind in _SCALARS:
-            return self.number(_SCALARS[kind])
+            return self.scalar(_SCALARS[kind])
         if kind != _ARRAY or depth == _MAX_ARRAY_DEPTH:
             raise FormatError(f"{self._source.label}: metadata of the unknown type {kind}")
         inner = self.number("I")
@@ -116,7 +119,7 @@ def open_gguf(source: ByteSource, progress: Progress) -> Index:
     reader = _Reader(source)
     tensors = reader.count("tensors", 24)
     fields = reader.count("metadata fields", 13)
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, object] = {}
     for _ in range(fields):
         key = printable(reader.text())
         metadata[key] = reader.value(reader.number("I"))
@@ -132,7 +135,7 @@ def open_gguf(source: ByteSource, progress: Progress) -> Index:
         format="gguf",
         files=(source.path,),
         entries=tuple(entries),
-        metadata={"model_prefix": "", "gguf": metadata, "archive": _told(metadata, reader.version)},
+        metadata={"model_prefix": "", "gguf": metadata, "archive": _shown_metadata(metadata, reader.version)},
         warnings=missing,
     )
 
@@ -196,7 +199,7 @@ def _check_places(source: ByteSource, entries: list[Entry]) -> tuple[str, ...]:
     )
 
 
-def _told(metadata: Mapping[str, Any], version: int) -> dict[str, str]:
+def _shown_metadata(metadata: Mapping[str, object], version: int) -> dict[str, str]:
     """What reports show of the metadata: plain values, and the size of the tokenizer."""
     found = {"GGUF version": str(version)}
     for key, value in metadata.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.entries import Place
@@ -54,7 +53,7 @@ def open_pickle(source: ByteSource, progress: Progress) -> Index:
         return replace(index, warnings=tuple(warnings))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, Instance):
         return f"what {printable(value.type_path)} makes"
     if isinstance(value, Global):

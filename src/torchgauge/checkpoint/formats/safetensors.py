@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import SAFETENSORS
@@ -72,7 +71,7 @@ def _cut_off(source: ByteSource, missing: int, entries: list[Entry]) -> str:
     )
 
 
-def _entry(source: ByteSource, start: int, name: str, described: Any) -> Entry:
+def _entry(source: ByteSource, start: int, name: str, described: object) -> Entry:
     try:
         fields = described if isinstance(described, dict) else {}
         code, shape, offsets = fields.get("dtype"), _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
@@ -105,7 +104,7 @@ def _spec(shape: tuple[int, ...], dtype: str) -> TensorSpec:
     return TensorSpec(shape, dtype)
 
 
-def _sizes(value: Any) -> tuple[int, ...] | None:
+def _sizes(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, list) or len(value) > DIMENSIONS:
         return None
     for size in value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import item_bytes
@@ -31,7 +31,7 @@ def is_legacy(source: ByteSource) -> bool:
 def open_legacy(source: ByteSource, progress: Progress) -> Index:
     storages: dict[str, Storage] = {}
 
-    def remember(identifier: Any) -> Any:
+    def remember(identifier: object) -> object:
         storage = storage_of(identifier)
         if isinstance(storage, Storage):
             storages.setdefault(storage.key, storage)
@@ -55,18 +55,18 @@ def open_legacy(source: ByteSource, progress: Progress) -> Index:
 class _PickleReader:
     """Reads consecutive pickles."""
 
-    def __init__(self, source: ByteSource, log: ImportLog, persistent: Any) -> None:
+    def __init__(self, source: ByteSource, log: ImportLog, persistent: Callable[[object], object]) -> None:
         self._source, self._log, self._persistent = source, log, persistent
         self.position = 0
 
-    def next(self) -> Any:
+    def next(self) -> object:
         machine = PickleMachine(self._source, self._log, start=self.position, persistent=self._persistent)
         value = machine.run()
         self.position = machine.position
         return value
 
 
-def _storage_places(source: ByteSource, at: int, keys: Any, storages: dict[str, Storage]) -> dict[str, Place]:
+def _storage_places(source: ByteSource, at: int, keys: object, storages: dict[str, Storage]) -> dict[str, Place]:
     """Each storage: its number of elements in 8 bytes, then the elements."""
     if not isinstance(keys, list):
         raise FormatError(f"{source.label}: the list of its storages is missing")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, item_bytes
@@ -80,8 +80,8 @@ class _Held:
     place: Place
 
 
-def _persistent(tensors: dict[str, Tensor], storages: dict[str, _Held]) -> Any:
-    def find(identifier: Any) -> Any:
+def _persistent(tensors: dict[str, Tensor], storages: dict[str, _Held]) -> Callable[[object], object]:
+    def find(identifier: object) -> object:
         if isinstance(identifier, tuple) and identifier:
             return identifier[0]  # a module's class, with its source beside it
         key = str(identifier) if isinstance(identifier, str | int) else ""
@@ -117,14 +117,14 @@ def _read_storages(part: ByteSource, log: ImportLog) -> dict[str, _Held]:
     return held
 
 
-def _described(value: Any, second: int) -> tuple[str, Any]:
+def _described(value: object, second: int) -> tuple[str, object]:
     """`(key, x, y)`: the key and one of the others."""
     if not isinstance(value, tuple) or len(value) != 3:
         raise FormatError("a description in the tar file is corrupt")
     return str(whole(value[0])), value[second]
 
 
-def _next_pickle(part: ByteSource, log: ImportLog, at: int) -> tuple[Any, int]:
+def _next_pickle(part: ByteSource, log: ImportLog, at: int) -> tuple[object, int]:
     machine = PickleMachine(part, log, start=at, persistent=any_storage)
     value = machine.run()
     return value, machine.position

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, UNTYPED_STORAGE_CLASSES
@@ -59,12 +58,12 @@ def open_torch_zip(archive: ZipArchive, progress: Progress) -> Index:
 def index_of_pickle(
     format: str,
     path: str,
-    value: Any,
+    value: object,
     locate: Callable[[Storage], Place],
     log: ImportLog,
     *,
     big_endian: bool = False,
-    container: Mapping[str, Any] | None = None,
+    container: Mapping[str, object] | None = None,
 ) -> Index:
     """The index of a file whose pickle holds `value`: a state dict, a training checkpoint or a module.
 
@@ -86,7 +85,7 @@ def index_of_pickle(
     )
 
 
-def read_pickle(archive: ZipArchive, name: str, log: ImportLog) -> Any:
+def read_pickle(archive: ZipArchive, name: str, log: ImportLog) -> object:
     record = archive.find(name)
     if record is None:
         raise FormatError(f"{archive.source.label}: the record {printable(name)} is missing")
@@ -99,7 +98,7 @@ def read_pickle(archive: ZipArchive, name: str, log: ImportLog) -> Any:
     return value
 
 
-def storage_of(identifier: Any) -> Any:
+def storage_of(identifier: object) -> object:
     """`("storage", type, key, location, numel)` and, from old files, a view on it."""
     if not isinstance(identifier, tuple) or not identifier or _plain(identifier[0]) != "storage":
         # Very old files refer to a module's class together with its source code.
@@ -114,11 +113,11 @@ def storage_of(identifier: Any) -> Any:
     return Storage(_key(key), _storage_dtype(kind), whole(numel), first)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.content.decode("ascii", "replace") if isinstance(value, Data) else value
 
 
-def _key(key: Any) -> str:
+def _key(key: object) -> str:
     text = _plain(key)
     if isinstance(text, str):
         return text
@@ -166,7 +165,7 @@ def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -
         try:
             _scan(archive.open(record), log)
         except FormatError as error:
-            # Any text or bytes may start like a pickle; the imports up to the error are in the log.
+            # object text or bytes may start like a pickle; the imports up to the error are in the log.
             if is_named:
                 archive.warnings.append(f"{printable(record.name)} could not be read as a pickle: {error}")
 
@@ -241,13 +240,11 @@ def _program_metadata(archive: ZipArchive, name: str) -> Iterator[tuple[str, str
         archive.warnings.append(str(error))
         return
     for key in ("torch_version", "dialect"):
-        if isinstance(document.get(key), str):
-            yield key, printable(document[key])
+        if isinstance(text := document.get(key), str):
+            yield key, printable(text)
     for key, separator in (("schema_version", "."), ("opset_version", ", ")):
-        if isinstance(document.get(key), dict):
-            yield key, printable(separator.join(_numbers(document[key], named=key == "opset_version")))
-
-
-def _numbers(entries: dict[str, Any], *, named: bool) -> Iterator[str]:
-    """`8.20` for major and minor, `aten 10` for opsets."""
-    return (f"{name} {value}" if named else str(value) for name, value in entries.items() if isinstance(value, int))
+        if isinstance(versions := document.get(key), dict):
+            # `8.20` for major and minor, `aten 10` for opsets.
+            numbers = [(name, number) for name, number in versions.items() if isinstance(number, int)]
+            named = (f"{name} {number}" if key == "opset_version" else str(number) for name, number in numbers)
+            yield key, printable(separator.join(named))

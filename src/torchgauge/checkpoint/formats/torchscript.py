@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TypeGuard
 
 from torchgauge.checkpoint.entries import list_entries
 from torchgauge.checkpoint.file_text import printable
@@ -121,7 +121,7 @@ def _listed(code: str) -> Iterator[tuple[str, str, Role]]:
         yield from ((owner, attribute, role) for attribute in re.findall(r'"([^"]*)"', match[3]))
 
 
-def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
+def _modules_and_tensors(model: object, roles: dict[str, dict[str, Role]]) -> Walk:
     """All modules of the archive in order, and the tensors among their attributes."""
     if not _is_script_module(model):
         raise FormatError("its data.pkl does not contain a TorchScript module")
@@ -134,7 +134,7 @@ def _modules_and_tensors(model: Any, roles: dict[str, dict[str, Role]]) -> Walk:
             raise FormatError("its modules are nested too deeply")
         type_name = printable(_MANGLED.sub("", module.type_path).removeprefix("__torch__."))
         found.modules.append(PickledModule(".".join(path), type_name))
-        inner = []
+        inner: list[tuple[tuple[str, ...], Instance, frozenset[int]]] = []
         if isinstance(module.state, tuple):  # quantized modules define their own state
             _add_packed(found, module, path)
         for key, item in attributes(module).items():
@@ -162,10 +162,11 @@ def _may_be_weight(spec: TensorSpec) -> bool:
     return bool(spec.shape) and (spec.is_arithmetic or spec.is_quantized)
 
 
-def _is_script_module(value: Any) -> bool:
-    """Objects of C++ classes are none."""
-    is_script = isinstance(value, Instance) and isinstance(value.factory, Global)
-    return is_script and value.type_path.startswith("__torch__.") and not value.type_path.startswith(_CPP_CLASSES)
+def _is_script_module(value: object) -> TypeGuard[Instance]:
+    """False for objects of C++ classes."""
+    if not isinstance(value, Instance) or not isinstance(value.factory, Global):
+        return False
+    return value.type_path.startswith("__torch__.") and not value.type_path.startswith(_CPP_CLASSES)
 
 
 def _constants(archive: ZipArchive, log: ImportLog, big_endian: bool, *, has_parameters: bool) -> list[Entry]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import item_bytes
@@ -68,7 +67,7 @@ def open_cut_archive(source: ByteSource) -> Index:
 class _Pickle:
     """`sizes` are those of the storages by their keys; `end` is where the next record begins, if one does."""
 
-    value: Any
+    value: object
     root: str
     sizes: Mapping[str, int]
     end: int | None
@@ -94,7 +93,7 @@ def _read_pickle(source: ByteSource, log: ImportLog) -> _Pickle:
     return _Pickle(value, header.name.removesuffix(_PICKLE), sizes, end, warnings)
 
 
-def _noting(value: Any, sizes: dict[str, int]) -> Any:
+def _noting(value: object, sizes: dict[str, int]) -> object:
     if isinstance(value, Storage):
         sizes.setdefault(value.key, value.numel * (1 if value.dtype is None else item_bytes(value.dtype)))
     return value

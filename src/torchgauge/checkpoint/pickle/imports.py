@@ -142,16 +142,12 @@ def _judge_one(module: str, name: str) -> Verdict:
 
 def _is_dangerous(module: str, name: str, full: str) -> bool:
     segments = full.split(".")
-    if segments[0] in _DANGEROUS_MODULES or any(_is_under(full, prefix) for prefix in _DANGEROUS_PREFIXES):
+    if segments[0] in _DANGEROUS_MODULES or any(f"{full}.".startswith(f"{prefix}.") for prefix in _DANGEROUS_PREFIXES):
         return True
     if any(_DUNDER.fullmatch(segment) and segment not in _HARMLESS_DUNDERS for segment in segments):
         return True
     # `torch.serialization` with the name `os.system`: a module is only a stepping stone.
     return not _ESCAPES.isdisjoint(name.split(".")) or not _ESCAPES.isdisjoint(segments[1:-1])
-
-
-def _is_under(full: str, prefix: str) -> bool:
-    return full == prefix or full.startswith(prefix + ".")
 
 
 class ImportLog:

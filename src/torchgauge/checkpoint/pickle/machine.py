@@ -10,7 +10,6 @@ import re
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource
@@ -103,7 +102,7 @@ def opcode(code: bytes, *, cost: int = _REFERENCE_BYTES) -> Callable[[Opcode], O
     return register
 
 
-def no_persistent_ids(identifier: Any) -> Any:
+def no_persistent_ids(identifier: object) -> object:
     raise FormatError("the pickle refers to external storages, but there are none")
 
 
@@ -116,7 +115,7 @@ class PickleMachine:
         log: ImportLog,
         *,
         start: int = 0,
-        persistent: Callable[[Any], Any] = no_persistent_ids,
+        persistent: Callable[[object], object] = no_persistent_ids,
         depth: int = 0,
     ) -> None:
         self.source = source
@@ -125,12 +124,13 @@ class PickleMachine:
         self.persistent = persistent
         self.depth = depth
         self.nested = 0
-        self.stack: list[Any] = []
+        self.stack: list[object] = []
         self.floor = 0  # the height of the stack at the last mark
         self.marks: list[int] = []  # the floors below it
-        self.memo: list[Any] = []
-        self.far_memo: dict[int, Any] = {}  # numbers beyond the end of the list
-        self.known_calls: dict[tuple[bytes, ...], Any] = {}  # what the fast path for tensors found in the memo
+        self.memo: list[object] = []
+        self.far_memo: dict[int, object] = {}  # numbers beyond the end of the list
+        # What the fast path for tensors found in the memo.
+        self.known_calls: dict[tuple[bytes, ...], tuple[str, Global, str]] = {}
         # Inflated data does not earn a higher limit.
         size = source.size if source.is_mapped else 0
         self.memory_left = max(limits.PICKLE_MEMORY_BYTES, limits.PICKLE_MEMORY_PER_BYTE * size)
@@ -140,7 +140,7 @@ class PickleMachine:
     def position(self) -> int:
         return self.stream.position
 
-    def run(self) -> Any:
+    def run(self) -> object:
         """The object that the pickle describes; raises `FormatError` if the pickle is invalid."""
         try:
             self._interpret()
@@ -179,7 +179,7 @@ class PickleMachine:
         self.charge(cost)
         return False
 
-    def remember(self, index: int, value: Any) -> None:
+    def remember(self, index: int, value: object) -> None:
         """Writers count up from 0, so the memo is a list; with other indices it becomes a dict."""
         if index == len(self.memo):
             self.memo.append(value)
@@ -190,16 +190,16 @@ class PickleMachine:
         else:
             self.far_memo[index] = value
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self.stack.append(value)
 
-    def pop(self) -> Any:
+    def pop(self) -> object:
         """Pop the top of the stack, but not below the last mark."""
         if len(self.stack) <= self.floor:
             raise self._no_value()
         return self.stack.pop()
 
-    def top(self) -> Any:
+    def top(self) -> object:
         if len(self.stack) <= self.floor:
             raise self._no_value()
         return self.stack[-1]
@@ -207,7 +207,7 @@ class PickleMachine:
     def _no_value(self) -> FormatError:
         return self.broken("the stack is empty but a value is needed")
 
-    def pop_many(self, count: int) -> tuple[Any, ...]:
+    def pop_many(self, count: int) -> tuple[object, ...]:
         if len(self.stack) - count < self.floor:
             raise self._no_value()
         values = tuple(self.stack[-count:])
@@ -225,7 +225,7 @@ class PickleMachine:
         start, self.floor = self.floor, self.marks.pop()
         return start
 
-    def pop_to_mark(self) -> list[Any]:
+    def pop_to_mark(self) -> list[object]:
         start = self.drop_mark()
         values = self.stack[start:]
         del self.stack[start:]

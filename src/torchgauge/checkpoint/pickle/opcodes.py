@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 from contextlib import suppress
-from typing import Any
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import in_memory
@@ -319,7 +318,7 @@ def empty_dict(machine: PickleMachine) -> None:
 @opcode(b"d", cost=240)
 def dict_to_mark(machine: PickleMachine) -> None:
     values = machine.pop_to_mark()
-    made: dict[Any, Any] = {}
+    made: dict[object, object] = {}
     _store(machine, made, values)
     machine.push(made)
 
@@ -354,7 +353,7 @@ def setitems(machine: PickleMachine) -> None:
     _store(machine, machine.top(), values)
 
 
-def _extend(machine: PickleMachine, target: Any, values: list[Any]) -> None:
+def _extend(machine: PickleMachine, target: object, values: list[object]) -> None:
     if isinstance(target, list):
         target.extend(values)
     elif isinstance(target, Instance):
@@ -363,7 +362,7 @@ def _extend(machine: PickleMachine, target: Any, values: list[Any]) -> None:
         raise machine.broken("values are appended to something other than a list")
 
 
-def _store(machine: PickleMachine, target: Any, values: list[Any]) -> None:
+def _store(machine: PickleMachine, target: object, values: list[object]) -> None:
     if len(values) % 2:
         raise machine.broken("a key without a value")
     mapping = target.mapping if isinstance(target, Instance) else target
@@ -487,7 +486,7 @@ def readonly_buffer(machine: PickleMachine) -> None:
     machine.top()
 
 
-def call(machine: PickleMachine, function: Any, args: Any) -> Any:
+def call(machine: PickleMachine, function: object, args: object) -> object:
     """The result of the call if it is known and harmless; otherwise a stand-in."""
     arguments = args if isinstance(args, tuple) else (args,)
     # A rebuilder may read every item: a long list must not be passed to a million calls.
@@ -504,7 +503,7 @@ def call(machine: PickleMachine, function: Any, args: Any) -> Any:
     return Instance(function, arguments) if rebuild is None else rebuild(function, arguments)
 
 
-def _scan_nested(machine: PickleMachine, arguments: tuple[Any, ...]) -> None:
+def _scan_nested(machine: PickleMachine, arguments: tuple[object, ...]) -> None:
     """Byte strings passed to a function may be pickles that it loads."""
     for value in arguments[:4]:
         content = _bytes_of(machine, value) if isinstance(value, (Data, Blob)) else None
@@ -522,7 +521,7 @@ def _scan_nested(machine: PickleMachine, arguments: tuple[Any, ...]) -> None:
         machine.memory_left = min(machine.memory_left, inner.memory_left)
 
 
-def _bytes_of(machine: PickleMachine, value: Any) -> bytes | None:
+def _bytes_of(machine: PickleMachine, value: object) -> bytes | None:
     if isinstance(value, Data):
         return value.content
     if isinstance(value, Blob) and value.size <= _LONGEST_NESTED_BYTES and machine.source.read(value.at, 1) == b"\x80":

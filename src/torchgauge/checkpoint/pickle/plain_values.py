@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 from torchgauge.checkpoint.entries import read_small
 from torchgauge.checkpoint.file_text import printable
@@ -24,7 +23,7 @@ _FORMS = {
 _NUMPY_FORMS = {"f8": "d", "f4": "f", "f2": "e", "i8": "q", "i4": "i", "i2": "h", "i1": "b", "u1": "B", "b1": "?"}
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> object:
     """The value as JSON, shortened with an ellipsis if it is too large."""
     return _Plain().of(value, 0)
 
@@ -33,7 +32,7 @@ class _Plain:
     def __init__(self) -> None:
         self.left = _VALUES
 
-    def of(self, value: Any, depth: int) -> Any:
+    def of(self, value: object, depth: int) -> object:
         self.left -= 1
         if value is None or isinstance(value, bool):
             return value
@@ -60,11 +59,11 @@ class _Plain:
             return "bytes"
         return printable(key_text(value)) if isinstance(value, Key) else type(value).__name__
 
-    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    def _mapping(self, value: Mapping[object, object], depth: int) -> dict[str, object]:
         shown = list(value.items())[:_ITEMS]
         return {printable(key_text(key)): self.of(item, depth + 1) for key, item in shown}
 
-    def _instance(self, value: Instance, depth: int) -> Any:
+    def _instance(self, value: Instance, depth: int) -> object:
         """A namespace or dataclass as its attributes; an enum member or path as its value."""
         number = numpy_scalar(value)
         if number is not None:
@@ -77,7 +76,8 @@ class _Plain:
         if "_val" in held:
             return self.of(held["_val"], depth)
         if held and not is_module(value):
-            return self._mapping({key: item for key, item in held.items() if not _is_private(key)}, depth)
+            shown = {key: item for key, item in held.items() if not (isinstance(key, str) and key.startswith("__"))}
+            return self._mapping(shown, depth)
         if value.items:
             return self.of(value.items, depth)
         if len(value.args) == 1 and not isinstance(value.args[0], Instance | Global):
@@ -85,11 +85,7 @@ class _Plain:
         return printable(value.type_path)
 
 
-def _is_private(key: Any) -> bool:
-    return isinstance(key, str) and key.startswith("__")
-
-
-def number_of(value: Any, entry: Entry | None = None) -> float | None:
+def number_of(value: object, entry: Entry | None = None) -> float | None:
     """The value of a number: a literal, a numpy scalar, or a tensor with one element whose entry is given."""
     if isinstance(value, bool) or value is None:
         return None

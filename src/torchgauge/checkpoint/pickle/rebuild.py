@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource
@@ -11,7 +10,7 @@ from torchgauge.checkpoint.dtypes import DTYPE_ALIASES, NUMPY, TORCH_DTYPES
 from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Inline, Instance, Storage, Tensor, as_key
 from torchgauge.errors import FormatError
 
-Rebuilder = Callable[[Global, tuple[Any, ...]], Any]
+Rebuilder = Callable[[Global, tuple[object, ...]], object]
 REBUILDERS: dict[str, Rebuilder] = {}
 
 
@@ -26,13 +25,13 @@ def rebuilds(*names: str) -> Callable[[Rebuilder], Rebuilder]:
     return register
 
 
-def whole(value: Any) -> int:
+def whole(value: object) -> int:
     if type(value) is not int or not 0 <= value <= limits.INTEGER:
         raise FormatError("a size, stride or offset of a tensor is not a 63-bit integer")
     return value
 
 
-def sizes(value: Any) -> tuple[int, ...]:
+def sizes(value: object) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)) or len(value) > limits.DIMENSIONS:
         raise FormatError("the shape or stride of a tensor is not a list of numbers")
     for size in value:
@@ -40,27 +39,27 @@ def sizes(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def dtype_name(value: Any) -> str:
+def dtype_name(value: object) -> str:
     if isinstance(value, Global) and value.module == "torch" and value.name in TORCH_DTYPES:
         return DTYPE_ALIASES.get(value.name, value.name)
     raise FormatError("the dtype of a tensor is unknown")
 
 
-def _strided(storage: Any, dtype: str, offset: Any, size: Any, stride: Any) -> Tensor:
+def _strided(storage: object, dtype: str, offset: object, size: object, stride: object) -> Tensor:
     shape, steps = sizes(size), sizes(stride)
     if not isinstance(storage, Storage) or len(shape) != len(steps):
         raise FormatError("a tensor in the pickle has no storage, or its shape and stride differ in length")
     return Tensor(storage, dtype, shape, steps, whole(offset))
 
 
-def _arguments(args: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+def _arguments(args: tuple[object, ...], count: int) -> tuple[object, ...]:
     if len(args) < count:
         raise FormatError(f"a tensor in the pickle is described by {len(args)} values instead of {count}")
     return args
 
 
 @rebuilds("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
-def tensor(function: Global, args: tuple[Any, ...]) -> Any:
+def tensor(function: Global, args: tuple[object, ...]) -> object:
     storage, offset, size, stride = _arguments(args, 4)[:4]
     dtype = storage.dtype if isinstance(storage, Storage) else None
     made = _strided(storage, dtype or "uint8", offset, size, stride)
@@ -70,7 +69,7 @@ def tensor(function: Global, args: tuple[Any, ...]) -> Any:
 
 
 @rebuilds("torch._utils._rebuild_tensor_v3")
-def tensor_v3(function: Global, args: tuple[Any, ...]) -> Any:
+def tensor_v3(function: Global, args: tuple[object, ...]) -> object:
     storage, offset, size, stride, requires_grad, _, dtype = _arguments(args, 7)[:7]
     made = _strided(storage, dtype_name(dtype), offset, size, stride)
     made.requires_grad = requires_grad is True
@@ -78,7 +77,7 @@ def tensor_v3(function: Global, args: tuple[Any, ...]) -> Any:
 
 
 @rebuilds("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
-def parameter(function: Global, args: tuple[Any, ...]) -> Any:
+def parameter(function: Global, args: tuple[object, ...]) -> object:
     data = _arguments(args, 1)[0]
     if not isinstance(data, Tensor):
         return Instance(function, args)
@@ -90,7 +89,7 @@ def parameter(function: Global, args: tuple[Any, ...]) -> Any:
 
 
 @rebuilds("torch._utils._rebuild_meta_tensor_no_storage")
-def meta_tensor(function: Global, args: tuple[Any, ...]) -> Any:
+def meta_tensor(function: Global, args: tuple[object, ...]) -> object:
     dtype, size, stride = _arguments(args, 3)[:3]
     shape, steps = sizes(size), sizes(stride)
     if len(shape) != len(steps):
@@ -99,16 +98,18 @@ def meta_tensor(function: Global, args: tuple[Any, ...]) -> Any:
 
 
 @rebuilds("torch._utils._rebuild_wrapper_subclass")
-def wrapper(function: Global, args: tuple[Any, ...]) -> Any:
+def wrapper(function: Global, args: tuple[object, ...]) -> object:
     _, dtype, size, stride = _arguments(args, 4)[:4]
     return meta_tensor(function, (dtype, size, stride))
 
 
 @rebuilds("torch._tensor._rebuild_from_type_v2", "torch._tensor._rebuild_from_type")
-def from_type(function: Global, args: tuple[Any, ...]) -> Any:
+def from_type(function: Global, args: tuple[object, ...]) -> object:
     inner, _, inner_args, state = _arguments(args, 4)[:4]
-    rebuild = REBUILDERS.get(inner.path) if isinstance(inner, Global) else None
-    if rebuild is None or rebuild is from_type or not isinstance(inner_args, tuple):
+    if not isinstance(inner, Global) or not isinstance(inner_args, tuple):
+        return Instance(function, args)
+    rebuild = REBUILDERS.get(inner.path)
+    if rebuild is None or rebuild is from_type:
         return Instance(function, args)
     made = rebuild(inner, inner_args)
     if isinstance(made, Tensor) and made.storage is None:
@@ -117,7 +118,7 @@ def from_type(function: Global, args: tuple[Any, ...]) -> Any:
 
 
 @rebuilds("torch._utils._rebuild_sparse_tensor", "torch._utils._rebuild_sparse_csr_tensor")
-def sparse(function: Global, args: tuple[Any, ...]) -> Any:
+def sparse(function: Global, args: tuple[object, ...]) -> object:
     """A tensor that consists of others, which are listed instead."""
     values = args[1] if len(args) > 1 else ()
     parts = [value for value in values if isinstance(value, Tensor)] if isinstance(values, tuple | list) else []
@@ -125,12 +126,12 @@ def sparse(function: Global, args: tuple[Any, ...]) -> Any:
 
 
 @rebuilds("torch._utils._rebuild_nested_tensor")
-def nested(function: Global, args: tuple[Any, ...]) -> Any:
+def nested(function: Global, args: tuple[object, ...]) -> object:
     return _composite(function, ("values", "sizes", "strides", "offsets"), args)
 
 
 @rebuilds("torch.nested._internal.nested_tensor._rebuild_njt")
-def jagged(function: Global, args: tuple[Any, ...]) -> Any:
+def jagged(function: Global, args: tuple[object, ...]) -> object:
     parts = args[0] if args and isinstance(args[0], dict) else {}
     names = ("values", "offsets", "lengths")
     return _composite(function, names, [parts.get(name) for name in names])
@@ -139,20 +140,20 @@ def jagged(function: Global, args: tuple[Any, ...]) -> Any:
 _COMPRESSED = ("crow_indices", "col_indices", "values")
 
 
-def _composite(function: Global, names: tuple[str, ...], parts: Iterable[Any]) -> Instance:
+def _composite(function: Global, names: tuple[str, ...], parts: Iterable[object]) -> Instance:
     state = {name: part for name, part in zip(names, parts, strict=False) if isinstance(part, Tensor)}
     return Instance(function, (), state)
 
 
 @rebuilds("torch._utils._rebuild_device_tensor_from_cpu_tensor", "torch._utils._rebuild_device_tensor_from_numpy")
-def device_tensor(function: Global, args: tuple[Any, ...]) -> Any:
+def device_tensor(function: Global, args: tuple[object, ...]) -> object:
     return _arguments(args, 1)[0]
 
 
 @rebuilds(
     "collections.OrderedDict", "builtins.dict", "__builtin__.dict", "collections.Counter", "collections.defaultdict"
 )
-def mapping(function: Global, args: tuple[Any, ...]) -> Any:
+def mapping(function: Global, args: tuple[object, ...]) -> object:
     """Old pickles pass the items as a list of pairs."""
     given = args[-1] if args else None
     if isinstance(given, dict):
@@ -164,20 +165,20 @@ def mapping(function: Global, args: tuple[Any, ...]) -> Any:
 @rebuilds("torch.Size", "builtins.tuple", "builtins.list", "builtins.set", "builtins.frozenset", "__builtin__.set",
           "torch.jit._pickle.build_intlist", "torch.jit._pickle.build_doublelist", "torch.jit._pickle.build_boollist",
           "torch.jit._pickle.build_tensorlist", "torch.jit._pickle.restore_type_tag")  # fmt: skip
-def passed_on(function: Global, args: tuple[Any, ...]) -> Any:
+def passed_on(function: Global, args: tuple[object, ...]) -> object:
     given = args[0] if args else ()
     return tuple(given) if function.name == "Size" and isinstance(given, list) else given
 
 
 @rebuilds("torch.jit._pickle.build_tensor_from_id")
-def tensor_by_number(function: Global, args: tuple[Any, ...]) -> Any:
+def tensor_by_number(function: Global, args: tuple[object, ...]) -> object:
     raise FormatError(
         "a TorchScript archive from before PyTorch 1.4: if you trust it, torch.jit.load it and torch.jit.save it anew"
     )
 
 
 @rebuilds("_codecs.encode")
-def encode(function: Global, args: tuple[Any, ...]) -> Any:
+def encode(function: Global, args: tuple[object, ...]) -> object:
     """Protocol 2 writes bytes as encoded text."""
     text = args[0] if args else ""
     if not isinstance(text, str):
@@ -189,16 +190,16 @@ def encode(function: Global, args: tuple[Any, ...]) -> Any:
 
 
 @rebuilds("copyreg._reconstructor", "copy_reg._reconstructor")
-def reconstructor(function: Global, args: tuple[Any, ...]) -> Any:
+def reconstructor(function: Global, args: tuple[object, ...]) -> object:
     return Instance(args[0], args[2:] if len(args) > 2 and args[2] is not None else ()) if args else Instance(function)
 
 
 @rebuilds("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
-def array(function: Global, args: tuple[Any, ...]) -> Any:
+def array(function: Global, args: tuple[object, ...]) -> object:
     return Tensor(Inline(None, 0), "uint8", (0,), (1,))
 
 
-def rebuild_array(made: Tensor, state: Any, source: ByteSource) -> None:
+def rebuild_array(made: Tensor, state: object, source: ByteSource) -> None:
     """The state of a numpy array: version, shape, dtype, is_fortran, data."""
     if not isinstance(made.storage, Inline) or not isinstance(state, tuple) or len(state) != 5:
         return

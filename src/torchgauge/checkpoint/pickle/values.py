@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(slots=True, eq=False)
@@ -22,11 +21,11 @@ class Global:
 class Instance:
     """The result of a call that was not executed."""
 
-    factory: Any
-    args: tuple[Any, ...] = ()
-    state: Any = None
-    mapping: dict[Any, Any] = field(default_factory=dict)
-    items: list[Any] = field(default_factory=list)
+    factory: object
+    args: tuple[object, ...] = ()
+    state: object = None
+    mapping: dict[object, object] = field(default_factory=dict)
+    items: list[object] = field(default_factory=list)
 
     @property
     def type_path(self) -> str:
@@ -63,7 +62,7 @@ class Tensor:
     is_parameter: bool = False
     is_big_endian: bool = False
     requires_grad: bool = False
-    parts: Any = None
+    parts: object = None
 
 
 @dataclass(slots=True, eq=False)
@@ -86,10 +85,10 @@ class Data:
 class Key:
     """A dict key that is not hashed, because hashing deeply nested values would overflow the C stack."""
 
-    value: Any
+    value: object
 
 
-def as_key(value: Any) -> Any:
+def as_key(value: object) -> object:
     if isinstance(value, str) or value is None or isinstance(value, (bytes, bool)):
         return value
     if type(value) is int and abs(value) < 2**60:
@@ -97,6 +96,6 @@ def as_key(value: Any) -> Any:
     return Key(value)
 
 
-def any_storage(identifier: Any) -> Storage:
+def any_storage(identifier: object) -> Storage:
     """Accepts any persistent reference, if only the imports of a pickle matter."""
     return Storage("", "uint8", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.dtypes import item_bytes
@@ -51,18 +51,18 @@ class Walk:
 @dataclass(slots=True, eq=False)
 class _Child:
     keys: Path
-    value: Any
+    value: object
     role: Role | None = None
 
 
-def walk(root: Any) -> Walk:
+def walk(root: object) -> Walk:
     """Every tensor under every path to it; a value that contains itself is visited once."""
     found = Walk()
     continue_walk(found, root, (), None)
     return found
 
 
-def continue_walk(found: Walk, root: Any, path: Path, role: Role | None) -> None:
+def continue_walk(found: Walk, root: object, path: Path, role: Role | None) -> None:
     """Add the tensors under `root`, which is at `path`; the limits apply to all together."""
     before = found.values_left
     # The ids of all values that contain a tensor or a module, at any depth. Each container is visited once.
@@ -131,18 +131,18 @@ def _count_whole(wrapper: Tensor, parts: list[Found]) -> None:
         part.logical = values if number == largest else 0
 
 
-def _is_leaf(value: Any) -> TypeGuard[Tensor]:
+def _is_leaf(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.parts is None
 
 
-def _inherit(inner: _Child, outer: _Child, container: Any) -> _Child:
+def _inherit(inner: _Child, outer: _Child, container: object) -> _Child:
     """The items of a list attribute have the role of the attribute; a module declares the roles of its tensors."""
     if inner.role is not None or outer.role is None or (isinstance(container, Instance) and is_module(container)):
         return inner
     return _Child(inner.keys, inner.value, outer.role)
 
 
-def _is_source(value: Any) -> bool:
+def _is_source(value: object) -> bool:
     return isinstance(value, Tensor) or (isinstance(value, Instance) and is_module(value))
 
 
@@ -151,11 +151,11 @@ def is_module(value: Instance) -> bool:
     return isinstance(state.get("_modules"), dict) and isinstance(state.get("_parameters"), dict)
 
 
-def attributes(value: Instance) -> dict[Any, Any]:
+def attributes(value: Instance) -> dict[object, object]:
     return state_attributes(value.state)
 
 
-def state_attributes(state: Any) -> dict[Any, Any]:
+def state_attributes(state: object) -> dict[object, object]:
     """The attributes that a state would set: a dict, or a pair of dicts for attributes and slots."""
     if isinstance(state, dict):
         return state
@@ -164,7 +164,7 @@ def state_attributes(state: Any) -> dict[Any, Any]:
     return {}
 
 
-def children(value: Any) -> Iterator[_Child]:
+def children(value: object) -> Iterator[_Child]:
     if isinstance(value, dict):
         yield from (_Child((key_text(key),), item) for key, item in value.items())
     elif isinstance(value, list | tuple):
@@ -207,17 +207,14 @@ def _module_children(value: Instance) -> Iterator[_Child]:
             yield _Child((key_text(key),), item, Role.OTHER)
 
 
-def key_text(key: Any) -> str:
+def key_text(key: object) -> str:
     if isinstance(key, str) and key.isascii():
         return key
     if isinstance(key, Key):
         value = key.value
-        simple = isinstance(value, tuple) and all(_is_short(part) for part in value)
-        return ",".join(printable(str(part)) for part in value) if simple else type(value).__name__
+        parts = value if isinstance(value, tuple) else (None,)
+        is_short = all(isinstance(part, str) or (isinstance(part, int) and abs(part) < 2**60) for part in parts)
+        return ",".join(printable(str(part)) for part in parts) if is_short else type(value).__name__
     if isinstance(key, bytes):
         key = key.decode("utf-8", "replace")
     return key.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(key, str) else str(key)
-
-
-def _is_short(part: Any) -> bool:
-    return isinstance(part, str) or (isinstance(part, int) and abs(part) < 2**60)
