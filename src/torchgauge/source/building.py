@@ -82,7 +82,9 @@ def build_without_weights(factory: Callable[[], nn.Module]) -> nn.Module:
     return build_for_real(factory)
 
 
-def build_for_real(factory: Callable[[], nn.Module], placement: AbstractContextManager[Any] | None = None) -> nn.Module:
+def build_for_real(
+    factory: Callable[[], nn.Module], placement: AbstractContextManager[object] | None = None
+) -> nn.Module:
     """The model in eval mode, as its constructor makes it."""
     with rng_untouched(), warnings.catch_warnings():
         # Notes on the initial weights: they are never used.

@@ -29,7 +29,7 @@ _NO_SIZE = re.compile(r"theta|base|seed|token|(^|_)ids?$|length|len$|parameters|
 MOST_REAL_BYTES = 4 << 30
 
 
-def require_possible_numbers(settings: Any, where: str) -> None:
+def require_possible_numbers(settings: object, where: str) -> None:
     """Raise `TargetError` for a size or count that no model has, at any depth."""
     waiting = [("", settings)]
     while waiting:
@@ -55,7 +55,7 @@ def bounded_building(what: str, real_bytes: float) -> Iterator[None]:
     """In this thread, stop the building of a model that gets too many parts, or takes more memory than this."""
     thread, left = threading.get_ident(), MOST_REGISTERED
 
-    def count(module: nn.Module, name: str, registered: Any) -> None:
+    def count(module: nn.Module, name: str, registered: object) -> None:
         nonlocal left
         if threading.get_ident() == thread:
             left -= 1

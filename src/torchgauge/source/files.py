@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -60,7 +59,14 @@ def _open_code(index: Index, opening: Opening) -> Source:
             return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
         return Source(model, _record(index, opening), index=index)
     if opening.code is None and index.format == "gguf":
-        return _open_gguf(index, opening)
+        # A decoder built from the metadata, in half precision: matrices are unpacked to it where they are used.
+        from torchgauge.source.gguf_model import build_model
+
+        decoder, reason = build_model(index, logical_shapes(index))
+        if decoder is None:
+            return Source(None, _record(index, opening), index=index, warnings=(reason,))
+        remark = f"code: a decoder as its metadata describe it ({index.gguf['general.architecture']})"
+        return Source(decoder.half(), _record(index, opening, remark), index=index)
     return _open_given_code(index, opening) or _identify(index, opening)
 
 
@@ -98,17 +104,6 @@ def _load_program(index: Index) -> nn.Module:
     from torchgauge.source.exported import load_exported
 
     return load_exported(index.path)
-
-
-def _open_gguf(index: Index, opening: Opening) -> Source:
-    """A decoder built from the metadata, in half precision: matrices are unpacked to it where they are used."""
-    from torchgauge.source.gguf_model import build_model
-
-    model, reason = build_model(index, logical_shapes(index))
-    if model is None:
-        return Source(None, _record(index, opening), index=index, warnings=(reason,))
-    remark = f"code: a decoder as its metadata describe it ({index.gguf['general.architecture']})"
-    return Source(model.half(), _record(index, opening, remark), index=index)
 
 
 def _identify(index: Index, opening: Opening) -> Source:
@@ -264,7 +259,7 @@ def announcement(index: Index) -> str:
     return "\n".join([f"unpickling '{index.path}', which imports and calls:", *dict.fromkeys(lines)])
 
 
-def _modules(content: Any) -> Iterator[nn.Module]:
+def _modules(content: object) -> Iterator[nn.Module]:
     if isinstance(content, nn.Module):
         yield content
     elif isinstance(content, Mapping):

@@ -104,7 +104,7 @@ def build_model(index: Index, shapes: Mapping[str, tuple[int, ...]]) -> tuple[nn
     return model.eval(), ""
 
 
-def _sizes(metadata: Mapping[str, Any], architecture: str, layer: Mapping[str, tuple[int, ...]]) -> Sizes:
+def _sizes(metadata: Mapping[str, object], architecture: str, layer: Mapping[str, tuple[int, ...]]) -> Sizes:
     def number(name: str, default: int | None = None) -> int:
         value = metadata.get(f"{architecture}.{name}", default)
         value = max(value, default=0) if isinstance(value, list) and all(type(v) is int for v in value) else value

@@ -9,7 +9,7 @@ from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import nn
 
@@ -21,6 +21,9 @@ from torchgauge.source.config_limits import require_possible_numbers
 from torchgauge.source.packages import import_optional
 from torchgauge.source.spelling import did_you_mean
 from torchgauge.source.torchvision_ops import torchvision_importable
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 _UNKNOWN = (
     "is not known to transformers: it needs custom code, which is never run from a config. "
@@ -149,18 +152,18 @@ def _why_not_found(transformers: ModuleType, entry: str) -> str:
     )
 
 
-def _base_model(transformers: ModuleType, config: Any, what: str) -> Recipe:
+def _base_model(transformers: ModuleType, config: PretrainedConfig, what: str) -> Recipe:
     if type(config) not in transformers.MODEL_MAPPING:
         raise TargetError(f"{what} has no base model: give a model class, like hf:GPT2LMHeadModel")
     return recipe_of(f"the base model of {what}", transformers.AutoModel.from_config, config)
 
 
-def model_class(name: str) -> Any:
+def model_class(name: str) -> type[PreTrainedModel]:
     """The model class of transformers of that name, or None."""
     return _model_class(_transformers(), name)
 
 
-def recipe_of(name: str, constructor: Callable[[Any], nn.Module], config: Any) -> Recipe:
+def recipe_of(name: str, constructor: Callable[[PretrainedConfig], nn.Module], config: PretrainedConfig) -> Recipe:
     def build() -> nn.Module:
         with _hub_offline(), torchvision_importable():
             # A constructor writes its choices into its config: each build gets its own.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import nn
@@ -11,6 +11,9 @@ from torch import nn
 from torchgauge.source.candidate import Assignment, Defaults, Guess
 from torchgauge.source.layers import SEQUENCE
 from torchgauge.source.signature import ForwardSignature
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 # A second modality that a model without a token for it in the text must be given beside the text.
 _BESIDE_TEXT = ("pixel_values", "input_features", "input_values")
@@ -25,12 +28,7 @@ def huggingface_assignments(
     if not isinstance(declared, str) or not hasattr(model, "config"):
         return
     config = ModelConfig(model.config)
-    for plan in _plans(declared, signature, config):
-        yield from _fill([name for name in plan if name not in given], config, defaults)
-
-
-def _plans(declared: str, signature: ForwardSignature, config: ModelConfig) -> list[list[str]]:
-    """Sets of inputs to try, each with its main input first."""
+    # Sets of inputs to try, each with its main input first.
     required = [parameter.name for parameter in signature.required()]
     is_known = declared in signature.names or (signature.takes_any_keyword and not signature.names)
     main = [declared] if is_known else [name for name in signature.names if name in MAKERS][:1]
@@ -44,7 +42,8 @@ def _plans(declared: str, signature: ForwardSignature, config: ModelConfig) -> l
     plans = [complete, alone]
     if "input_ids" in signature.names and "input_ids" not in alone:
         plans.append([*alone, "input_ids"])
-    return [plan for index, plan in enumerate(plans) if plan not in plans[:index]]
+    for plan in [plan for index, plan in enumerate(plans) if plan not in plans[:index]]:
+        yield from _fill([name for name in plan if name not in given], config, defaults)
 
 
 def _fill(names: list[str], config: ModelConfig, defaults: Defaults) -> Iterator[Assignment]:
@@ -75,7 +74,7 @@ class ModelConfig:
 
     Its values come from a file: a look finds whole numbers, and passes over what is of another type."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: PretrainedConfig) -> None:
         self._config = config
 
     def text(self, *names: str) -> int | None:
@@ -91,8 +90,9 @@ class ModelConfig:
         """Height and width; one number stands for both, more than two have others before them."""
         for value in self._look(_VISION, names):
             sizes = value if isinstance(value, list | tuple) else [value, value]
-            if len(sizes) >= 2 and all(map(_is_count, sizes)):
-                return sizes[-2], sizes[-1]
+            counts = list(filter(_is_count, sizes))
+            if len(counts) == len(sizes) >= 2:
+                return counts[-2], counts[-1]
         return None
 
     @property
@@ -114,19 +114,19 @@ class ModelConfig:
         vocabulary = self.text("vocab_size") or 2
         return next((token for token in range(1, vocabulary) if token not in special), 0)
 
-    def _special_tokens(self) -> Iterator[Any]:
+    def _special_tokens(self) -> Iterator[object]:
         for config in self._nested(_TEXT):
             for name in _names(config):
                 if name.endswith(("_token_id", "_token_index")):
                     value = _get(config, name)
                     yield from value if isinstance(value, list) else [value]
 
-    def _look(self, nested: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Any]:
+    def _look(self, nested: tuple[str, ...], names: tuple[str, ...]) -> Iterator[object]:
         for config in self._nested(nested):
             for name in names:
                 yield _get(config, name)
 
-    def _nested(self, names: tuple[str, ...]) -> Iterator[Any]:
+    def _nested(self, names: tuple[str, ...]) -> Iterator[object]:
         yield self._config
         for name in names:
             config = _get(self._config, name)
@@ -134,15 +134,15 @@ class ModelConfig:
                 yield from ModelConfig(config)._nested(names)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
-def _get(config: Any, name: str) -> Any:
+def _get(config: PretrainedConfig, name: str) -> object:
     return config.get(name) if isinstance(config, dict) else getattr(config, name, None)
 
 
-def _names(config: Any) -> list[str]:
+def _names(config: PretrainedConfig) -> list[str]:
     return list(config if isinstance(config, dict) else vars(config))
 
 

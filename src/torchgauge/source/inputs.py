@@ -29,9 +29,9 @@ _EXAMPLES = ("example_input_array", "example_inputs", "dummy_inputs")
 def candidate_inputs(
     model: nn.Module,
     *,
-    input_size: Any = None,
-    inputs: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
+    input_size: object = None,
+    inputs: object = None,
+    kwargs: Mapping[str, object] | None = None,
     dtype: torch.dtype | None = None,
     batch: int | None = None,
     seq: int | None = None,
@@ -85,7 +85,7 @@ def _own_examples(model: nn.Module, signature: ForwardSignature) -> Iterator[Can
 
 
 def _inferred(
-    model: nn.Module, signature: ForwardSignature, defaults: Defaults, kwargs: dict[str, Any]
+    model: nn.Module, signature: ForwardSignature, defaults: Defaults, kwargs: dict[str, object]
 ) -> Iterator[Candidate]:
     if not defaults.dtype.is_floating_point:
         defaults = Defaults(model_dtype(model), defaults.batch, defaults.seq)
@@ -111,7 +111,7 @@ def _inferred(
 
 def _placed(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
-) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Assignment]]:
+) -> Iterator[tuple[tuple[object, ...], dict[str, object], Assignment]]:
     """From those who know the model best to those who look at its layers."""
     for assignment in huggingface_assignments(model, signature, defaults, given):
         yield (), _values(assignment), assignment
@@ -120,11 +120,11 @@ def _placed(
             yield *signature.place(_values(assignment)), assignment
 
 
-def _values(assignment: Assignment) -> dict[str, Any]:
+def _values(assignment: Assignment) -> dict[str, object]:
     return {name: guess.value for name, guess in assignment.items()}
 
 
-def _shape_and_type(value: Any) -> Any:
+def _shape_and_type(value: object) -> object:
     return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -63,18 +62,14 @@ def _guesses(model: nn.Module, parameter: Parameter, layers: Sequence[Entry], de
     """From the layers that this parameter most likely enters, one layer of each kind; else from bare weights."""
     if not layers:
         yield from weight_guesses(model, defaults)
-    for entry in _one_per_kind(_by_likelihood(parameter, layers)):
-        for guess in entry.guesses(defaults):
-            yield Guess(list(guess.value), f"one per sample, {guess.source}") if parameter.is_tensor_list else guess
 
-
-def _by_likelihood(parameter: Parameter, layers: Sequence[Entry]) -> list[Entry]:
-    """Layers whose path shares a word with the parameter come first, then those of the kind its name suggests."""
-
+    # Layers whose path shares a word with the parameter come first, then those of the kind its name suggests.
     def rank(entry: Entry) -> tuple[bool, bool]:
         return not _shares_word(parameter.name, entry.path), entry.rule.kind != _kind_named(parameter.name)
 
-    return sorted(layers, key=rank)
+    for entry in _one_per_kind(sorted(layers, key=rank)):
+        for guess in entry.guesses(defaults):
+            yield Guess(list(guess.value), f"one per sample, {guess.source}") if parameter.is_tensor_list else guess
 
 
 def _shares_word(name: str, path: str) -> bool:
@@ -97,7 +92,7 @@ def _one_per_kind(layers: Sequence[Entry]) -> list[Entry]:
     return list(kinds.values())
 
 
-def _like(main: Any, guesses: Sequence[Guess]) -> Guess:
+def _like(main: object, guesses: Sequence[Guess]) -> Guess:
     """The guess with as many dimensions as the main value, so that ids of both are sequences or neither is."""
     rank = main.dim() if isinstance(main, Tensor) else None
     return next((guess for guess in guesses if guess.value.dim() == rank), guesses[0])

@@ -90,13 +90,13 @@ def image_sizes(channels: int) -> tuple[int, ...]:
 
 
 @layer_rule("Conv2d", kind="convolution", attribute="in_channels", says="takes {} channels")
-def _conv2d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _conv2d(layer: nn.Conv2d, defaults: Defaults) -> Iterator[Tensor]:
     for size in image_sizes(layer.in_channels):
         yield defaults.floats(defaults.batch, layer.in_channels, size, size)
 
 
 @layer_rule("Conv1d", kind="convolution", attribute="in_channels", says="takes {} channels")
-def _conv1d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _conv1d(layer: nn.Conv1d, defaults: Defaults) -> Iterator[Tensor]:
     # One channel is a waveform: a second at 16 kHz.
     lengths = (16000, 1024, SEQUENCE) if layer.in_channels == 1 else (SEQUENCE, 1024)
     for length in (defaults.seq,) if defaults.seq else lengths:
@@ -104,7 +104,7 @@ def _conv1d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
 
 
 @layer_rule("Conv3d", kind="convolution", attribute="in_channels", says="takes {} channels")
-def _conv3d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _conv3d(layer: nn.Conv3d, defaults: Defaults) -> Iterator[Tensor]:
     for size in ((16, 112, 112), (32, 32, 32), (64, 64, 64)):
         yield defaults.floats(defaults.batch, layer.in_channels, *size)
 

@@ -69,7 +69,7 @@ def is_companion(parameter: Parameter) -> bool:
     return parameter.annotation in _PLAIN or any(says(parameter.name) for says in by_name)
 
 
-def companion(model: nn.Module, parameter: Parameter, main: str, value: Any, defaults: Defaults) -> Guess:
+def companion(model: nn.Module, parameter: Parameter, main: str, value: object, defaults: Defaults) -> Guess:
     """A value that fits the main parameter's `value`."""
     if parameter.annotation in _PLAIN:
         return Guess(_PLAIN[parameter.annotation], f"annotated as {parameter.annotation}")
@@ -83,7 +83,7 @@ def companion(model: nn.Module, parameter: Parameter, main: str, value: Any, def
     return Guess(defaults.ids(defaults.batch, value=0), "one number per sample, from its name")
 
 
-def _state(model: nn.Module, value: Any, main: str, defaults: Defaults) -> Guess:
+def _state(model: nn.Module, value: object, main: str, defaults: Defaults) -> Guess:
     layer: Any = next((m for m in model.modules() if isinstance(m, nn.RNNBase | nn.RNNCellBase)), None)
     if layer is None:
         return Guess(value.clone() if isinstance(value, Tensor) else value, f"the same as {main}")

@@ -46,7 +46,7 @@ class ForwardSignature:
         """The parameters without a default that are not given yet."""
         return tuple(p for p in self.parameters if p.is_required and p.name not in given)
 
-    def place(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def place(self, values: dict[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
         """Values by name as arguments and keywords: by position as long as none is left out, so that `*args` works."""
         places = [parameter.name for parameter in self.positional] or list(values)[: self.takes_any_positional]
         leading = list(takewhile(values.__contains__, places))
@@ -103,7 +103,7 @@ def forward_signature(model: nn.Module) -> ForwardSignature:
     )
 
 
-def _annotation(annotation: Any) -> str:
+def _annotation(annotation: object) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)

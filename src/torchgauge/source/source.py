@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint import Index
 from torchgauge.errors import TargetError
@@ -46,7 +46,7 @@ class Source:
     warnings: tuple[str, ...] = ()
     is_unpickled: bool = False
     is_inferred: bool = False
-    assumed: Mapping[str, Any] = field(default_factory=dict)
+    assumed: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def runnable(self) -> nn.Module:

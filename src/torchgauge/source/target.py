@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import nn
@@ -67,13 +67,13 @@ def resolve(
     return _resolve_path(text, opening)
 
 
-def is_program(target: object) -> bool:
+def is_program(target: object) -> TypeGuard[ExportedProgram]:
     # Whoever holds one has imported torch.export.
     export = sys.modules.get("torch.export")
     return export is not None and isinstance(target, export.ExportedProgram)
 
 
-def is_file(target: Any) -> bool:
+def is_file(target: object) -> bool:
     return isinstance(target, str) and os.path.exists(target.removeprefix("hf:"))
 
 
@@ -116,17 +116,16 @@ class HeldModel:
     warnings: tuple[str, ...] = ()
 
 
-def find_model(target: Any) -> HeldModel | None:
+def find_model(target: object) -> HeldModel | None:
     """A module that can be called, `target` itself or the largest one in its attributes; None where there is none."""
     value, path, others = target, list[str](), list[str]()
     for _ in range(_MAX_ATTRIBUTE_DEPTH):
-        is_module = isinstance(value, nn.Module)
         # Torch's own containers have no forward either; what they hold is a list of models, not one.
-        if is_module and (has_forward(value) or type(value).__module__.startswith("torch.")):
+        if isinstance(value, nn.Module) and (has_forward(value) or type(value).__module__.startswith("torch.")):
             break
-        held = value._modules if is_module else getattr(value, "__dict__", {})
+        held = value._modules if isinstance(value, nn.Module) else getattr(value, "__dict__", {})
         modules = {name: module for name, module in held.items() if isinstance(module, nn.Module)}
-        if not modules or (is_module and len(modules) > 1):
+        if not modules or (isinstance(value, nn.Module) and len(modules) > 1):
             break
         name = max(modules, key=lambda name: sum(parameter.numel() for parameter in modules[name].parameters()))
         others += [other for other in modules if other != name]

@@ -71,8 +71,8 @@ def _filled(
     return Guess(guess.value.clone(), f"the same as {main.name}")
 
 
-def _example(value: Any) -> Tensor | None:
-    kind = value.type()
+def _example(value: torch._C.Value) -> Tensor | None:
+    kind: Any = value.type()
     if kind.kind() != "TensorType" or kind.sizes() is None or kind.scalarType() not in _DTYPES:
         return None
     return make_tensor(tuple(kind.sizes()), _DTYPES[kind.scalarType()])
@@ -95,7 +95,7 @@ def _with_lengths(layer_type: str, tensors: Iterator[Tensor], defaults: Defaults
     yield from tensors
 
 
-def _layer(use: FirstUse) -> tuple[str, dict[str, Any]]:
+def _layer(use: FirstUse) -> tuple[str, dict[str, object]]:
     """The class of the layer that runs the op, and the attributes that follow from its weight; "" where none."""
     shape = tuple(use.weight.tensor.shape)
     match use.op.removeprefix("aten::"):
@@ -120,12 +120,12 @@ def _layer(use: FirstUse) -> tuple[str, dict[str, Any]]:
     return "", {}
 
 
-def _convolution(use: FirstUse, shape: tuple[int, ...]) -> tuple[str, dict[str, Any]]:
+def _convolution(use: FirstUse, shape: tuple[int, ...]) -> tuple[str, dict[str, object]]:
     general = use.op in ("aten::_convolution", "aten::convolution")
     if general and use.arguments[6] is True:
         return "ConvTranspose2d", {"in_channels": shape[0], "kernel_size": shape[2:]}
     groups = use.arguments[8 if general else 6]
-    return f"Conv{len(shape) - 2}d", {"in_channels": shape[1] * (groups or 1)}
+    return f"Conv{len(shape) - 2}d", {"in_channels": shape[1] * (groups if isinstance(groups, int) and groups else 1)}
 
 
 Undo = Callable[[Tensor], Tensor]
@@ -146,7 +146,7 @@ class FirstUse:
 
     op: str
     weight: Weight
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     undo: tuple[Undo, ...]
 
     def input_for(self, taken: Tensor) -> Tensor:
@@ -195,7 +195,7 @@ def first_uses(module: torch.jit.ScriptModule) -> dict[str, FirstUse]:
 class _Walk:
     """One pass over the nodes in their order, through all branches; values are known by their names in the graph."""
 
-    def __init__(self, graph: Any, script: Any) -> None:
+    def __init__(self, graph: torch._C.Graph, script: Any) -> None:
         owner, *inputs = graph.inputs()
         self.found: dict[int, FirstUse] = {}
         self._objects: dict[str, tuple[str, Any]] = {owner.debugName(): ("", script)}
@@ -205,7 +205,7 @@ class _Walk:
         }
         self._block(graph)
 
-    def _block(self, block: Any) -> None:
+    def _block(self, block: torch._C.Block | torch._C.Graph) -> None:
         for node in block.nodes():
             kind = node.kind()
             if kind == "prim::Constant":
@@ -218,19 +218,19 @@ class _Walk:
                 self._pass_on(node, kind)
                 self._inner(node)
 
-    def _inner(self, node: Any) -> None:
+    def _inner(self, node: torch._C.Node) -> None:
         for block in node.blocks():
             self._block(block)
             for outside, inside in zip(node.outputs(), block.outputs(), strict=False):
                 if node.kind() == "prim::If":
                     self._same(outside, inside)
 
-    def _constant(self, node: Any) -> None:
+    def _constant(self, node: torch._C.Node) -> None:
         value = node.output()
         if value.type().kind() == "TensorType" and isinstance(held := value.toIValue(), Tensor):
             self._weights[value.debugName()] = Weight("", held)
 
-    def _attribute(self, node: Any) -> None:
+    def _attribute(self, node: torch._C.Node) -> None:
         path, owner = self._objects.get(node.input().debugName(), ("", None))
         name = node.s("name")
         if owner is None or not owner.hasattr(name):
@@ -241,7 +241,7 @@ class _Walk:
         elif isinstance(value, torch._C.ScriptModule):
             self._objects[node.output().debugName()] = (place, value)
 
-    def _use(self, node: Any, data: int, weight: int) -> None:
+    def _use(self, node: torch._C.Node, data: int, weight: int) -> None:
         inputs = list(node.inputs())
         flow, held = self._flows.get(inputs[data].debugName()), self._weight(inputs[weight])
         if flow is None or held is None:
@@ -250,13 +250,13 @@ class _Walk:
         arguments = tuple(plain_value(value) for value in inputs)
         self.found.setdefault(position, FirstUse(node.kind(), held, arguments, undo))
 
-    def _weight(self, value: Any) -> Weight | None:
+    def _weight(self, value: torch._C.Value) -> Weight | None:
         """The weight itself, or the first of the list that an RNN is given."""
         if value.node().kind() == "prim::ListConstruct":
             return next((held for item in value.node().inputs() if (held := self._weight(item))), None)
         return self._weights.get(value.debugName())
 
-    def _pass_on(self, node: Any, kind: str) -> None:
+    def _pass_on(self, node: torch._C.Node, kind: str) -> None:
         inputs = list(node.inputs())
         if not inputs or node.outputsSize() != 1:
             return
@@ -270,14 +270,14 @@ class _Walk:
             if change is not None:
                 self._flows[node.output().debugName()] = (flow[0], (change, *flow[1]))
 
-    def _same(self, made: Any, source: Any) -> None:
+    def _same(self, made: torch._C.Value, source: torch._C.Value) -> None:
         tables: tuple[dict[str, Any], ...] = (self._flows, self._weights)
         for known in tables:
             if source.debugName() in known:
                 known.setdefault(made.debugName(), known[source.debugName()])
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: torch._C.Value) -> Any:
     """A number, or a list of such, that the graph holds; None for what is made while it runs."""
     node = value.node()
     if node.kind() == "prim::ListConstruct":
@@ -288,11 +288,11 @@ def plain_value(value: Any) -> Any:
     return value.toIValue()
 
 
-def _untransposed(first: Any, second: Any) -> Undo | None:
+def _untransposed(first: int | None, second: int | None) -> Undo | None:
     return None if first is None or second is None else lambda tensor: tensor.transpose(first, second)
 
 
-def _unpermuted(order: Any) -> Undo | None:
+def _unpermuted(order: list[int] | None) -> Undo | None:
     if order is None:
         return None
     places = [axis % len(order) for axis in order]
@@ -300,7 +300,7 @@ def _unpermuted(order: Any) -> Undo | None:
     return lambda tensor: tensor.permute(back)
 
 
-def _squeezed(dim: Any) -> Undo | None:
+def _squeezed(dim: int | None) -> Undo | None:
     return None if dim is None else lambda tensor: tensor.squeeze(dim)
 
 

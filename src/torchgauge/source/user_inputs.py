@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +18,9 @@ from torchgauge.source.signature import ForwardSignature
 from torchgauge.source.spelling import did_you_mean
 
 
-def given_values(signature: ForwardSignature, inputs: Any, kwargs: Mapping[str, Any]) -> Candidate:
+def given_values(signature: ForwardSignature, inputs: object, kwargs: Mapping[str, object]) -> Candidate:
     """A tuple is the positional arguments, a dict the keywords; anything else, a list too, is one argument."""
-    args: tuple[Any, ...] = ()
+    args: tuple[object, ...] = ()
     keywords = dict(kwargs)
     if isinstance(inputs, Mapping) and all(isinstance(name, str) for name in inputs):
         # A dict whose names forward does not know, where forward needs one argument, is that argument.
@@ -40,7 +39,7 @@ def given_values(signature: ForwardSignature, inputs: Any, kwargs: Mapping[str, 
     return Candidate(args, keywords, None, has_values=True)
 
 
-def parse_sizes(input_size: Any) -> tuple[InputSpec, ...]:
+def parse_sizes(input_size: object) -> tuple[InputSpec, ...]:
     """`input_size` as specs: one shape, several shapes in order, or shapes by name."""
     if isinstance(input_size, Mapping):
         return tuple(InputSpec(str(name), _shape(shape)) for name, shape in input_size.items())
@@ -49,14 +48,14 @@ def parse_sizes(input_size: Any) -> tuple[InputSpec, ...]:
     return (InputSpec(None, _shape(input_size)),)
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(value: object) -> tuple[int, ...]:
     sizes = (value,) if isinstance(value, int) else value
     if not isinstance(sizes, Sequence) or isinstance(sizes, str) or not all(_is_size(size) for size in sizes):
         raise InputError(f"{value!r} is not a shape: write one like (1, 3, 224, 224), or several in a list")
     return tuple(int(size) for size in sizes)
 
 
-def _is_size(size: Any) -> bool:
+def _is_size(size: object) -> bool:
     return isinstance(size, int) and not isinstance(size, bool) and size >= 0
 
 
@@ -65,7 +64,7 @@ def sized_candidates(
     signature: ForwardSignature,
     specs: Sequence[InputSpec],
     defaults: Defaults,
-    kwargs: Mapping[str, Any],
+    kwargs: Mapping[str, object],
 ) -> Iterator[Candidate]:
     """Tensors of the given sizes; where their type is open, the plausible ones in turn."""
     positional = sum(spec.name is None for spec in specs)
@@ -80,7 +79,7 @@ def sized_candidates(
 
 
 def _typed(
-    model: nn.Module, specs: Sequence[InputSpec], names: Sequence[str], defaults: Defaults, kwargs: Mapping[str, Any]
+    model: nn.Module, specs: Sequence[InputSpec], names: Sequence[str], defaults: Defaults, kwargs: Mapping[str, object]
 ) -> Iterator[Candidate]:
     looks_up = any(has_attribute(module, "num_embeddings") for module in all_modules(model))
     value = token_value(model)
@@ -114,7 +113,7 @@ def _integer_source(name: str) -> str:
     return "from its name" if is_ids(name) or is_mask(name) else "the model has an embedding"
 
 
-def holds_tensor(value: Any) -> bool:
+def holds_tensor(value: object) -> bool:
     if isinstance(value, Mapping):
         return any(holds_tensor(item) for item in value.values())
     if isinstance(value, list | tuple):

@@ -58,17 +58,13 @@ def param_records(index: Index) -> tuple[ParamRecord, ...]:
             name,
             entry.spec,
             False,
-            not _is_parameter(entry),
+            not (entry.role is Role.PARAMETER and (entry.spec.is_arithmetic or entry.spec.is_quantized)),
             tuple(aliases.get(name, ())),
             entry.logical_elements,
         )
         for name, entry in entries.items()
         if name not in twins
     )
-
-
-def _is_parameter(entry: Entry) -> bool:
-    return entry.role is Role.PARAMETER and (entry.spec.is_arithmetic or entry.spec.is_quantized)
 
 
 @collector_paused()

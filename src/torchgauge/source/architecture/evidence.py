@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from torchgauge.facts import OpRecord
 from torchgauge.source.architecture.blocks import Blocks, find_blocks
@@ -27,7 +26,7 @@ class Evidence:
     categories: frozenset[str] = frozenset()
     is_causal: bool = False
     heads: tuple[Heads, ...] = ()
-    stated: Mapping[str, Any] = field(default_factory=dict)
+    stated: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> list[Layer]:

@@ -235,7 +235,7 @@ def _rows(layers: list[Layer], name: re.Pattern[str]) -> int | None:
 
 def _stated(evidence: Evidence, queries: int) -> int | None:
     size, heads = evidence.stated.get("head_size"), evidence.stated.get("heads")
-    if size:
+    if isinstance(size, int | float) and size:
         return int(size)
     return queries // heads if isinstance(heads, int) and heads and queries % heads == 0 else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -66,7 +65,7 @@ def layers_of(shapes: Shapes) -> list[Layer]:
         path, own = _split(name)
         owned.setdefault(path, {})[own] = shape
     # Most layers of a large model are alike: their own name, their tensors and being an expert determine their kind.
-    kinds: dict[Any, str] = {}
+    kinds: dict[object, str] = {}
     layers = []
     for path, tensors in owned.items():
         key = (path.rpartition(".")[2], _EXPERTS.search(path) is None, *tensors.items())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 import torch
 
@@ -21,7 +21,7 @@ from torchgauge.source.exported.calls import function_named
 from torchgauge.source.exported.live import place_of
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.program import Call, Graph, Input, Program, Ref, last_line
-from torchgauge.source.exported.stored_tensors import StoredTensors, Values, dtype_of, size_of
+from torchgauge.source.exported.stored_tensors import StoredEntry, StoredTensors, TensorMeta, Values, dtype_of, size_of
 
 _LAYOUTS = {1: torch.sparse_coo, 2: torch.sparse_csr, 3: torch.sparse_csc, 4: torch.sparse_bsr, 5: torch.sparse_bsc,
             7: torch.strided}  # fmt: skip
@@ -29,8 +29,54 @@ _FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channel
 _KEYWORD = 2
 _NO_MODULE = "_empty_nn_module_stack"
 
+# An object with one member, named after its kind.
+Tagged = dict[str, Any]
 
-def read_program(document: dict[str, Any], tensors: StoredTensors, where: str) -> Program:
+
+class _Argument(TypedDict):
+    name: str
+    arg: Tagged
+    kind: NotRequired[int]
+
+
+class _Node(TypedDict):
+    target: str
+    inputs: list[_Argument]
+    outputs: list[Tagged]
+    metadata: dict[str, str]
+    is_hop_single_tensor_return: NotRequired[bool]
+
+
+class _GraphDocument(TypedDict):
+    nodes: list[_Node]
+    inputs: list[Tagged]
+    outputs: list[Tagged]
+    tensor_values: dict[str, TensorMeta]
+
+
+class _Signature(TypedDict):
+    input_specs: list[Tagged]
+    output_specs: list[Tagged]
+
+
+class _ModuleCall(TypedDict):
+    fqn: str
+
+
+class _GraphModule(TypedDict):
+    graph: _GraphDocument
+    signature: _Signature
+    module_call_graph: list[_ModuleCall]
+
+
+class ProgramDocument(TypedDict):
+    """The members of torch's format that are read. They are not checked beforehand: what is missing or of another type
+    raises where it is used."""
+
+    graph_module: _GraphModule
+
+
+def read_program(document: ProgramDocument, tensors: StoredTensors, where: str) -> Program:
     module = document["graph_module"]
     described, signature = module["graph"]["tensor_values"], module["signature"]
     graph = read_graph(module["graph"], where)
@@ -54,14 +100,14 @@ def read_program(document: dict[str, Any], tensors: StoredTensors, where: str) -
     return program
 
 
-def _tagged(union: dict[str, Any]) -> tuple[str, Any]:
+def _tagged(union: Tagged) -> tuple[str, Any]:
     """The kind and the value of an object that has one member, named after its kind."""
     for kind, value in union.items():
         return kind, value
     raise ValueError("an empty object")
 
 
-def _inputs(signature: dict[str, Any], described: dict[str, Any], where: str) -> tuple[Input, ...]:
+def _inputs(signature: _Signature, described: dict[str, TensorMeta], where: str) -> tuple[Input, ...]:
     found = []
     for spec in signature["input_specs"]:
         if "user_input" not in spec:
@@ -75,13 +121,13 @@ def _inputs(signature: dict[str, Any], described: dict[str, Any], where: str) ->
     return tuple(found)
 
 
-def read_graph(graph: dict[str, Any], where: str) -> Graph:
+def read_graph(graph: _GraphDocument, where: str) -> Graph:
     calls = [call for node in graph["nodes"] if (call := _call(node, where)) is not None]
     inputs = tuple(name for argument in graph["inputs"] for name in _names(argument))
     return Graph(inputs, tuple(calls), [_argument(argument, where) for argument in graph["outputs"]])
 
 
-def _call(node: dict[str, Any], where: str) -> Call | None:
+def _call(node: _Node, where: str) -> Call | None:
     function = function_named(node["target"], where)
     if function is None:
         return None
@@ -101,11 +147,12 @@ def _call(node: dict[str, Any], where: str) -> Call | None:
     return Call(function, args, kwargs, outputs[0] if is_whole else outputs, within, source)
 
 
-def _positional(function: Any, entries: list[dict[str, Any]]) -> int:
+def _positional(function: object, entries: list[_Argument]) -> int:
     """How many of the arguments stand at their places; the rest have names. Before PyTorch 2.7 only the
     schema of the op shows it."""
     if all("kind" in entry for entry in entries):
-        return next((at for at, entry in enumerate(entries) if _is_keyword(entry)), len(entries))
+        keywords = (at for at, entry in enumerate(entries) if entry["name"] and entry.get("kind") == _KEYWORD)
+        return next(keywords, len(entries))
     schema = getattr(function, "_schema", None)
     if schema is None:
         return len(entries)
@@ -114,11 +161,7 @@ def _positional(function: Any, entries: list[dict[str, Any]]) -> int:
     return next(named, len(entries))
 
 
-def _is_keyword(entry: dict[str, Any]) -> bool:
-    return bool(entry["name"]) and entry.get("kind") == _KEYWORD
-
-
-def _taken_apart(output: dict[str, Any]) -> Any:
+def _taken_apart(output: Tagged) -> str | list[str]:
     """The names that an output is given: one, or one for each tensor of a list."""
     kind, value = _tagged(output)
     if kind in ("as_tensors", "as_optional_tensors"):
@@ -126,17 +169,17 @@ def _taken_apart(output: dict[str, Any]) -> Any:
     return _name(value) if isinstance(value, dict) else ""
 
 
-def _name(value: dict[str, Any]) -> str:
+def _name(value: Tagged) -> str:
     inner = value.get("as_tensor", value)
     return str(inner.get("name") or inner.get("as_name") or "")
 
 
-def _names(argument: dict[str, Any]) -> list[str]:
+def _names(argument: Tagged) -> list[str]:
     found = _taken_apart(argument)
     return found if isinstance(found, list) else [found]
 
 
-def _root_type(graph: dict[str, Any]) -> str:
+def _root_type(graph: _GraphDocument) -> str:
     for node in graph["nodes"]:
         first = node["metadata"].get("nn_module_stack", _NO_MODULE).split(";")[0].split(",")
         if len(first) == 3 and not first[1]:
@@ -144,7 +187,7 @@ def _root_type(graph: dict[str, Any]) -> str:
     return "ExportedProgram"
 
 
-def _argument(argument: dict[str, Any], where: str) -> Any:
+def _argument(argument: Tagged, where: str) -> Any:
     """A value as an op takes it: of the type that its kind says, names of other values aside."""
     kind, value = _tagged(argument)
     match kind:
@@ -188,13 +231,13 @@ _NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 def _plain(kind: str, value: Any) -> Any:
     if type(value) not in _PLAIN[kind] or (type(value) is int and abs(value) >= 1 << 64):
-        raise TypeError(f"an empty value of the kind '{kind}' that is none")
+        raise TypeError(f"a value of another type than '{kind}'")
     if kind == "as_float":
         return _NOT_FINITE[value] if isinstance(value, str) else float(value)
     return value
 
 
-def _scalar(value: dict[str, Any]) -> Any:
+def _scalar(value: Tagged) -> int | float | bool | Ref | None:
     """A name, a plain value, or nothing."""
     if "as_none" in value:
         return None
@@ -228,7 +271,7 @@ def load_exported(path: str | Path, *, values: Values | None = None) -> Exported
 _KINDS = ("weights", "constants")
 
 
-def _parts(name: str, values: Values | None) -> tuple[dict[str, Any], StoredTensors]:
+def _parts(name: str, values: Values | None) -> tuple[ProgramDocument, StoredTensors]:
     try:
         records = ArchiveRecords(name)
     except FormatError:
@@ -242,24 +285,24 @@ def _parts(name: str, values: Values | None) -> tuple[dict[str, Any], StoredTens
     record = models[0]
     model = record.removeprefix("models/").removesuffix(".json")
     configs = (_config(records, f"data/{kind}/{model}_{kind}_config.json", name) for kind in _KINDS)
-    return _json(records, record, name), StoredTensors(records, *configs, values=values)
+    return cast(ProgramDocument, _json(records, record, name)), StoredTensors(records, *configs, values=values)
 
 
-def _old_document(name: str) -> dict[str, Any] | None:
+def _old_document(name: str) -> ProgramDocument | None:
     """Before PyTorch 2.8 an archive had no folder, which torch's own reader asks for; weights were pickled."""
     with opened(name) as source:
         archive = ZipArchive(source)
         record = archive.find(_OLD_DOCUMENT)
         if record is None:
             return None
-        return parse_json(archive.read(record), f"'{name}': {_OLD_DOCUMENT}")
+        return cast(ProgramDocument, parse_json(archive.read(record), f"'{name}': {_OLD_DOCUMENT}"))
 
 
-def _config(records: ArchiveRecords, record: str, name: str) -> dict[str, Any]:
+def _config(records: ArchiveRecords, record: str, name: str) -> dict[str, StoredEntry]:
     found = _json(records, record, name).get("config") if record in records.names else {}
     return found if isinstance(found, dict) else {}
 
 
-def _json(records: ArchiveRecords, record: str, name: str) -> dict[str, Any]:
+def _json(records: ArchiveRecords, record: str, name: str) -> dict[str, object]:
     limit = max(DOCUMENT_BYTES, Path(name).stat().st_size)
     return parse_json(records.read(record, limit), f"'{name}': {record}")

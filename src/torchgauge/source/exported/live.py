@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_unflatten
@@ -14,12 +14,16 @@ from torchgauge.source.exported.calls import CHECKS, run_higher_order
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref, last_line
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.export.graph_signature import ExportGraphSignature
+
 _AGAIN = re.compile(r"@\d+")
 _STRICT = re.compile(r"^L\['\w+'\]\.?")
 _KEY = re.compile(r"\[['\"]?([^\]'\"]+)['\"]?\]")
 
 
-def from_program(program: Any) -> ExportedModel:
+def from_program(program: ExportedProgram) -> ExportedModel:
     signature, state = program.graph_signature, program.state_dict
     constants = {name: program.constants[target] for name, target in _targets(signature, "CONSTANT_TENSOR")}
     buffers = {
@@ -60,7 +64,7 @@ def place_of(key: str, path: str, kind: str) -> Place:
     return Place(key, _AGAIN.sub("", plain).lstrip("."), kind.rpartition(".")[2])
 
 
-def _root_type(program: Any) -> str:
+def _root_type(program: ExportedProgram) -> str:
     for node in program.graph.nodes:
         for path, kind in (node.meta.get("nn_module_stack") or {}).values():
             if not place_of("", path, "").path:
@@ -68,11 +72,11 @@ def _root_type(program: Any) -> str:
     return "ExportedProgram"
 
 
-def _targets(signature: Any, kind: str) -> list[tuple[str, str]]:
-    return [(spec.arg.name, spec.target) for spec in signature.input_specs if spec.kind.name == kind]
+def _targets(signature: ExportGraphSignature, kind: str) -> list[tuple[str, str]]:
+    return [(spec.arg.name, str(spec.target)) for spec in signature.input_specs if spec.kind.name == kind]
 
 
-def _graph(module: Any) -> Graph:
+def _graph(module: torch.fx.GraphModule) -> Graph:
     inputs: list[str] = []
     calls: list[Call] = []
     outputs: Any = ()
@@ -82,30 +86,27 @@ def _graph(module: Any) -> Graph:
         elif node.op == "output":
             outputs = _value(node.args[0], module)
         elif node.op == "call_function" and node.target not in CHECKS:
-            calls.append(_call(node, module))
+            function = node.target
+            assert not isinstance(function, str)  # only methods and attributes are named
+            if isinstance(function, torch._ops.HigherOrderOperator):
+                function = run_higher_order(function.name())
+            # What is taken out of the result of a higher-order op belongs where that op does: it claims to be inside.
+            source = node.args[0] if node.target is operator.getitem else node
+            if not isinstance(source, torch.fx.Node) or not isinstance(source.target, torch._ops.HigherOrderOperator):
+                source = node
+            stack = source.meta.get("nn_module_stack") or {}
+            places = [place_of(key, path, _type_name(kind)) for key, (path, kind) in stack.items()]
+            kwargs = {name: _value(value, module) for name, value in node.kwargs.items()}
+            args, inner = _value(tuple(node.args), module), tuple(place for place in places if place.path)
+            calls.append(Call(function, args, kwargs, node.name, inner, last_line(node.meta.get("stack_trace"))))
     return Graph(tuple(inputs), tuple(calls), outputs)
 
 
-def _call(node: Any, module: Any) -> Call:
-    function = node.target
-    if isinstance(function, torch._ops.HigherOrderOperator):
-        function = run_higher_order(function.name())
-    # What is taken out of the result of a higher-order op belongs where that op does: it claims to be inside.
-    source = node.args[0] if node.target is operator.getitem else node
-    if not isinstance(getattr(source, "target", None), torch._ops.HigherOrderOperator):
-        source = node
-    stack = source.meta.get("nn_module_stack") or {}
-    places = [place_of(key, path, _type_name(kind)) for key, (path, kind) in stack.items()]
-    kwargs = {name: _value(value, module) for name, value in node.kwargs.items()}
-    args, inner = _value(tuple(node.args), module), tuple(place for place in places if place.path)
-    return Call(function, args, kwargs, node.name, inner, last_line(node.meta.get("stack_trace")))
-
-
-def _type_name(kind: Any) -> str:
+def _type_name(kind: str | type) -> str:
     return kind if isinstance(kind, str) else kind.__qualname__
 
 
-def _value(value: Any, module: Any) -> Any:
+def _value(value: object, module: torch.fx.GraphModule) -> Any:
     if isinstance(value, torch.fx.Node):
         return _graph(getattr(module, str(value.target))) if value.op == "get_attr" else Ref(value.name)
     if isinstance(value, list | tuple):  # fx has its own list class

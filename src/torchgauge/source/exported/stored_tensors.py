@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 
@@ -21,6 +21,24 @@ ALL_CONTENT_LIMIT = 256 << 20  # bytes of all tensors: many may lie in one recor
 
 # The values of a tensor by its name in the model; None where they are not known.
 Values = Callable[[str], torch.Tensor | None]
+
+
+class TensorMeta(TypedDict):
+    """What the format says of a tensor. A size is an object with one member, named after its kind."""
+
+    dtype: int
+    sizes: list[dict[str, Any]]
+    strides: list[dict[str, Any]]
+    storage_offset: dict[str, Any]
+    requires_grad: NotRequired[bool]
+
+
+class StoredEntry(TypedDict):
+    """Where a tensor is stored in the archive."""
+
+    path_name: str
+    use_pickle: NotRequired[bool]
+    tensor_meta: NotRequired[TensorMeta]
 
 
 def dtype_of(number: int) -> torch.dtype:
@@ -41,8 +59,8 @@ class StoredTensors:
     def __init__(
         self,
         records: ArchiveRecords | None,
-        weights: dict[str, Any],
-        constants: dict[str, Any],
+        weights: dict[str, StoredEntry],
+        constants: dict[str, StoredEntry],
         *,
         values: Values | None = None,
     ) -> None:
@@ -53,23 +71,20 @@ class StoredTensors:
         self._made: dict[str, torch.Tensor] = {}
         self._content_bytes = 0
 
-    def get(self, name: str, described: dict[str, Any], *, is_parameter: bool) -> torch.Tensor:
+    def get(self, name: str, described: TensorMeta, *, is_parameter: bool) -> torch.Tensor:
         """`described` is what the graph says of the tensor, for archives that say it nowhere else."""
-        folder, entry = self._entries.get(name, ("", {}))
-        meta = entry.get("tensor_meta") or described
+        folder, entry = self._entries.get(name, ("", None))
+        meta = (entry.get("tensor_meta") if entry else None) or described
         record = folder + entry["path_name"] if entry and not entry.get("use_pickle") else ""
         key = f"{record or name} {meta['sizes']} {meta.get('strides')} {meta.get('storage_offset')}"
         if key not in self._made:
-            tensor = self._given(name)
+            tensor = self._values(name) if self._values else None
             tensor = self._make(record, meta) if tensor is None else tensor
             wants_grad = is_parameter and bool(meta.get("requires_grad")) and tensor.dtype.is_floating_point
             self._made[key] = torch.nn.Parameter(tensor, wants_grad) if is_parameter else tensor
         return self._made[key]
 
-    def _given(self, name: str) -> torch.Tensor | None:
-        return self._values(name) if self._values else None
-
-    def _make(self, record: str, meta: dict[str, Any]) -> torch.Tensor:
+    def _make(self, record: str, meta: TensorMeta) -> torch.Tensor:
         shape = tuple(map(size_of, meta["sizes"]))
         stride = tuple(map(size_of, meta["strides"]))
         dtype = dtype_of(meta["dtype"])

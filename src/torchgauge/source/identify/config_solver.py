@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.source.identify.interpolation import Probe, answers, curved_answers
 from torchgauge.source.identify.outline import MEMBERS, Key, Member, layers_of
@@ -29,6 +29,9 @@ from torchgauge.source.identify.settings import (
 )
 from torchgauge.source.identify.trials import Built, Trials
 from torchgauge.source.state_names import Shape
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 _ROUNDS = 24
 _MOST_SIZES = 3
@@ -168,7 +171,7 @@ class Solver:
         lengths = {has: wants for (_, kind), (has, wants) in current.wrong.items() if kind == MEMBERS and has}
         return self._best(current, (self._with_all(current, lists) for lists in stage_lists(current.config, lengths)))
 
-    def _with_all(self, current: Built, values: Mapping[Path, Any]) -> Settings:
+    def _with_all(self, current: Built, values: Mapping[Path, object]) -> Settings:
         settings = current.settings
         for path, value in values.items():
             settings = with_value(settings, current.config, path, value)
@@ -191,7 +194,7 @@ def _with_number(current: Built, path: Path, value: Number) -> tuple[Settings, .
 
 # The layers of a list, each with its tensors.
 Layers = Mapping[int, frozenset[Member]]
-Changes = Callable[[Any, Mapping[str, Shape], Mapping[str, Shape]], Iterator[tuple[Path, Any]]]
+Changes = Callable[[PretrainedConfig, Mapping[str, Shape], Mapping[str, Shape]], Iterator[tuple[Path, object]]]
 _PLACES = re.compile(r"(layers|indices|indexes|idxs|ids)$")
 # How often a kind comes, or from where on.
 _SPACING = re.compile(r"period|offset|step|interval|freq|every|first|start|pattern")
@@ -199,7 +202,9 @@ _MOST_SPACES = 9
 _MOST_KINDS = 4
 
 
-def layer_lists(config: Any, built: Mapping[str, Shape], file: Mapping[str, Shape]) -> Iterator[tuple[Path, Any]]:
+def layer_lists(
+    config: PretrainedConfig, built: Mapping[str, Shape], file: Mapping[str, Shape]
+) -> Iterator[tuple[Path, object]]:
     """Lists of a config that may give the layers the kinds they have in the file: a list of the kinds of all, or one of
     the places of one kind."""
     for here, there in _unlike(built, file):
@@ -211,7 +216,9 @@ def layer_lists(config: Any, built: Mapping[str, Shape], file: Mapping[str, Shap
                 yield from ((path, places) for places in _places(there) if places != value)
 
 
-def spacings(config: Any, built: Mapping[str, Shape], file: Mapping[str, Shape]) -> Iterator[tuple[Path, Any]]:
+def spacings(
+    config: PretrainedConfig, built: Mapping[str, Shape], file: Mapping[str, Shape]
+) -> Iterator[tuple[Path, object]]:
     """The same by numbers that say how often a kind comes, or from where on."""
     if any(_names(here) != _names(there) for here, there in _unlike(built, file)):
         for path, value in numbers(config):
@@ -219,7 +226,7 @@ def spacings(config: Any, built: Mapping[str, Shape], file: Mapping[str, Shape])
                 yield from ((path, spaces) for spaces in range(_MOST_SPACES) if spaces != value)
 
 
-def stage_lists(config: Any, lengths: Mapping[int, int]) -> Iterator[dict[Path, list[Any]]]:
+def stage_lists(config: PretrainedConfig, lengths: Mapping[int, int]) -> Iterator[dict[Path, list[object]]]:
     """All lists of numbers of one length cut, or drawn out, to another: a network of as many stages."""
     for has, wants in lengths.items():
         lists = {path: list(value) for path, value in entries(config) if isinstance(value, list | tuple)}
@@ -248,7 +255,7 @@ def _names(layers: Layers) -> dict[int, frozenset[str]]:
     return {place: _names_of(kind) for place, kind in layers.items()}
 
 
-def _exchanged(value: list[Any], here: Layers, there: Layers) -> Iterator[list[Any]]:
+def _exchanged(value: list[object], here: Layers, there: Layers) -> Iterator[list[object]]:
     """Each layer gets the entry of one that has its names: sizes may be wrong yet."""
     entry_of = {_names_of(kind): value[place] for place, kind in here.items() if place < len(value)}
     wanted = [entry_of.get(_names_of(there.get(place, frozenset()))) for place in range(len(value))]

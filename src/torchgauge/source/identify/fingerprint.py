@@ -12,7 +12,6 @@ from hashlib import blake2b
 from heapq import nsmallest
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
-from typing import Any
 
 from torchgauge.source.state_names import Shape, is_optional
 
@@ -59,12 +58,12 @@ class Known:
     trunk: int
     heads: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, target: str, shapes: Mapping[str, Shape], heads: tuple[str, ...], loose: tuple[str, ...],
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
     ) -> Known:  # fmt: skip
         sums = Sums(shapes)
         return cls(target, sums.total, sums.without(heads), sums.without((*heads, *loose)), heads, loose, options)

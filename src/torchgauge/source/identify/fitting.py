@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.source import huggingface
 from torchgauge.source.architecture import stated_hyperparameters
@@ -31,6 +31,11 @@ from torchgauge.source.identify.settings import (
 )
 from torchgauge.source.identify.trials import Built, Trials
 from torchgauge.source.state_names import Shape
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from transformers import PretrainedConfig
 
 _TWIN_SECONDS = 0.5
 _MOST_TWINS = 5
@@ -55,7 +60,7 @@ class NamedClass:
 
 
 @contextmanager
-def quiet(transformers: Any) -> Iterator[None]:
+def quiet(transformers: ModuleType) -> Iterator[None]:
     """Configs that do not fit are part of the search: no one need hear of them."""
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
@@ -190,7 +195,7 @@ class Undetermined:
     paths: tuple[Path, ...] = ()
     has_shared_layers: bool = False
 
-    def names(self, config: Any) -> tuple[str, ...]:
+    def names(self, config: PretrainedConfig) -> tuple[str, ...]:
         """With those that never make a size."""
         others = [path for path, value in entries(config) if _computes(path, value)]
         found = (path for path in (*self.paths, *others) if not _NO_USE.search(str(path[-1])) and path[-1] not in _TOLD)
@@ -198,7 +203,7 @@ class Undetermined:
         return tuple(dict.fromkeys(".".join(name for name in path if isinstance(name, str)) for path in found))
 
 
-def _computes(path: Path, value: Any) -> bool:
+def _computes(path: Path, value: object) -> bool:
     kind = _ROUTES if isinstance(value, int) else _COMPUTES if isinstance(value, str | float | dict) else None
     return kind is not None and kind.search(str(path[-1])) is not None
 
@@ -215,11 +220,11 @@ def _shared_layers(solver: Solver, built: Built) -> Settings | None:
     return plain.settings if plain is not None and is_more and _is_same(plain, built) else None
 
 
-def _depth(config: Any) -> Path:
+def _depth(config: PretrainedConfig) -> Path:
     return (getattr(config, "attribute_map", {}).get("num_hidden_layers", "num_hidden_layers"),)
 
 
-def _others(built: Built) -> Iterator[tuple[Path, tuple[Any, ...]]]:
+def _others(built: Built) -> Iterator[tuple[Path, tuple[object, ...]]]:
     """Of what was left at its default, with other values. A number that is a size of some tensor will be that one."""
     sizes = {size for shape in built.outline.shapes.values() for size in shape if size >= _TELLING}
     # Numbers in lists are many, and rarely open.
@@ -231,7 +236,7 @@ def _others(built: Built) -> Iterator[tuple[Path, tuple[Any, ...]]]:
             yield path, (value,)
 
 
-def _is_unseen(solver: Solver, built: Built, path: Path, values: tuple[Any, ...]) -> bool:
+def _is_unseen(solver: Solver, built: Built, path: Path, values: tuple[object, ...]) -> bool:
     if solver.is_followed(path) or _NO_USE.search(str(path[-1])) or not is_declared(built.config, path):
         return False
     for value in values:
@@ -256,7 +261,7 @@ _PARTS: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
 )
 
 
-def starting_settings(config_class: Any, shapes: Mapping[str, Shape], options: Settings) -> Settings:
+def starting_settings(config_class: type[PretrainedConfig], shapes: Mapping[str, Shape], options: Settings) -> Settings:
     """What the shapes say of the whole model, or of each of its parts where the config has one for each."""
     parts = dict(_parts(config_class(), shapes))
     if not parts:
@@ -264,7 +269,7 @@ def starting_settings(config_class: Any, shapes: Mapping[str, Shape], options: S
     return parts | options
 
 
-def _parts(config: Any, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Settings]]:
+def _parts(config: PretrainedConfig, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Settings]]:
     for key, nested in vars(config).items():
         belongs = next((belongs for word, belongs in _PARTS if word.search(key)), None)
         if belongs is None or not hasattr(nested, "to_diff_dict"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import nn
 
@@ -25,7 +24,7 @@ class Match:
     target: str
     recipe: Recipe
     model: nn.Module
-    assumed: Mapping[str, Any] = field(default_factory=dict)
+    assumed: Mapping[str, object] = field(default_factory=dict)
     defaults: tuple[str, tuple[str, ...]] = ("", ())
     twins: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from math import isqrt
-from typing import Any
 
 import torch
 from torch import nn
@@ -96,7 +95,7 @@ class Changes:
     """`settings` are arguments of the builder; `channels` of images by the convolution that takes them; `removed` are
     heads that the file replaces by its own."""
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     channels: Mapping[str, int] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
 

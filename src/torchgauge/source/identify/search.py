@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, ModuleType
 
 from torch import nn
 
@@ -160,7 +159,7 @@ class Entrypoint:
         return Recipe(recipe.name, partial(_with_classes, recipe.factory, classes))
 
 
-def _with_classes(factory: Any, classes: int) -> nn.Module:
+def _with_classes(factory: Callable[..., nn.Module], classes: int) -> nn.Module:
     return factory(num_classes=classes)
 
 
@@ -186,18 +185,18 @@ def torchvision_entrypoints() -> tuple[Entrypoint, ...]:
     return tuple(_entrypoints("torchvision", {n: f for n, f in functions.items() if not _is_in(f, skipped)}))
 
 
-def _import(package: str) -> Any:
+def _import(package: str) -> ModuleType | None:
     try:
         return import_optional(package, "identifying a checkpoint")
     except (MissingDependencyError, TargetError):
         return None
 
 
-def _is_in(function: Any, areas: tuple[str, ...]) -> bool:
+def _is_in(function: Callable[..., nn.Module], areas: tuple[str, ...]) -> bool:
     return any(area in function.__module__.split(".") for area in areas)
 
 
-def _entrypoints(registry: str, functions: Mapping[str, Any]) -> Iterator[Entrypoint]:
+def _entrypoints(registry: str, functions: Mapping[str, Callable[..., nn.Module]]) -> Iterator[Entrypoint]:
     for name, function in functions.items():
         file = inspect.unwrap(function).__code__.co_filename
         text = _definitions(file).get(function.__name__, "")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 # A name in a config, through nested configs and into lists.
 Path = tuple[str | int, ...]
@@ -22,7 +25,7 @@ _RATIO = re.compile(r"(^|_)(ratio|expand|multiplier|mult)$")
 _NO_FLAG = re.compile(r"^_|^output_|^return_|cache|is_encoder_decoder|^is_decoder|gradient|kernels|mem_eff")
 
 
-def numbers(config: Any, lead: Path = ()) -> Iterator[tuple[Path, Number]]:
+def numbers(config: PretrainedConfig, lead: Path = ()) -> Iterator[tuple[Path, Number]]:
     """Sizes by their names. The number of labels is the length of a table, under another name."""
     if not lead and _is_size(getattr(config, "num_labels", None)):
         yield ("num_labels",), config.num_labels
@@ -36,7 +39,7 @@ def numbers(config: Any, lead: Path = ()) -> Iterator[tuple[Path, Number]]:
             yield from (((*path, index), item) for index, item in enumerate(value))
 
 
-def entries(config: Any, lead: Path = ()) -> Iterator[tuple[Path, Any]]:
+def entries(config: PretrainedConfig, lead: Path = ()) -> Iterator[tuple[Path, Any]]:
     for name, value in vars(config).items():
         if hasattr(value, "to_diff_dict"):
             yield from entries(value, (*lead, name))
@@ -48,7 +51,7 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def switches(config: Any) -> Iterator[tuple[Path, Any]]:
+def switches(config: PretrainedConfig) -> Iterator[tuple[Path, Any]]:
     """Each flag turned over, and each number that need not be set unset: they may add tensors or take them away."""
     for path, value in entries(config):
         if isinstance(value, bool) and not _NO_FLAG.search(str(path[-1])):
@@ -57,33 +60,33 @@ def switches(config: Any) -> Iterator[tuple[Path, Any]]:
             yield path, None
 
 
-def unset_numbers(config: Any) -> Iterator[Path]:
+def unset_numbers(config: PretrainedConfig) -> Iterator[Path]:
     """Numbers that a config may hold and does not: others stand for them."""
     for path, value in entries(config):
         if value is None and not _NO_SIZE.search(str(path[-1])) and "int" in annotation(config, path):
             yield path
 
 
-def annotation(config: Any, path: Path) -> str:
+def annotation(config: PretrainedConfig, path: Path) -> str:
     for name in path[:-1]:
         config = getattr(config, str(name))
     field = getattr(type(config), "__dataclass_fields__", {}).get(path[-1])
     return str(field.type) if field is not None else ""
 
 
-def is_declared(config: Any, path: Path) -> bool:
+def is_declared(config: PretrainedConfig, path: Path) -> bool:
     """Whether it is an entry of the config, and not only follows from its entries."""
     *lead, name = (part for part in path if isinstance(part, str))
     return bool(annotation(config, (*lead, name)))
 
 
-def value_at(config: Any, path: Path) -> Any:
+def value_at(config: PretrainedConfig, path: Path) -> Any:
     for name in path:
         config = config[name] if isinstance(name, int) else getattr(config, name, None)
     return config
 
 
-def with_value(settings: Settings, config: Any, path: Path, value: Any) -> Settings:
+def with_value(settings: Settings, config: PretrainedConfig, path: Path, value: Any) -> Settings:
     """The settings with one more; a nested config keeps its type, a list its other numbers."""
     changed: Settings = deepcopy(settings)
     place: Any = changed
@@ -119,7 +122,7 @@ def without(settings: Settings, path: Path) -> Settings:
     return changed
 
 
-def with_width(settings: Settings, config: Any, path: Path, value: Number) -> Settings:
+def with_width(settings: Settings, config: PretrainedConfig, path: Path, value: Number) -> Settings:
     """A width with as many heads as keep their size, or else with heads of a usual size."""
     changed = with_value(settings, config, path, value)
     if not _WIDTH.fullmatch(_word(path)):
@@ -146,7 +149,7 @@ _WIDTH = re.compile(r"hidden_sizes?|d_model|n_embd|embed_dim|dim")
 _HEADS = re.compile(r"(num_|n_)?(\w+_)?(?<!key_value_)(?<!kv_)heads?")
 
 
-def guess(config_class: Any, known: Mapping[str, Any], options: Settings) -> Settings:
+def guess(config_class: type[PretrainedConfig], known: Mapping[str, Any], options: Settings) -> Settings:
     """What the hyperparameters say, under the names that the config has for them."""
     default = config_class()
     # Several names may stand for one setting: the first that applies holds.
@@ -175,7 +178,7 @@ _MOST_EXPERTS = 4096
 _USUAL_EXPERTS = 6
 
 
-def _with_usual_heads(config_class: Any, known: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_usual_heads(config_class: type[PretrainedConfig], known: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where shapes leave the heads open, those of the size that the config itself gives."""
     field = getattr(config_class, "__dataclass_fields__", {}).get("head_dim")
     size, usual = known.get("head_size", 0), getattr(field, "default", None)
@@ -187,7 +190,7 @@ def _with_usual_heads(config_class: Any, known: Mapping[str, Any]) -> Mapping[st
     return {**known, "head_size": usual, **{name: count // usual for name, count in rows.items()}}
 
 
-def _is_derived(config_class: Any, key: str) -> bool:
+def _is_derived(config_class: type[PretrainedConfig], key: str) -> bool:
     """A number that follows from others and takes no value."""
     found = getattr(config_class, key, None)
     return isinstance(found, property) and found.fset is None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.errors import MissingDependencyError, TargetError
 from torchgauge.source import huggingface
@@ -24,6 +24,9 @@ from torchgauge.source.identify.search import read_text
 from torchgauge.source.identify.spellings import modern, pattern_sum, patterns_of
 from torchgauge.source.packages import import_optional
 from torchgauge.source.state_names import Shape
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 # Of this thread, and only where the names are those of a class, or nearly.
 _MOST_SECONDS, _MOST_SECONDS_NEARLY = 8.0, 6.0
@@ -144,7 +147,7 @@ def search_transformers(shapes: Mapping[str, Shape]) -> Match | None:
         return fit_classes(_likely_classes(shapes, transformers), shapes, _MOST_SECONDS_SEARCHED)
 
 
-def _likely_classes(shapes: Mapping[str, Shape], transformers: Any) -> Iterator[NamedClass]:
+def _likely_classes(shapes: Mapping[str, Shape], transformers: ModuleType) -> Iterator[NamedClass]:
     is_tied = not any("lm_head" in name for name in shapes)
     # Of those that use the same words, first the most copied from (they came first, the others derive from them),
     # then those with few other words.

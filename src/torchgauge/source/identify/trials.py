@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -15,7 +15,10 @@ from torchgauge.source.identify.interpolation import Wrong
 from torchgauge.source.identify.outline import MEMBERS, NAMED, Key, Outline
 from torchgauge.source.identify.settings import Settings
 from torchgauge.source.identify.spellings import Spelling, patterns_of, spellings
-from torchgauge.source.state_names import Shape, compare
+from torchgauge.source.state_names import compare
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 _MAX_WRONG_SIZES = 12
 
@@ -23,7 +26,7 @@ _MAX_WRONG_SIZES = 12
 @dataclass(frozen=True, slots=True)
 class Built:
     settings: Settings
-    config: Any
+    config: PretrainedConfig
     recipe: Recipe
     model: nn.Module
     spelling: Spelling
@@ -42,7 +45,7 @@ class Built:
 class Trials:
     """`ends` is in seconds of this thread's time: what others do on the machine must not change the answer."""
 
-    def __init__(self, name: str, model_class: Any, file: Outline, ends: float) -> None:
+    def __init__(self, name: str, model_class: type[PreTrainedModel], file: Outline, ends: float) -> None:
         self._name, self._class, self.file, self._ends = name, model_class, file, ends
 
     def until(self, ends: float) -> None:
@@ -66,19 +69,18 @@ class Trials:
         found = spellings(model)
         # That of the file, whatever its sizes.
         spelling = min(found, key=self._unlikeness) if len(found) > 1 else found[0]
-        outline = Outline.of(self._without_tied(spelling))
+        # Without the names that the file leaves out as it has another of the same tensor.
+        outline = Outline.of(
+            {
+                name: shape
+                for name, shape in spelling.shapes.items()
+                if name in self.file.shapes or spelling.twins.get(name, frozenset()).isdisjoint(self.file.shapes)
+            }
+        )
         return Built(settings, config, recipe, model, spelling, outline, self.file.wrong(outline))
 
     def _unlikeness(self, spelling: Spelling) -> int:
         return len(patterns_of(spelling.shapes) ^ self.file.patterns)
-
-    def _without_tied(self, spelling: Spelling) -> dict[str, Shape]:
-        """Without the names that the file leaves out as it has another of the same tensor."""
-        return {
-            name: shape
-            for name, shape in spelling.shapes.items()
-            if name in self.file.shapes or spelling.twins.get(name, frozenset()).isdisjoint(self.file.shapes)
-        }
 
     def is_near(self, built: Built) -> bool:
         """Whether only some sizes are wrong."""
@@ -101,7 +103,7 @@ class Trials:
 _LARGEST, _MOST_LABELS = 1 << 24, 200_000
 
 
-def configure(config_class: Any, settings: Settings) -> Any | None:
+def configure(config_class: type[PretrainedConfig], settings: Settings) -> PretrainedConfig | None:
     """None where there is no such config, or none that could be built.
 
     Two numbers that must agree cannot be found one by one: what the config refuses is set on it all the same, and
@@ -120,22 +122,22 @@ def configure(config_class: Any, settings: Settings) -> Any | None:
     return None
 
 
-def _largest(settings: Any) -> int:
+def _largest(settings: object) -> int:
     values = settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ()
     return max((value if isinstance(value, int) else _largest(value) for value in values), default=0)
 
 
-def _made(config_class: Any, settings: Settings) -> Any:
+def _made(config_class: type[PretrainedConfig], settings: Settings) -> PretrainedConfig:
     return config_class(**settings)
 
 
-def _forced(config_class: Any, settings: Settings) -> Any:
+def _forced(config_class: type[PretrainedConfig], settings: Settings) -> PretrainedConfig:
     config = config_class()
     _set_all(config, settings)
     return config
 
 
-def _set_all(config: Any, settings: Settings) -> None:
+def _set_all(config: PretrainedConfig, settings: Settings) -> None:
     by_layer = [name for name, value in vars(config).items() if _is_list_of(value, _depth(config))]
     for name, value in settings.items():
         if isinstance(value, dict) and hasattr(getattr(config, name, None), "to_diff_dict"):
@@ -146,23 +148,23 @@ def _set_all(config: Any, settings: Settings) -> None:
         _fit_list(config, name, _depth(config))
 
 
-def _depth(config: Any) -> int:
+def _depth(config: PretrainedConfig) -> int:
     depth = getattr(config, "num_hidden_layers", 0)
     return depth if isinstance(depth, int) else 0
 
 
-def _is_list_of(value: Any, length: int) -> bool:
+def _is_list_of(value: object, length: int) -> bool:
     return isinstance(value, list | tuple) and len(value) == length > 0
 
 
-def _fit_list(config: Any, name: str, depth: int) -> None:
+def _fit_list(config: PretrainedConfig, name: str, depth: int) -> None:
     """A list with an entry for each layer goes on as it began."""
     value = getattr(config, name)
     if not _is_list_of(value, depth) and value:
         setattr(config, name, [value[index % len(value)] for index in range(depth)])
 
 
-def is_accepted(config: Any) -> bool:
+def is_accepted(config: PretrainedConfig) -> bool:
     """Whether the config, as it is now, is one that it would take."""
     check = getattr(config, "validate_architecture", None)
     try:
@@ -173,7 +175,7 @@ def is_accepted(config: Any) -> bool:
     return True
 
 
-def fit_tokens(config: Any) -> None:
+def fit_tokens(config: PretrainedConfig) -> None:
     """Special tokens beyond a smaller vocabulary would keep the model from being built; no shape follows them."""
     words = getattr(config, "vocab_size", None)
     for name, value in list(vars(config).items()):

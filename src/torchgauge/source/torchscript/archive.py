@@ -33,6 +33,7 @@ from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign, require_allowed
 from torchgauge.source.archive_records import ArchiveRecords, first_line
 from torchgauge.source.torchscript.code import require_harmless_reading, scan_code, scan_pickle
+from torchgauge.source.torchscript.lowering import type_name
 
 # `torch.package` has one set of storages for both pickles; here each has its own, numbered from 0.
 _CONSTANTS = "constants/"
@@ -207,7 +208,7 @@ def _check_graphs(unit: Any, name: str) -> None:
             if node.kind() == "prim::CallFunction":
                 calls[place].append(next(node.inputs()).type().annotation_str)
             elif node.kind() == "prim::CallMethod":
-                calls[place].append(f"{next(node.inputs()).type().str()}.{node.s('name')}")
+                calls[place].append(f"{type_name(next(node.inputs()))}.{node.s('name')}")
     sizes: dict[str, int] = {}
     for place in nodes:
         waiting = [place]
@@ -226,9 +227,9 @@ def _check_graphs(unit: Any, name: str) -> None:
                 )
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
+def _nodes(graph: torch._C.Graph) -> Iterator[torch._C.Node]:
     """All nodes of a graph, without a call for each level: blocks may be nested thousands deep."""
-    waiting = [graph]
+    waiting: list[torch._C.Graph | torch._C.Block] = [graph]
     while waiting:
         for node in waiting.pop().nodes():
             yield node
@@ -270,7 +271,7 @@ def require_few_objects(source: ByteSource) -> None:
             waiting.extend((child, False) for child in children if id(child) not in sizes)
 
 
-def _children(value: Any) -> Iterator[Any]:
+def _children(value: object) -> Iterator[object]:
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, list | tuple):

@@ -14,15 +14,20 @@ import torch
 CALL = "torchgauge::CallModule"
 _MAX_CALL_DEPTH = 64  # functions that call functions; TorchScript has no recursion
 
-Graph = Any
-Node = Any
+Graph = torch._C.Graph
+Node = torch._C.Node
+
+
+def type_name(value: torch._C.Value) -> str:
+    """The type in full, with the module of its class; the stubs of torch lack `str`."""
+    return str(value.type().str())  # type: ignore[attr-defined]
 
 
 def lower(graph: Graph, module_types: frozenset[str]) -> Graph:
     """A copy of the graph; `module_types` are the names of the classes whose methods are calls of modules."""
     lowered = graph.copy()
     for node in list(nodes_of(lowered)):
-        if node.kind() == "prim::CallMethod" and next(node.inputs()).type().str() in module_types:
+        if node.kind() == "prim::CallMethod" and type_name(next(node.inputs())) in module_types:
             call = lowered.create(CALL, list(node.inputs()), node.outputsSize())
             call.s_("name", node.s("name"))
             call.copyMetadata(node)
@@ -51,7 +56,7 @@ def submodules(script: Any) -> list[Any]:
     return [script.getattr(name) for name, _ in torch._C.ModuleDict(script).items()]
 
 
-def nodes_of(block: Any) -> Iterator[Node]:
+def nodes_of(block: torch._C.Block | torch._C.Graph) -> Iterator[Node]:
     """All nodes of a graph or block, those of inner blocks after their own node."""
     for node in block.nodes():
         yield node

@@ -15,7 +15,7 @@ from torchgauge.source.torchscript.scopes import Scopes, is_flat
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
 _PLAIN = (bool, int, float, str)
 # Attributes of a node that are texts and numbers, by the name of their kind.
-_READERS: dict[str, Callable[[Any, str], Any]] = {
+_READERS: dict[str, Callable[[torch._C.Node, str], object]] = {
     "s": lambda node, name: node.s(name),
     "i": lambda node, name: node.i(name),
     "f": lambda node, name: node.f(name),
@@ -31,7 +31,7 @@ class GraphNode:
     module: str
     method: str
     source: str | None
-    attributes: dict[str, Any]
+    attributes: dict[str, object]
 
 
 def graph_nodes(module: torch.jit.ScriptModule) -> list[GraphNode]:
@@ -45,9 +45,9 @@ def graph_nodes(module: torch.jit.ScriptModule) -> list[GraphNode]:
     ]
 
 
-def source_line(node: Any) -> str | None:
+def source_line(node: torch._C.Node) -> str | None:
     """`file:line` of the code that a node was made from."""
-    found = _SOURCE.search(node.sourceRange())
+    found = _SOURCE.search(str(node.sourceRange()))
     return f"{found[1]}:{found[2]}" if found else None
 
 
@@ -55,7 +55,7 @@ def _script(module: Any) -> Any:
     return module._c
 
 
-def _method_nodes(path: str, method: str, graph: Any, types: frozenset[str]) -> Iterator[GraphNode]:
+def _method_nodes(path: str, method: str, graph: torch._C.Graph, types: frozenset[str]) -> Iterator[GraphNode]:
     lowered = lower(graph, types)
     scopes = Scopes(lowered) if is_flat(graph) else None
     for node in nodes_of(lowered):
@@ -70,7 +70,7 @@ def _method_nodes(path: str, method: str, graph: Any, types: frozenset[str]) -> 
             yield GraphNode(node.kind(), place, method, source_line(node), own | dict(_constants(node)))
 
 
-def _constants(node: Any) -> Iterator[tuple[str, Any]]:
+def _constants(node: torch._C.Node) -> Iterator[tuple[str, object]]:
     text = node.schema()
     if text.startswith("("):  # "(no schema)"
         return
@@ -80,7 +80,7 @@ def _constants(node: Any) -> Iterator[tuple[str, Any]]:
             yield argument.name, found
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: torch._C.Value) -> object:
     """A number or text, or a list of such; None for what is made while the graph runs."""
     node = value.node()
     if node.kind() == "prim::Constant" and value.type().kind() != "FunctionType":

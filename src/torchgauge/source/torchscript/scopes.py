@@ -35,7 +35,7 @@ class FrozenTensor:
     is_buffer: bool
 
 
-def is_flat(graph: Any) -> bool:
+def is_flat(graph: torch._C.Graph) -> bool:
     """Whether modules were inlined into the graph."""
     return any(_names(node) for node in nodes_of(graph))
 
@@ -48,12 +48,12 @@ def is_frozen(module: torch.jit.ScriptModule) -> bool:
 class Scopes:
     """The scope of every node of a flat graph."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: torch._C.Graph) -> None:
         self.types: dict[str, str] = {}
         self._paths: dict[Names, list[tuple[int, str]]] = defaultdict(list)
         for position, names, path in _known_paths(graph):
             self._paths[names].append((position, path))
-        self._found: dict[Any, Scope] = {}
+        self._found: dict[object, Scope] = {}
         for position, node in enumerate(nodes_of(graph)):
             segments = _segments(node)
             scope = self._scope(tuple(name for name, _ in segments), position)
@@ -61,7 +61,7 @@ class Scopes:
             for path, (_, kind) in zip(scope, segments, strict=True):
                 self.types.setdefault(path, kind)
 
-    def of(self, node: Any) -> Scope:
+    def of(self, node: torch._C.Node) -> Scope:
         return self._found.get(_key(node), ())
 
     def _scope(self, names: Names, position: int) -> Scope:
@@ -80,7 +80,7 @@ class Scopes:
         return min(found[max(after - 1, 0) : after + 1], key=lambda known: abs(known[0] - position))[1]
 
 
-def frozen_modules(graph: Any) -> dict[str, str]:
+def frozen_modules(graph: torch._C.Graph) -> dict[str, str]:
     """Types of the modules that were inlined into a graph, by path, parents before children."""
     types = dict(Scopes(graph).types)
     for path in list(types):
@@ -91,7 +91,7 @@ def frozen_modules(graph: Any) -> dict[str, str]:
     return types
 
 
-def frozen_tensors(graph: Any) -> Iterator[FrozenTensor]:
+def frozen_tensors(graph: torch._C.Graph) -> Iterator[FrozenTensor]:
     """The constants of a graph that were parameters or buffers, named for the module that reads them first."""
     scopes = Scopes(graph)
     taken: set[str] = set()
@@ -108,7 +108,7 @@ def frozen_tensors(graph: Any) -> Iterator[FrozenTensor]:
             yield FrozenTensor(name, tensor, base.endswith(_BUFFERS))
 
 
-def _weights(node: Any) -> list[tuple[str, torch.Tensor]]:
+def _weights(node: torch._C.Node) -> list[tuple[str, torch.Tensor]]:
     """What a constant holds of the model: itself, or the weights packed in it with their places."""
     if not node.hasUses():
         return []
@@ -121,7 +121,7 @@ def _weights(node: Any) -> list[tuple[str, torch.Tensor]]:
     return [] if is_number else [("", tensor)]
 
 
-def _known_paths(graph: Any) -> Iterator[tuple[int, Names, str]]:
+def _known_paths(graph: torch._C.Graph) -> Iterator[tuple[int, Names, str]]:
     """Position, names as nodes know them, whole path: for every module whose parameter some node reads."""
     for position, node in enumerate(nodes_of(graph)):
         names = _names(node)
@@ -149,7 +149,7 @@ def _match(names: Names, owner: Names) -> list[int]:
 _plain: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
-def onednn_constant(node: Any) -> torch.Tensor:
+def onednn_constant(node: torch._C.Node) -> torch.Tensor:
     """A weight that `torch.jit.optimize_for_inference` has put into oneDNN's own layout, which has no strides: its
     shape and type, the same object every time."""
     value = node.t("value")
@@ -158,7 +158,7 @@ def onednn_constant(node: Any) -> torch.Tensor:
     return _plain[value]
 
 
-def _constant(node: Any) -> torch.Tensor | None:
+def _constant(node: torch._C.Node) -> torch.Tensor | None:
     if node.kind() == ONEDNN_CONSTANT:
         return onednn_constant(node)
     if node.kind() != "prim::Constant" or node.output().type().kind() not in ("TensorType", "OptionalType"):
@@ -167,7 +167,7 @@ def _constant(node: Any) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None  # a trace has numbers of this type
 
 
-def _constant_name(node: Any) -> Names:
+def _constant_name(node: torch._C.Node) -> Names:
     """`self.layer1.0.conv1.weight` without its first part; nothing for a value that is not a named constant."""
     if _constant(node) is None:
         return ()
@@ -175,17 +175,17 @@ def _constant_name(node: Any) -> Names:
     return parts[1:] if parts[0] == "self" else ()
 
 
-def _names(node: Any) -> Names:
+def _names(node: torch._C.Node) -> Names:
     return tuple(name for name, _ in _segments(node))
 
 
-def _segments(node: Any) -> list[tuple[str, str]]:
+def _segments(node: torch._C.Node) -> list[tuple[str, str]]:
     if node.kind() == "prim::Constant":
         return []
     return [(name, kind) for name, kind in _SEGMENT.findall(node.getModuleHierarchy()) if name not in _NO_MODULE]
 
 
-def _key(node: Any) -> tuple[Any, ...]:
+def _key(node: torch._C.Node) -> tuple[object, ...]:
     return (node.kind(), *(value.debugName() for value in (*node.inputs(), *node.outputs())))
 
 
@@ -205,11 +205,11 @@ def packed_attributes(script: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"{name}.{place}", tensor
 
 
-def packed_tensors(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def packed_tensors(value: object) -> Iterator[tuple[str, torch.Tensor]]:
     """The weights and biases in the state of a packed object, by their places in it: on the meta device, because the
     state is a copy. Numbers that describe a layer are integers and left out."""
-    seen: set[tuple[Any, ...]] = set()
-    waiting: list[tuple[str, Any]] = [("", value)]
+    seen: set[tuple[object, ...]] = set()
+    waiting: list[tuple[str, object]] = [("", value)]
     while waiting:
         place, item = waiting.pop()
         if isinstance(item, torch._C.ScriptObject) and is_packed_type(item._type()):
