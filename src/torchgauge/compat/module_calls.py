@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -22,9 +21,9 @@ from torchgauge.source import Candidate
 @dataclass(frozen=True, slots=True)
 class ModuleCall:
     module: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: Any
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    output: object
 
     def without_values(self) -> ModuleCall:
         """Costs no memory to keep. Integers stay: models look at their ids, masks and positions."""
@@ -60,7 +59,7 @@ def told_of_calls(modules: Collection[nn.Module], tell: Callable[[ModuleCall], N
     owner = threading.get_ident()
     telling = False
 
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         nonlocal telling
         if id(module) in known and threading.get_ident() == owner and not telling:
             telling = True

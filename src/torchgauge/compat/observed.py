@@ -93,14 +93,10 @@ def observe(
     try:
         return capture.trace(subject, [Candidate(args, kwargs, None)], request)
     except ForwardError as error:
-        raise _seen_from_model(error) from error.__cause__
-
-
-def _seen_from_model(error: ForwardError) -> ForwardError:
-    """The error with the path the module has in the model, not in what stands around it."""
-    path = error.module.removeprefix(_Subject.HELD).removeprefix(".")
-    text = str(error).replace(f"forward() of '{error.module}'", f"forward() of '{path}'" if path else "forward()")
-    return ForwardError(text, module=path)
+        # The error with the path the module has in the model, not in what stands around it.
+        path = error.module.removeprefix(_Subject.HELD).removeprefix(".")
+        text = str(error).replace(f"forward() of '{error.module}'", f"forward() of '{path}'" if path else "forward()")
+        raise ForwardError(text, module=path) from error.__cause__
 
 
 class _Subject(nn.Module):

@@ -181,7 +181,19 @@ def assess(call: Call) -> Assessment:
     """Category, status and cost of a call. An op without a formula is generic by its tags, else uncounted."""
     entry = find(call.op, call.arguments)
     if entry is None:
-        return _generic(call)
+        if "view" in call.tags:
+            return Assessment("view", FREE, Cost())
+        if not call.outputs and not call.tensors and not call.written:
+            return Assessment("other", FREE, Cost())
+        # On complex numbers one operation for each part.
+        rate = (1 + call.is_complex) if call.is_arithmetic else 0
+        if "pointwise" in call.tags:
+            # An op that returns a Python bool (`equal`) has no output tensor.
+            work = Work(flops=rate * (call.outputs or call.tensors)[0].stored_numel)
+            return Assessment("elementwise", COUNTED, price(call, work))
+        if "reduction" in call.tags:
+            return Assessment("reduction", COUNTED, price(call, Work(flops=rate * call.first.stored_numel)))
+        return Assessment("other", UNCOUNTED, price(call, Work(flops=0)))
     work = Work(flops=0, bytes_read=0, bytes_written=0) if entry.status == FREE else entry.rule(call)
     return Assessment(entry.category, entry.status, price(call, work))
 
@@ -202,19 +214,3 @@ def read_bytes(call: Call) -> int:
 
 def written_bytes(call: Call) -> int:
     return sum(spec.distinct_bytes for spec in (*call.outputs, *call.written))
-
-
-def _generic(call: Call) -> Assessment:
-    if "view" in call.tags:
-        return Assessment("view", FREE, Cost())
-    if not call.outputs and not call.tensors and not call.written:
-        return Assessment("other", FREE, Cost())
-    # On complex numbers one operation for each part.
-    rate = (1 + call.is_complex) if call.is_arithmetic else 0
-    if "pointwise" in call.tags:
-        # An op that returns a Python bool (`equal`) has no output tensor.
-        work = Work(flops=rate * (call.outputs or call.tensors)[0].stored_numel)
-        return Assessment("elementwise", COUNTED, price(call, work))
-    if "reduction" in call.tags:
-        return Assessment("reduction", COUNTED, price(call, Work(flops=rate * call.first.stored_numel)))
-    return Assessment("other", UNCOUNTED, price(call, Work(flops=0)))

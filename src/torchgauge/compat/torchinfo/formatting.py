@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from torchgauge.compat.torchinfo.enums import ColumnSettings, RowSettings, Units, Verbosity
 from torchgauge.compat.torchinfo.layer_info import NO_VALUE, LayerInfo
@@ -64,7 +63,7 @@ class FormattingOptions:
         self.params_units = units
 
     @staticmethod
-    def str_(val: Any) -> str:
+    def str_(val: object) -> str:
         return str(val) if val else NO_VALUE
 
     def get_start_str(self, depth: int) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torchgauge.compat.torchinfo.enums import Units
 from torchgauge.compat.torchinfo.formatting import CONVERSION_FACTORS, FormattingOptions
 from torchgauge.compat.torchinfo.layer_info import LayerInfo
@@ -14,7 +12,7 @@ class ModelStatistics:
     `total_output_bytes` is torchinfo's estimate: outputs of leaf layers with parameters, twice."""
 
     def __init__(
-        self, summary_list: list[LayerInfo], input_size: Any, total_input_size: int, formatting: FormattingOptions
+        self, summary_list: list[LayerInfo], input_size: object, total_input_size: int, formatting: FormattingOptions
     ) -> None:
         root = next(layer for layer in summary_list if layer.depth == 0)
         self.summary_list = summary_list

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from torch import nn
 
@@ -119,7 +118,7 @@ def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> Leaf
     )
 
 
-def _costs(call: ModuleCall, given: tuple[Any, ...]) -> tuple[int, int, tuple[int, int]]:
+def _costs(call: ModuleCall, given: tuple[object, ...]) -> tuple[int, int, tuple[int, int]]:
     """MAdd, Flops and the bytes read and written; the project's own, from one analysis, outside the tables."""
     module, out = call.module, call.output
     if not is_in_table(FLOPS, module):
@@ -130,6 +129,6 @@ def _costs(call: ModuleCall, given: tuple[Any, ...]) -> tuple[int, int, tuple[in
     return compute_madd(module, given, out), compute_flops(module, given, out), (read * width, written * width)
 
 
-def _sample_shape(value: Any) -> tuple[int, ...]:
+def _sample_shape(value: object) -> tuple[int, ...]:
     tensor = first_tensor(value)
     return () if tensor is None else tuple(tensor.shape[1:])

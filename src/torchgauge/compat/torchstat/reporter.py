@@ -16,7 +16,10 @@ PREFIXES = ("T", "G", "M", "K")
 def report_format(collected_nodes: Sequence[StatNode]) -> str:
     if not collected_nodes:
         raise ValueError("there are no rows to report")
-    total = _total(collected_nodes)
+    total = StatNode()
+    for name in ("parameter_quantity", "inference_memory", "MAdd", "Flops", "duration"):
+        setattr(total, name, sum(getattr(node, name) for node in collected_nodes))
+    total.Memory = (sum(node.Memory[0] for node in collected_nodes), sum(node.Memory[1] for node in collected_nodes))
     rows = [_cells(str(index), node, total) for index, node in enumerate(collected_nodes)]
     lines = _aligned([["", *COLUMNS], *rows, _cells("total", total, total)])
     width = len(lines[0])
@@ -39,14 +42,6 @@ def round_value(value: int, binary: bool = False) -> str:
         if value >= base**power:
             return f"{round(value / base**power, 2)}{prefix}"
     return str(value)
-
-
-def _total(nodes: Sequence[StatNode]) -> StatNode:
-    total = StatNode()
-    for name in ("parameter_quantity", "inference_memory", "MAdd", "Flops", "duration"):
-        setattr(total, name, sum(getattr(node, name) for node in nodes))
-    total.Memory = (sum(node.Memory[0] for node in nodes), sum(node.Memory[1] for node in nodes))
-    return total
 
 
 def _cells(label: str, node: StatNode, total: StatNode) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import nn
@@ -26,13 +25,13 @@ _DEFAULT_SUPPORTED_OPS: dict[str, Handle] = {
 class ActivationCountAnalysis(JitModelAnalysis):
     """Activations by module and operator."""
 
-    def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> None:
+    def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[object, ...]) -> None:
         super().__init__(model, inputs)
         self.set_op_handle(**_DEFAULT_SUPPORTED_OPS)
 
 
 def activation_count(
-    model: nn.Module, inputs: tuple[Any, ...], supported_ops: Mapping[str, Handle] | None = None
+    model: nn.Module, inputs: tuple[object, ...], supported_ops: Mapping[str, Handle] | None = None
 ) -> tuple[defaultdict[str, float], Counter[str]]:
     """Millions of activations by operator, and how often each unsupported operator was met."""
     return ActivationCountAnalysis(model, inputs).set_op_handle(**supported_ops or {}).by_operator_in(1e6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import nn
@@ -42,14 +41,14 @@ class FlopCountAnalysis(JitModelAnalysis):
     """FLOPs by module and operator. Beside the ops with a handle, every op that multiplies and adds (attention, RNNs,
     `baddbmm`, …) is counted with the project's own figure, under its own name."""
 
-    def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> None:
+    def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[object, ...]) -> None:
         super().__init__(model, inputs)
         self.set_op_handle(**_DEFAULT_SUPPORTED_OPS)
         self._counts_others = True
 
 
 def flop_count(
-    model: nn.Module, inputs: tuple[Any, ...], supported_ops: Mapping[str, Handle] | None = None
+    model: nn.Module, inputs: tuple[object, ...], supported_ops: Mapping[str, Handle] | None = None
 ) -> tuple[defaultdict[str, float], Counter[str]]:
     """GFLOPs by operator, and how often each unsupported operator was met."""
     return FlopCountAnalysis(model, inputs).set_op_handle(**supported_ops or {}).by_operator_in(1e9)

@@ -44,7 +44,14 @@ def flop_count_table(
             texts[name][parameters] = shape
         else:
             texts.pop(name, None)
-    return _model_stats_table(texts, max_depth, list(counted))
+    columns = list(counted)
+    root, figures = _fastforward("", texts)
+    rows = [_row(root or "model", figures, columns, 0)]
+    # A prefix that all names share says nothing.
+    known = f"{root}." if root else ""
+    for depth, name, found in _below(root, texts, max_depth):
+        rows.append(_row(name.removeprefix(known), found, columns, depth))
+    return pipe_table(("module", *columns), rows)
 
 
 def flop_count_str(flops: FlopCountAnalysis, activations: ActivationCountAnalysis | None = None) -> str:
@@ -135,18 +142,6 @@ def _inner_lines(model: nn.Module, statistics: Texts, name: str) -> Iterator[str
     for key, child in model._modules.items():
         path = f"{name}.{key}" if name else key
         yield f"({key}): {None if child is None else _model_stats_str(child, statistics, path)}"
-
-
-def _model_stats_table(statistics: Texts, max_depth: int = 3, stat_columns: Sequence[str] | None = None) -> str:
-    titles = dict.fromkeys(title for figures in statistics.values() for title in figures)
-    columns = list(titles if stat_columns is None else stat_columns)
-    root, figures = _fastforward("", statistics)
-    rows = [_row(root or "model", figures, columns, 0)]
-    # A prefix that all names share says nothing.
-    known = f"{root}." if root else ""
-    for depth, name, found in _below(root, statistics, max_depth):
-        rows.append(_row(name.removeprefix(known), found, columns, depth))
-    return pipe_table(("module", *columns), rows)
 
 
 def _below(name: str, statistics: Texts, max_depth: int, depth: int = 1) -> Iterator[tuple[int, str, dict[str, str]]]:
