@@ -106,7 +106,11 @@ def gptq_or_awq(names: Names, layer: str, read: Read) -> Logical:
     if packed is None or scales is None or len(packed.spec.shape) != 2 or len(scales.spec.shape) != 2:
         return {}
     outputs = scales.spec.shape[1]
-    bits = _bits(zeros, outputs)
+    # From the columns of the zero points, which are packed along the outputs; 4 without zero points.
+    bits = 4
+    if zeros is not None and len(zeros.spec.shape) == 2 and outputs:
+        counted = round(8 * zeros.spec.itemsize * zeros.spec.shape[1] / outputs)
+        bits = counted if counted in (2, 3, 4, 8) else 4
     order = names.get(f"{layer}.g_idx")
     if packed.spec.shape[1] != outputs:
         inputs = packed.spec.shape[0]
@@ -118,28 +122,16 @@ def gptq_or_awq(names: Names, layer: str, read: Read) -> Logical:
     return {packed.name: inputs * outputs, **dict(_served(names, serving))}
 
 
-def _bits(zeros: Entry | None, outputs: int) -> int:
-    """From the number of columns of the zero points, which are packed along the outputs; 4 without zero points."""
-    if zeros is None or len(zeros.spec.shape) != 2 or not outputs:
-        return 4
-    bits = round(8 * zeros.spec.itemsize * zeros.spec.shape[1] / outputs)
-    return bits if bits in (2, 3, 4, 8) else 4
-
-
 @rule(".weight_packed")
 def compressed_tensors(names: Names, layer: str, read: Read) -> Logical:
     packed, shape = names[f"{layer}.weight_packed"], names.get(f"{layer}.weight_shape")
-    content = None if shape is None else read(shape)
-    sizes = _int64s(content, shape) if shape is not None and content is not None else []
+    sizes: list[int] = []
+    if shape is not None and (content := read(shape)) is not None:
+        width, order = shape.spec.itemsize, "big" if shape.big_endian else "little"
+        sizes = [int.from_bytes(content[at : at + width], order) for at in range(0, len(content), width)]  # type: ignore[arg-type]
     # Without the shape, assume the common 4 bits.
     count = prod(sizes) if sizes else 2 * packed.nbytes
     return {packed.name: count if 0 < count <= 16 * packed.nbytes else 2 * packed.nbytes, **_scales_of(names, layer)}
-
-
-def _int64s(content: bytes, shape: Entry) -> list[int]:
-    width = shape.spec.itemsize
-    order = "big" if shape.big_endian else "little"
-    return [int.from_bytes(content[at : at + width], order) for at in range(0, len(content), width)]  # type: ignore[arg-type]
 
 
 @rule(".weight_scale")

@@ -355,19 +355,16 @@ def merge_training(records: Sequence[TrainingRecord | None]) -> TrainingRecord |
         for name in TrainingRecord.__slots__:
             mine, theirs = getattr(merged, name), getattr(record, name)
             if name == "optimizers":
-                merged = replace(merged, optimizers=_merged_optimizers((*mine, *theirs)))
+                optimizers: tuple[Optimizer, ...] = (*mine, *theirs)
+                totals: dict[str, Optimizer] = {}
+                for one in optimizers:
+                    key = repr((one["name"], one["type"], one["settings"], one["groups"]))
+                    total = totals.setdefault(key, {**one, "state_bytes": 0, "state_tensors": 0})
+                    total["state_bytes"] += one["state_bytes"]
+                    total["state_tensors"] += one["state_tensors"]
+                merged = replace(merged, optimizers=tuple(totals.values()))
             elif name == "schedulers":
                 merged = replace(merged, schedulers=(*mine, *(one for one in theirs if one not in mine)))
             elif mine is None or mine in ({}, ()):
                 merged = replace(merged, **{name: theirs})
     return merged
-
-
-def _merged_optimizers(optimizers: Sequence[Optimizer]) -> tuple[Optimizer, ...]:
-    merged: dict[str, Optimizer] = {}
-    for one in optimizers:
-        key = repr((one["name"], one["type"], one["settings"], one["groups"]))
-        total = merged.setdefault(key, {**one, "state_bytes": 0, "state_tensors": 0})
-        total["state_bytes"] += one["state_bytes"]
-        total["state_tensors"] += one["state_tensors"]
-    return tuple(merged.values())

@@ -235,7 +235,12 @@ class ZipArchive:
             # PyTorch compares names without case, so two that differ only in case are one to it.
             if self.records.setdefault(record.name.lower(), record) is not record:
                 raise FormatError(f"{source.label}: two records are named {printable(record.name)}")
-        _refuse_overlaps(source, directory.records)
+        # Records that share bytes are a technique of zip bombs that no writer uses.
+        end = 0
+        for record in sorted(directory.records, key=lambda record: record.header_offset):
+            if record.header_offset < end:
+                raise FormatError(f"{source.label}: the record {printable(record.name)} overlaps another one")
+            end = record.header_offset + LOCAL.size + len(record.name) + record.packed_size
         if self.shift:
             self.warnings.append(f"{self.shift} bytes stand before the archive")
         encrypted = [record.name for record in directory.records if record.flags & _ENCRYPTED]
@@ -315,15 +320,6 @@ class ZipArchive:
         self.warnings.append(
             f"the checksum of {printable(record.name)} does not match: it is corrupt, edited, or written without one"
         )
-
-
-def _refuse_overlaps(source: ByteSource, records: list[Record]) -> None:
-    """Reject records that share bytes: a technique of zip bombs that no writer uses."""
-    end = 0
-    for record in sorted(records, key=lambda record: record.header_offset):
-        if record.header_offset < end:
-            raise FormatError(f"{source.label}: the record {printable(record.name)} overlaps another one")
-        end = record.header_offset + LOCAL.size + len(record.name) + record.packed_size
 
 
 def read_record(archive: ZipArchive, name: str) -> bytes | None:

@@ -185,27 +185,28 @@ def stored_from_document(document: Common) -> StoredRecord | None:
     pickle = document.get("pickle")
     if pickle is None:
         return None
+    tensors = []
+    for row in document["weights"]:
+        stride = row.get("stride")
+        tensors.append(
+            StoredTensor(
+                name=row["name"],
+                spec=TensorSpec(tuple(row["shape"]), row["dtype"], None if stride is None else tuple(stride)),
+                nbytes=row["bytes"],
+                file=row["file"],
+                offset=row["offset"],
+                role=row["role"],
+                shared_with=row["shared_with"],
+                logical_elements=row["logical_elements"],
+                module=row.get("module"),
+                module_type=row.get("module_type"),
+            )
+        )
     return StoredRecord(
-        tensors=tuple(_tensor(row) for row in document["weights"]),
+        tensors=tuple(tensors),
         imports=tuple(PickleImport(row["name"], row["verdict"], row["called"]) for row in pickle["imports"]),
         modules=tuple((row["path"], row["type"]) for row in pickle["modules"]),
         executed=pickle["executed"],
-    )
-
-
-def _tensor(row: StoredWeight) -> StoredTensor:
-    stride = row.get("stride")
-    return StoredTensor(
-        name=row["name"],
-        spec=TensorSpec(tuple(row["shape"]), row["dtype"], None if stride is None else tuple(stride)),
-        nbytes=row["bytes"],
-        file=row["file"],
-        offset=row["offset"],
-        role=row["role"],
-        shared_with=row["shared_with"],
-        logical_elements=row["logical_elements"],
-        module=row.get("module"),
-        module_type=row.get("module_type"),
     )
 
 

@@ -58,7 +58,10 @@ def config_file(entry: str) -> Path | None:
 def read(path: Path) -> Recipe:
     """The model of a config.json: its first architecture, else the base model of its type."""
     transformers = _transformers()
-    settings = _load_json(path)
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_files)
+    except (OSError, ValueError, RecursionError) as error:
+        raise TargetError(f"'{path}' could not be read as JSON: {error}") from error
     named = conform(settings, _Names, f"'{path}' is not a config of a transformers model", TargetError)
     types, model_type = transformers.CONFIG_MAPPING, named.get("model_type")
     architecture = next(iter(named.get("architectures") or ()), None)
@@ -93,14 +96,6 @@ def find(entry: str) -> Recipe:
 
 def _transformers() -> ModuleType:
     return import_optional("transformers", "an hf: target")
-
-
-def _load_json(path: Path) -> Any:
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_files)
-    except (OSError, ValueError, RecursionError) as error:
-        raise TargetError(f"'{path}' could not be read as JSON: {error}") from error
-    return settings
 
 
 # Settings by which a config would have a library read weights or fetch kernels. A model is built for its shapes alone.

@@ -148,7 +148,10 @@ def vision_assignments(
         guess = Guess(defaults.floats(defaults.batch, 3, *_FLOW_FRAME), "the frames of torchvision's optical flow")
         yield dict.fromkeys(names[:2], guess)
     elif area == "detection" and hasattr(model, "transform"):
-        yield {names[0]: _detection(model.transform, defaults)}
+        transform: Any = model.transform
+        size = transform.fixed_size or (transform.min_size[-1], transform.min_size[-1])
+        images = [defaults.floats(3, *size) for _ in range(defaults.batch)]
+        yield {names[0]: Guess(images, "a list of images of the size the model's transform makes")}
     elif area is not None and channels is not None:
         size, source = _torchvision_size(model, area)
         yield {names[0]: Guess(defaults.floats(defaults.batch, channels, *size), source)}
@@ -164,12 +167,6 @@ def _torchvision_area(model: nn.Module) -> str | None:
         if package == "torchvision":
             return rest.partition(".")[0]
     return None
-
-
-def _detection(transform: Any, defaults: Defaults) -> Guess:
-    size = transform.fixed_size or (transform.min_size[-1], transform.min_size[-1])
-    images = [defaults.floats(3, *size) for _ in range(defaults.batch)]
-    return Guess(images, "a list of images of the size the model's transform makes")
 
 
 def _torchvision_size(model: nn.Module, area: str) -> tuple[tuple[int, ...], str]:

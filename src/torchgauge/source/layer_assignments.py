@@ -67,7 +67,12 @@ def _guesses(model: nn.Module, parameter: Parameter, layers: Sequence[Entry], de
     def rank(entry: Entry) -> tuple[bool, bool]:
         return not _shares_word(parameter.name, entry.path), entry.rule.kind != _kind_named(parameter.name)
 
-    for entry in _one_per_kind(sorted(layers, key=rank)):
+    kinds: dict[str, Entry] = {}
+    for entry in sorted(layers, key=rank):
+        # A norm that is not the first layer normalises the output of another.
+        if entry.rule.kind != "norm" or not kinds:
+            kinds.setdefault(entry.rule.kind, entry)
+    for entry in kinds.values():
         for guess in entry.guesses(defaults):
             yield Guess(list(guess.value), f"one per sample, {guess.source}") if parameter.is_tensor_list else guess
 
@@ -81,15 +86,6 @@ def _kind_named(name: str) -> str | None:
     if is_image(name):
         return "convolution"
     return "embedding" if is_text(name) else None
-
-
-def _one_per_kind(layers: Sequence[Entry]) -> list[Entry]:
-    kinds: dict[str, Entry] = {}
-    for entry in layers:
-        # A norm that is not the first layer normalises the output of another.
-        if entry.rule.kind != "norm" or not kinds:
-            kinds.setdefault(entry.rule.kind, entry)
-    return list(kinds.values())
 
 
 def _like(main: object, guesses: Sequence[Guess]) -> Guess:

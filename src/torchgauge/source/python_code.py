@@ -180,10 +180,8 @@ def _failed(what: str, error: BaseException, path: Path | None = None) -> Target
 def _remember_neighbours(folder: Path, names: set[str]) -> None:
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file and not name.startswith("torchgauge_target_") and _lies_in(Path(file), folder):
+        if not file or name.startswith("torchgauge_target_") or not Path(file).is_relative_to(folder):
+            continue
+        # A virtual environment inside the project holds packages of everyone, not neighbours.
+        if "site-packages" not in Path(file).relative_to(folder).parts:
             _neighbours[name] = folder
-
-
-def _lies_in(file: Path, folder: Path) -> bool:
-    # A virtual environment inside the project holds packages of everyone, not neighbours.
-    return file.is_relative_to(folder) and "site-packages" not in file.relative_to(folder).parts

@@ -56,7 +56,8 @@ class ForwardSignature:
         """Raise `InputError` unless forward can be called with so many positional arguments and these keywords."""
         places = [parameter.name for parameter in self.positional]
         if positional > len(places) and not self.takes_any_positional:
-            raise InputError(f"{_count(positional, 'positional input')} given, but forward takes {self._listing()}")
+            inputs = "input is" if positional == 1 else "inputs are"
+            raise InputError(f"{positional} positional {inputs} given, but forward takes {self._listing()}")
         filled = places[:positional]
         for name in keywords:
             if name in filled:
@@ -107,7 +108,3 @@ def _annotation(annotation: object) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s are' if number != 1 else ' is'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -94,12 +94,12 @@ class Differences:
             ("not in the code", self.unexpected),
             ("with a different shape", shapes),
         )
-        return "\n".join(_listing(what, names) for what, names in kinds if names)
-
-
-def _listing(what: str, names: Sequence[str]) -> str:
-    more = f"\n  … and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    return f"{len(names):,} {what}:\n  " + "\n  ".join(names[:LISTED]) + more
+        paragraphs = []
+        for what, names in kinds:
+            if names:
+                more = [f"… and {len(names) - LISTED:,} more"] if len(names) > LISTED else []
+                paragraphs.append("\n  ".join((f"{len(names):,} {what}:", *names[:LISTED], *more)))
+        return "\n".join(paragraphs)
 
 
 def is_optional(name: str) -> bool:

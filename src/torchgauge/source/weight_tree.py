@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchgauge.checkpoint import Entry, Index, Role
+from torchgauge.checkpoint import Index, Role
 from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, StoredTensor
 from torchgauge.source.source import Source
@@ -21,25 +21,24 @@ def stored_record(source: Source) -> StoredRecord:
     imports = {(i.name, i.verdict.value, i.called) for i in index.imports}
     modules = {entry.name: name.rpartition(".")[0] for name, entry in model_entries(index).items()}
     return StoredRecord(
-        tensors=tuple(_stored_tensor(entry, modules.get(entry.name), types) for entry in index.entries),
+        tensors=tuple(
+            StoredTensor(
+                name=entry.name,
+                spec=entry.spec,
+                nbytes=entry.nbytes,
+                file=entry.file,
+                offset=entry.offset,
+                role=entry.role.value,
+                shared_with=entry.shared_with,
+                logical_elements=entry.logical_elements,
+                module=(module := modules.get(entry.name)),
+                module_type=None if module is None else types.get(module),
+            )
+            for entry in index.entries
+        ),
         imports=tuple(PickleImport(*i) for i in sorted(imports, key=lambda i: (_VERDICTS.index(i[1]), i))),
         modules=tuple((module.path, module.type) for module in index.modules),
         executed=source.is_unpickled,
-    )
-
-
-def _stored_tensor(entry: Entry, module: str | None, types: Mapping[str, str]) -> StoredTensor:
-    return StoredTensor(
-        name=entry.name,
-        spec=entry.spec,
-        nbytes=entry.nbytes,
-        file=entry.file,
-        offset=entry.offset,
-        role=entry.role.value,
-        shared_with=entry.shared_with,
-        logical_elements=entry.logical_elements,
-        module=module,
-        module_type=None if module is None else types.get(module),
     )
 
 
@@ -118,13 +117,11 @@ def module_types(source: Source) -> Mapping[str, str]:
             path: str(getattr(module, "original_name", type(module).__name__))
             for path, module in source.model.named_modules(remove_duplicate=False)
         }
-    return {} if source.index is None else _pickled_types(source.index)
-
-
-def _pickled_types(index: Index) -> Mapping[str, str]:
-    prefix = str(index.metadata.get("model_prefix", "")).rstrip(".")
+    if source.index is None:
+        return {}
+    prefix = str(source.index.metadata.get("model_prefix", "")).rstrip(".")
     types: dict[str, str] = {}
-    for module in index.modules:
+    for module in source.index.modules:
         if not prefix or module.path == prefix or module.path.startswith(f"{prefix}."):
             path = module.path.removeprefix(prefix).removeprefix(".") if prefix else module.path
             types[path] = module.type.rpartition(".")[2]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from torchgauge.checkpoint.byte_source import ByteSource, is_file_name, opened
 from torchgauge.checkpoint.dtypes import item_bytes
@@ -157,7 +158,7 @@ def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: Impor
 def _entry(
     folder: str, name: str, spec: TensorSpec, chunks: list[Chunk], prefix: tuple[str, ...], path: tuple[str, ...]
 ) -> Entry:
-    if spec.numel and sum(_volume(chunk) for chunk in chunks) != spec.numel:
+    if spec.numel and sum(prod(chunk.shape) for chunk in chunks) != spec.numel:
         raise FormatError(f"{folder}: the parts of {printable(name)} do not add up to the whole; is a file missing?")
     role: Role = classify(path, spec, prefix)
     if len(chunks) == 1:
@@ -165,10 +166,3 @@ def _entry(
     nbytes = sum(chunk.nbytes for chunk in chunks)
     file = chunks[0].file if chunks else ""
     return Entry(name, spec, file, None, nbytes, role, chunks=tuple(chunks))
-
-
-def _volume(chunk: Chunk) -> int:
-    volume = 1
-    for size in chunk.shape:
-        volume *= size
-    return volume

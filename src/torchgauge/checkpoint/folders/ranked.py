@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -108,11 +108,12 @@ def open_ranked(folder: str, progress: Progress) -> Index:
     progress(len(parts), len(parts), "")
     models = [index for part, index in zip(parts, indexes, strict=True) if not part.is_optimizer]
     is_one = len(models) == 1
-    entries = [
-        entry
-        for part, index in zip(parts, indexes, strict=True)
-        for entry in _labelled(part, index.entries, keeps_names=is_one and not part.is_optimizer)
-    ]
+    entries: list[Entry] = []
+    for part, index in zip(parts, indexes, strict=True):
+        if part.is_optimizer:
+            entries += [with_label(replace(entry, role=Role.OPTIMIZER), part.label) for entry in index.entries]
+        else:
+            entries += index.entries if is_one else [with_label(entry, part.label) for entry in index.entries]
     return Index(
         path=folder,
         format=layout,
@@ -147,12 +148,6 @@ def _training_of(part: _Part, index: Index) -> TrainingRecord | None:
         known = found.optimizers[0]
         optimizer |= {"type": known["type"], "settings": known["settings"], "groups": known["groups"]}
     return replace(found, optimizers=(optimizer,))
-
-
-def _labelled(part: _Part, entries: Iterable[Entry], *, keeps_names: bool) -> Iterator[Entry]:
-    for entry in entries:
-        found = replace(entry, role=Role.OPTIMIZER) if part.is_optimizer else entry
-        yield found if keeps_names else with_label(found, part.label)
 
 
 def with_label(entry: Entry, label: str) -> Entry:

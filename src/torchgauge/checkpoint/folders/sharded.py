@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from torchgauge.checkpoint.byte_source import is_file_name, opened
@@ -17,7 +17,7 @@ from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.folders.distributed import is_distributed, open_distributed
 from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.ranked import is_ranked, with_label
-from torchgauge.checkpoint.index import Entry, Index, Role
+from torchgauge.checkpoint.index import Index, Role
 from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
 from torchgauge.checkpoint.single_file import open_file, sniff_file
@@ -161,11 +161,16 @@ def open_fsdp(folder: str, progress: Progress) -> Index:
     parts = {name: open_distributed(os.path.join(folder, name), progress) for name in names}
     models = [name for name in names if not _is_optimizer(name)]
     prefix = f"{models[0]}.{parts[models[0]].metadata['model_prefix']}" if len(models) == 1 else ""
+    entries = [
+        with_label(replace(entry, role=Role.OPTIMIZER) if _is_optimizer(name) else entry, name)
+        for name, part in parts.items()
+        for entry in part.entries
+    ]
     return Index(
         path=folder,
         format="distributed",
         files=tuple(file for part in parts.values() for file in part.files),
-        entries=tuple(entry for name, part in parts.items() for entry in _labelled(name, part)),
+        entries=tuple(entries),
         imports=tuple(found for part in parts.values() for found in part.imports),
         metadata={"model_prefix": prefix},
         warnings=tuple(warning for part in parts.values() for warning in part.warnings),
@@ -174,9 +179,3 @@ def open_fsdp(folder: str, progress: Progress) -> Index:
 
 def _is_optimizer(name: str) -> bool:
     return "optim" in name.lower()
-
-
-def _labelled(name: str, part: Index) -> Iterator[Entry]:
-    for entry in part.entries:
-        role = Role.OPTIMIZER if _is_optimizer(name) else entry.role
-        yield with_label(replace(entry, role=role), name)

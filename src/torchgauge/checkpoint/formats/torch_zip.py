@@ -110,18 +110,12 @@ def storage_of(identifier: object) -> object:
     _, kind, key, _, numel = identifier[:5]
     view = identifier[5] if len(identifier) > 5 else None
     first = whole(view[1]) if isinstance(view, tuple) and len(view) == 3 else 0
-    return Storage(_key(key), _storage_dtype(kind), whole(numel), first)
+    name = _plain(key)
+    return Storage(name if isinstance(name, str) else str(whole(name)), _storage_dtype(kind), whole(numel), first)
 
 
 def _plain(value: object) -> object:
     return value.content.decode("ascii", "replace") if isinstance(value, Data) else value
-
-
-def _key(key: object) -> str:
-    text = _plain(key)
-    if isinstance(text, str):
-        return text
-    return str(whole(text))
 
 
 def _storage_dtype(kind: Global) -> str | None:
@@ -213,7 +207,11 @@ _RECORDS = {
 
 def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[str, str]:
     """All values as text, by name; `program` is the record of an exported program."""
-    found = {key: text for key, name in _RECORDS.items() if (text := _text(archive, name))}
+    found = {}
+    for key, name in _RECORDS.items():
+        content = read_record(archive, archive.root + name)
+        if content and (text := printable(content.decode("utf-8", "replace").strip())):
+            found[key] = text
     folder = f"{archive.root}extra/"
     extra = [printable(name.removeprefix(folder)) for name in archive.names() if name.startswith(folder)][
         :_LISTED_EXTRA_FILES
@@ -223,11 +221,6 @@ def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[st
     if program is not None:
         found |= dict(_program_metadata(archive, program))
     return found
-
-
-def _text(archive: ZipArchive, name: str) -> str:
-    content = read_record(archive, archive.root + name)
-    return "" if content is None else printable(content.decode("utf-8", "replace").strip())
 
 
 def _program_metadata(archive: ZipArchive, name: str) -> Iterator[tuple[str, str]]:

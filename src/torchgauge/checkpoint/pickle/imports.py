@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
-from collections.abc import Iterator
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, TORCH_DTYPES, UNTYPED_STORAGE_CLASSES
@@ -117,19 +116,8 @@ _UNKNOWN = frozenset({"pathlib.Path", "pathlib.PurePath", "io.BytesIO", "_io.Byt
 
 
 def judge(module: str, name: str) -> Verdict:
-    verdicts = {_judge_one(*spelling) for spelling in _spellings(module, name)}
-    return next(v for v in (Verdict.DANGEROUS, Verdict.UNKNOWN, Verdict.EXPECTED) if v in verdicts)
-
-
-def _spellings(module: str, name: str) -> Iterator[tuple[str, str]]:
-    """As Python 3 would read it; the names of Python 2 are mapped for protocols below 3."""
-    if (module, name) in NAME_MAPPING:
-        yield NAME_MAPPING[module, name]
-    else:
-        yield IMPORT_MAPPING.get(module, module), name
-
-
-def _judge_one(module: str, name: str) -> Verdict:
+    """By the name in Python 3, to which Python maps the names of Python 2 for protocols below 3."""
+    module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
     full = f"{module}.{name}"
     if full in EXPECTED and "." not in name:
         return Verdict.EXPECTED

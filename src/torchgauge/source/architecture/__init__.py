@@ -72,26 +72,22 @@ def stated_hyperparameters(model: nn.Module) -> dict[str, Any]:
     """Without a config: the heads of the last attention layer, if it has such an attribute."""
     config = getattr(model, "config", None)
     if config is not None and not isinstance(config, dict):
-        found = {name: _first(config, keys) for name, keys in _CONFIG.items()}
-        stated = {name: value for name, value in found.items() if isinstance(value, int) and value}
+        stated = {}
+        for name, keys in _CONFIG.items():
+            value = next((value for key in keys if (value := getattr(config, key, None)) is not None), None)
+            # Of a list by stage that of the last, whose blocks are described.
+            value = value[-1] if isinstance(value, list | tuple) and value else value
+            if isinstance(value, int) and value:
+                stated[name] = value
         if stated.get("kv_heads") == stated.get("heads"):
             stated.pop("kv_heads", None)
         return stated
-    from torchgauge.source.modules import all_modules
+    from torchgauge.source.modules import all_modules, has_attribute
 
-    heads = [value for module in all_modules(model) if (value := _heads(module))]
-    return {"heads": heads[-1]} if heads else {}
-
-
-def _first(config: Any, names: tuple[str, ...]) -> Any:
-    """Of a list by stage that of the last, whose blocks are described."""
-    value = next((value for name in names if (value := getattr(config, name, None)) is not None), None)
-    return value[-1] if isinstance(value, list | tuple) and value else value
-
-
-def _heads(module: nn.Module) -> int | None:
-    from torchgauge.source.modules import has_attribute
-
-    # TorchScript modules raise their own error for a missing attribute.
-    values = vars(module) if not has_attribute(module, "original_name") else {}
-    return next((v for name in _HEADS if isinstance(v := values.get(name), int) and not isinstance(v, bool)), None)
+    heads = 0
+    for module in all_modules(model):
+        # TorchScript modules raise their own error for a missing attribute.
+        values = vars(module) if not has_attribute(module, "original_name") else {}
+        counts = (values.get(name) for name in _HEADS)
+        heads = next((count for count in counts if isinstance(count, int) and not isinstance(count, bool)), 0) or heads
+    return {"heads": heads} if heads else {}

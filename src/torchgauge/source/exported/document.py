@@ -123,8 +123,11 @@ def _inputs(signature: _Signature, described: dict[str, TensorMeta], where: str)
 
 def read_graph(graph: _GraphDocument, where: str) -> Graph:
     calls = [call for node in graph["nodes"] if (call := _call(node, where)) is not None]
-    inputs = tuple(name for argument in graph["inputs"] for name in _names(argument))
-    return Graph(inputs, tuple(calls), [_argument(argument, where) for argument in graph["outputs"]])
+    inputs: list[str] = []
+    for argument in graph["inputs"]:
+        names = _taken_apart(argument)
+        inputs += names if isinstance(names, list) else [names]
+    return Graph(tuple(inputs), tuple(calls), [_argument(argument, where) for argument in graph["outputs"]])
 
 
 def _call(node: _Node, where: str) -> Call | None:
@@ -172,11 +175,6 @@ def _taken_apart(output: Tagged) -> str | list[str]:
 def _name(value: Tagged) -> str:
     inner = value.get("as_tensor", value)
     return str(inner.get("name") or inner.get("as_name") or "")
-
-
-def _names(argument: Tagged) -> list[str]:
-    found = _taken_apart(argument)
-    return found if isinstance(found, list) else [found]
 
 
 def _root_type(graph: _GraphDocument) -> str:

@@ -26,13 +26,12 @@ _RENAMED = (
 
 
 def modern(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    return {_renamed(name): shape for name, shape in shapes.items()}
-
-
-def _renamed(name: str) -> str:
-    for pattern, replacement in _RENAMED:
-        name = pattern.sub(replacement, name)
-    return name
+    renamed = {}
+    for name, shape in shapes.items():
+        for pattern, replacement in _RENAMED:
+            name = pattern.sub(replacement, name)
+        renamed[name] = shape
+    return renamed
 
 
 def pattern_sum(names: Iterable[str]) -> int:

@@ -63,7 +63,9 @@ def known_names() -> Names:
 def match_named(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     """Of a class with these names. `file` is the name of the file: it chooses between classes of the same tensors."""
     shapes = modern(shapes)
-    classes = _ranked(known_names().exact.get(pattern_sum(shapes), []), file)
+    classes = known_names().exact.get(pattern_sum(shapes), [])
+    types = list(dict.fromkeys(named.model_type for named in classes))
+    classes = sorted(classes, key=lambda named: (-_named_in(named, file), types.index(named.model_type), _task(named)))
     return _with_transformers(lambda: fit_classes(classes, shapes, _MOST_SECONDS, is_ranked=True)) if classes else None
 
 
@@ -97,11 +99,6 @@ def _with_transformers(fit: Callable[[], Match | None]) -> Match | None:
         return None
     with quiet(transformers):
         return fit()
-
-
-def _ranked(classes: list[NamedClass], file: str) -> list[NamedClass]:
-    types = list(dict.fromkeys(named.model_type for named in classes))
-    return sorted(classes, key=lambda named: (-_named_in(named, file), types.index(named.model_type), _task(named)))
 
 
 def _fit_without_unused(classes: list[NamedClass], shapes: Mapping[str, Shape]) -> Match | None:

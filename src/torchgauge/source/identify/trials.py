@@ -144,8 +144,12 @@ def _set_all(config: PretrainedConfig, settings: Settings) -> None:
             _set_all(getattr(config, name), {key: item for key, item in value.items() if key != "model_type"})
         else:
             setattr(config, name, value)
+    # A list with an entry for each layer goes on as it began.
+    depth = _depth(config)
     for name in by_layer:
-        _fit_list(config, name, _depth(config))
+        value = getattr(config, name)
+        if value and not _is_list_of(value, depth):
+            setattr(config, name, [value[index % len(value)] for index in range(depth)])
 
 
 def _depth(config: PretrainedConfig) -> int:
@@ -155,13 +159,6 @@ def _depth(config: PretrainedConfig) -> int:
 
 def _is_list_of(value: object, length: int) -> bool:
     return isinstance(value, list | tuple) and len(value) == length > 0
-
-
-def _fit_list(config: PretrainedConfig, name: str, depth: int) -> None:
-    """A list with an entry for each layer goes on as it began."""
-    value = getattr(config, name)
-    if not _is_list_of(value, depth) and value:
-        setattr(config, name, [value[index % len(value)] for index in range(depth)])
 
 
 def is_accepted(config: PretrainedConfig) -> bool:

@@ -56,20 +56,17 @@ class Scopes:
         self._found: dict[object, Scope] = {}
         for position, node in enumerate(nodes_of(graph)):
             segments = _segments(node)
-            scope = self._scope(tuple(name for name, _ in segments), position)
-            self._found[_key(node)] = scope
+            scope: list[str] = []
+            for depth in range(1, len(segments) + 1):
+                names = tuple(name for name, _ in segments[:depth])
+                above = scope[-1] if scope else ""
+                scope.append(self._resolve(names, position) or f"{above}.{names[-1]}".lstrip("."))
+            self._found[_key(node)] = tuple(scope)
             for path, (_, kind) in zip(scope, segments, strict=True):
                 self.types.setdefault(path, kind)
 
     def of(self, node: torch._C.Node) -> Scope:
         return self._found.get(_key(node), ())
-
-    def _scope(self, names: Names, position: int) -> Scope:
-        scope: list[str] = []
-        for depth in range(1, len(names) + 1):
-            above = scope[-1] if scope else ""
-            scope.append(self._resolve(names[:depth], position) or f"{above}.{names[depth - 1]}".lstrip("."))
-        return tuple(scope)
 
     def _resolve(self, names: Names, position: int) -> str | None:
         """The path that the nearest node with a parameter gives to these names."""
