@@ -24,8 +24,9 @@ Pair = Annotated[list[int], Rule(lambda pair: len(pair) == 2, "a pair of whole n
 Interval = Annotated[list[float], Rule(lambda pair: len(pair) == 2, "two numbers")] | None
 
 
-def _same_length(spec: dict[str, Any]) -> bool:
-    return spec.get("stride") is None or len(spec["stride"]) == len(spec["shape"])
+def _same_length(spec: Tensor) -> bool:
+    stride = spec.get("stride")
+    return stride is None or len(stride) == len(spec["shape"])
 
 
 _STRIDES = Rule(_same_length, "a tensor with as many strides as sizes")
@@ -136,7 +137,7 @@ def _has_figures(level: str) -> Rule:
         if figure.key in keys_known(level, INFERENCE, PROFILE, ENERGY, PREDICTION)
     }
 
-    def holds(row: dict[str, Any]) -> bool:
+    def holds(row: dict[str, object]) -> bool:
         for key, check in checks.items():
             try:
                 check(row.get(key))
@@ -252,7 +253,7 @@ class Quantization(TypedDict, total=False):
     bytes_after: BytesAfter | None
 
 
-def _has_edges(histogram: dict[str, Any]) -> bool:
+def _has_edges(histogram: Bins) -> bool:
     return len(histogram["edges"]) == len(histogram["counts"]) + 1 and histogram["edges"] == sorted(histogram["edges"])
 
 
@@ -308,7 +309,7 @@ _SPREAD = _together(
 )  # fmt: skip
 
 
-def _has_shown_quantiles(row: dict[str, Any]) -> bool:
+def _has_shown_quantiles(row: Spread) -> bool:
     return row.get("mean") is None or {"0.001", "0.5", "0.999"} <= (row.get("quantiles") or {}).keys()
 
 
@@ -1040,7 +1041,7 @@ class CompiledRow(TypedDict):
     joined_s: Figure
 
 
-def _have_graphs(compiled: dict[str, Any]) -> bool:
+def _have_graphs(compiled: CompiledRow) -> bool:
     return all(kernel["graph"] < len(compiled["graphs"]) for kernel in compiled["kernels"])
 
 
@@ -1068,12 +1069,12 @@ class Scan(Common):
     totals: ScanTotals
 
 
-def _has_root(modules: list[dict[str, Any]]) -> bool:
+def _has_root(modules: list[ModuleFacts]) -> bool:
     paths = [module["path"] for module in modules]
     return "" in paths and len(set(paths)) == len(paths)
 
 
-def _are_linked(ops: list[dict[str, Any]]) -> bool:
+def _are_linked(ops: list[OpFacts]) -> bool:
     known = {op["index"] for op in ops}
     return len(known) == len(ops) and all(
         known.issuperset(p for p in op.get("producers", ()) if p is not None) for op in ops
@@ -1099,7 +1100,7 @@ class Document(Common):
     compiled: NotRequired[Annotated[CompiledRow, _OF_A_GRAPH] | None]
 
 
-def _has_run(document: dict[str, Any]) -> bool:
+def _has_run(document: Document) -> bool:
     return document["capture"]["mode"] is not None or not document["ops"]
 
 

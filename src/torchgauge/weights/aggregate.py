@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -205,7 +204,7 @@ class Aggregate:
             for module in self._listed_ancestors(name):
                 self._count_down(module)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Figures:
         """`total`, `by_module` and `by_kind`, with the figures of a tensor's row."""
         for module in list(self._open):
             self._finish(module)

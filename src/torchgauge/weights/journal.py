@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NotRequired, Self, TypedDict
 
 from torchgauge import __version__
 from torchgauge.cache import append_file, journal_folder, remove_file
 from torchgauge.weights.reader import FileStamp
+from torchgauge.weights.statistics import Figures
 from torchgauge.weights.tally import Tally, tally_from_json, tally_to_json
 from torchgauge.weights.tensors import TensorResult
 
@@ -31,6 +32,16 @@ def journal_path(path: str, stamps: dict[str, FileStamp], options: Iterable[obje
     files = sorted((os.path.realpath(file), stamp.size, stamp.mtime_ns) for file, stamp in stamps.items())
     identity = (os.path.realpath(path), files, list(options), __version__)
     return journal_folder() / f"{blake2b(repr(identity).encode(), digest_size=16).hexdigest()}.jsonl"
+
+
+class _Line(TypedDict):
+    """A finished tensor has a `row`, a started one the number of its `pieces` that were tallied."""
+
+    name: str
+    tally: dict[str, Any]
+    row: NotRequired[Figures]
+    fingerprint: NotRequired[str | None]
+    pieces: NotRequired[int]
 
 
 class Journal:
@@ -95,12 +106,12 @@ class Journal:
             with suppress(OSError):
                 remove_file(self._path)
 
-    def _write(self, line: dict[str, Any], tally: Tally) -> None:
+    def _write(self, line: Mapping[str, object], tally: Tally) -> None:
         is_due = self._is_resumed or time.monotonic() - self._start >= WRITE_AFTER_S
         if self._path is None or not is_due:
             return
         try:
-            text = json.dumps(line | {"tally": tally_to_json(tally)}).encode()
+            text = json.dumps({**line, "tally": tally_to_json(tally)}).encode()
             # The last line of the interrupted scan may be torn.
             separator = b"" if self._has_written or not self._path.exists() else b"\n"
             append_file(self._path, separator + self._checksum(text) + b" " + text + b"\n")
@@ -108,17 +119,17 @@ class Journal:
         except OSError:
             self._path = None  # disk full or folder not writable: scan on without a journal
 
-    def _read_line(self, offset: int | None) -> dict[str, Any] | None:
+    def _read_line(self, offset: int | None) -> _Line | None:
         if self._reader is None or offset is None:
             return None
         self._reader.seek(offset)
         return self._parse(self._reader.readline())
 
-    def _parse(self, text: bytes) -> dict[str, Any] | None:
+    def _parse(self, text: bytes) -> _Line | None:
         checksum, _, content = text.rstrip(b"\n").partition(b" ")
         if checksum != self._checksum(content):
             return None
-        line: dict[str, Any] = json.loads(content)
+        line: _Line = json.loads(content)
         return line
 
     def _checksum(self, content: bytes) -> bytes:

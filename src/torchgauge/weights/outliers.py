@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
+from torchgauge.facts.figures import Members
 from torchgauge.facts.siblings import by_pattern
 from torchgauge.facts.weights import value_figures
 
@@ -18,8 +19,6 @@ _STD_PER_MAD = 1.4826
 # The smallest difference that matters: absolute for figures on a fixed scale, else relative to the median.
 _MIN_RELATIVE_DIFFERENCE = 0.5
 _MIN_DIFFERENCE = {"kurtosis": 1.0, "sparsity": 0.05, "entropy_bits": 0.5}
-
-Row = Mapping[str, Any]
 
 
 class Outlier(NamedTuple):
@@ -34,15 +33,15 @@ class Outlier(NamedTuple):
     of: int
 
 
-def find_outliers(rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+def find_outliers(rows: Mapping[str, Members]) -> list[dict[str, Any]]:
     """The outliers among rows by name, the most extreme first."""
     outliers = []
     for pattern, names in by_pattern(rows).items():
-        groups: dict[tuple[Any, ...], dict[str, Row]] = {}
+        groups: dict[tuple[tuple[int, ...], str], dict[str, Members]] = {}
         for name in names:
             row = rows[name]
             if row.get("duplicate_of") is None:
-                groups.setdefault((tuple(row.get("shape") or ()), row.get("dtype")), {})[name] = row
+                groups.setdefault((tuple(row.get("shape") or ()), row.get("dtype") or ""), {})[name] = row
         for group in groups.values():
             if len(group) >= MIN_SIBLINGS:
                 outliers += [outlier for figure in FIGURES for outlier in _outliers_of(pattern, group, figure)]
@@ -50,7 +49,7 @@ def find_outliers(rows: Mapping[str, Row]) -> list[dict[str, Any]]:
     return [outlier._asdict() for outlier in outliers]
 
 
-def _outliers_of(pattern: str, rows: Mapping[str, Row], figure: str) -> Iterator[Outlier]:
+def _outliers_of(pattern: str, rows: Mapping[str, Members], figure: str) -> Iterator[Outlier]:
     figures = {name: value_figures(row) for name, row in rows.items()}
     values: dict[str, float] = {
         name: value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,7 +39,7 @@ def unstructured_pruning(tally: Tally, *, exact_values: Floats | None = None) ->
     return {"magnitude": _removable_shares(ranges.mean_squares(), ranges.counts)}
 
 
-def structured_pruning(rows: Rows, *, heads: int | None = None) -> dict[str, Any]:
+def structured_pruning(rows: Rows, *, heads: int | None = None) -> dict[str, Shares | float | None]:
     """The shares of rows, columns, channels and heads that can be removed, the smallest norm first; null if a tensor
     has none.
 

@@ -7,9 +7,8 @@ bytes. An outlier is more than 6 standard deviations from the mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from math import inf, isfinite, ldexp, log10, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from torchgauge.weights.distribution import ranges_of
 from torchgauge.weights.number_formats import FORMATS, GROUP_SIZE, Format
 from torchgauge.weights.passes import no_errors, quantization_errors, weighted_errors
 from torchgauge.weights.rows import Rows, common_exponent, scaled_blocks
+from torchgauge.weights.statistics import Figures
 from torchgauge.weights.symbols import SYMBOLS
 from torchgauge.weights.tally import Tally
 
@@ -25,7 +25,6 @@ SQNR_LEVELS_DB = (30, 20)
 OUTLIER_STD = 6.0
 SCALE_BYTES = 4
 
-Figures = dict[str, Any]
 Floats = NDArray[np.float64]
 
 
@@ -57,7 +56,7 @@ def tensor_quantization(tally: Tally, *, exact_values: Floats | None = None) -> 
     return figures | _smallest_formats(figures, has_signal=signal > 0)
 
 
-def row_quantization(rows: Rows, per_tensor: Mapping[str, Any]) -> Figures:
+def row_quantization(rows: Rows, per_tensor: Figures) -> Figures:
     """The figures `per_tensor`, extended by one scale per row (`per_channel`; for a vector one for all) and one per 128
     values; the smallest formats are then chosen at the best granularity."""
     count, columns = rows.shape
@@ -101,7 +100,7 @@ def _error_figures(signal: float, errors: Floats | None, number: int, exponent: 
     }
 
 
-def _smallest_formats(figures: Mapping[str, Any], *, has_signal: bool) -> Figures:
+def _smallest_formats(figures: Figures, *, has_signal: bool) -> Figures:
     """The size at the best granularity of each format; and for each SQNR level the format with the fewest bits, among
     those the one with the highest SQNR. No format is named for all zeros."""
 

@@ -7,11 +7,11 @@ Both deliver results in file order, so the work in flight and in memory is bound
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,11 @@ from torchgauge.weights.journal import Journal, journal_path
 from torchgauge.weights.outliers import find_outliers
 from torchgauge.weights.plan import Batch, Piece, TensorPlan, make_batches, plan_checkpoint, same_views
 from torchgauge.weights.reader import FileReader, Reader, stamp_files
+from torchgauge.weights.statistics import Figures
 from torchgauge.weights.tally import empty_tally, merge_tallies
 from torchgauge.weights.tensors import (
     Duplicates,
     PieceTally,
-    Row,
     TensorResult,
     TensorTask,
     derive_figures,
@@ -37,9 +37,9 @@ from torchgauge.weights.threads import Pending, Pool, Threads, in_order, single_
 
 # Bytes read, bytes in all, and the current tensor.
 Progress = Callable[[int, int, str], None]
-OnRow = Callable[[str, Row], None]
+OnRow = Callable[[str, Figures], None]
 # From the facts and figures of a tensor to sentences about what to do with it.
-Recommend = Callable[[Mapping[str, Any]], list[str]]
+Recommend = Callable[[Figures], list[str]]
 Value = TypeVar("Value")
 
 # A large tensor is written to the journal every 64 pieces, that is 1 GiB.
@@ -64,8 +64,8 @@ class ScanRequest:
 class ScanResult:
     """`rows` by name in index order, without unreadable tensors; `failures` are pairs of name and reason."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, Figures] = field(default_factory=dict)
+    summary: Figures = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     nbytes: int = 0
@@ -247,7 +247,7 @@ class _Collector:
         self._aggregate = Aggregate(index.entries)
         self._result = ScanResult()
 
-    def add(self, tensor: TensorResult) -> Row | None:
+    def add(self, tensor: TensorResult) -> Figures | None:
         """The completed row; None if the tensor could not be read."""
         entry, row = self._entries[tensor.name], tensor.row
         if entry.shared_with is None:
@@ -277,7 +277,7 @@ class _Collector:
         return self._result
 
 
-def _entry_facts(entry: Entry) -> Row:
+def _entry_facts(entry: Entry) -> Figures:
     """What is known about a tensor without reading its values, by the keys of the JSON document."""
     spec = entry.spec
     return {

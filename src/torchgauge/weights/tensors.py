@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +23,8 @@ from torchgauge.weights.pruning import structured_pruning, unstructured_pruning
 from torchgauge.weights.quantization import row_quantization, tensor_quantization
 from torchgauge.weights.reader import Bytes, Reader, read_batch, read_piece
 from torchgauge.weights.rows import FileRows, RowsUnavailableError
-from torchgauge.weights.statistics import narrower_dtype, value_statistics
+from torchgauge.weights.statistics import Figures, narrower_dtype, value_statistics
 from torchgauge.weights.tally import Tally, empty_tally, merge_tallies
-
-# The figures of a tensor, by the keys of the JSON document.
-Row = dict[str, Any]
 
 # zstd is tried on samples spread evenly over the tensor.
 _ZSTD_SAMPLES, _ZSTD_SAMPLE_BYTES = 8, 64 << 10
@@ -65,7 +61,7 @@ class TensorResult:
     have different content; None for constant tensors."""
 
     name: str
-    row: Row
+    row: Figures
     tally: Tally | None = None
     fingerprint: str | None = None
     failure: str | None = None
@@ -110,11 +106,11 @@ def derive_figures(reader: Reader, task: TensorTask) -> TensorResult:
     return TensorResult(entry.name, row, values, _fingerprint(entry, task.tally))
 
 
-def _figures(reader: Reader, task: TensorTask) -> tuple[Row, Tally]:
+def _figures(reader: Reader, task: TensorTask) -> tuple[Figures, Tally]:
     entry = task.plan.entry
     exact = task.values if entry.elements <= _EXACT_QUANTIZATION_MAX_ELEMENTS else None
     fits = narrower_dtype(task.tally, entry.spec.dtype)
-    row: Row = {
+    row: Figures = {
         **value_statistics(task.tally, exact_values=task.values),
         **({"fits": fits} if fits else {}),
         "alignment": alignment(entry),

@@ -68,7 +68,7 @@ _CONFIG = {
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "heads")
 
 
-def stated_hyperparameters(model: nn.Module) -> dict[str, Any]:
+def stated_hyperparameters(model: nn.Module) -> dict[str, int]:
     """Without a config: the heads of the last attention layer, if it has such an attribute."""
     config = getattr(model, "config", None)
     if config is not None and not isinstance(config, dict):

@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from torchgauge.facts import OpRecord
 from torchgauge.source.architecture.blocks import Blocks, find_blocks
 from torchgauge.source.architecture.layers import Layer, Shapes, distinct_layers, layers_of
 
 _NUMBER = re.compile(r"\d+")
+
+# By name; `assumed` lists the names of those that are a convention, not a fact.
+Hyperparameters = dict[str, Any]
 
 
 @dataclass(frozen=True)

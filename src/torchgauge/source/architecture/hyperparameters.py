@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from torchgauge.source.architecture.blocks import Blocks
-from torchgauge.source.architecture.evidence import Evidence
+from torchgauge.source.architecture.evidence import Evidence, Hyperparameters
 from torchgauge.source.architecture.family import is_patch_embedding
 from torchgauge.source.architecture.layers import CONVOLUTIONS, RECURRENT, Layer, layers_of, of_kind
 
@@ -17,9 +16,9 @@ _NO_VOCABULARY = re.compile(r"pos|wpe|type|bias|query|time|label|class_embed", r
 _HEAD = re.compile(r"(^|\.)(fc|head|classifier|score|linear_head|heads\.head|out|output)(\.\d+)?$")
 
 
-def hyperparameters(evidence: Evidence) -> dict[str, Any]:
-    """By name, without those that do not apply; `assumed` lists the names of those that are a convention, no fact."""
-    found: dict[str, Any] = {}
+def hyperparameters(evidence: Evidence) -> Hyperparameters:
+    """Without those that do not apply."""
+    found: Hyperparameters = {}
     assumed: list[str] = []
     for part in (_blocks, _transformer, _tokens, _images, _mixture, _recurrent, _state_space, _output):
         found |= part(evidence)
@@ -35,11 +34,11 @@ def main_blocks(evidence: Evidence) -> list[Blocks]:
     return mixing or evidence.blocks
 
 
-def _blocks(evidence: Evidence) -> dict[str, Any]:
+def _blocks(evidence: Evidence) -> Hyperparameters:
     blocks = main_blocks(evidence)
     if not blocks:
         return {}
-    found: dict[str, Any] = {"depth": sum(block.count for block in blocks)}
+    found: Hyperparameters = {"depth": sum(block.count for block in blocks)}
     for side in ("encoder", "decoder"):
         counts = [block.count for block in blocks if side in block.path.split(".")]
         if counts and len(counts) < len(blocks):
@@ -47,13 +46,13 @@ def _blocks(evidence: Evidence) -> dict[str, Any]:
     return found if len(blocks) == 1 else found | {"stages": [block.count for block in blocks]}
 
 
-def _transformer(evidence: Evidence) -> dict[str, Any]:
+def _transformer(evidence: Evidence) -> Hyperparameters:
     blocks = main_blocks(evidence)
     layers = layers_of(blocks[-1].tensors) if blocks else evidence.layers
     width = _width(evidence, layers)
     if width is None:
         return {}
-    found: dict[str, Any] = {"width": width}
+    found: Hyperparameters = {"width": width}
     if evidence.has_attention:
         # The last of the blocks may be one without attention.
         found |= attention_shape(evidence, layers if any(x.is_query for x in layers) else evidence.layers, width)
@@ -98,7 +97,7 @@ def _partner(layer: Layer, width: int) -> Iterator[int]:
         yield columns if rows == width else rows
 
 
-def _tokens(evidence: Evidence) -> dict[str, Any]:
+def _tokens(evidence: Evidence) -> Hyperparameters:
     tables = list(of_kind(evidence.layers, "Embedding"))
     words = [layer.weight[0] for layer in tables if not _NO_VOCABULARY.search(layer.name)]
     places = [x.weight[0] for x in tables if _POSITION.search(x.name) and "query" not in x.name]
@@ -109,7 +108,7 @@ def _tokens(evidence: Evidence) -> dict[str, Any]:
 _COLOURS = 3
 
 
-def _images(evidence: Evidence) -> dict[str, Any]:
+def _images(evidence: Evidence) -> Hyperparameters:
     few = [layer for layer in of_kind(evidence.layers, "Conv2d", "Conv3d") if layer.weight[1] <= 16]
     if not few:
         return {}
@@ -120,7 +119,7 @@ def _images(evidence: Evidence) -> dict[str, Any]:
     return {"image_channels": first.weight[1], "stem_kernel": first.weight[-1], "stem_width": first.weight[0]}
 
 
-def _mixture(evidence: Evidence) -> dict[str, Any]:
+def _mixture(evidence: Evidence) -> Hyperparameters:
     layers = [layer for layer in evidence.layers if layer.is_expert]
     stacked = [shape[0] for layer in layers for shape in layer.tensors.values() if len(shape) == 3]
     if stacked:
@@ -129,7 +128,7 @@ def _mixture(evidence: Evidence) -> dict[str, Any]:
     return {"experts": max(numbers) + 1} if numbers else {}
 
 
-def _recurrent(evidence: Evidence) -> dict[str, Any]:
+def _recurrent(evidence: Evidence) -> Hyperparameters:
     layer = next(of_kind(evidence.layers, *RECURRENT), None)
     if layer is None:
         return {}
@@ -144,7 +143,7 @@ def _recurrent(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _state_space(evidence: Evidence) -> dict[str, Any]:
+def _state_space(evidence: Evidence) -> Hyperparameters:
     layer = next(of_kind(evidence.layers, "StateSpace"), None)
     if layer is None:
         return {}
@@ -159,7 +158,7 @@ def _state_space(evidence: Evidence) -> dict[str, Any]:
 _USUAL_STATES = (128, 64)
 
 
-def _grouped_states(heads: int, inner: int, convolved: int) -> dict[str, Any]:
+def _grouped_states(heads: int, inner: int, convolved: int) -> Hyperparameters:
     """A convolution goes over the inner channels and two sets of states per group (Mamba 2): it shows how many states
     all groups have, and not how many groups there are."""
     states = (convolved - inner) // 2
@@ -170,7 +169,7 @@ def _grouped_states(heads: int, inner: int, convolved: int) -> dict[str, Any]:
     return found | {"assumed": ["state_size", "state_groups"]}
 
 
-def _output(evidence: Evidence) -> dict[str, Any]:
+def _output(evidence: Evidence) -> Hyperparameters:
     heads = [layer for layer in of_kind(evidence.layers, "Linear") if _HEAD.search(layer.path)]
     words = {layer.weight[0] for layer in of_kind(evidence.layers, "Embedding")}
     # As many as there are words: it makes text.
@@ -190,7 +189,7 @@ _TORCH_DECODER, _TORCH_HEADS = "multihead_attn", 8
 _PADDING = 8  # flash kernels take heads whose size is a multiple of it
 
 
-def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> dict[str, Any]:
+def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> Hyperparameters:
     """Heads and their size, those of keys where they are narrower; `assumed` names what the shapes leave open."""
     latent = _latent_attention(layers)
     if latent is not None:
@@ -205,13 +204,13 @@ def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> dict
     size = known or (queries // _TORCH_HEADS if is_torch_decoder else _usual(queries, keys, width))
     if size is None:
         return {}
-    found: dict[str, Any] = {"heads": queries // size, "head_size": size}
+    found: Hyperparameters = {"heads": queries // size, "head_size": size}
     if keys != queries:
         found["kv_heads"] = keys // size
     return found if known else found | {"assumed": list(found)}
 
 
-def _observed(evidence: Evidence, queries: int, keys: int) -> dict[str, Any] | None:
+def _observed(evidence: Evidence, queries: int, keys: int) -> Hyperparameters | None:
     """From the last attention that was run with as many query channels as the described block has; else from the last
     fused one, whose shapes say all."""
     for heads in reversed(evidence.heads):
@@ -260,7 +259,7 @@ def _from_tables(evidence: Evidence, layers: list[Layer], queries: int) -> int |
     return None
 
 
-def _latent_attention(layers: list[Layer]) -> dict[str, Any] | None:
+def _latent_attention(layers: list[Layer]) -> Hyperparameters | None:
     """Keys and values from a narrow common part (DeepSeek): four sizes of heads make up the rows of four matrices, so
     that nothing is left open. None where there is no such attention."""
     shapes = {x.name: x.weight for x in layers if len(x.weight) == 2}

@@ -21,16 +21,21 @@ from torchgauge.source.exported.calls import function_named
 from torchgauge.source.exported.live import place_of
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.program import Call, Graph, Input, Program, Ref, last_line
-from torchgauge.source.exported.stored_tensors import StoredEntry, StoredTensors, TensorMeta, Values, dtype_of, size_of
+from torchgauge.source.exported.stored_tensors import (
+    StoredEntry,
+    StoredTensors,
+    Tagged,
+    TensorMeta,
+    Values,
+    dtype_of,
+    size_of,
+)
 
 _LAYOUTS = {1: torch.sparse_coo, 2: torch.sparse_csr, 3: torch.sparse_csc, 4: torch.sparse_bsr, 5: torch.sparse_bsc,
             7: torch.strided}  # fmt: skip
 _FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d, 4: torch.preserve_format}
 _KEYWORD = 2
 _NO_MODULE = "_empty_nn_module_stack"
-
-# An object with one member, named after its kind.
-Tagged = dict[str, Any]
 
 
 class _Argument(TypedDict):

@@ -23,13 +23,17 @@ ALL_CONTENT_LIMIT = 256 << 20  # bytes of all tensors: many may lie in one recor
 Values = Callable[[str], torch.Tensor | None]
 
 
+# An object with one member, named after its kind.
+Tagged = dict[str, Any]
+
+
 class TensorMeta(TypedDict):
-    """What the format says of a tensor. A size is an object with one member, named after its kind."""
+    """What the format says of a tensor."""
 
     dtype: int
-    sizes: list[dict[str, Any]]
-    strides: list[dict[str, Any]]
-    storage_offset: dict[str, Any]
+    sizes: list[Tagged]
+    strides: list[Tagged]
+    storage_offset: Tagged
     requires_grad: NotRequired[bool]
 
 
@@ -45,7 +49,7 @@ def dtype_of(number: int) -> torch.dtype:
     return getattr(torch, _DTYPES[number])
 
 
-def size_of(entry: dict[str, Any]) -> int:
+def size_of(entry: Tagged) -> int:
     """A size; of a symbolic one what it was when the program was exported."""
     value = entry["as_int"] if "as_int" in entry else (entry["as_expr"].get("hint") or {}).get("as_int")
     if not isinstance(value, int) or value < 0:

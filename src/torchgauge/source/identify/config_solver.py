@@ -194,7 +194,7 @@ def _with_number(current: Built, path: Path, value: Number) -> tuple[Settings, .
 
 # The layers of a list, each with its tensors.
 Layers = Mapping[int, frozenset[Member]]
-Changes = Callable[[PretrainedConfig, Mapping[str, Shape], Mapping[str, Shape]], Iterator[tuple[Path, object]]]
+Changes = Callable[["PretrainedConfig", Mapping[str, Shape], Mapping[str, Shape]], Iterator[tuple[Path, object]]]
 _PLACES = re.compile(r"(layers|indices|indexes|idxs|ids)$")
 # How often a kind comes, or from where on.
 _SPACING = re.compile(r"period|offset|step|interval|freq|every|first|start|pattern")

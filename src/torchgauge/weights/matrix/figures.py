@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from math import isfinite, prod, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from torchgauge.weights.matrix.operand import Operand, gram_floor, gram_matrix, read_operand
 from torchgauge.weights.passes import SMALL_ELEMENTS
 from torchgauge.weights.rows import Rows
+from torchgauge.weights.statistics import Figures
 
 # The Gram matrix of this side takes 512 MiB, as much again to work on, and minutes of time.
 MAX_SIDE = 8192
@@ -46,7 +46,7 @@ def singular_values(operand: Operand) -> tuple[Values, float]:
     return values, float(values[0]) * gram_floor(len(values))
 
 
-def spectrum_figures(values: Values, floor: float, shape: tuple[int, int], unit: float) -> dict[str, Any]:
+def spectrum_figures(values: Values, floor: float, shape: tuple[int, int], unit: float) -> Figures:
     """The `spectrum` member of the JSON document. `values` are in units of `unit`; errors are relative Frobenius errors
     of the best approximation of a rank."""
     law = fit_power_law(values[values > floor] ** 2 / max(shape))
@@ -94,7 +94,7 @@ class PowerLaw:
     tail: int
     alpha_error: float
 
-    def to_dict(self, unit: float = 1.0) -> dict[str, Any]:
+    def to_dict(self, unit: float = 1.0) -> Figures:
         """`unit` is that of the values; the exponent does not depend on it."""
         xmin = self.xmin * unit
         return asdict(self) | {"xmin": xmin if isfinite(xmin) else None}
@@ -233,7 +233,7 @@ FIGURES = (
 _CODE_DTYPES = ("float4", "float8_e8m0fnu")
 
 
-def matrix_figures(rows: Rows, *, spectrum: bool = False) -> dict[str, Any]:
+def matrix_figures(rows: Rows, *, spectrum: bool = False) -> Figures:
     """Every key of `FIGURES`; null if a figure does not apply, with the reason in `matrix_note`."""
     if not rows.dtype.startswith(("float", "bfloat")) or rows.dtype.startswith(_CODE_DTYPES):
         return no_figures(f"{rows.dtype} values are codes, not the numbers of a matrix")
@@ -257,11 +257,11 @@ def matrix_figures(rows: Rows, *, spectrum: bool = False) -> dict[str, Any]:
     )
 
 
-def no_figures(reason: str | None) -> dict[str, Any]:
+def no_figures(reason: str | None) -> Figures:
     return dict.fromkeys(FIGURES) | {"matrix_note": reason}
 
 
-def _norm_figures(operand: Operand, norms: Norms) -> dict[str, Any]:
+def _norm_figures(operand: Operand, norms: Norms) -> Figures:
     spectral_norm = norms.norm * operand.unit
     return {
         "spectral_norm": spectral_norm if isfinite(spectral_norm) else None,

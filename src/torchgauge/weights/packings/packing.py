@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torchgauge.checkpoint import Entry
 from torchgauge.weights.passes import tally_bytes
 from torchgauge.weights.pruning import unstructured_pruning
-from torchgauge.weights.statistics import STORAGE_FIGURES, value_statistics
+from torchgauge.weights.statistics import STORAGE_FIGURES, Figures, value_statistics
 from torchgauge.weights.symbols import symbol_of, values_of
 from torchgauge.weights.tally import Tally, empty_tally, merge_tallies
 
@@ -190,7 +190,7 @@ def unpack(entry: Entry, tensors: Mapping[str, Entry], read: ReadBytes) -> Unpac
     return Unpacked(packing, total, code_counts)
 
 
-def dequantized_figures(unpacked: Unpacked) -> dict[str, Any]:
+def dequantized_figures(unpacked: Unpacked) -> Figures:
     """The additional figures of a packed tensor's row."""
     statistics = value_statistics(unpacked.tally)
     total = int(unpacked.code_counts.sum())
