@@ -3,6 +3,9 @@
     python benchmarks/forecast_transfer.py
 
 400 products and 180 causal attentions in bf16, drawn at random. The published tables are of another software stack.
+Published attention is the attention layer of TensorRT-LLM (collector/trtllm/collect_attn.py of aiconfigurator): beside
+the kernel of attention others compute offsets, rotate queries and keys and write a paged cache. `BESIDE` is added to
+what is predicted for the kernel.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from torchgauge.predict.coordinates import Place, locate
 from torchgauge.predict.published import published_seconds
 from torchgauge.predict.time import kernel_time, profile_of
 
+# Seconds of short kernels, and how often queries, keys, values and results are moved at the peak bandwidth: least
+# absolute errors of 300 other draws between the H200's published times and torch's kernels there.
+BESIDE_S, BESIDE_PASSES = 7.8e-6, 3.2
 DEVICES = {"h200": "h200_sxm", "h100": "h100_sxm", "a100": "a100_sxm", "b200": "b200_sxm", "l40s": "l40s"}
 
 
@@ -35,13 +41,19 @@ def main() -> int:
                 if truth is None:
                     continue
                 found = kernel_time(profile, place)
-                errors.append(log2(found.seconds / truth))
+                beside = beside_attention(place, profile.rates.bytes_per_s) if family == "attention" else 0.0
+                errors.append(log2((found.seconds + beside) / truth))
                 held.append(abs(errors[-1]) <= found.unsure)
             shares = np.abs(np.exp2(errors) - 1)
             needed = np.quantile(np.abs(errors), 0.9)
             print(f"| {name} | {family} | {len(errors)} | {np.median(shares):.0%} | {np.quantile(shares, 0.9):.0%} "
                   f"| {np.mean(held):.0%} | {needed:.2f} |")  # fmt: skip
     return 0
+
+
+def beside_attention(place: Place, bytes_per_s: float) -> float:
+    rows, length, read, width, _, grouped = place.sizes
+    return BESIDE_S + BESIDE_PASSES * 4.0 * width * (rows * length + rows // grouped * read) / bytes_per_s
 
 
 def products(count: int) -> list[Place]:
