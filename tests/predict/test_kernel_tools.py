@@ -1,4 +1,4 @@
-"""tools/kernel_tables.py: times of kernels in one file, held-out models, the energy that is fitted to whole models."""
+"""tools/kernel_tables.py: times of kernels in one file, tiles, held-out models, energy fitted to whole models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 
 from torchgauge.facts import Cost, Signature, TensorSpec
 from torchgauge.predict.coordinates import locate
-from torchgauge.predict.kernel_tables import KernelTable, Rates
+from torchgauge.predict.kernel_tables import KernelTable, Rates, read_table, write_table
+from torchgauge.predict.tiles import DEFAULTS, Product, TileModel, Tiling
 from torchgauge.predict.time import combined_error
 
 
@@ -98,3 +99,60 @@ def test_energy_is_found_again_in_synthetic_runs(tools: Any) -> None:
     assert found["low"] == pytest.approx(1.0, abs=1e-3)
     noisy = tools.energy_of(works, [value * float(choose.uniform(0.8, 1.2)) for value in joules], seconds)
     assert noisy["low"] < 0.9 < 1.1 < noisy["high"]
+
+
+def test_a_product_takes_another_wave_when_it_no_longer_fits() -> None:
+    model = TileModel({"plain half rc": DEFAULTS})
+
+    def seconds(rows: int) -> float:
+        tiling = Tiling((Product("plain half rc", rows, 4096, 4096, 1),), 16)
+        return 2 ** model.octaves(tiling, 989e12, 4.8e12, 0.0, 1e6)
+
+    assert seconds(128) == pytest.approx(seconds(100), rel=0.02)  # the same tiles
+    assert seconds(8192) == pytest.approx(2 * seconds(4096), rel=0.1)
+    assert seconds(16384) > 1.9 * seconds(8192)
+
+
+def test_a_group_that_was_not_measured_takes_the_most_similar_one() -> None:
+    slow = DEFAULTS.copy()
+    slow[30] += 3.0  # the launch
+    model = TileModel({"plain half rc": DEFAULTS, "plain float32 rc": slow})
+    known, unknown = (
+        model.octaves(Tiling((Product(group, 512, 512, 512, 1),), 16), 67e12, 4.8e12, 0.0, 1e6)
+        for group in ("plain float32 rc", "plain float32 rr")
+    )
+    assert known == unknown
+
+
+def test_tiles_are_fitted_to_measured_products(tools: Any) -> None:
+    """Kernels that are twice as efficient and take longer to launch than the values that the fit begins with."""
+    truth = DEFAULTS.copy()
+    truth[:10] += 0.7
+    truth[30] += 1.0
+    rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
+    known = KernelTable("x", rates, {}, tiles=TileModel({"plain float32 rr": truth}))
+    places = [locate(product(rows, columns, depth)) for rows in (64, 256, 1000, 4096) for columns in (128, 1024, 3000)
+              for depth in (64, 512, 4096)]  # fmt: skip
+    measured = [(place, 2 ** known.modelled(place)) for place in places]
+    fitted = KernelTable("x", rates, {}, tiles=tools.fit_tiles(rates, measured, steps=120))
+    plain = KernelTable("x", rates, {}, tiles=TileModel({"plain float32 rr": DEFAULTS}))
+    errors, before = (
+        np.abs([table.modelled(place) - np.log2(seconds) for place, seconds in measured]) for table in (fitted, plain)
+    )
+    assert np.median(errors) < 0.1 < 0.5 < np.median(before)
+
+
+def test_a_table_keeps_its_tiles() -> None:
+    rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
+    place = locate(product(300, 500, 700))
+    tiles = TileModel({"plain float32 rr": DEFAULTS + 0.25})
+    table = KernelTable.of("x", rates, [(place, 1e-5)], tiles)
+    read = read_table(write_table(table), "x")
+    assert read.estimate(place).log_s == pytest.approx(np.log2(1e-5), abs=1e-3)
+    assert read.modelled(place) == pytest.approx(table.modelled(place), abs=1e-3)
+
+
+def product(rows: int, columns: int, depth: int) -> Signature:
+    left, right, out = TensorSpec((rows, depth)), TensorSpec((depth, columns)), TensorSpec((rows, columns))
+    cost = Cost(rows * columns * depth, 2 * rows * columns * depth, left.nbytes + right.nbytes, out.nbytes)
+    return Signature("aten::mm", "", "matmul", "counted", (), (left, right), (out,), {}, cost, 0)

@@ -13,6 +13,7 @@ from typing import Any
 
 from torchgauge.facts import OpRecord, Signature, TensorSpec
 from torchgauge.facts.strides import contiguous_stride
+from torchgauge.predict.tiles import Product, Tiling
 
 # Data that was last touched this many bytes of traffic ago has left the cache: four fifths of an H200's 50 MB.
 CACHE_BYTES = 40_000_000
@@ -41,6 +42,7 @@ class Place:
     launches: int = 1
     waste: float = 0.0
     sizes: tuple[int, ...] = ()
+    tiling: Tiling | None = None  # of products and convolutions
 
 
 def is_silent(op: OpRecord | Signature) -> bool:
@@ -84,13 +86,13 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
         if name in names:
             made = maker(name, signature)
             if made is not None:
-                kind, at, rate, flops, sizes = made
+                kind, at, rate, flops, sizes, tiling = made
                 # A recurrent layer is one launch after the other, a step each.
                 launches = prod(sizes) if family == "recurrent" else 1
                 place = (*at, _log(cold_bytes) / _COLD_SCALE.get(family, 4))
                 waste = _WASTE * _unused(*sizes[:3]) if family == "attention" else 0.0
                 work = flops or cost.flops
-                return Place(family, kind, place, work, nbytes, cold_bytes, rate, launches, waste, sizes)
+                return Place(family, kind, place, work, nbytes, cold_bytes, rate, launches, waste, sizes, tiling)
     # A fused kernel streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
@@ -101,7 +103,7 @@ def _log(value: float) -> float:
     return log2(value) if value > 1 else 0.0
 
 
-Made = tuple[str, tuple[float, ...], str, float, tuple[int, ...]]
+Made = tuple[str, tuple[float, ...], str, float, tuple[int, ...], Tiling | None]
 
 
 def _orientation(spec: TensorSpec) -> str:
@@ -150,7 +152,9 @@ def _matmul(name: str, signature: Signature) -> Made | None:
         _log(rows), _log(columns), 2 * _log(depth), _log(batch), *_tiles(rows, columns, batch, depth),
         2 * _log(aligned),
     )  # fmt: skip
-    return kind, at, dtype, 2.0 * batch * rows * columns * depth, (rows, columns, depth)
+    group = f"{'batched' if batch > 1 else 'plain'} {_kind_of(dtype)} {_orientation(left)}{_orientation(right)}"
+    tiling = Tiling((Product(group, rows, columns, depth, batch),), aligned)
+    return kind, at, dtype, 2.0 * batch * rows * columns * depth, (rows, columns, depth), tiling
 
 
 def _kind_of(dtype: str) -> str:
@@ -204,7 +208,16 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         flops = 2.0 * pixels * made * kernel * (channels // groups)
     if is_backward:
         flops *= max(mask.count("1"), 1)
-    return kind, at, rate, flops, ()
+    group, each = f"{shape} {type_name} {layout}", channels // groups
+    products = [Product(f"forward {group}", rows, columns, depth, groups)]
+    if is_backward:
+        gradients = (
+            Product(f"gradient of data, {group}", batch * prod(sides), each, kernel * columns, groups),
+            Product(f"gradient of weights, {group}", depth, columns, rows, groups),
+        )
+        products = [product for product, flag in zip(gradients, mask, strict=False) if flag == "1"]
+    tiling = Tiling(tuple(products), _alignment(each, columns), stride > 1)
+    return kind, at, rate, flops, (), tiling
 
 
 def _list(value: Any) -> list[Any]:
@@ -234,7 +247,7 @@ def _attention(name: str, signature: Signature) -> Made | None:
     if is_causal:
         flops /= 2
     sizes = (batch * heads, length, key.shape[2], width, int(is_causal), heads // max(key.shape[1], 1))
-    return kind, at, query.dtype, flops * (2.5 if is_backward else 1.0), sizes
+    return kind, at, query.dtype, flops * (2.5 if is_backward else 1.0), sizes, None
 
 
 # Queries and keys that one block of an attention kernel takes; multiprocessors of the H200 that the tables are of.
@@ -278,7 +291,7 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
     each = 2.0 * steps * batch * gates * units * directions
     flops = each * (features + units) + each * (layers - 1) * (units * directions + units)
     rate = "tf32" if data.dtype == "float32" else data.dtype  # cuDNN may use it, as torch sets the switches
-    return kind, at, rate, flops * (2 if "backward" in name else 1), (steps, layers, directions)
+    return kind, at, rate, flops * (2 if "backward" in name else 1), (steps, layers, directions), None
 
 
 def _inner_run(spec: TensorSpec) -> int:

@@ -1,15 +1,15 @@
 """Tables of measured kernels: a time for a place by the nearest places that were measured.
 
 A table holds, for every kind of call, coordinates and how far the time was from a plain model of the device: an
-overhead per launch, and the longer of arithmetic at the peak rate and traffic at the peak bandwidth. That
-distance varies slowly with the coordinates, so it is what is interpolated.
+overhead per launch, and the longer of arithmetic at the peak rate and traffic at the peak bandwidth; of products and
+convolutions on a GPU, tiles and waves. That distance varies slowly with the coordinates, so it is what is interpolated.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from io import BytesIO
 from math import log2
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from torchgauge.errors import FormatError
 from torchgauge.predict.coordinates import Place
+from torchgauge.predict.tiles import DEFAULTS, TileModel
 
 FOLDER = Path(__file__).parent / "tables"
 Floats = NDArray[np.float32]
@@ -70,12 +71,21 @@ class KernelTable:
     rows: dict[str, dict[str, tuple[Floats, Floats]]]
     spread: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    tiles: TileModel | None = None
 
     @classmethod
-    def of(cls, device: str, rates: Rates, measured: Iterable[tuple[Place, float]], **more: Any) -> KernelTable:
+    def of(
+        cls,
+        device: str,
+        rates: Rates,
+        measured: Iterable[tuple[Place, float]],
+        tiles: TileModel | None = None,
+        **more: Any,
+    ) -> KernelTable:
         gathered: dict[str, dict[str, list[tuple[tuple[float, ...], float]]]] = {}
+        table = cls(device, rates, {}, tiles=tiles, **more)
         for place, seconds in measured:
-            offset = log2(seconds / rates.seconds(place)) - place.waste
+            offset = log2(seconds) - table.modelled(place)
             gathered.setdefault(place.family, {}).setdefault(place.kind, []).append((place.at, offset))
         rows = {
             family: {
@@ -84,11 +94,19 @@ class KernelTable:
             }
             for family, kinds in gathered.items()
         }
-        return cls(device, rates, rows, **more)
+        return replace(table, rows=rows)
+
+    def modelled(self, place: Place) -> float:
+        """What the plain model says: the base-2 logarithm of seconds."""
+        rates = self.rates
+        if self.tiles is None or place.tiling is None:
+            return log2(rates.seconds(place)) + place.waste
+        rate = rates.rate(place.rate)
+        return self.tiles.octaves(place.tiling, rate, rates.bytes_per_s, place.cold_bytes, place.nbytes)
 
     def estimate(self, place: Place) -> Estimate:
         offset, reach = self.offset(place.family, place.kind, np.array(place.at, np.float32))
-        return Estimate(log2(self.rates.seconds(place)) + place.waste + offset, reach)
+        return Estimate(self.modelled(place) + offset, reach)
 
     def offset(self, family: str, kind: str, at: Floats) -> tuple[float, int]:
         """How far from the plain model, in octaves, and the class of distance."""
@@ -121,29 +139,44 @@ class KernelTable:
         return np.concatenate([at for at, _ in chosen]), np.concatenate([offsets for _, offsets in chosen])
 
 
+Errors = dict[str, list[tuple[float, int]]]
+
+
 def held_out(table: KernelTable) -> tuple[dict[str, Any], dict[str, Any]]:
     """In ten parts, each predicted from the other nine: half of the 90 % interval by family and distance, in octaves,
-    and by family how many kernels, their errors and how many lie within their interval. Kernels that agree in their
-    first four coordinates, which are sizes, are held out together: a layer's training and inference are twins."""
+    and by family how many kernels, their errors and how many lie within their interval."""
+    return intervals(held_out_errors(table, range(10)))
+
+
+def part_of(at: Floats) -> int:
+    """The part of ten that a kernel is held out with. Kernels that agree in their first four coordinates, which are
+    sizes, are in one part: a layer's training and inference are twins."""
+    return crc32(np.round(at[:4], 1).tobytes()) % 10
+
+
+def held_out_errors(table: KernelTable, parts: Iterable[int]) -> Errors:
+    """By family, the error of each kernel of these parts in octaves, and how far its nearest neighbour was."""
     rows = [(family, kind) for family, kinds in table.rows.items() for kind in kinds]
-    part_of = {
-        (family, kind): np.array([crc32(np.round(at[:4], 1).tobytes()) % 10 for at in table.rows[family][kind][0]])
-        for family, kind in rows
-    }
-    errors: dict[str, list[tuple[float, int]]] = {}
-    for part in range(10):
+    numbers = {(family, kind): np.array([part_of(at) for at in table.rows[family][kind][0]]) for family, kind in rows}
+    errors: Errors = {}
+    for part in parts:
         kept: dict[str, dict[str, tuple[Floats, Floats]]] = {}
         for family, kind in rows:
             at, offsets = table.rows[family][kind]
-            stays = part_of[family, kind] != part
+            stays = numbers[family, kind] != part
             if stays.any():
                 kept.setdefault(family, {})[kind] = (at[stays], offsets[stays])
         others = KernelTable(table.device, table.rates, kept)
         for family, kind in rows:
             at, offsets = table.rows[family][kind]
-            for number in np.flatnonzero(part_of[family, kind] == part):
+            for number in np.flatnonzero(numbers[family, kind] == part):
                 offset, reach = others.offset(family, kind, at[number])
                 errors.setdefault(family, []).append((offset - float(offsets[number]), reach))
+    return errors
+
+
+def intervals(errors: Errors) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Half of the 90 % interval by family and distance, and a report by family."""
     spread, report = {}, {}
     for family, found in errors.items():
         widths: list[float] = []
@@ -220,13 +253,17 @@ def read_table(data: bytes, name: str) -> KernelTable:
                     kind: (at[ends[number] : ends[number + 1]], offsets[ends[number] : ends[number + 1]])
                     for number, kind in enumerate(kinds)
                 }
+            tiles = None
+            if "tiles" in found.files:
+                parameters = found["tiles"].astype(np.float64).reshape(-1, len(DEFAULTS)) / _TILE_UNIT
+                tiles = TileModel(dict(zip(facts["tiles"], parameters, strict=True)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"'{name}' is not a table of kernels: {error}") from error
-    return KernelTable(str(facts["device"]), rates, rows, facts.get("spread", {}), facts)
+    return KernelTable(str(facts["device"]), rates, rows, facts.get("spread", {}), facts, tiles)
 
 
-# Coordinates to 1/256 of an octave, offsets to 1/2048: 0.03 %.
-_AT_UNIT, _OFFSET_UNIT = 256.0, 2048.0
+# Coordinates to 1/256 of an octave, offsets to 1/2048: 0.03 %. Parameters of tiles to 1/4096.
+_AT_UNIT, _OFFSET_UNIT, _TILE_UNIT = 256.0, 2048.0, 4096.0
 
 
 def write_table(table: KernelTable) -> bytes:
@@ -244,6 +281,10 @@ def write_table(table: KernelTable) -> bytes:
         "device": table.device, "flops_per_s": dict(table.rates.flops_per_s), "bytes_per_s": table.rates.bytes_per_s,
         "launch_s": table.rates.launch_s, "kinds": kinds, "spread": dict(table.spread),
     }  # fmt: skip
+    if table.tiles is not None:
+        facts["tiles"] = sorted(table.tiles.parameters)
+        parameters = np.array([table.tiles.parameters[group] for group in facts["tiles"]])
+        arrays["tiles"] = np.round(parameters * _TILE_UNIT).astype(np.int16)
     arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)

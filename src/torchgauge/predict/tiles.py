@@ -1,0 +1,111 @@
+"""How long products take as GPUs compute them: in tiles, in waves over the multiprocessors.
+
+A library has kernels for tiles of several shapes, and may split the depth of a product over several blocks; it takes
+one that is nearly the fastest. So the time goes in steps as a size grows, and a kernel's distance from this model
+varies far more slowly with the sizes than its distance from a roofline. Convolutions are products of pixels, channels
+and the weights of a filter; their gradients are two products.
+
+The parameters are fitted to measured kernels by tools/kernel_tables.py; a table has them beside its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log2
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (16, 64), (64, 16))
+_SPLITS = (1, 2, 4, 8, 16)
+_CHOICES = [(number, split) for number in range(len(_TILES)) for split in _SPLITS]
+_TILE_OF = np.array([number for number, _ in _CHOICES])
+_TILE_ROWS, _TILE_COLUMNS = (np.array([float(_TILES[number][side]) for number, _ in _CHOICES]) for side in (0, 1))
+_SPLIT = np.array([float(split) for _, split in _CHOICES])
+_MULTIPROCESSORS = 132  # of the H200, whose table has such a model
+# Of a block's part of the depth less than this is not split off; the depth goes in steps of 32.
+_LEAST_DEPTH, _STEP = 64.0, 32.0
+_L2_BYTES_PER_US = 10e6
+# What the logarithm of a sharp minimum or maximum is multiplied by: a library's choice is not always the best.
+_MINIMUM, _MAXIMUM = 12.0, 4.0
+ALIGNMENTS = (1, 2, 4, 8)
+# By tile: the logarithm of its efficiency, of the microseconds before and after its inner loop, how many blocks share
+# a multiprocessor; then launch, sum of split parts, memory, cache (logarithms), and what coarse alignments and strides
+# take, as logarithms of time.
+_COUNT = len(_TILES)
+DEFAULTS = np.array([*[-0.4] * _COUNT, *[0.3] * _COUNT, *[0.0] * _COUNT, 0.8, 0.5, 0.3, -0.5, *[0.0] * 5])
+
+
+class Product(NamedTuple):
+    """`rows` by `depth` times `depth` by `columns`, `batch` of them; `group` are those with equal parameters."""
+
+    group: str
+    rows: int
+    columns: int
+    depth: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The products that an op is. `alignment` is how many elements a load can take, `is_strided` a convolution that
+    leaves pixels out."""
+
+    products: tuple[Product, ...]
+    alignment: int
+    is_strided: bool = False
+
+
+def sizes_of(product: Product, tiling: Tiling, flops_per_s: float, cold_bytes: float, nbytes: float) -> list[float]:
+    """A row of what `microseconds` takes."""
+    flags = [float(tiling.alignment == width) for width in ALIGNMENTS] + [float(tiling.is_strided)]
+    work = [product.rows, product.columns, product.depth, product.batch]
+    return [*map(float, work), flops_per_s * 1e-6, cold_bytes, max(nbytes - cold_bytes, 1.0), *flags]
+
+
+def microseconds(parameters: Any, sizes: Any, bytes_per_s: float, numeric: Any = np) -> Any:
+    """By row; `numeric` is numpy, or torch where the parameters are fitted."""
+    across, down, split = (numeric.asarray(value) for value in (_TILE_ROWS, _TILE_COLUMNS, _SPLIT))
+    rows, columns, depth, batch, rate = (sizes[:, place : place + 1] for place in range(5))
+    efficiency, around, sharing = (parameters[:, _TILE_OF + start * _COUNT] for start in range(3))
+    launch, summing, memory, cache = (parameters[:, 3 * _COUNT + place] for place in range(4))
+    blocks = numeric.ceil(rows / across) * numeric.ceil(columns / down) * batch * split
+    together = 1 + 3 / (1 + numeric.exp(-sharing))
+    waves = blocks / (_MULTIPROCESSORS * together)
+    # The last wave is not quite as long as a full one.
+    waves = numeric.where(waves < 1, numeric.ones_like(waves), 0.2 * waves + 0.8 * numeric.ceil(waves))
+    busy = numeric.minimum(together, blocks / _MULTIPROCESSORS)
+    busy = numeric.where(busy < 1, numeric.ones_like(busy), busy)
+    slower = numeric.exp((parameters[:, 3 * _COUNT + 4 :] * sizes[:, 7:]).sum(-1))[:, None]
+    steps = numeric.ceil(depth / split / _STEP) * _STEP
+    inner = 2 * across * down * steps * busy / (rate / _MULTIPROCESSORS) * numeric.exp(-efficiency) * slower
+    took = waves * (inner + numeric.exp(around))
+    parts = numeric.exp(summing)[:, None] + rows * columns * batch * split * (4 / 3e6)
+    took = took + numeric.where(split > 1, parts, numeric.zeros_like(parts))
+    took = numeric.where((split > 1) & (depth / split < _LEAST_DEPTH), took * 1e6, took)
+    best = (took**-_MINIMUM).sum(-1) ** (-1 / _MINIMUM)
+    from_memory = sizes[:, 5] / (bytes_per_s * 1e-6) * numeric.exp(memory)
+    moved = from_memory + sizes[:, 6] / _L2_BYTES_PER_US * numeric.exp(cache)
+    return (best**_MAXIMUM + moved**_MAXIMUM) ** (1 / _MAXIMUM) + numeric.exp(launch)
+
+
+@dataclass(frozen=True)
+class TileModel:
+    parameters: Mapping[str, NDArray[np.float64]]  # by group
+
+    def octaves(
+        self, tiling: Tiling, flops_per_s: float, bytes_per_s: float, cold_bytes: float, nbytes: float
+    ) -> float:
+        """The base-2 logarithm of seconds."""
+        given = np.array([self._of(product.group) for product in tiling.products])
+        sizes = np.array([sizes_of(product, tiling, flops_per_s, cold_bytes, nbytes) for product in tiling.products])
+        return log2(float(microseconds(given, sizes, bytes_per_s).sum()) * 1e-6)
+
+    def _of(self, group: str) -> NDArray[np.float64]:
+        """Of a group that was not measured, the parameters of one with the most words in common."""
+        if group in self.parameters:
+            return self.parameters[group]
+        words = set(group.split(" "))
+        return self.parameters[max(self.parameters, key=lambda other: len(words & set(other.split(" "))))]
