@@ -246,8 +246,8 @@ def product(rows: int, columns: int, depth: int) -> tuple[str, dict[str, TensorS
 def test_published_products_are_found_by_their_sizes(depth: int) -> None:
     found = predict_kernel(*product(4096, 4096, depth), "a100")
     assert found.source == "published"
-    # The A100's peak is 312 TFLOP/s, its bandwidth 2 TB/s; large products reach more than half of one of them.
-    assert found.roof_s < found.seconds < 2.5 * found.roof_s + 1e-5
+    # The A100's peak is 312 TFLOP/s, its bandwidth 2 TB/s; large products reach more than a third of one of them.
+    assert found.roof_s < found.seconds < 3 * found.roof_s + 1e-5
 
 
 @pytest.mark.parametrize("keys", [512, 4096])
