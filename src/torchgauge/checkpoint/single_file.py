@@ -28,7 +28,14 @@ def open_file(path: str, progress: Progress) -> Index:
                 return _open_archive(ZipArchive(source), progress)
             raise not_a_model(source.label, describe(source))
         except FormatError as error:
-            raise FormatError(_with_warning(path, error), imports=error.imports) from error
+            # Prefix the error with the path, and name dangerous imports before the point of failure.
+            name, message = os.path.basename(path), str(error)
+            if path not in message:
+                message = f"{path}{message[len(name) :]}" if message.startswith(name) else f"{path}: {message}"
+            dangerous = sorted({item.name for item in error.imports if item.verdict.value == "dangerous"})
+            if dangerous and "would import" not in message:
+                message += f". Do not load it: it would import {', '.join(dangerous[:5])}"
+            raise FormatError(message, imports=error.imports) from error
 
 
 def _open_archive(archive: ZipArchive, progress: Progress) -> Index:
@@ -36,17 +43,6 @@ def _open_archive(archive: ZipArchive, progress: Progress) -> Index:
     if found is None:
         raise not_a_model(archive.source.label, describe(archive.source))
     return found.opens(archive, progress)
-
-
-def _with_warning(path: str, error: FormatError) -> str:
-    """Prefix the error with the file name, and name dangerous imports before the point of failure."""
-    dangerous = sorted({found.name for found in error.imports if found.verdict.value == "dangerous"})
-    name, message = os.path.basename(path), str(error)
-    if path not in message:
-        message = f"{path}{message[len(name) :]}" if message.startswith(name) else f"{path}: {message}"
-    if not dangerous or "would import" in message:
-        return message
-    return f"{message}. Do not load it: it would import {', '.join(dangerous[:5])}"
 
 
 def sniff_file(path: str) -> str | None:

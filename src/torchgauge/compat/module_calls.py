@@ -52,21 +52,21 @@ def running(model: nn.Module, candidate: Candidate, *, evaluate: bool = True) ->
 
 
 @contextmanager
-def told_of_calls(modules: Collection[nn.Module], tell: Callable[[ModuleCall], None]) -> Iterator[None]:
-    """`tell` gets every call of the modules when it has returned, in this thread, inner ones first; not the calls
-    that `tell` makes itself, to analyse what it was given."""
+def observe_calls(modules: Collection[nn.Module], observer: Callable[[ModuleCall], None]) -> Iterator[None]:
+    """`observer` gets every call of the modules when it has returned, in this thread, inner ones first; not the calls
+    that it makes itself, to analyse what it was given."""
     known = {id(module) for module in modules}
     owner = threading.get_ident()
-    telling = False
+    is_observing = False
 
     def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
-        nonlocal telling
-        if id(module) in known and threading.get_ident() == owner and not telling:
-            telling = True
+        nonlocal is_observing
+        if id(module) in known and threading.get_ident() == owner and not is_observing:
+            is_observing = True
             try:
-                tell(ModuleCall(module, args, kwargs, output))
+                observer(ModuleCall(module, args, kwargs, output))
             finally:
-                telling = False
+                is_observing = False
 
     handle = register_module_forward_hook(hook, with_kwargs=True)
     try:

@@ -122,7 +122,7 @@ class _Subject(nn.Module):
         self.observer.begin(original(self.model))
         with ExitStack() as stack:
             stack.enter_context(every_module_called())
-            stack.enter_context(_told_of_modules(self.observer, original))
+            stack.enter_context(_observe_modules(self.observer, original))
             if self.whole:
                 # Below autograd an op is met before it falls apart into what it is made of.
                 stack.enter_context(torch._C._AutoDispatchBelowAutograd())
@@ -169,7 +169,7 @@ class _OutermostOps(TorchDispatchMode):
 
 
 @contextmanager
-def _told_of_modules(observer: Observer, original_of: Callable[[Any], Any]) -> Iterator[None]:
+def _observe_modules(observer: Observer, original_of: Callable[[Any], Any]) -> Iterator[None]:
     """In the call of the class, so that modules made in the forward are seen too; hooks do not see failures."""
     original = nn.Module.__call__
     owner = threading.get_ident()
@@ -177,14 +177,14 @@ def _told_of_modules(observer: Observer, original_of: Callable[[Any], Any]) -> I
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != owner:
             return original(module, *args, **kwargs)
-        told = original_of(module)
-        observer.enter(told)
+        seen = original_of(module)
+        observer.enter(seen)
         try:
             output = original(module, *args, **kwargs)
         except BaseException:
-            observer.fail(told)
+            observer.fail(seen)
             raise
-        observer.leave(told, args, output)
+        observer.leave(seen, args, output)
         return output
 
     nn.Module.__call__ = call  # type: ignore[method-assign]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,21 +75,17 @@ def _trainer_state(path: str) -> TrainingRecord:
         if source.size > JSON_BYTES:
             raise FormatError(f"{_STATE}: too large for a trainer's state")
         state = parse_json(source.read(0, source.size), _STATE)
-    best = number_of(state.get("best_metric"))
+    best, history = number_of(state.get("best_metric")), state.get("log_history")
+    metrics: dict[str, float] = {}
+    for row in history if isinstance(history, list) else ():
+        for key, value in row.items() if isinstance(row, dict) else ():
+            number = number_of(value)
+            if number is not None and key not in ("epoch", "step") and not key.endswith(("_runtime", "_per_second")):
+                metrics[printable(key)] = number  # the last logged value
     return TrainingRecord(
         made_by="transformers Trainer",
         epoch=number_of(state.get("epoch")),
         step=number_of(state.get("global_step")),
         best_metric=None if best is None else {"name": "best_metric", "value": best},
-        metrics=dict(_last_logged(state.get("log_history"))),
+        metrics=metrics,
     )
-
-
-def _last_logged(history: object) -> Iterator[tuple[str, float]]:
-    """The last value of each logged metric."""
-    rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
-    for row in rows:
-        for key, value in row.items():
-            number = number_of(value)
-            if number is not None and key not in ("epoch", "step") and not key.endswith(("_runtime", "_per_second")):
-                yield printable(key), number

@@ -123,7 +123,16 @@ def open_gguf(source: ByteSource, progress: Progress) -> Index:
     for _ in range(fields):
         key = printable(reader.text())
         metadata[key] = reader.value(reader.number("I"))
-    described = [_described(source, reader) for _ in range(tensors)]
+    described = []
+    for _ in range(tensors):
+        name, dimensions = reader.text(), reader.number("I")
+        if dimensions > 8:
+            raise FormatError(
+                f"{source.label}: the tensor {printable(name)} has {dimensions} dimensions; the most is 4"
+            )
+        # The file lists the dimension that varies fastest first.
+        shape = tuple(reader.number("Q") for _ in range(dimensions))[::-1]
+        described.append((name, shape, reader.number("I"), reader.number("Q")))
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT_BYTES)
     if type(alignment) is not int or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
         raise FormatError(f"{source.label}: an alignment of {printable(str(alignment))} bytes is not a power of two")
@@ -138,16 +147,6 @@ def open_gguf(source: ByteSource, progress: Progress) -> Index:
         metadata={"model_prefix": "", "gguf": metadata, "archive": _shown_metadata(metadata, reader.version)},
         warnings=missing,
     )
-
-
-def _described(source: ByteSource, reader: _Reader) -> tuple[str, tuple[int, ...], int, int]:
-    name = reader.text()
-    dimensions = reader.number("I")
-    if dimensions > 8:
-        raise FormatError(f"{source.label}: the tensor {printable(name)} has {dimensions} dimensions; the most is 4")
-    # The file lists the dimension that varies fastest first.
-    shape = tuple(reader.number("Q") for _ in range(dimensions))[::-1]
-    return name, shape, reader.number("I"), reader.number("Q")
 
 
 def _entry(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -106,19 +105,15 @@ def _declared_roles(code: dict[str, str]) -> dict[str, dict[str, Role]]:
     """For each class in the code, the attributes that it declares as parameters and buffers."""
     roles: dict[str, dict[str, Role]] = {}
     for module, text in code.items():
-        for owner, attribute, role in _listed(text):
-            roles.setdefault(f"{module}.{owner}", {})[attribute] = role
+        owner = ""
+        for match in _LISTS.finditer(text):
+            if match[1]:
+                owner = match[1]
+                continue
+            role = Role.PARAMETER if match[2] == "parameters" else Role.BUFFER
+            for attribute in re.findall(r'"([^"]*)"', match[3]):
+                roles.setdefault(f"{module}.{owner}", {})[attribute] = role
     return roles
-
-
-def _listed(code: str) -> Iterator[tuple[str, str, Role]]:
-    owner = ""
-    for match in _LISTS.finditer(code):
-        if match[1]:
-            owner = match[1]
-            continue
-        role = Role.PARAMETER if match[2] == "parameters" else Role.BUFFER
-        yield from ((owner, attribute, role) for attribute in re.findall(r'"([^"]*)"', match[3]))
 
 
 def _modules_and_tensors(model: object, roles: dict[str, dict[str, Role]]) -> Walk:

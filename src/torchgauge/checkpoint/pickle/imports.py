@@ -125,17 +125,14 @@ def judge(module: str, name: str) -> Verdict:
         return Verdict.EXPECTED
     if full in _UNKNOWN:
         return Verdict.UNKNOWN
-    return Verdict.DANGEROUS if _is_dangerous(module, name, full) else Verdict.UNKNOWN
-
-
-def _is_dangerous(module: str, name: str, full: str) -> bool:
     segments = full.split(".")
     if segments[0] in _DANGEROUS_MODULES or any(f"{full}.".startswith(f"{prefix}.") for prefix in _DANGEROUS_PREFIXES):
-        return True
+        return Verdict.DANGEROUS
     if any(_DUNDER.fullmatch(segment) and segment not in _HARMLESS_DUNDERS for segment in segments):
-        return True
+        return Verdict.DANGEROUS
     # `torch.serialization` with the name `os.system`: a module is only a stepping stone.
-    return not _ESCAPES.isdisjoint(name.split(".")) or not _ESCAPES.isdisjoint(segments[1:-1])
+    escapes = not _ESCAPES.isdisjoint(name.split(".")) or not _ESCAPES.isdisjoint(segments[1:-1])
+    return Verdict.DANGEROUS if escapes else Verdict.UNKNOWN
 
 
 class ImportLog:

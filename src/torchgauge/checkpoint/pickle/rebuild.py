@@ -205,23 +205,17 @@ def rebuild_array(made: Tensor, state: object, source: ByteSource) -> None:
         return
     _, shape, kind, is_fortran, data = state
     if not isinstance(kind, Instance) or not kind.args or not isinstance(kind.args[0], str):
-        spelled = None
-    else:
-        order = kind.state[1] if isinstance(kind.state, tuple) and len(kind.state) > 1 else "<"
-        name = NUMPY.get(kind.args[0].lstrip("<>|="))
-        spelled = None if name is None else (name, order == ">")
-    if spelled is None or not isinstance(data, Data | Blob):
         return
-    made.dtype, made.is_big_endian = spelled
+    order = kind.state[1] if isinstance(kind.state, tuple) and len(kind.state) > 1 else "<"
+    name = NUMPY.get(kind.args[0].lstrip("<>|="))
+    if name is None or not isinstance(data, Data | Blob):
+        return
+    made.dtype, made.is_big_endian = name, order == ">"
     made.shape = sizes(shape)
-    made.stride = _dense_stride(made.shape, fortran=is_fortran is True)
+    steps, step = [], 1
+    for length in made.shape if is_fortran is True else reversed(made.shape):
+        steps.append(step)
+        step *= max(length, 1)
+    made.stride = tuple(steps if is_fortran is True else reversed(steps))
     size = len(data.content) if isinstance(data, Data) else data.size
     made.storage = Inline(source.position(data.at) if data.at >= 0 else None, size)
-
-
-def _dense_stride(shape: tuple[int, ...], *, fortran: bool) -> tuple[int, ...]:
-    steps, step = [], 1
-    for size in shape if fortran else reversed(shape):
-        steps.append(step)
-        step *= max(size, 1)
-    return tuple(steps if fortran else reversed(steps))

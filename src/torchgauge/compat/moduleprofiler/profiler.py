@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from torchgauge.compat.module_calls import ModuleCall, running, told_of_calls
+from torchgauge.compat.module_calls import ModuleCall, observe_calls, running
 from torchgauge.compat.moduleprofiler.io_size import IoSizeMap, get_default_io_size_map
 from torchgauge.compat.moduleprofiler.ops import OpsMap, get_default_ops_map
 from torchgauge.compat.moduleprofiler.output_forms import OutputForms, Specs
@@ -49,6 +49,7 @@ def _figure(name: str, times_ms: Sequence[float]) -> float | None:
 
 
 def machine() -> dict[str, Any]:
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {
         "intraop_threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
@@ -57,14 +58,8 @@ def machine() -> dict[str, Any]:
         "os_release": platform.release(),
         "cpu_count": os.cpu_count(),
         "total_memory": f"{total_memory() // 2**20} MB",
-        "gpu": _gpu_names(),
+        "gpu": gpus if torch.cuda.is_available() else "unavailable",
     }
-
-
-def _gpu_names() -> str | list[str]:
-    if not torch.cuda.is_available():
-        return "unavailable"
-    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
 
 def param_spec(module: nn.Module, *, size: bool, dtype: bool) -> dict[str, Any]:
@@ -147,7 +142,7 @@ class ModuleProfiler(OutputForms):
             sizes[id(call.module)] = measure(call.module, call.args, call.output)
 
         with self._running(module, input, pred_fn, evaluate=eval) as subject:
-            _run_told(subject, pred_fn, look)
+            _run_observed(subject, pred_fn, look)
             found = {name: sizes.get(id(member), (None, None)) for name, member in _named(subject.model)}
         return _specs(module, lambda name: dict(zip(("input_size", "output_size"), found[name], strict=True)))
 
@@ -166,7 +161,7 @@ class ModuleProfiler(OutputForms):
             ops[id(call.module)] = count(call.module, call.args, call.output)
 
         with self._running(module, input, pred_fn, evaluate=eval) as subject:
-            _run_told(subject, pred_fn, look)
+            _run_observed(subject, pred_fn, look)
             counted = {name: ops.get(id(member)) for name, member in _named(subject.model)}
         return _specs(module, lambda name: {"ops": counted[name]})
 
@@ -276,8 +271,8 @@ def _binds(signature: inspect.Signature, args: tuple[Any, ...]) -> bool:
     return True
 
 
-def _run_told(subject: Subject, pred_fn: Callable[..., Any] | None, look: Callable[[ModuleCall], None]) -> None:
-    with told_of_calls(list(subject.model.modules()), look):
+def _run_observed(subject: Subject, pred_fn: Callable[..., Any] | None, look: Callable[[ModuleCall], None]) -> None:
+    with observe_calls(list(subject.model.modules()), look):
         (pred_fn or subject.model)(*subject.args, **subject.kwargs)
 
 

@@ -78,7 +78,10 @@ class LayerInfo:
             self.param_bytes += count * param.element_size()
             # The whole model's own row does not repeat what its layers show.
             if self.parent_info is not None or "." not in name:
-                shown.append((name, _kernel_shape(name, param), count))
+                shape = list(param.size())
+                if name == "weight" and len(shape) > 1:  # input before output channels
+                    shape[:2] = shape[1], shape[0]
+                shown.append((name, shape, count))
         for index, (name, shape, count) in enumerate(shown, start=1):
             bar = "└─" if index == len(shown) else "├─"
             self.inner_layers[name] = {
@@ -162,9 +165,3 @@ def _kernel_size(module: nn.Module) -> int | list[int] | None:
     if not isinstance(size, Iterable):
         raise TypeError(f"kernel_size of {type(module).__name__} is a {type(size).__name__}, not a number or a tuple")
     return list(size)
-
-
-def _kernel_shape(name: str, param: torch.Tensor) -> list[int]:
-    """Input before output channels, for a weight."""
-    shape = list(param.size())
-    return [shape[1], shape[0], *shape[2:]] if name == "weight" and len(shape) > 1 else shape

@@ -10,7 +10,7 @@ from math import prod
 from torch import nn
 
 from torchgauge.capture import Request, trace
-from torchgauge.compat.module_calls import ModuleCall, running, told_of_calls
+from torchgauge.compat.module_calls import ModuleCall, observe_calls, running
 from torchgauge.compat.surroundings import device_of, every_module_called
 from torchgauge.compat.torchstat.compute_flops import FLOPS, compute_flops, own_flops
 from torchgauge.compat.torchstat.compute_madd import compute_madd, own_madd
@@ -55,7 +55,7 @@ class ModelHook:
 
         with running(model, _candidate(model, tuple(input_size))) as subject:
             leaves = _leaves(subject.model)  # of a lazy model, those of the copy that is run
-            with told_of_calls(leaves.values(), keep):
+            with observe_calls(leaves.values(), keep):
                 subject.run()
             with every_module_called():
                 times = time_modules(subject.run, {id(leaf): name for name, leaf in leaves.items()}, TIMED_RUNS)
@@ -105,7 +105,14 @@ def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> Leaf
     if call is None:
         return LeafStat(params)
     given = (*call.args, *call.kwargs.values())
-    madd, flops, memory_bytes = _costs(call, given)
+    module, out = call.module, call.output
+    if is_in_table(FLOPS, module):
+        (read, written), width = compute_memory(module, given, out), item_bytes(given)
+        madd, flops = compute_madd(module, given, out), compute_flops(module, given, out)
+        memory_bytes = (read * width, written * width)
+    else:  # the project's own, from one analysis
+        analysis = call.analyze()
+        madd, flops, memory_bytes = own_madd(analysis), own_flops(analysis), own_memory(analysis, 1)
     return LeafStat(
         parameter_quantity=params,
         input_shape=_sample_shape(given),
@@ -116,17 +123,6 @@ def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> Leaf
         memory_bytes=memory_bytes,
         duration=seconds,
     )
-
-
-def _costs(call: ModuleCall, given: tuple[object, ...]) -> tuple[int, int, tuple[int, int]]:
-    """MAdd, Flops and the bytes read and written; the project's own, from one analysis, outside the tables."""
-    module, out = call.module, call.output
-    if not is_in_table(FLOPS, module):
-        analysis = call.analyze()
-        return own_madd(analysis), own_flops(analysis), own_memory(analysis, 1)
-    read, written = compute_memory(module, given, out)
-    width = item_bytes(given)
-    return compute_madd(module, given, out), compute_flops(module, given, out), (read * width, written * width)
 
 
 def _sample_shape(value: object) -> tuple[int, ...]:

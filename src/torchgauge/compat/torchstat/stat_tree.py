@@ -97,8 +97,9 @@ class StatTree:
 
     def get_collected_stat_nodes(self, query_granularity: int) -> list[StatNode]:
         """The rows of a granularity: nodes of that height, and lower ones beside a node that is at least as high."""
-        return [node for node in self.root_node.walk() if self._is_collected(node, query_granularity)]
-
-    def _is_collected(self, node: StatNode, granularity: int) -> bool:
-        height = node.depth
-        return height == granularity or height < granularity <= self.get_same_level_max_node_depth(node)
+        collected = []
+        for node in self.root_node.walk():
+            height = node.depth
+            if height == query_granularity or (height < query_granularity <= self.get_same_level_max_node_depth(node)):
+                collected.append(node)
+        return collected

@@ -213,7 +213,10 @@ def layer_lists(
                 yield from ((path, changed) for changed in _exchanged(list(value), here, there))
             is_list = isinstance(value, list | tuple) or "list" in annotation(config, path)
             if is_list and _PLACES.search(str(path[-1])):
-                yield from ((path, places) for places in _places(there) if places != value)
+                for one in list(dict.fromkeys(there.values()))[:_MOST_KINDS]:
+                    places = [place for place, kind in sorted(there.items()) if kind == one]
+                    if places != value:
+                        yield path, places
 
 
 def spacings(
@@ -244,11 +247,6 @@ def _unlike(built: Mapping[str, Shape], file: Mapping[str, Shape]) -> Iterator[t
         own = here.get(path, {})
         if own and own != layers and max(len(set(layers.values())), len(set(own.values()))) > 1:
             yield own, layers
-
-
-def _places(layers: Layers) -> Iterator[list[int]]:
-    kinds = list(dict.fromkeys(layers.values()))
-    yield from ([place for place, kind in sorted(layers.items()) if kind == one] for one in kinds[:_MOST_KINDS])
 
 
 def _names(layers: Layers) -> dict[int, frozenset[str]]:

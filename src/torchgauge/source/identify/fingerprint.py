@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from hashlib import blake2b
@@ -107,18 +107,12 @@ def is_current(registry: str) -> bool:
 
 def candidates(shapes: Mapping[str, Shape]) -> list[Known]:
     """Those that agree in all, else those that agree but for the classes, else those for other images."""
-    sums = Sums(shapes)
-    for level in _levels(sums):
-        if level:
-            return level
-    return []
-
-
-def _levels(sums: Sums) -> Iterator[list[Known]]:
-    index = _index()
-    yield index.exact.get(sums.total, [])
-    yield [known for heads in index.heads for known in index.body.get((heads, sums.without(heads)), [])]
-    yield [known for parts in index.loose for known in index.trunk.get((parts, sums.without(parts)), [])]
+    sums, index = Sums(shapes), _index()
+    return (
+        index.exact.get(sums.total, [])
+        or [known for heads in index.heads for known in index.body.get((heads, sums.without(heads)), [])]
+        or [known for parts in index.loose for known in index.trunk.get((parts, sums.without(parts)), [])]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,17 +131,14 @@ def _model_stats_str(model: nn.Module, statistics: Texts, name: str = "") -> str
     """The module as torch prints it; its figures are on a separate line after its `extra_repr`."""
     figures = ", ".join(f"{title}: {text}" for title, text in statistics.get(name, {}).items())
     own = [line for text in (model.extra_repr(), figures) if text for line in text.split("\n")]
-    inner = list(_inner_lines(model, statistics, name))
+    inner = []
+    for key, child in model._modules.items():
+        path = f"{name}.{key}" if name else key
+        inner.append(f"({key}): {None if child is None else _model_stats_str(child, statistics, path)}")
     if len(own) == 1 and not inner:
         return f"{model._get_name()}({own[0]})"
     lines = indent("\n".join(own + inner), "  ", lambda line: True)
     return f"{model._get_name()}(\n{lines}\n)" if own or inner else f"{model._get_name()}()"
-
-
-def _inner_lines(model: nn.Module, statistics: Texts, name: str) -> Iterator[str]:
-    for key, child in model._modules.items():
-        path = f"{name}.{key}" if name else key
-        yield f"({key}): {None if child is None else _model_stats_str(child, statistics, path)}"
 
 
 def _below(name: str, statistics: Texts, max_depth: int, depth: int = 1) -> Iterator[tuple[int, str, dict[str, str]]]:
