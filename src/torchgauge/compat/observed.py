@@ -30,9 +30,9 @@ class OpCall:
     """One op call; `records` are the ops it came down to, with their costs."""
 
     func: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    result: object
     records: tuple[OpRecord, ...]
 
     @property
@@ -46,7 +46,7 @@ class FunctionCall:
 
     function: type[torch.autograd.Function]
     tensors: tuple[tuple[str, torch.Tensor], ...]
-    result: Any
+    result: object
 
 
 class Observer:
@@ -58,7 +58,7 @@ class Observer:
 
     def fail(self, module: nn.Module) -> None: ...
 
-    def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None: ...
+    def leave(self, module: nn.Module, args: tuple[object, ...], output: object) -> None: ...
 
     def op(self, call: OpCall) -> None: ...
 
@@ -67,15 +67,15 @@ class Observer:
     def leave_function(self, call: FunctionCall | None) -> None:
         """None for a call that failed."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Observer:
+    def __deepcopy__(self, memo: dict[int, object]) -> Observer:
         # A lazy model is run as a copy, with the same observer.
         return self
 
 
 def observe(
     model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     observer: Observer,
     *,
     train: bool | None = None,

@@ -19,12 +19,12 @@ def get_default_io_size_map() -> IoSizeMap:
     return {**dict.fromkeys(recurrent, default_io_size), "default": default_io_size}
 
 
-def default_io_size(module: nn.Module, input: tuple[Any, ...], output: Any) -> tuple[Any, Any]:
+def default_io_size(module: nn.Module, input: tuple[object, ...], output: object) -> tuple[Any, Any]:
     """The size of the first positional input, and of the output in its structure."""
     return (sizes_of(input[0]) if input else None), sizes_of(output)
 
 
-def sizes_of(value: Any) -> Any:
+def sizes_of(value: object) -> Any:
     """Tensors become their sizes, containers keep their form, other values are None."""
     if isinstance(value, PackedSequence):
         return tuple(value.data.size())

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean, median, stdev
 from typing import Any, TypeVar
@@ -48,7 +48,7 @@ def _figure(name: str, times_ms: Sequence[float]) -> float | None:
     return float(FIGURES[name](times_ms))
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {
         "intraop_threads": torch.get_num_threads(),
@@ -68,7 +68,7 @@ def param_spec(module: nn.Module, *, size: bool, dtype: bool) -> dict[str, Any]:
     return _figures("trainable", trained, size, dtype) | _figures("nontrainable", frozen, size, dtype)
 
 
-def shares(spec: dict[str, Any], total: int) -> dict[str, float]:
+def shares(spec: Mapping[str, Any], total: int) -> dict[str, float]:
     """Of the parameters of the whole model; none of a model that has none."""
     keys = ("trainable_params", "nontrainable_params")
     return {f"{key}_percent": spec[key] / total if total else 0.0 for key in keys}
@@ -242,7 +242,7 @@ def _named(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     return ((name or ROOT, member) for name, member in module.named_modules())
 
 
-def _specs(module: nn.Module, figures: Callable[[str], dict[str, Any]]) -> Specs:
+def _specs(module: nn.Module, figures: Callable[[str], dict[str, object]]) -> Specs:
     return {name: {"type": type(member).__name__, **figures(name)} for name, member in _named(module)}
 
 
@@ -254,7 +254,7 @@ def _candidate(input: Any, called: Callable[..., Any]) -> Candidate:
     return Candidate(input if is_unpacked else (input,), {}, None)
 
 
-def _takes_whole(called: Callable[..., Any], given: tuple[Any, ...]) -> bool:
+def _takes_whole(called: Callable[..., Any], given: tuple[object, ...]) -> bool:
     """Whether it has one place only for a tuple of several, as what was written for the release must have."""
     try:
         signature = inspect.signature(called)
@@ -263,7 +263,7 @@ def _takes_whole(called: Callable[..., Any], given: tuple[Any, ...]) -> bool:
     return not _binds(signature, given) and _binds(signature, (given,))
 
 
-def _binds(signature: inspect.Signature, args: tuple[Any, ...]) -> bool:
+def _binds(signature: inspect.Signature, args: tuple[object, ...]) -> bool:
     try:
         signature.bind(*args)
     except TypeError:

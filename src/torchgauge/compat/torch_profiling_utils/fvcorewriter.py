@@ -15,7 +15,7 @@ from torchgauge.compat.fvcore.nn.jit_analysis import JitModelAnalysis
 from torchgauge.compat.fvcore.nn.jit_handles import Handle, elementwise_flop_counter, get_shape
 
 Counts = dict[str, int]
-Inputs = torch.Tensor | tuple[Any, ...]
+Inputs = torch.Tensor | tuple[object, ...]
 
 
 def _cumsum_flops(inputs: list[Any], outputs: list[Any]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ Measured = tuple[list[int], int]
 NOTHING: Measured = ([], 0)
 
 
-def measure(value: Any, batch_dim: int | None) -> Measured:
+def measure(value: object, batch_dim: int | None) -> Measured:
     """Size, and bytes of an element; the size of the batch is given as 1 where `batch_dim` says which it is."""
     if isinstance(value, torch.Tensor):
         return _tensor(value)
@@ -36,7 +35,7 @@ def _tensor(value: torch.Tensor) -> Measured:
     return list(value.size()), value.element_size()
 
 
-def _first(value: Any) -> Measured:
+def _first(value: object) -> Measured:
     if isinstance(value, torch.Tensor):
         return _tensor(value)
     if isinstance(value, np.ndarray):
@@ -98,7 +97,7 @@ class LayerCalls(Observer):
     def fail(self, module: nn.Module) -> None:
         self._running.pop()
 
-    def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def leave(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         layer, _ = self._running.pop()
         if layer.module is not module or isinstance(module, torch.jit.ScriptModule):
             return
@@ -116,8 +115,8 @@ class LayerCalls(Observer):
 
 def called_layers(
     model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     calls: LayerCalls,
     *,
     train: bool | None,

@@ -26,16 +26,16 @@ from torchgauge.source.candidate import make_tensor
 class Inputs:
     """`sizes` keeps the structure of what was given, with sizes for tensors; empty where nothing was."""
 
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    args: tuple[object, ...] = ()
+    kwargs: dict[str, object] = field(default_factory=dict)
     sizes: Any = field(default_factory=list)
     nbytes: int = 0
 
 
 def from_data(data: Any) -> Inputs:
     """A tensor or array is the only argument, a sequence all of them, a mapping the keywords."""
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}
+    args: tuple[object, ...] = ()
+    kwargs: dict[str, object] = {}
     if isinstance(data, torch.Tensor | np.ndarray):
         args = (data,)
     elif isinstance(data, Mapping):
@@ -50,7 +50,7 @@ def from_data(data: Any) -> Inputs:
     return Inputs(args, kwargs, _mapped(data, lambda tensor: torch.Size(tensor.shape)), nbytes)
 
 
-def from_size(size: Any, dtypes: Sequence[Any] | None, batch_dim: int | None) -> Inputs:
+def from_size(size: Any, dtypes: Sequence[object] | None, batch_dim: int | None) -> Inputs:
     """Tensors of one size or several; `batch_dim` is where a batch of one is put in."""
     sizes = correct_sizes(size)
     kinds = [torch.float32] * len(sizes) if dtypes is None else [_dtype(kind) for kind in dtypes]
@@ -111,20 +111,20 @@ def _mapped(data: Any, action: Callable[[Any], Any]) -> Any:
 REQUIRES_INPUT = {ColumnSettings.INPUT_SIZE, ColumnSettings.OUTPUT_SIZE, ColumnSettings.MULT_ADDS}
 
 # What `cache_forward_pass` keeps: by the model itself and all that decides what its layers show.
-_cached: dict[tuple[Any, ...], tuple[nn.Module, list[LayerInfo]]] = {}
+_cached: dict[tuple[object, ...], tuple[nn.Module, list[LayerInfo]]] = {}
 
 
 def summary(
     model: nn.Module,
-    input_size: Sequence[Any] | None = None,
-    input_data: torch.Tensor | np.ndarray[Any, Any] | Sequence[Any] | Mapping[str, Any] | None = None,
+    input_size: Sequence[object] | None = None,
+    input_data: torch.Tensor | np.ndarray[Any, Any] | Sequence[object] | Mapping[str, object] | None = None,
     batch_dim: int | None = None,
     cache_forward_pass: bool | None = None,
     col_names: Iterable[str] | None = None,
     col_width: int = 25,
     depth: int = 3,
     device: torch.device | str | None = None,
-    dtypes: Sequence[Any] | None = None,
+    dtypes: Sequence[object] | None = None,
     mode: str | None = None,
     row_settings: Iterable[str] | None = None,
     verbose: int | None = None,
@@ -185,7 +185,7 @@ def _check(size: Any, data: Any, columns: tuple[ColumnSettings, ...], col_width:
 def _layers(
     model: nn.Module,
     inputs: Inputs,
-    kwargs: dict[str, Any],
+    kwargs: dict[str, object],
     batch_dim: int | None,
     train: bool | None,
     device: torch.device | None,

@@ -15,7 +15,7 @@ class _Summed:
     def __get__(self, node: StatNode, owner: type[StatNode]) -> Any:
         return getattr(node, self.own, 0) + sum(getattr(child, self.name) for child in node.children)
 
-    def __set__(self, node: StatNode, value: Any) -> None:
+    def __set__(self, node: StatNode, value: object) -> None:
         setattr(node, self.own, value)
 
 

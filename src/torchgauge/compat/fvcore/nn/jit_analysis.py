@@ -45,7 +45,7 @@ class Trace(Observer):
         self._running.append(name)
         self.called.add(name)
 
-    def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def leave(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         self._running.pop()
 
     def fail(self, module: nn.Module) -> None:
@@ -64,7 +64,7 @@ class Trace(Observer):
             self.nodes.append(function_node(call, tuple(self._running) or ("",), tuple(inside)))
 
 
-def trace(model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> tuple[Trace, capture.Trace]:
+def trace(model: nn.Module, inputs: torch.Tensor | tuple[object, ...]) -> tuple[Trace, capture.Trace]:
     """Run the model in the mode it is in; it raises what the model raises."""
     found = Trace()
     args = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -124,7 +124,7 @@ class JitModelAnalysis:
     """Sums what handles count, for every module. The pass is made when a figure is first asked for, and again when a
     handle has changed. The model is called "", what it holds "child.grandchild"."""
 
-    def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[Any, ...]) -> None:
+    def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[object, ...]) -> None:
         require_module(model)
         self._model = model
         self._inputs = inputs
@@ -197,7 +197,7 @@ class JitModelAnalysis:
         return self._aliases[name]
 
     def copy(
-        self, new_model: nn.Module | None = None, new_inputs: torch.Tensor | tuple[Any, ...] | None = None
+        self, new_model: nn.Module | None = None, new_inputs: torch.Tensor | tuple[object, ...] | None = None
     ) -> JitModelAnalysis:
         """The same settings, for another model or other inputs."""
         inputs = self._inputs if new_inputs is None else new_inputs

@@ -16,7 +16,9 @@ import torch
 from torchgauge.cost import Call, assess
 from torchgauge.facts import TensorSpec
 
-Handle = Callable[[list[Any], list[Any]], "Counter[str] | int | float"]
+# The inputs or outputs of an op, as values of torch's graphs.
+Values = list[Any]
+Handle = Callable[[Values, Values], "Counter[str] | int | float"]
 
 NORM_RATE, AFFINE_NORM_RATE = 4, 5  # fvcore's estimate per element
 
@@ -26,7 +28,7 @@ def get_shape(val: Any) -> list[int] | None:
     return val.type().sizes() if val.isCompleteTensor() else None
 
 
-def multiply_adds(inputs: list[Any], outputs: list[Any]) -> int:
+def multiply_adds(inputs: Values, outputs: Values) -> int:
     """The multiply-adds of the op that gave `outputs`."""
     op = outputs[0].node().kind()
     schema = getattr(torch.ops.aten, op.removeprefix("aten::")).default._schema
@@ -44,7 +46,7 @@ def conv_flop_count(x_shape: list[int], w_shape: list[int], out_shape: list[int]
     return assess(Call("aten::convolution", arguments, (out,))).cost.macs
 
 
-def conv_flop_jit(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+def conv_flop_jit(inputs: Values, outputs: Values) -> Counter[str]:
     """Multiply-adds of a convolution, under the name "conv"."""
     return Counter({"conv": multiply_adds(inputs, outputs)})
 
@@ -52,7 +54,7 @@ def conv_flop_jit(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
 def generic_activation_jit(op_name: str | None = None) -> Handle:
     """Counts the elements of the first output; under `op_name` if one is given."""
 
-    def count(inputs: list[Any], outputs: list[Any]) -> Counter[str] | int:
+    def count(inputs: Values, outputs: Values) -> Counter[str] | int:
         elements = _numel(outputs[0])
         return elements if op_name is None else Counter({op_name: elements})
 
@@ -62,14 +64,14 @@ def generic_activation_jit(op_name: str | None = None) -> Handle:
 def norm_flop_counter(affine_arg_index: int) -> Handle:
     """Counts a norm whose statistics are computed; the weight is the input at `affine_arg_index`."""
 
-    def count(inputs: list[Any], outputs: list[Any]) -> int:
+    def count(inputs: Values, outputs: Values) -> int:
         affine = get_shape(inputs[affine_arg_index]) is not None
         return _numel(inputs[0]) * (AFFINE_NORM_RATE if affine else NORM_RATE)
 
     return count
 
 
-def batchnorm_flop_jit(inputs: list[Any], outputs: list[Any]) -> Counter[str] | int | float:
+def batchnorm_flop_jit(inputs: Values, outputs: Values) -> Counter[str] | int | float:
     """In evaluation the statistics are constants: a scale, and a shift where there is a weight."""
     if inputs[5].toIValue():
         return norm_flop_counter(1)(inputs, outputs)
@@ -79,7 +81,7 @@ def batchnorm_flop_jit(inputs: list[Any], outputs: list[Any]) -> Counter[str] | 
 def elementwise_flop_counter(input_scale: float = 1, output_scale: float = 0) -> Handle:
     """Counts `input_scale` per element of the first input and `output_scale` per element of the first output."""
 
-    def count(inputs: list[Any], outputs: list[Any]) -> float:
+    def count(inputs: Values, outputs: Values) -> float:
         return input_scale * _numel(inputs[0]) + output_scale * _numel(outputs[0])
 
     return count

@@ -36,7 +36,7 @@ class ValueType:
 class Value:
     """An argument or a result, as `torch._C.Value` shows it."""
 
-    def __init__(self, value: Any, node: Node | ListNode | None = None, name: str = "") -> None:
+    def __init__(self, value: object, node: Node | ListNode | None = None, name: str = "") -> None:
         self._value = value
         self._node = node
         self._name = name
@@ -134,12 +134,12 @@ def _given(call: OpCall, index: int, argument: Any) -> Any:
     return call.kwargs.get(argument.name, argument.default_value if argument.has_default_value() else None)
 
 
-def _described(value: Any) -> Any:
+def _described(value: object) -> Any:
     described = describe_value(value)
     return value if isinstance(described, str) else described
 
 
-def _convolution(name: str, given: dict[str, Any]) -> list[Any]:
+def _convolution(name: str, given: dict[str, object]) -> list[Any]:
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
     defaults = {"transposed": "transpose" in name, "output_padding": [0]}
     return [given.get(key, defaults.get(key)) for key in names] + list(_CONVOLUTION_FLAGS)
