@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,15 +84,10 @@ def _guesses(use: FirstUse, defaults: Defaults) -> Iterator[Guess]:
         return
     name = f"'{use.weight.name}'" if use.weight.name else "a constant"
     says, tensors = suggest(layer_type, SimpleNamespace(**attributes), defaults)
-    for tensor in _with_lengths(layer_type, tensors, defaults):
-        yield Guess(use.input_for(tensor), f"{use.op} with {name} {says}")
-
-
-def _with_lengths(layer_type: str, tensors: Iterator[Tensor], defaults: Defaults) -> Iterator[Tensor]:
     if layer_type == "Embedding" and defaults.seq is None:
-        for length in _LENGTHS:
-            yield defaults.ids(defaults.batch, length)
-    yield from tensors
+        tensors = chain((defaults.ids(defaults.batch, length) for length in _LENGTHS), tensors)
+    for tensor in tensors:
+        yield Guess(use.input_for(tensor), f"{use.op} with {name} {says}")
 
 
 def _layer(use: FirstUse) -> tuple[str, dict[str, object]]:

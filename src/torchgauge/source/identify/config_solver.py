@@ -52,21 +52,20 @@ class Solver:
 
     def solve(self, start: Built) -> Built:
         """The closest config to the file; `Trials.fits` says whether it fits exactly."""
-        current = start
-        for _ in range(_ROUNDS):
-            better = self.trials.with_all_tensors(current) if not current.wrong else self._improved(current)
-            if better is current:
-                break
-            current = better
-        return current
-
-    def _improved(self, current: Built) -> Built:
-        """By the first way that makes it better."""
         ways = (
             self._by_switches, self._by_layers, self._by_stages, self._by_numbers, self._by_unset_numbers,
             self._by_spacing, self._by_exchange,
         )  # fmt: skip
-        return next((better for way in ways if (better := way(current)) is not current), current)
+        current = start
+        for _ in range(_ROUNDS):
+            if current.wrong:  # the first way that makes it better
+                better = next((better for way in ways if (better := way(current)) is not current), current)
+            else:
+                better = self.trials.with_all_tensors(current)
+            if better is current:
+                break
+            current = better
+        return current
 
     def _best(self, current: Built, settings: Iterator[Settings]) -> Built:
         """The first that is better, else the current one."""

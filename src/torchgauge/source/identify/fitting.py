@@ -263,17 +263,12 @@ _PARTS: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
 
 def starting_settings(config_class: type[PretrainedConfig], shapes: Mapping[str, Shape], options: Settings) -> Settings:
     """What the shapes say of the whole model, or of each of its parts where the config has one for each."""
-    parts = dict(_parts(config_class(), shapes))
-    if not parts:
-        return guess(config_class, Features(shapes).hyperparameters, options)
-    return parts | options
-
-
-def _parts(config: PretrainedConfig, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Settings]]:
-    for key, nested in vars(config).items():
+    parts: Settings = {}
+    for key, nested in vars(config_class()).items():
         belongs = next((belongs for word, belongs in _PARTS if word.search(key)), None)
         if belongs is None or not hasattr(nested, "to_diff_dict"):
             continue
         own = {name: shape for name, shape in shapes.items() if belongs(name)}
         if own:
-            yield key, guess(type(nested), Features(own).hyperparameters, {"model_type": nested.model_type})
+            parts[key] = guess(type(nested), Features(own).hyperparameters, {"model_type": nested.model_type})
+    return parts | options if parts else guess(config_class, Features(shapes).hyperparameters, options)

@@ -33,7 +33,11 @@ class Outline:
     def of(cls, shapes: Mapping[str, Shape]) -> Outline:
         names = {name: shape for name, shape in shapes.items() if not is_optional(name)}
         patterns = Counter(map(pattern_of, names))
-        counts = {(path, MEMBERS): count for path, count in _members(names).items()}
+        members: dict[str, set[str]] = {}
+        for name in names:
+            for index in INDEX.finditer(name):
+                members.setdefault(name[: index.start()], set()).add(index[0])
+        counts = {(path.rstrip("."), MEMBERS): len(indices) for path, indices in members.items()}
         return cls(names, counts | {(pattern, NAMED): count for pattern, count in patterns.items()})
 
     @cached_property
@@ -68,14 +72,6 @@ class Outline:
         unknown = (key for key in other.counts if key[1] == NAMED and key not in self.counts)
         both = ((key, other.size(key), self.size(key) or 0) for key in (*self.keys, *unknown))
         return {key: (has, wants) for key, has, wants in both if has != wants}
-
-
-def _members(names: Mapping[str, Shape]) -> dict[str, int]:
-    members: dict[str, set[str]] = {}
-    for name in names:
-        for index in INDEX.finditer(name):
-            members.setdefault(name[: index.start()], set()).add(index[0])
-    return {path.rstrip("."): len(indices) for path, indices in members.items()}
 
 
 def layers_of(shapes: Mapping[str, Shape]) -> dict[str, dict[int, frozenset[Member]]]:
