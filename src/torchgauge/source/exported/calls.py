@@ -42,7 +42,7 @@ def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _require_number(value: Any) -> None:
+def _require_number(value: object) -> None:
     if type(value) not in (int, float, bool):
         raise TypeError(f"arithmetic on sizes takes numbers, not {type(value).__name__}")
     if type(value) is int and abs(value) > _LARGEST:
@@ -137,21 +137,21 @@ def run_higher_order(name: str) -> Callable[..., Any]:
 _AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "xla")
 
 
-def _require_bodies(*bodies: Any) -> None:
+def _require_bodies(*bodies: object) -> None:
     for body in bodies:
         if not isinstance(body, Body):
             raise TypeError(f"a higher-order op takes graphs, not {type(body).__name__}")
 
 
-def _with_grad_mode(enabled: bool, body: Body, *args: Any) -> tuple[Any, ...]:
+def _with_grad_mode(enabled: bool, body: Body, *args: object) -> tuple[object, ...]:
     _require_bodies(body)
     with torch.set_grad_enabled(enabled):
         return body(*args)
 
 
 def _with_autocast(
-    device: str, dtype: torch.dtype | None, enabled: bool, cache: bool | None, body: Body, *args: Any
-) -> tuple[Any, ...]:
+    device: str, dtype: torch.dtype | None, enabled: bool, cache: bool | None, body: Body, *args: object
+) -> tuple[object, ...]:
     _require_bodies(body)
     if device not in _AUTOCAST_DEVICES:
         raise TypeError("autocast takes a kind of device")
@@ -159,7 +159,7 @@ def _with_autocast(
         return body(*args)
 
 
-def _cond(condition: Any, yes: Body, no: Body, operands: Any = ()) -> Any:
+def _cond(condition: Any, yes: Body, no: Body, operands: object = ()) -> Any:
     """Torch's own op, so that whoever follows the run sees a branch."""
     _require_bodies(yes, no)
     return cond_op(condition, yes, no, operands)

@@ -24,7 +24,7 @@ class Stage(nn.Module):
         self.original_name = original_name
         self.engine = engine
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: object) -> Any:
         return self.engine.run_next(args)
 
 
@@ -40,7 +40,7 @@ class Engine:
         # Told the line of code of each node before it runs.
         self.tell_line: Callable[[str | None], None] | None = None
 
-    def run(self, segment: Segment, args: tuple[Any, ...]) -> dict[str, Any]:
+    def run(self, segment: Segment, args: tuple[object, ...]) -> dict[str, object]:
         values = _Values(dict(zip(segment.inputs, args, strict=True)), self.tensor)
         for step, dead in zip(segment.steps, segment.dead, strict=True):
             if isinstance(step, Call):
@@ -64,18 +64,18 @@ class Engine:
             self._bodies[key] = segment_graph(graph, depth=len(call.places))
         segment = self._bodies[key]
 
-        def run(*args: Any) -> tuple[Any, ...]:
+        def run(*args: object) -> tuple[object, ...]:
             outputs = resolve(graph.outputs, self.run(segment, args))
             return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
 
         return Body(run)
 
-    def _call(self, segment: Segment, values: dict[str, Any]) -> tuple[Any, ...]:
+    def _call(self, segment: Segment, values: dict[str, object]) -> tuple[object, ...]:
         self._next = segment
         result = self.stages[segment.path](*(values[name] for name in segment.inputs))
         return (result,) if len(segment.outputs) == 1 else result
 
-    def run_next(self, args: tuple[Any, ...]) -> Any:
+    def run_next(self, args: tuple[object, ...]) -> Any:
         segment, self._next = self._next, None
         if segment is None:
             raise RuntimeError("a part of an exported program cannot be called by itself")
@@ -94,10 +94,10 @@ class Engine:
         return held
 
 
-class _Values(dict[str, Any]):
+class _Values(dict[str, object]):
     """The values of a segment; the model's own tensors are asked for when they are read."""
 
-    def __init__(self, given: dict[str, Any], held: Callable[[str], torch.Tensor]) -> None:
+    def __init__(self, given: dict[str, object], held: Callable[[str], torch.Tensor]) -> None:
         super().__init__(given)
         self._held = held
 
@@ -150,8 +150,8 @@ class ExportedModel(Stage):
         reason = "the signature of the export" + (f", with a batch of {batch}" if batch else "")
         return [Candidate(tensors, {}, reason)]
 
-    def _run(self, *args: Any, **kwargs: Any) -> Any:
-        given = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+    def _run(self, *args: object, **kwargs: object) -> Any:
+        given: list[object] = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
         given += [kwargs[item.name] for item in self.inputs[len(given) :] if item.name in kwargs]
         if len(given) != len(self.inputs):
             raise TypeError(f"the exported program takes {len(self.inputs)} tensors, {len(given)} were given")
@@ -159,7 +159,7 @@ class ExportedModel(Stage):
 
 
 def _signed(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: object, **kwargs: object) -> Any:
         return function(*args, **kwargs)
 
     forward.__signature__ = signature  # type: ignore[attr-defined]
@@ -178,7 +178,7 @@ def _grow(root: ExportedModel, path: str, types: dict[str, str]) -> Stage:
 
 def _merge_twins(root: ExportedModel) -> None:
     """Stages without parts that hold the same tensors were one module with several names."""
-    first: dict[Any, Stage] = {}
+    first: dict[tuple[tuple[str, int], ...], Stage] = {}
     for path, stage in list(root.engine.stages.items()):
         own = tuple((name, id(tensor)) for name, tensor in (*stage.named_parameters(), *stage.named_buffers()))
         if not path or stage._modules or not own:
@@ -256,5 +256,5 @@ def _touched(step: Call | Segment) -> list[str]:
     return [*_reads(step), *names_out(step.outputs)]
 
 
-def _reads(call: Call) -> list[Any]:
+def _reads(call: Call) -> list[str]:
     return [*names_in(call.args), *names_in(call.kwargs)]

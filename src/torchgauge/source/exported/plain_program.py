@@ -18,6 +18,9 @@ from torch.utils._pytree import tree_leaves
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.program import Body, Call, Graph, Ref, names_in
 
+# A place in the list of values, or several.
+Places = int | tuple["Places", ...]
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -27,7 +30,7 @@ class _Step:
     function: Callable[..., Any]
     args: tuple[int, ...]
     kwargs: tuple[tuple[str, int], ...]
-    results: Any
+    results: Places
     dead: tuple[int, ...] = ()
     takes_bodies: bool = False
 
@@ -36,7 +39,7 @@ class _Step:
 class _Routine:
     """A graph: `start` has its constants in their places, `held` the places of the model's own tensors."""
 
-    start: list[Any] = field(default_factory=list)
+    start: list[object] = field(default_factory=list)
     inputs: tuple[int, ...] = ()
     held: dict[str, int] = field(default_factory=dict)
     steps: list[_Step] = field(default_factory=list)
@@ -61,15 +64,17 @@ class PlainProgram(nn.Module):
                 self.register_buffer(places[name], tensor)
         self._routine = _Writer(program.graph, places).routine
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def forward(self, *args: object, **kwargs: object) -> tuple[object, ...]:
         are_tensors = all(isinstance(arg, torch.Tensor) for arg in args)
-        given = [leaf for leaf in (args if are_tensors else tree_leaves(args)) if isinstance(leaf, torch.Tensor)]
+        given: list[object] = [
+            leaf for leaf in (args if are_tensors else tree_leaves(args)) if isinstance(leaf, torch.Tensor)
+        ]
         given += [kwargs[name] for name in self._input_names[len(given) :] if name in kwargs]
         if len(given) != len(self._input_names):
             raise TypeError(f"the exported program takes {len(self._input_names)} tensors, {len(given)} were given")
         return self._run(self._routine, *given)
 
-    def _run(self, routine: _Routine, *given: Any) -> tuple[Any, ...]:
+    def _run(self, routine: _Routine, *given: object) -> tuple[object, ...]:
         values = list(routine.start)
         for place, value in zip(routine.inputs, given, strict=True):
             values[place] = value
@@ -91,7 +96,7 @@ class PlainProgram(nn.Module):
         return tuple(values[place] for place in routine.outputs)
 
 
-def _spread(places: tuple[Any, ...], results: Any, values: list[Any]) -> None:
+def _spread(places: tuple[Places, ...], results: Iterable[Any], values: list[object]) -> None:
     for place, result in zip(places, results, strict=True) if places else ():
         if isinstance(place, tuple):
             _spread(place, result, values)
@@ -99,7 +104,7 @@ def _spread(places: tuple[Any, ...], results: Any, values: list[Any]) -> None:
             values[place] = result
 
 
-def _as_list(*items: Any) -> list[Any]:
+def _as_list(*items: object) -> list[object]:
     return list(items)
 
 
@@ -134,18 +139,18 @@ class _Writer:
         step = _Step(call.function, args, kwargs, self._results(call.outputs), takes_bodies=takes_bodies)
         self.routine.steps.append(step)
 
-    def _results(self, outputs: Any) -> Any:
+    def _results(self, outputs: Any) -> Places:
         return self._new(outputs) if isinstance(outputs, str) else tuple(map(self._results, outputs))
 
     def _new(self, name: str) -> int:
         self._places[name] = self._constant(None)
         return self._places[name]
 
-    def _constant(self, value: Any) -> int:
+    def _constant(self, value: object) -> int:
         self.routine.start.append(value)
         return len(self.routine.start) - 1
 
-    def _place(self, value: Any) -> int:
+    def _place(self, value: object) -> int:
         """Where a value is found: that of a name, a list made by an extra step, a body, a constant."""
         if isinstance(value, Ref):
             if value.name not in self._places and value.name in self._names:
@@ -160,7 +165,7 @@ class _Writer:
         return self._constant(value)
 
 
-def _flat(results: Any) -> Iterable[int]:
+def _flat(results: Places) -> Iterable[int]:
     if isinstance(results, int):
         return (results,)
     return (place for item in results for place in _flat(item))

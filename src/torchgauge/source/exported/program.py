@@ -32,8 +32,8 @@ class Call:
     `file:line` it was made from."""
 
     function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     outputs: Any
     places: tuple[Place, ...] = ()
     source: str | None = None
@@ -50,9 +50,9 @@ class Graph:
 class Body:
     """What a graph is to the higher-order op that it is given to: a function of its inputs that gives a tuple."""
 
-    run: Callable[..., tuple[Any, ...]]
+    run: Callable[..., tuple[object, ...]]
 
-    def __call__(self, *args: Any) -> tuple[Any, ...]:
+    def __call__(self, *args: object) -> tuple[object, ...]:
         return self.run(*args)
 
 
@@ -78,7 +78,7 @@ class Program:
     type: str = "ExportedProgram"
 
 
-def names_in(value: Any) -> Iterator[str]:
+def names_in(value: object) -> Iterator[str]:
     """The names that an argument refers to."""
     if isinstance(value, Ref):
         yield value.name
@@ -90,7 +90,7 @@ def names_in(value: Any) -> Iterator[str]:
             yield from names_in(item)
 
 
-def names_out(outputs: Any) -> Iterator[str]:
+def names_out(outputs: object) -> Iterator[str]:
     if isinstance(outputs, str):
         yield outputs
     elif isinstance(outputs, list | tuple):
@@ -98,7 +98,7 @@ def names_out(outputs: Any) -> Iterator[str]:
             yield from names_out(item)
 
 
-def resolve(value: Any, values: dict[str, Any]) -> Any:
+def resolve(value: object, values: dict[str, object]) -> Any:
     """An argument with its names replaced by their values."""
     if isinstance(value, Ref):
         return values[value.name]
@@ -109,7 +109,7 @@ def resolve(value: Any, values: dict[str, Any]) -> Any:
     return value
 
 
-def assign(outputs: Any, result: Any, values: dict[str, Any]) -> None:
+def assign(outputs: object, result: Any, values: dict[str, object]) -> None:
     if isinstance(outputs, str):
         values[outputs] = result
     elif isinstance(outputs, list | tuple) and outputs:
