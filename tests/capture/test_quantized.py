@@ -6,6 +6,7 @@ Libraries that are installed are asked in `test_quantization_libraries.py`.
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch.ao.quantization as ao
 from torch import Tensor, nn
 
 import torchgauge as tg
+from torchgauge.source.packages import import_optional
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao is deprecated, and says so at each call
 engine = pytest.mark.skipif("x86" not in torch.backends.quantized.supported_engines, reason="no engine for torch.ao")
@@ -413,3 +415,56 @@ def test_ops_of_a_weight_that_answers_them_itself_are_those_of_other_models() ->
 def test_a_layer_that_is_the_whole_model(by_outputs: bool) -> None:
     found = tg.analyze(Packed(nn.Linear(128, 256), by_outputs=by_outputs), inputs=X)
     assert (found.totals.logical_params, quantization(found).layers) == (128 * 256 + 256, 1)
+
+
+# Layers of transformers that load their kernel from the hub
+
+
+def fp8_layer(block: tuple[int, int] | None, scheme: str) -> Callable[[nn.Linear], nn.Module]:
+    import_optional("transformers", "its FP8 layers")
+    library: Any = importlib.import_module("transformers.integrations.finegrained_fp8")
+
+    def make(layer: nn.Linear) -> nn.Module:
+        sizes = layer.in_features, layer.out_features
+        made: nn.Module = library.FP8Linear(*sizes, block_size=block, activation_scheme=scheme, has_bias=True)
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("block", "scheme", "scales"), [((64, 64), "dynamic", 8 + 4), ((128, 128), "static", 2 + 2), (None, "dynamic", 2)]
+)
+def test_fp8_layers_of_transformers_need_no_download(block: tuple[int, int] | None, scheme: str, scales: int) -> None:
+    model = replaced(fp8_layer(block, scheme)).to(torch.bfloat16)
+    for name, parameter in model.named_parameters():
+        if name.endswith(".weight"):
+            parameter.data = parameter.data.to(torch.float8_e4m3fn)
+    hub: Any = importlib.import_module("huggingface_hub.constants")
+    library: Any = importlib.import_module("transformers.integrations.finegrained_fp8")
+    before = library.load_finegrained_fp8_kernel, hub.HF_HUB_OFFLINE
+    found = check(model, original().to(torch.bfloat16), X.to(torch.bfloat16))
+    assert (library.load_finegrained_fp8_kernel, hub.HF_HUB_OFFLINE) == before
+    assert quantization(found).macs_by_operands == {"float8_e4m3fn × float8_e4m3fn": 4 * 49152}
+    activation_scales = 2 if scheme == "static" else 0
+    assert linear_only(found) == (8 * (49152 + 2 * (scales + activation_scales)) / 49152, 49152)
+    assert {op.op for op in found.ops if op.macs} == {"finegrained_fp8::matmul_2d"}
+
+
+def test_fp8_experts_of_transformers() -> None:
+    transformers: Any = import_optional("transformers", "its FP8 layers")
+    library: Any = importlib.import_module("transformers.integrations.finegrained_fp8")
+    config = transformers.Qwen3MoeConfig(
+        hidden_size=64, moe_intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, vocab_size=64, num_experts=8, num_experts_per_tok=2, decoder_sparse_step=1,
+    )  # fmt: skip
+    base = transformers.Qwen3MoeForCausalLM(config).to(torch.bfloat16)
+    model = copy.deepcopy(base)
+    settings = transformers.FineGrainedFP8Config(weight_block_size=(32, 32))
+    library.replace_with_fp8_linear(
+        model, modules_to_not_convert=["lm_head"], quantization_config=settings, pre_quantized=True
+    )
+    found = check(model, base, torch.zeros(1, 16, dtype=torch.int64))
+    experts = 2 * 16 * 3 * 64 * 32
+    attention = 16 * 64 * (2 * 64 + 2 * 32)
+    assert quantization(found).macs_by_operands["float8_e4m3fn × float8_e4m3fn"] == experts + attention

@@ -19,6 +19,7 @@ from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped
 from torchgauge.capture.fake_tensor import Storage, make_fake
+from torchgauge.capture.hub_functions import hub_functions_given
 from torchgauge.capture.input_readers import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
@@ -211,7 +212,7 @@ def _on_fakes(
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
         lent = memory_lent(run.lend, recorder.note_host_read)
-        with lent, elements_given(model), launches_seen(run.launch, runs=False):
+        with lent, elements_given(model), hub_functions_given(), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
                 output = call_model(twin, args, kwargs, recorder)
             results, step = _results(output, run), None

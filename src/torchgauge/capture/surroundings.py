@@ -34,6 +34,7 @@ def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Mo
         stack.enter_context(torch.set_grad_enabled(train))
         stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
         stack.enter_context(_eager())
+        stack.enter_context(_hub_offline())
         twin = copier.copy(model)
         gather_parameters(model, copier)
         stack.enter_context(in_mode(twin, train=train))
@@ -134,6 +135,20 @@ def _eager() -> Iterator[None]:
             stack.callback(setattr, flex, name, getattr(flex, name, False))
             setattr(flex, name, True)
         yield
+
+
+@contextmanager
+def _hub_offline() -> Iterator[None]:
+    """Nothing is downloaded by a run: a model may load weights or kernels in its forward."""
+    constants: Any = sys.modules.get("huggingface_hub.constants")
+    if constants is None:
+        yield
+        return
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 _CONTAINERS = (dict, list, set)

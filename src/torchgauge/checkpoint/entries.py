@@ -147,8 +147,19 @@ def scaled_weight(names: Names, layer: str, read: Read) -> Logical:
 
 def _scales_of(names: Names, layer: str) -> Logical:
     parts = ("scale", "scale_inv", "scale_2", "zero_point", "global_scale", "g_idx", "shape")
-    kinds = ("weight", "input", "output", "k", "v")
+    kinds = ("weight", "input", "output", "activation", "k", "v")
     return dict(_served(names, (f"{layer}.{kind}_{part}" for kind in kinds for part in parts)))
+
+
+@rule("_scale_inv")
+def scaled_experts(names: Names, weight: str, read: Read) -> Logical:
+    """Stacked experts in FP8, or in FP4 packed in pairs: `gate_up_proj` and `gate_up_proj_scale_inv`."""
+    codes, scale = names.get(weight), names[f"{weight}_scale_inv"]
+    if codes is None or codes.spec.itemsize > 1:
+        return {}
+    is_pair = scale.spec.dtype == "float8_e8m0fnu" and codes.spec.dtype in ("int8", "uint8")
+    served = _served(names, (scale.name, f"{weight}_activation_scale"))
+    return {codes.name: (2 if is_pair else 1) * codes.elements, **dict(served)}
 
 
 @rule("_blocks")

@@ -332,6 +332,27 @@ def quantize_rows(call: Call) -> Work:
     return _work(call, flops=(QUANTIZE_FLOPS + 2) * call["input"].numel)
 
 
+def _block_scaled_outputs(call: Call) -> Sequence[TensorSpec]:
+    dtype = call.get("output_dtype")
+    made = call["A"].dtype if dtype is None else str(dtype).removeprefix("torch.")
+    return [TensorSpec((*call["A"].shape[:-1], call["B"].shape[-2]), made)]
+
+
+@kernel("matmul_2d", arguments="A B Bs block_size", category="matmul", outputs=_block_scaled_outputs)
+@kernel("matmul_batched", arguments="A B Bs expert_ids block_size", category="matmul", outputs=_block_scaled_outputs)
+@kernel("matmul_grouped", arguments="A B Bs offsets block_size", category="matmul", outputs=_block_scaled_outputs)
+def block_scaled_product(call: Call) -> Work:
+    """Activations are quantized on the way, per block unless their scale is given. Rows go to the experts evenly: fewer
+    rows than experts read the weights of these alone."""
+    given, weight = call["A"], call["B"]
+    out = rows(given) * weight.shape[-2]
+    quantizing = QUANTIZE_FLOPS + 2 * (call.get("activation_scale") is None)
+    work = _work(call, macs=given.numel * weight.shape[-2], flops=quantizing * given.numel + 2 * out)
+    experts = weight.shape[0] if len(weight.shape) == 3 else 1
+    unread = weight.nbytes // max(experts, 1) * max(experts - rows(given), 0)
+    return work._replace(bytes_read=(work.bytes_read or 0) - unread)
+
+
 _ORDERS = ("nt", "nn", "tn", "tt")
 
 

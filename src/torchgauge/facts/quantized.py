@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 # Ops whose first input is added to the product of the next two.
 _ADDS_FIRST = ("aten::addmm", "aten::baddbmm", "aten::addbmm", "aten::addmv", "aten::addr", "aten::_addmm_activation")
-# Kernels that get their weight packed in an object: what they multiply.
-_PACKED_KERNELS = (
+# Kernels that get their weight packed in an object, or that quantize their activations on the way: what they multiply.
+# None: the type of the weight that they are given.
+_PACKED_KERNELS: tuple[tuple[str, tuple[str, str | None]], ...] = (
+    ("finegrained_fp8::matmul", ("float8_e4m3fn", None)),
     ("_dynamic_fp16", ("float16", "float16")),
     ("quantized::linear", ("quint8", "qint8")),
     ("quantized::conv", ("quint8", "qint8")),
@@ -145,15 +147,17 @@ def macs_by_operands(capture: Capture) -> dict[str, int]:
 
 def _operands(op: OpRecord, bits: float | None) -> tuple[str, str]:
     """`bits` are those of a code of the packed weight that the op reads: fewer than its elements have."""
-    for kernel, types in _PACKED_KERNELS:
-        if op.op.startswith(kernel) or op.op.endswith(kernel):
-            return types
+    known = next(
+        (types for kernel, types in _PACKED_KERNELS if op.op.startswith(kernel) or op.op.endswith(kernel)), None
+    )
+    if known is not None and known[1] is not None:
+        return known[0], known[1]
     inputs = op.signature.inputs[op.op in _ADDS_FIRST :]
     matrices = [spec for spec in inputs if len(spec.shape) > 1 or _is_code(spec)] or list(inputs)
     if not matrices:
         return "unknown", "unknown"
     first, second = matrices[0], matrices[min(1, len(matrices) - 1)]
-    return _type(first, bits), _type(second, bits)
+    return known[0] if known else _type(first, bits), _type(second, bits)
 
 
 def _is_code(spec: TensorSpec) -> bool:
