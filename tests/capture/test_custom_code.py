@@ -141,7 +141,9 @@ def test_formulas_travel_with_an_installed_package(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[torchgauge.formulas]\ncarried = carried_formulas\nbroken = no_such_module_of_formulas\n"
+        "raising = raising_formulas\n"
     )
+    (tmp_path / "raising_formulas.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     load_formulas.cache_clear()
     library.define("mix(Tensor x, Tensor(a!) out) -> ()")
@@ -151,7 +153,8 @@ def test_formulas_travel_with_an_installed_package(
     load_formulas.cache_clear()
     sys.modules.pop("carried_formulas", None)
     assert only(found, f"{library.ns}::mix").macs == 11
-    assert ["broken" in str(one.message) for one in caught if "formulas" in str(one.message)] == [True]
+    messages = [str(one.message) for one in caught if "formulas" in str(one.message)]
+    assert sorted(message.split("'")[1] for message in messages) == ["broken", "raising"]
 
 
 # Scans

@@ -36,6 +36,48 @@ def test_a_user_adds_a_formula_with_a_decorator() -> None:
     assert judge("mine::scan", spec(4), x=spec(4)) == ("other", COUNTED, Cost(4, 8, 16, 16))
 
 
+@pytest.mark.usefixtures("untouched_registry")
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (32, "it returned 32, not Work"),
+        (None, "it returned None, not Work"),
+        (Work(macs=-5), "macs is -5"),
+        (Work(flops=float("nan")), "flops is nan"),  # type: ignore[arg-type]
+        (Work(bytes_read=float("inf")), "bytes_read is inf"),  # type: ignore[arg-type]
+        (Work(flops="many"), "TypeError"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_formula_that_returns_nonsense_leaves_its_op_uncounted(returned: Work, reason: str) -> None:
+    formula("mine::scan", category="other")(lambda call: returned)
+    with pytest.warns(UserWarning, match=f"of mine::scan is not used: .*{reason}"):
+        assert judge("mine::scan", spec(4), x=spec(4)) == ("other", UNCOUNTED, Cost(0, 0, 16, 16))
+
+
+@pytest.mark.usefixtures("untouched_registry")
+def test_a_formula_that_raises_leaves_its_op_uncounted() -> None:
+    formula("mine::scan", category="other")(lambda call: Work(call["no such argument"].numel))
+    with pytest.warns(UserWarning, match="of mine::scan is not used: KeyError"):
+        assert judge("mine::scan", spec(4), x=spec(4)).status == UNCOUNTED
+
+
+@pytest.mark.usefixtures("untouched_registry")
+def test_fractions_of_a_formula_are_rounded() -> None:
+    formula("mine::scan", category="other")(lambda call: Work(flops=1.5 * 3))  # type: ignore[arg-type]
+    assert cost("mine::scan", spec(4), x=spec(4)) == Cost(0, 4, 16, 16)
+
+
+@pytest.mark.parametrize("name", ["scan", ""])
+def test_a_name_without_a_namespace_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="a name has a namespace, as in 'aten::addmm'"):
+        formula(name, category="other")
+
+
+def test_a_status_outside_the_contract_is_refused() -> None:
+    with pytest.raises(ValueError, match="'ignored' is not a status"):
+        formula("mine::scan", category="other", status="ignored")
+
+
 def test_an_unknown_op_is_uncounted_and_its_bytes_are_known() -> None:
     assert judge("mine::unheard_of", spec(2), x=spec(3)) == ("other", UNCOUNTED, Cost(0, 0, 12, 8))
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 from typing import Any, NamedTuple
 
 from torchgauge.facts import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, TensorSpec, tensor_specs
@@ -117,11 +118,16 @@ def formula(*ops: str, category: str, status: str = COUNTED) -> Callable[[Rule],
     """Register a formula for ops such as "aten::addmm"; it serves all overloads and the in-place form."""
     if category not in CATEGORIES:
         raise ValueError(f"'{category}' is not a category; one of: {', '.join(CATEGORIES)}")
+    if status not in (COUNTED, FREE, UNCOUNTED):
+        raise ValueError(f"'{status}' is not a status; one of: {COUNTED}, {FREE}, {UNCOUNTED}")
+    for op in ops:
+        if not isinstance(op, str) or "::" not in op:
+            raise ValueError(f"'{op}' is not the name of an op; a name has a namespace, as in 'aten::addmm'")
 
     def register(rule: Rule) -> Rule:
         for op in ops:
             if op in REGISTRY:
-                raise ValueError(f"'{op}' has a formula already ({REGISTRY[op].rule.__name__})")
+                raise ValueError(f"'{op}' has a formula already ({_name(REGISTRY[op].rule)})")
             REGISTRY[op] = Entry(category, status, rule)
         return rule
 
@@ -173,7 +179,7 @@ def load_formulas() -> None:
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             entry.load()
-        except (ImportError, AttributeError, ValueError) as error:
+        except Exception as error:  # whatever the module of a package raises
             warnings.warn(f"the formulas '{entry.name}' ({entry.value}) do not load: {error}", stacklevel=2)
 
 
@@ -181,21 +187,51 @@ def assess(call: Call) -> Assessment:
     """Category, status and cost of a call. An op without a formula is generic by its tags, else uncounted."""
     entry = find(call.op, call.arguments)
     if entry is None:
-        if "view" in call.tags:
-            return Assessment("view", FREE, Cost())
-        if not call.outputs and not call.tensors and not call.written:
-            return Assessment("other", FREE, Cost())
-        # On complex numbers one operation for each part.
-        rate = (1 + call.is_complex) if call.is_arithmetic else 0
-        if "pointwise" in call.tags:
-            # An op that returns a Python bool (`equal`) has no output tensor.
-            work = Work(flops=rate * (call.outputs or call.tensors)[0].stored_numel)
-            return Assessment("elementwise", COUNTED, price(call, work))
-        if "reduction" in call.tags:
-            return Assessment("reduction", COUNTED, price(call, Work(flops=rate * call.first.stored_numel)))
-        return Assessment("other", UNCOUNTED, price(call, Work(flops=0)))
-    work = Work(flops=0, bytes_read=0, bytes_written=0) if entry.status == FREE else entry.rule(call)
+        return _generic(call)
+    if entry.status == FREE:
+        work = Work(flops=0, bytes_read=0, bytes_written=0)
+    elif getattr(entry.rule, "__module__", "").startswith("torchgauge."):
+        work = entry.rule(call)
+    else:
+        try:
+            work = _checked(entry.rule(call))
+        except Exception as error:  # whatever a user's formula raises
+            reason = f"{type(error).__name__}: {error}"
+            warnings.warn(f"the formula {_name(entry.rule)} of {call.op} is not used: {reason}", stacklevel=2)
+            return _generic(call)
     return Assessment(entry.category, entry.status, price(call, work))
+
+
+def _generic(call: Call) -> Assessment:
+    if "view" in call.tags:
+        return Assessment("view", FREE, Cost())
+    if not call.outputs and not call.tensors and not call.written:
+        return Assessment("other", FREE, Cost())
+    # On complex numbers one operation for each part.
+    rate = (1 + call.is_complex) if call.is_arithmetic else 0
+    if "pointwise" in call.tags:
+        # An op that returns a Python bool (`equal`) has no output tensor.
+        work = Work(flops=rate * (call.outputs or call.tensors)[0].stored_numel)
+        return Assessment("elementwise", COUNTED, price(call, work))
+    if "reduction" in call.tags:
+        return Assessment("reduction", COUNTED, price(call, Work(flops=rate * call.first.stored_numel)))
+    return Assessment("other", UNCOUNTED, price(call, Work(flops=0)))
+
+
+def _checked(work: Work) -> Work:
+    """What a user's formula returned, as whole numbers; raises where it is not `Work` or a number is impossible."""
+    if not isinstance(work, Work):
+        raise TypeError(f"it returned {work!r}, not Work(macs=…, flops=…)")
+    for name, number in work._asdict().items():
+        if number is not None and not 0 <= number < inf:  # False for nan
+            raise ValueError(f"{name} is {number}")
+    flops, read, written = (None if number is None else round(number) for number in work[1:])
+    return Work(round(work.macs or 0), flops, read, written)
+
+
+def _name(rule: Rule) -> str:
+    """Its name and where it is from."""
+    return f"{getattr(rule, '__module__', '')}.{getattr(rule, '__qualname__', rule)}"
 
 
 def price(call: Call, work: Work) -> Cost:
