@@ -175,10 +175,10 @@ def test_gptq_and_awq_layers_that_transformers_uses(module: str, kind: str, bits
     model = original()
     for index in (0, 2):
         sizes = {"in_features": model[index].in_features, "out_features": model[index].out_features}
-        model[index] = make(
-            bits=bits, group_size=32, sym=True, desc_act=False, bias=True, register_buffers=True, **sizes
-        ).eval()
-        model[index].post_init()
+        options = {"bits": bits, "group_size": 32, "sym": True, "desc_act": False, "register_buffers": True}
+        layer: Any = make(**options, bias=True, **sizes).eval()
+        layer.post_init()
+        model[index] = layer
     x = torch.ones(4, 128, dtype=torch.float16)
     if "fused" in module:
         model(x)  # packs its weights again
