@@ -23,11 +23,11 @@ def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) ->
         if not isinstance(member.module, torch.jit.ScriptModule | Inlined):
             module = member.module
             for kind in ("_parameters", "_buffers"):
-                # Not into a mapping of a library, which would move to another device what is put into it.
                 registry = getattr(module, kind)
-                module.__dict__[kind] = {
-                    name: None if tensor is None else run.adopt(tensor) for name, tensor in registry.items()
-                }
+                if type(registry) not in (dict, OrderedDict):
+                    # A mapping of a library would move to another device what is put into it.
+                    registry = module.__dict__[kind] = dict(registry.items())
+                registry.update({name: run.adopt(tensor) for name, tensor in registry.items() if tensor is not None})
             for name, value in module.__dict__.items():
                 if type(value) in _NO_TENSORS:
                     continue
