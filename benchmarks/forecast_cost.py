@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "src")]
 
 import torch
 from fit_configurations import Configuration, build
@@ -27,9 +23,10 @@ import torchgauge as tg
 from torchgauge.source.packages import import_optional
 
 NAMES = (
-    "resnet50 fp32 b64", "densenet169 fp32 b16", "vit_base_patch16_224 bf16 b64", "swin_small_patch4_window7_224 fp32 b16",
-    "bert-large bf16 b16 s512", "gpt2-medium bf16 b4 s512", "qwen2-1.5b bf16 b2 s512", "unet fp32 b8",
-    "resnet50 train fp32 b32", "vit_base_patch16_224 train bf16 b64", "gpt2-medium train bf16 b4 s512",
+    "resnet50 fp32 b64", "densenet169 fp32 b16", "vit_base_patch16_224 bf16 b64",
+    "swin_small_patch4_window7_224 fp32 b16", "bert-large bf16 b16 s512", "gpt2-medium bf16 b4 s512",
+    "qwen2-1.5b bf16 b2 s512", "unet fp32 b8", "resnet50 train fp32 b32", "vit_base_patch16_224 train bf16 b64",
+    "gpt2-medium train bf16 b4 s512",
 )  # fmt: skip
 
 

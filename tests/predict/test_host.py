@@ -67,8 +67,50 @@ def test_calibration_measures_the_sample() -> None:
     assert found == {"forward_s": 1.0, "train_s": 1.0, "plan_s": 0.0, "spread": 0.0}
     host = Host.of(found | {"spread": 0.3})
     assert host.source == "as calibration measured it"
-    assert host.plan_s == pytest.approx(12.5)  # not measured: in proportion to the sample
+    assert host.plan_s == pytest.approx(12.0)  # not measured: in proportion to the sample
     assert host.high == pytest.approx(1 / host.low)
     assert host.high > 1.2
     # A file of an earlier version has no sample.
     assert Host.of({"launch_s": 6e-6, "view_s": 1e-6, "module_s": 1e-6}) == Host.of(None)
+
+
+class Remembers(nn.Module):
+    """Makes a mask in its first run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.mask: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.mask is None:
+            self.mask = torch.ones(64, 64, device=x.device).tril()
+        out: torch.Tensor = self.layer(x) @ self.mask
+        return out
+
+
+def test_a_model_without_state_is_traced_once_and_its_second_run_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchgauge.predict.allocator import AllocatorSettings
+    from torchgauge.predict.devices import find_device
+    from torchgauge.predict.fit import Prediction
+    from torchgauge.predict.steps import CudaRun
+
+    with torch.device("meta"):
+        models: list[tuple[nn.Module, torch.Tensor]] = [
+            (nn.Sequential(nn.Conv2d(3, 64, 7), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3)),
+             torch.empty(8, 3, 96, 96)),
+            (nn.TransformerEncoderLayer(64, 4, batch_first=True), torch.empty(4, 32, 64)),
+            (nn.LSTM(64, 64), torch.empty(16, 4, 64)),
+        ]  # fmt: skip
+    for model, given in models:
+        once = traced(model, given)
+        with monkeypatch.context() as patch:
+            patch.setattr(CudaRun, "keeps_nothing", False)
+            twice = traced(model, given)
+        assert [op.op for op in once.step_ops] == [op.op for op in twice.step_ops]
+        assert once.module_calls == twice.module_calls
+        assert len(once.ops) < len(twice.ops)
+        bounds = [Prediction.of(trace, find_device("h200"), AllocatorSettings()).bounds for trace in (once, twice)]
+        assert bounds[0] == bounds[1]
+    kept = traced(Remembers(), torch.empty(4, 64, device="meta"))
+    assert len(kept.step_ops) < len(kept.ops) - len(kept.step_ops)

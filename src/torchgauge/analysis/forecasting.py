@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -188,10 +188,16 @@ class TimedRun:
         return cls(run, subject, time, memory, (*trace.warnings, *([remark] if remark else [])))
 
     def facts(self, price_per_hour: float | None = None) -> ForecastFacts:
-        from torchgauge.predict.time import module_times
+        from torchgauge.predict.time import OpTime, module_times
 
         run, subject, time = self.run, self.subject, self.time
-        rows = [asdict(row) | {"output_shapes": [list(shape) for shape in row.output_shapes]} for row in time.ops]
+        names = [item.name for item in fields(OpTime) if item.name != "output_shapes"]
+        rows = [
+            {name: getattr(row, name) for name in names}
+            | {"output_shapes": [list(shape) for shape in row.output_shapes]}
+            for row in time.ops
+            if row.device_s
+        ]
         return ForecastFacts(
             device=subject.name,
             title=subject.profile.title,
@@ -214,7 +220,7 @@ class TimedRun:
             price_per_hour=price_per_hour,
             sources=time.sources,
             host_source=subject.profile.host.source,
-            ops=[row for row in rows if row["device_s"]],
+            ops=rows,
             modules=module_times(time.ops),
             warnings=list(self.warnings),
         )

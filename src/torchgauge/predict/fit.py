@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -279,8 +279,6 @@ class Prediction:
     settings: AllocatorSettings
     is_graph: bool
     replay: Replay
-    low: Replay
-    high: Replay
     _required: int | None = None
 
     @classmethod
@@ -293,13 +291,18 @@ class Prediction:
         is_graph: bool = False,
         detail: bool = True,
     ) -> Prediction:
-        replay = partial(replay_graph if is_graph else replay_steps, trace, settings)
-        likely = low = high = replay(detail=detail)
-        if trace.workspace_range:
-            low, high = (
-                replay(sizes={number: span[end] for number, span in trace.workspace_range.items()}) for end in (0, 1)
-            )
-        return cls(device, trace, settings, is_graph, likely, low, high)
+        replay = replay_graph if is_graph else replay_steps
+        return cls(device, trace, settings, is_graph, replay(trace, settings, detail=detail))
+
+    @cached_property
+    def _replays(self) -> tuple[Replay, ...]:
+        """As is likely, and with the least and the most that workspaces may take."""
+        if not self.trace.workspace_range:
+            return (self.replay,)
+        replay = partial(replay_graph if self.is_graph else replay_steps, self.trace, self.settings)
+        spans = self.trace.workspace_range
+        low, high = (replay(sizes={number: span[end] for number, span in spans.items()}) for end in (0, 1))
+        return self.replay, low, high
 
     @property
     def allocated_bytes(self) -> int:
@@ -346,7 +349,7 @@ class Prediction:
 
     def _around(self, name: str, margin: float, least: int) -> Range:
         """The range of the three replays, widened by a share of them or by the least number of bytes."""
-        values = [getattr(replay, name) for replay in (self.low, self.replay, self.high)]
+        values = [getattr(replay, name) for replay in self._replays]
         low, high = min(values), max(values)
         return Range(int(low - max(low * margin, least)), int(high + max(high * margin, least)))
 
@@ -365,9 +368,13 @@ class Prediction:
 
     @property
     def verdict(self) -> Verdict:
-        """The search for what is required is spared where the other figures settle it."""
-        allocated, reserved, context = self._spans()
+        """The search for what is required is spared where the other figures settle it, and all else where twice as much
+        would fit: no workspace is nearly that large."""
         capacity = self.device.capacity_bytes
+        workspace = max((most for _, most in self.trace.workspace_range.values()), default=0)
+        if 2 * (self.used_bytes + workspace) <= capacity:
+            return "fits"
+        allocated, reserved, context = self._spans()
         if reserved.high + context.high <= capacity:
             return "fits"
         if allocated.low + context.low > capacity:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from itertools import count
 from math import log2
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,10 @@ class HostSample(nn.Module):
         return out
 
 
+# cuDNN keeps its plans as long as the process lives.
+_new_lengths = count(100)
+
+
 class HostProbe:
     """Runs of the sample on a device: `forward` without gradients, `train` a step with AdamW, `plan` an attention of
     cuDNN with a length that it has not seen."""
@@ -126,7 +131,6 @@ class HostProbe:
             self._model = HostSample().to(device)
             self._input = torch.zeros(2, _WIDTH, 4, 4, device=device)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=0.0)
-        self._length = 100
         for _ in range(3):
             self.forward()
             self.train()
@@ -144,8 +148,8 @@ class HostProbe:
             self._optimizer.zero_grad(set_to_none=True)
 
     def plan(self) -> None:
-        self._length += 1
-        query, keys = (torch.zeros(1, 8, n, 64, device=self._device, dtype=torch.bfloat16) for n in (1, self._length))
+        lengths = (1, next(_new_lengths))
+        query, keys = (torch.zeros(1, 8, n, 64, device=self._device, dtype=torch.bfloat16) for n in lengths)
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
             functional.scaled_dot_product_attention(query, keys, keys)
 

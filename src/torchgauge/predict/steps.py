@@ -321,6 +321,16 @@ class CudaRun(FakeRun):
         tape += [(number, -1) for number in early]
         return built
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether all that the tape says was taken was freed again, but for the workspaces of libraries: then the model
+        has no state of its own, and a second run repeats the first."""
+        held: set[int] = set()
+        for number, nbytes in self.tape:
+            if number != OP:
+                held.add(number) if nbytes >= 0 else held.discard(number)
+        return held <= set(self.workspaces.values())
+
     def _lift(self, constant: torch.Tensor) -> Any:
         """Optimizers count their steps in tensors on the CPU, unless they are fused."""
         if self.recorder.phase != "optimizer":
@@ -425,9 +435,13 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         loop = Loop(twin, args, kwargs, setting, run, recorder, list(parameters.values()))
         steps = []
         with memory_lent(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt):
-            for _ in range(2):
+            loop.step(mode)
+            steps.append(len(run.tape))
+            traced_steps = 1 if not setting.train and run.keeps_nothing else 2
+            if traced_steps == 1:
+                loop.repeat()
+            else:
                 loop.step(mode)
-                steps.append(len(run.tape))
     tape, classes, workspaces = _renumbered(run.tape, loop.marks)
     return Trace(
         placed=placed,
@@ -438,7 +452,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         warnings=list(recorder.warnings),
         workspace_range={workspaces[number]: span for number, span in run.ranges.items() if number in workspaces},
         cublas_threads=tuple(thread for kind, thread in run.workspaces if kind == "cublas"),
-        module_calls=sum(calls.count for calls in recorder.calls.values()) // 2,
+        module_calls=sum(calls.count for calls in recorder.calls.values()) // traced_steps,
     )
 
 
@@ -501,6 +515,22 @@ class Loop:
             for parameter in self.trained:
                 parameter.grad = None
             del output, loss
+
+    def repeat(self) -> None:
+        """The second step of a model that runs as it did in the first: the libraries have their workspaces now, and
+        temporaries get new numbers."""
+        run, held = self.run, set(self.run.workspaces.values())
+        least = run._next
+        numbers = {number: number + least for number in {number for number, _ in run.tape} if number < 0}
+        place_of, events = [], list[tuple[int, int]]()
+        for number, nbytes in run.tape:
+            place_of.append(len(run.tape) + len(events))
+            if number not in held:
+                events.append((numbers.get(number, number), nbytes))
+        place_of.append(len(run.tape) + len(events))
+        self.marks += [(place_of[place], name, ids) for place, name, ids in self.marks]
+        run.ranges |= {numbers[number]: span for number, span in run.ranges.items() if number in numbers}
+        run.tape += events
 
     def _autocast(self) -> Any:
         amp = self.setting.amp
