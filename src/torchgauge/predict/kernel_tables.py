@@ -72,6 +72,10 @@ class KernelTable:
     spread: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     tiles: TileModel | None = None
+    # By family, kind and number of coordinates: the rows of similar kinds, which take long to find.
+    _near: dict[tuple[str, str, int], tuple[Floats, Floats] | None] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
     def of(
@@ -117,7 +121,10 @@ class KernelTable:
             reach = next(number for number, limit in enumerate(DISTANCES) if distance <= limit)
             if reach < len(DISTANCES) - 1 or len(own[1]) > 3:
                 return offset, reach
-        near = self._similar(kinds, kind, len(at))
+        key = family, kind, len(at)
+        if key not in self._near:
+            self._near[key] = self._similar(kinds, kind, len(at))
+        near = self._near[key]
         if near is None:
             return 0.5, len(DISTANCES)  # a plain model is nearly always too fast
         return interpolate(*near, at, *smoothing)[0], len(DISTANCES)

@@ -101,25 +101,44 @@ class Trace:
         return sum(op.cost.flops or 0 for op in self.step_ops)
 
 
+@dataclass
+class CudaPlans:
+    """Plans that all runs of this process with a library share, as those of the analysis are, and by the id of a plan
+    the temporaries of its kernels. `kept` has the plans that the ids are of."""
+
+    plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
+    temporaries: dict[int, Phases] = field(default_factory=dict)
+    early: dict[int, list[int]] = field(default_factory=dict)
+    kept: list[Plan] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, library: Library) -> CudaPlans:
+        key = torch.get_default_dtype(), library
+        if key not in _cuda_plans or len(_cuda_plans[key].kept) > _MOST_PLANS:
+            _cuda_plans[key] = cls()
+        return _cuda_plans[key]
+
+
+_MOST_PLANS = 1 << 14
+_cuda_plans: dict[tuple[torch.dtype, Library], CudaPlans] = {}
+
+
 class CudaPlanner(Planner):
     """Plans of ops as CUDA runs them: shapes that differ from the CPU's, and the temporaries of the kernels."""
 
     def __init__(self, specs: Specs, device: torch.device, library: Library) -> None:
         super().__init__(specs, device)
         self._library = library
-        self.temporaries: dict[int, Phases] = {}
-        self.early: dict[int, list[int]] = {}
-        self._kept: list[Plan] = []
+        self.known = CudaPlans.of(library)
 
     def plan(self, call: OpCall, inferred: Any = None) -> Plan:
         plan = super().plan(call, inferred)
-        temporaries, early = TEMPORARIES.get(call.info.name), EARLY.get(call.info.name)
-        if temporaries is not None:
-            self._kept.append(plan)  # so that its id stays its own
-            self.temporaries[id(plan)] = temporaries(_specs_of(call.bind()), self._library.chip)
-        if early is not None:
-            self._kept.append(plan)
-            self.early[id(plan)] = early(_specs_of(call.bind()), self._library.chip)
+        known, name = self.known, call.info.name
+        known.kept.append(plan)
+        if name in TEMPORARIES:
+            known.temporaries[id(plan)] = TEMPORARIES[name](_specs_of(call.bind()), self._library.chip)
+        if name in EARLY:
+            known.early[id(plan)] = EARLY[name](_specs_of(call.bind()), self._library.chip)
         return plan
 
     def _infer(self, call: OpCall) -> Any:
@@ -274,7 +293,7 @@ class CudaRun(FakeRun):
         self._library = kernels.library
         self._cuda_planner = CudaPlanner(self.specs, self.device, kernels.library)
         self._planner = self._cuda_planner
-        self._shared = {}
+        self._shared = self._cuda_planner.known.plans
         self._channels_last = channels_last
         self.tape: list[tuple[int, int]] = []
         recorder.ledger.events = self.tape
@@ -309,7 +328,7 @@ class CudaRun(FakeRun):
         if name == "aten::_cudnn_rnn_backward" and built[3]:
             del tape[before:]
             self._join(built)
-        for phase in self._cuda_planner.temporaries.get(id(plan), ()):
+        for phase in self._cuda_planner.known.temporaries.get(id(plan), ()):
             for size in phase:
                 self._next -= 1
                 if isinstance(size, Workspace):
@@ -342,7 +361,7 @@ class CudaRun(FakeRun):
     def _hold_early(self, plan: Plan) -> list[int]:
         """What is taken before the results and given back after all else."""
         numbers = []
-        for nbytes in self._cuda_planner.early.get(id(plan), ()):
+        for nbytes in self._cuda_planner.known.early.get(id(plan), ()):
             self._next -= 1
             numbers.append(self._next)
             self.tape.append((self._next, nbytes))
