@@ -171,6 +171,24 @@ def test_a_model_that_goes_over_its_tokens_one_by_one_is_extended_from_shorter_p
     assert (short[1].macs, short[2]) == (wanted[1].macs, wanted[2])
 
 
+def test_a_loop_over_chunks_is_extended_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Qwen3-Next goes over chunks of 64 tokens: lengths with the same remainder have a polynomial."""
+    model = MODELS["qwen3_next"]()
+    model.config.max_position_embeddings = 4096  # type: ignore[union-attr]
+    exact = tg.llm(model).prefill(509)
+    monkeypatch.setattr("torchgauge.language.answers.MOST_OPS", 300)
+    monkeypatch.setattr("torchgauge.language.answers.STEPS", {64: (1, 2, 3, 4, 5)})
+    found = tg.llm(model)
+    point = found._point(509, 1, 0)
+    assert point["extended_from"] == [125, 189, 253, 317, 381]
+    short = found.prefill(509)
+    assert (short.macs, short.flops, short.bytes_read, short.bytes_written) == (
+        exact.macs, exact.flops, exact.bytes_read, exact.bytes_written,
+    )  # fmt: skip
+    assert short.peak_bytes == pytest.approx(exact.peak_bytes, rel=0.01)
+    assert found._point(300, 1, 0)["extended_from"] is None  # shorter than what it would be extended from
+
+
 def test_figures_that_are_no_polynomial_are_not_extended() -> None:
     lengths = [10, 20, 30, 40, 50]
     assert extended(lengths, [n * n + 3 for n in lengths], 1000) == 1_000_003

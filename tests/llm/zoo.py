@@ -188,3 +188,9 @@ simple("prophetnet", "ProphetNetForConditionalGeneration", "ProphetNetConfig", v
        decoder_start_token_id=1)  # fmt: skip
 simple("roberta", "RobertaForCausalLM", "RobertaConfig", **COMMON | {"max_position_embeddings": 66, "pad_token_id": 1},
        is_decoder=True)  # fmt: skip
+# Keys and values are one tensor, beside compressed states.
+simple("deepseek_v4", "DeepseekV4ForCausalLM", "DeepseekV4Config", **COMMON, moe_intermediate_size=16,
+       num_key_value_heads=1, head_dim=16, q_lora_rank=16, num_experts_per_tok=2, n_routed_experts=4, o_groups=2,
+       o_lora_rank=8, index_n_heads=2, index_head_dim=8, index_topk=4, sliding_window=10,
+       layer_types=["sliding_attention", "sliding_attention", "sliding_attention", "heavily_compressed_attention"],
+       mlp_layer_types=["moe"] * 4)  # fmt: skip

@@ -14,7 +14,7 @@ from torchgauge.capture import unwrap
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import Capture, Environment, OpRecord, ParamRecord, RunRecord, TargetRecord
 from torchgauge.facts.experts import find_mixtures
-from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended
+from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
 from torchgauge.language.layers import layer_rows
 from torchgauge.language.passes import Held, Interface, Observed, Pass, Point, Seen, language_part, observe
 from torchgauge.predict.kernels import Library
@@ -24,7 +24,7 @@ from torchgauge.predict.kernels import Library
 _FEW, _SOME = 3, 290
 # Between the lengths that a longer one is extended from, and how many of them each length has: chunks and rounding have
 # to divide a step, and the memory at the peak follows from the last two lengths.
-STEPS = {64: (1, 2, 3, 16, 32), 512: (1, 2, 3, 4, 5), 1024: (1, 2, 3, 4, 5)}
+STEPS = {64: (1, 2, 3, 8, 16), 512: (1, 2, 3, 4, 5), 1024: (1, 2, 3, 4, 5)}
 
 
 class PassFacts(TypedDict):
@@ -232,6 +232,8 @@ def _extend(point: Point, run: Any, facts: _Facts, known: dict[Point, PointFacts
     `known` are those that were traced for other points, and is added to."""
     for step, multiples in STEPS.items():
         lengths = [point.prefix + (point.tokens - point.prefix) % step + step * number for number in multiples]
+        if lengths[-1] >= point.tokens:
+            break
         shorter = [replace(point, tokens=length) for length in lengths]
         if missing := [one for one in shorter if one not in known]:
             known |= run(missing, facts.of_point)[1]
@@ -247,8 +249,9 @@ def _extend(point: Point, run: Any, facts: _Facts, known: dict[Point, PointFacts
                     for path, values in found[name]["modules"].items()
                 ]
                 for key in ("peak_bytes", "before_bytes", "after_bytes"):
-                    early, late = rows[-2][name][key], last[name][key]
-                    row[key] = late + (late - early) * (point.tokens - lengths[-1]) // (lengths[-1] - lengths[-2])
+                    # Memory at the peak is the largest of several polynomials: that of the longest prompts.
+                    known_bytes = [(length, one[name][key]) for length, one in zip(lengths, rows, strict=True)][-3:]
+                    row[key] = max(int(lagrange(known_bytes, point.tokens)), known_bytes[-1][1])
                 row["times"] = {
                     device: _extended_time([one[name]["times"][device] for one in rows], lengths, point.tokens)
                     for device in last[name]["times"]

@@ -112,13 +112,13 @@ def extended(lengths: list[int], values: list[Any], tokens: int) -> Any:
     if type(first) is not int:
         return first if all(value == first for value in values) else None
     points = list(zip(lengths, values, strict=True))
-    if any(_lagrange(points[2:], length) != value for length, value in points[:2]):
+    if any(lagrange(points[2:], length) != value for length, value in points[:2]):
         return None
-    result = _lagrange(points[2:], tokens)
+    result = lagrange(points[2:], tokens)
     return int(result) if result.denominator == 1 else None
 
 
-def _lagrange(points: list[tuple[int, int]], at: int) -> Fraction:
+def lagrange(points: list[tuple[int, int]], at: int) -> Fraction:
     total = Fraction(0)
     for x, y in points:
         term = Fraction(y)

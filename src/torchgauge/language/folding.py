@@ -42,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A tensor of a reference call; equal numbers share memory."""
+    """A tensor of a reference call, one record for each; equal numbers share memory."""
 
     spec: Spec
     storage: int
@@ -135,11 +135,11 @@ class Folding:
         if known is not None and not _are_equal(ops[known.span.start : known.span.end], ops[start:]):
             raise Unequal
         if known is None:
-            numbers = dict(storages)
-            described = _describe(output, numbers)
+            numbers, records = dict(storages), dict[int, _Tensor]()
+            described = _describe(output, numbers, records)
             own = {place for _, place in changed} <= {layer.position} and not is_beside
             held = [_entry(group, layer.position) for group in entries]
-            states = [None if one is None else _describe(vars(one), numbers) for one in held] if own else None
+            states = [None if one is None else _describe(vars(one), numbers, records) for one in held] if own else None
             self._known[key] = _Reference(span, storages, described, states)
         del given
         return output
@@ -155,13 +155,18 @@ class Folding:
                 made[len(seen)] = tensor.storage_
                 seen.add(id(tensor.storage_))
 
+        built: dict[int, FakeTensor] = {}  # a cache may hold one tensor as keys and values (DeepSeek V4)
+
         def build(described: _Tensor) -> FakeTensor:
+            if id(described) in built:
+                return built[id(described)]
             storage = made.get(described.storage)
             if storage is None:
                 storage = made[described.storage] = Storage(
                     described.nbytes, recorder.ledger, writer=max(now - 1, 0), born=now
                 )
-            return make_fake(described.spec, storage)
+            built[id(described)] = make_fake(described.spec, storage)
+            return built[id(described)]
 
         output = _rebuilt(known.output, build)
         for group, state in zip(entries, known.entries or (), strict=True):
@@ -309,14 +314,16 @@ def _tensors_only(value: Any) -> bool:
     return bool(_tensors(vars(value))) or type(value).__name__.endswith("Layer")
 
 
-def _describe(value: Any, numbers: dict[int, int]) -> Any:
+def _describe(value: Any, numbers: dict[int, int], records: dict[int, _Tensor]) -> Any:
     if type(value) is FakeTensor:
-        storage = value.storage_
-        return _Tensor(value.spec, numbers.setdefault(id(storage), len(numbers)), storage.nbytes)
+        if id(value) not in records:
+            number = numbers.setdefault(id(value.storage_), len(numbers))
+            records[id(value)] = _Tensor(value.spec, number, value.storage_.nbytes)
+        return records[id(value)]
     if type(value) is dict:
-        return {key: _describe(item, numbers) for key, item in value.items()}
+        return {key: _describe(item, numbers, records) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_describe(item, numbers) for item in value)
+        return type(value)(_describe(item, numbers, records) for item in value)
     return value
 
 
