@@ -54,6 +54,17 @@ def classifier(kind: str) -> tuple[nn.Module, dict[str, Any]]:
     return getattr(transformers, f"{kind}ForSequenceClassification")(config).eval(), {"input_ids": ids}
 
 
+def speech() -> tuple[nn.Module, dict[str, Any]]:
+    """Trained: parts of its features are masked and layers are dropped by random numbers."""
+    transformers = import_optional("transformers", "x")
+    config = transformers.Wav2Vec2Config(
+        **{**SMALL, "vocab_size": 32}, conv_dim=(16, 16), conv_stride=(5, 2), conv_kernel=(10, 3),
+        num_feat_extract_layers=2, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, mask_time_length=2,
+        mask_time_prob=0.5,
+    )  # fmt: skip
+    return transformers.Wav2Vec2Model(config).train(), {"input_values": torch.randn(2, 2000)}
+
+
 XLM = {"emb_dim": 32, "n_layers": 1, "n_heads": 2, "vocab_size": 128}
 MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, Any]]]] = {
     "Longformer": lambda: text("Longformer", **SMALL, attention_window=8),
@@ -75,6 +86,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, Any]]]] = {
         decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=128, block_size=8,
         num_random_blocks=1,
     ),
+    "Wav2Vec2, trained": speech,
     "Faster R-CNN": detector,
     "Mixtral": lambda: text("Mixtral", **SMALL, num_key_value_heads=2, num_local_experts=4),
     "Mamba": lambda: text("Mamba", hidden_size=32, num_hidden_layers=1, vocab_size=128),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +33,9 @@ from tests.compiled.models import (
     Whole,
     marked_lines,
 )
+from torchgauge.cli import main
 from torchgauge.errors import InputError, UsageError
+from torchgauge.source.packages import import_optional
 
 BATCH = 4
 
@@ -146,6 +145,46 @@ def test_equal_parts_share_a_graph_and_each_call_serves_its_own_module() -> None
     assert [next(iter(kernel.modules)) for kernel in found.kernels[::2]] == ["0.linear", "2.linear", "3.linear"]
 
 
+def compiled_child() -> nn.Module:
+    model = nn.Sequential(Block(), nn.Tanh(), Block())
+    model[2] = torch.compile(model[2], options={"epilogue_fusion": False})
+    return model
+
+
+def compiled_forward() -> nn.Module:
+    model: Any = nn.Sequential(Block(), nn.Tanh(), Block())
+    model[2].forward = torch.compile(model[2].forward, options={"epilogue_fusion": False})
+    return model  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("build", [compiled_child, compiled_forward])
+def test_a_compiled_part_is_compiled_with_its_options_and_the_rest_is_eager(build: Any) -> None:
+    model = build()
+    part, forward = model[2], vars(model[2]).get("forward")
+    found = tg.analyze(model, input_size=(BATCH, WIDTH), advice=False)
+    made = rows(found)
+    assert found.to_dict()["capture"]["execution"] == "compiled"
+    assert made.options == {"epilogue_fusion": False}
+    assert len(made.graphs) == 1
+    assert {path for kernel in made.kernels for path in kernel.modules} == {"2", "2.linear", "2.norm"}
+    assert (model[2], vars(model[2]).get("forward")) == (part, forward)
+
+
+@pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
+def test_the_model_of_a_folder_is_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transformers = import_optional("transformers", "a test")
+    config = transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=32, n_positions=16)
+    transformers.GPT2Model(config).save_pretrained(tmp_path)
+    capsys.readouterr()
+    assert main([str(tmp_path), "--execution", "compiled", "--seq", "8", "--no-weights", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["target"]["kind"], document["capture"]["execution"]) == ("folder", "compiled")
+    assert document["compiled"]["breaks"] == []
+    assert {"h.0.attn.c_attn", "h.0.mlp.c_fc"} <= {
+        path for row in document["compiled"]["kernels"] for path in row["modules"]
+    }
+
+
 def test_what_the_user_compiled_is_neither_run_nor_replaced_nor_counted() -> None:
     model, x = Whole().eval(), torch.randn(BATCH, WIDTH)
     seen: list[int] = []
@@ -197,15 +236,20 @@ def test_programs_without_python_code_are_refused(tmp_path: Path) -> None:
         tg.analyze(Whole(), input_size=(BATCH, WIDTH), execution="fast")
 
 
-def test_without_a_cpp_compiler_the_error_says_what_is_missing(tmp_path: Path) -> None:
-    environment = os.environ | {"CXX": str(tmp_path / "nowhere"), "PATH": str(tmp_path)}
+def test_without_a_cpp_compiler_the_error_says_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torch._inductor import config
+
     target = f"{Path(__file__).parent / 'models.py'}:Whole"
-    command = [sys.executable, "-m", "torchgauge", target, "--execution", "compiled", "--input", f"{BATCH}x{WIDTH}"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 1
-    assert "torch.compile on the CPU needs a C++ compiler" in done.stderr
-    assert "CXX" in done.stderr
-    assert "Traceback" not in done.stderr
+    with config.patch({"cpp.cxx": (None, str(tmp_path / "nowhere"))}):
+        status = main([target, "--execution", "compiled", "--input", f"{BATCH}x{WIDTH}"])
+    said = capsys.readouterr().err
+    assert status == 1
+    assert "torch.compile on the CPU needs a C++ compiler" in said
+    assert "nowhere" in said
+    assert "CXX" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("kind", [Numpy, Guarded, Generates, Loops, Asserts, Opens], ids=lambda kind: kind.__name__)
