@@ -115,6 +115,14 @@ def test_a_training_step_has_backward_graphs_and_kernels_of_the_same_modules() -
     assert {"first.linear", "first.norm", "second.linear", "second.norm"} <= served
 
 
+def test_a_copy_of_an_input_in_another_layout_serves_the_module_that_reads_it() -> None:
+    model = nn.Sequential(nn.Dropout(0.1), nn.Conv2d(3, 8, 3))
+    found = tg.analyze(model, input_size=(2, 3, 8, 8), execution="compiled", mode="train", advice=False)
+    copies = [kernel for kernel in rows(found).kernels if not kernel.ops]
+    assert [(kernel.modules, kernel.bytes_written) for kernel in copies] == [({"1": 1.0}, 4 * 8 * 3 * 3 * 3)]
+    assert all(sum(kernel.modules.values()) == pytest.approx(1) for kernel in rows(found).kernels)
+
+
 def test_a_model_on_the_meta_device_needs_no_weights() -> None:
     with torch.device("meta"):
         model = Whole()

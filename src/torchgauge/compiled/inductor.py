@@ -240,6 +240,10 @@ class Recording:
                 name, kind = ", ".join(found) or node.get_name(), GENERATED
                 read, written = _fused_bytes(node, removed)
             ops, modules = self._divide(origins)
+            if not modules:  # a copy of an input or a parameter in another layout, made for what reads it
+                users = [user.node for buffer in node.get_outputs() for user in buffer.users]
+                reading = {one for user in users for one in getattr(getattr(user, "node", None), "origins", ())}
+                modules = self._divide(_ordered(reading)[-1:])[1] or {self._owner: 1.0}
             row = CompiledKernel(name, self._graph, kind, ops, modules, read, written)
             self._kernels.setdefault(self._graph, []).append(row)
         self._defined.clear()
