@@ -63,7 +63,8 @@ def change_everything() -> None:
 def state() -> dict[str, Any]:
     settings = {name: read() for name, (read, _) in SETTINGS.items()}
     states = (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[index]
-    return settings | {"random": states, "device": torch.empty(0).device}
+    default = dict(vars(torch._GLOBAL_DEVICE_CONTEXT))  # empty, not a None, for torch 2.6
+    return settings | {"random": states, "device": torch.empty(0).device, "default device": default}
 
 
 @pytest.mark.parametrize("looks", [False, True], ids=["fake", "real"])

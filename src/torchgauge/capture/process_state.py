@@ -143,7 +143,8 @@ def process_state_kept() -> Iterator[None]:
     if torch.backends.mps.is_available():
         mps = torch.mps.get_rng_state()
         states.append(lambda: torch.mps.set_rng_state(mps))
-    device_mode = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    # Without a default device it is empty; a None in it is an error to torch 2.6.
+    default_device = dict(vars(torch._GLOBAL_DEVICE_CONTEXT))
     device, modes = _device.CURRENT_DEVICE, _get_current_function_mode_stack()
     depth = torch._C._len_torch_dispatch_stack()
     try:
@@ -156,7 +157,8 @@ def process_state_kept() -> Iterator[None]:
                 _pop_mode()
             for mode in modes:
                 _push_mode(mode)
-        torch._GLOBAL_DEVICE_CONTEXT.device_context = device_mode
+        vars(torch._GLOBAL_DEVICE_CONTEXT).clear()
+        vars(torch._GLOBAL_DEVICE_CONTEXT).update(default_device)
         _device.CURRENT_DEVICE = device
         for value, (read, write) in zip(before, SETTINGS.values(), strict=True):
             if value is not None and _read(read) != value:
