@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import torchgauge as tg
 from torchgauge.source.packages import import_optional
+from torchgauge.units import format_seconds
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao is deprecated, and says so at each call
 engine = pytest.mark.skipif("x86" not in torch.backends.quantized.supported_engines, reason="no engine for torch.ao")
@@ -265,6 +266,16 @@ def test_ops_that_only_restore_weights_are_told_apart() -> None:
     assert restoring["largest_bytes"] == 128 * 256 * 4
     assert restoring["time_s"] is None
     assert "Dequantizing" in str(found)
+
+
+def test_a_profile_has_the_time_of_restoring_weights() -> None:
+    found = tg.analyze(replaced(Packed), inputs=X, profile=True, budget_s=0.02, advice=False)
+    restoring = quantization(found).dequantize
+    products = [op.time_s for op in found.ops if op.op == "aten::mm"]
+    timed = sum(op.time_s or 0 for op in found.ops)
+    assert all(products)
+    assert 0 < restoring["time_s"] <= timed - sum(products)
+    assert f"that they make has 128 KiB; {format_seconds(restoring['time_s'])}" in " ".join(str(found).split())
 
 
 def test_what_is_quantized_is_known_after_saving(tmp_path: Path) -> None:
