@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import cache
 
 import pytest
+from torch import nn
 
-from tests.advise.planted import Planted, gain_of
+from tests.advise.planted import Planted, gain_of, seen
 from tests.advise.test_families import ZOO
+from torchgauge.advise import Advice
+from torchgauge.facts import Capture, View
 from torchgauge.report.content import figure_text, gain_text
+from torchgauge.report.content.advice import sections
+from torchgauge.report.formats.text import write_sections
+from torchgauge.report.options import Options
 
 # Percent and units stand apart from their number, a factor's sign does not.
 _CROWDED = re.compile(r"\d(%|[kMGT]?i?B\b|[mµn]?s\b|dB|x\b| ×(?! ))")
@@ -16,13 +24,18 @@ _APART = ("places", "count", "file")
 
 
 @pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule} {case.name}")
-def test_texts_are_phrases_without_a_full_stop(case: Planted) -> None:
+def test_texts_are_phrases_without_a_full_stop_and_take_three_lines(case: Planted) -> None:
     for advice in case.in_fault():
         for text in (advice.recommendation, gain_of(advice).how, advice.risk):
             assert text[0].islower() or text.split()[0].isupper() or text[0].isdigit(), text
             assert not text.endswith("."), text
             assert ". " not in text, text
             assert text == " ".join(text.split()), text
+        before = lines_before_code(advice)
+        assert len(before) <= 3, before
+        assert not any("…" in line or len(line) > 80 for line in before), before
+        assert f"{advice.rule} at " in before[-1]
+        assert "model.py:1234" in before[-1]
 
 
 @pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule} {case.name}")
@@ -32,6 +45,21 @@ def test_numbers_in_texts_are_written_as_those_of_reports(case: Planted) -> None
         texts = (advice.recommendation, gain_of(advice).how, advice.risk, gain_text(gain_of(advice).member()))
         for text in (*texts, *filter(None, figures)):
             assert not _CROWDED.search(text), text
+
+
+def lines_before_code(advice: Advice) -> list[str]:
+    """As a terminal of 80 columns shows it, at a place with a path, a file and a line."""
+    path = "encoder.layers.11" if advice.where.module else advice.where.module
+    place = replace(advice.where, module=path, weight=None, source="model.py:1234")
+    row = replace(advice, where=place, code="code = 'to paste'").member()
+    capture = replace(small_capture(), advice=(row,), options=(), plan=None)
+    lines = write_sections(sections(View(capture), Options()), 80).splitlines()
+    return lines[lines.index("Advice") + 1 : next(at for at, line in enumerate(lines) if "to paste" in line)]
+
+
+@cache
+def small_capture() -> Capture:
+    return seen(nn.Linear(2, 2), 1, 2).capture
 
 
 @pytest.mark.parametrize("text", ["30% of", "1.2GB", "10ms", "4x as fast", "43dB"])

@@ -112,7 +112,7 @@ class OpTimes:
         for op in ops:
             seconds = self.seconds.get(op.index, 0.0)
             if self.queues is None:
-                own = VIEW_S if op.status == FREE else DISPATCH_S
+                own = VIEW_S if op.status == FREE else DISPATCH_S + _extra(op)
             else:
                 host_s, device_s = self.queues.seconds[op.index]
                 own = 0.0 if device_s and seconds == device_s else host_s

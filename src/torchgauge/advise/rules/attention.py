@@ -25,8 +25,11 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
     found = [(op, ops) for op in evidence.flow.named("aten::_softmax") if (ops := _attention(evidence, op))]
     for op, ops in found:
         scores = op.signature.outputs[0]
-        # The products stay, in the same kernel: of the work, what is between them goes away.
-        whole, between = evidence.share(ops), evidence.share(ops[1:-1])
+        # The products stay, in the same kernel: of the work, what is between them goes away, and so do the copies of
+        # turned queries, keys and values that the products want in order.
+        copies = [source for product in (ops[0], ops[-1]) for source in evidence.flow.sources(product)]
+        copies = [copy for copy in copies if copy.op == "aten::clone" and evidence.flow.only_reader(copy) is not None]
+        whole, between = evidence.share([*copies, *ops]), evidence.share([*copies, *ops[1:-1]])
         spared = between.value * (1 - between.calls) / max(whole.value * (1 - whole.calls), 1e-12)
         yield Advice(
             rule="attention-by-hand",
@@ -38,7 +41,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
                 0.5 * spared,
                 min(spared, 1.0),
                 "the passes over the scores between the two products go away",
-                fewer_calls=1 - 1 / len(ops),
+                fewer_calls=1 - 1 / (len(copies) + len(ops)),
             ),
             risk="attention weights are no longer returned; a mask or a bias must be given as attn_mask",
             confidence="high",

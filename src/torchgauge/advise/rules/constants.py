@@ -112,9 +112,17 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
         if op.weights or any(source in weighted for source in op.producers):
             weighted.add(op.index)
         is_written = op.op.endswith("_") and bool(op.weights)  # state of the model
+        if _numbers_classes(evidence, op):
+            continue
         if (op.index in weighted) == from_weights and op.status != "free" and not is_written:
             groups.setdefault(op.module, []).append(op)
     yield from groups.items()
+
+
+def _numbers_classes(evidence: Evidence, op: OpRecord) -> bool:
+    """The 0, 1, 2, … that torch's `one_hot` compares with: nobody's code makes it."""
+    reader = evidence.flow.only_reader(op) if op.op == "aten::arange" else None
+    return reader is not None and reader.op == "aten::eq" and reader.source == op.source
 
 
 def _unpacks(evidence: Evidence, ops: Iterable[OpRecord]) -> bool:

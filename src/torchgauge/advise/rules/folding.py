@@ -43,6 +43,7 @@ INTO_LAYER_BEHIND = f"""\
     layer.weight = torch.nn.Parameter(scaled.detach().contiguous())
     model.set_submodule(second, torch.nn.Identity())
 """
+_HOW = "the batch norm's pass over its input and output"
 _RISK = "for inference only; rounding differs in the last digits"
 
 
@@ -111,13 +112,20 @@ def _advice(
     plain = [(pair.layer.module, pair.norm.module) for pair in compress(pairs, are_plain)]
     code = f"model.eval()\nfor first, second in {literal(plain)}:\n{statements}"
     for pair, has_code in zip(pairs, are_plain, strict=True):
+        # On CUDA a convolution adds its bias in a kernel of its own; one that had none gets one from the norm.
+        adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not _has_bias(evidence, pair.layer)
+        low, high = (0.6, 0.85) if adds_bias else (0.8, 1.0)
         yield Advice(
             rule=rule_name,
             where=Where(pair.norm.module, tuple(sorted((pair.layer.index, pair.norm.index)))),
             evidence={_ROLES[rule_name]: pair.layer.module, "norm_bytes_moved": moved(pair.norm)},
             recommendation=words,
             code=code if has_code else None,
-            expected_gain=evidence.share([pair.norm]).gain(0.8, 1.0, "the batch norm's pass over its input and output"),
+            expected_gain=evidence.share([pair.norm]).gain(
+                low,
+                high,
+                "the batch norm's pass over its input and output" + (", less the bias's" if adds_bias else ""),
+            ),
             risk=_RISK,
             confidence="high",
         )
@@ -162,6 +170,10 @@ def _takes_behind(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> bool:
 def _holds_weight(layer: OpRecord) -> bool:
     """Its inputs but the data are parameters as they are, not made from some."""
     return bool(layer.weights) and sum(source is not None for source in layer.producers) <= 1
+
+
+def _has_bias(evidence: Evidence, layer: OpRecord) -> bool:
+    return any(len(evidence.params[name].spec.shape) == 1 for name in layer.weights if name in evidence.params)
 
 
 def _is_convolution(layer: OpRecord, _: OpRecord) -> bool:

@@ -103,8 +103,7 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         rule="held-activations",
         where=Where(dead[0].module, tuple(op.index for op in dead)),
         evidence={"tensors": len(dead), "held_bytes": held, "peak_bytes": peak},
-        recommendation="do not keep every step's tensor: something (a list, an attribute) holds them though nothing "
-        "reads them again",
+        recommendation="do not keep every step's tensor: a list or an attribute holds them, and nothing reads them",
         code="x = layer(x)  # without outputs.append(x); of hooks that collect features: clear() before each call",
         expected_gain=Gain("peak_activation_bytes", 0.7 * share, share, "the tensors without a reader"),
         risk="code outside forward may read what an attribute holds",

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.units import format_whole_percent
 
 # Of the undisturbed time that the CPU must spend on ops that do next to nothing.
 _LEAST_LAUNCHED = 0.3
@@ -55,8 +54,7 @@ def launch_limit(evidence: Evidence) -> Iterator[Advice]:
         rule="launch-limit",
         where=Where(""),
         evidence={"time_s": whole, "host_s": host, "float32_ops": len(products)},
-        recommendation="replay the run as a CUDA graph before its types are made narrower: launches take the host "
-        f"{format_whole_percent(min(host / whole, 1.0))} of a run, and faster kernels would wait for them",
+        recommendation="replay the run as a CUDA graph first: in narrower types its kernels would wait for launches",
         code=_GRAPH,
         expected_gain=Gain(
             "time_s", 0.0, evidence.idle_share, "the device's idle share now; it grows as the kernels get faster"

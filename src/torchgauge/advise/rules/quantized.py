@@ -33,8 +33,7 @@ def dequantized_each_call(evidence: Evidence) -> Iterator[Advice]:
                 rule="dequantized-each-call",
                 where=Where(module, tuple(op.index for op in ops)),
                 evidence={"dequantize_bytes": moved, "half_precision_bytes": plain, "ops": len(ops)},
-                recommendation="use a kernel that multiplies with the quantized weights, or keep them in half "
-                "precision where the memory allows it: restoring them before each product moves more bytes",
+                recommendation="use a kernel for quantized weights, or half precision: restoring them moves more bytes",
                 code="# once, after loading: the restored weight takes the place of the codes\n"
                 "layer.weight = torch.nn.Parameter(layer.weight.dequantize().to(torch.bfloat16), requires_grad=False)",
                 expected_gain=evidence.share(ops).gain(0.5, 1.0, "the ops that restore the weights go away"),
@@ -59,8 +58,7 @@ def quantized_but_larger(evidence: Evidence) -> Iterator[Advice]:
                 rule="quantized-but-larger",
                 where=Where(module, weight=params[0].name),
                 evidence={"bits_per_weight": size.bits_per_weight, "stored_bytes": size.nbytes},
-                recommendation="leave these weights in half precision, or quantize them in larger groups: their scales "
-                "and zero points take more than the codes save",
+                recommendation="use larger groups or half precision here: scales and zero points outweigh the codes",
                 code="# when quantizing with torchao; transformers has modules_to_not_convert\n"
                 f"quantize_(model, config, filter_fn=lambda module, path: path != {module!r})",
                 expected_gain=Gain(

@@ -88,8 +88,7 @@ def frozen_in_graph(evidence: Evidence) -> Iterator[Advice]:
         rule="frozen-in-graph",
         where=Where(gap[0].module, tuple(op.index for op in backward), min(early)),
         evidence={"trained_before": sorted(early)[:8], "frozen_ops": len(gap), "backward_ops": len(backward)},
-        recommendation="freeze these few parameters too, or run the frozen part under torch.no_grad(): for them alone "
-        "the backward pass goes through every frozen layer",
+        recommendation="freeze these few parameters too: for them alone backward goes through every frozen layer",
         code="".join(f"model.get_parameter({name!r}).requires_grad_(False)\n" for name in sorted(early)).rstrip(),
         expected_gain=evidence.share(backward).gain(0.8, 1.0, "the backward pass of the frozen layers"),
         risk="none, unless these parameters are meant to be trained",

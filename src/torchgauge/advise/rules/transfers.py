@@ -23,20 +23,17 @@ _SIZES = {
     "aten::unique_consecutive", "aten::bincount",
 }  # fmt: skip
 _SELECTING = (
-    "keep the shape instead of selecting rows: nonzero, unique and x[mask] make host and device wait for the number of "
-    "rows, and end a compiler's graph",
+    "keep the shape (torch.where): for nonzero, unique and x[mask] the host waits, and a compiled graph ends",
     "y = torch.where(mask, x, torch.zeros_like(x))  # x[mask]; or sort by the mask and take a fixed number of rows",
 )
 _READING = (
-    "keep values on the device: .item(), .cpu(), bool(tensor) and print make host and device wait for each other, and "
-    "end a compiler's graph",
+    "keep this value on the device: for .item(), .cpu(), bool() and print the host waits, and a graph ends",
     "y = torch.where(condition, a, b)  # not: if condition; a flag of the model belongs into a Python attribute",
 )
 # Layers of torch that compare their mask with a causal one unless `is_causal` is given.
 _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
 _TELLING = (
-    "say whether the mask is causal: this layer compares it with a causal one at every call, and the host waits for "
-    "the answer",
+    "say whether the mask is causal: else this layer compares it at every call, and the host waits",
     "y = encoder(x, mask=mask, is_causal=True)  # tgt_is_causal=True of a decoder; False for any other mask",
 )
 

@@ -215,19 +215,18 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     items: list[Item] = []
     below: list[Section] = []
     for number, row in enumerate(shown, start=1):
-        said = (f"{row['rule']} at {place_text(row)}", range_text(row), f"risk: {row['risk']}")
-        facts = [("", "; ".join(part for part in said if part))]
+        facts = [("", part) for part in (f"{row['rule']} at {place_text(row)}", range_text(row)) if part]
+        after = [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
         if options.detail:
             evidence = {name: value for name, value in row["evidence"].items() if name not in _NO_FIGURES}
             told = ", ".join(text for name, value in evidence.items() if (text := figure_text(name, value)))
-            facts += [("evidence", told or "none"), ("confidence", str(row["confidence"]))]
+            after += [("evidence", told or "none"), ("confidence", str(row["confidence"]))]
         code = "\n".join(line for line in (row["code"] or "").splitlines() if line.strip())
         if code.count("\n") >= CODE_LINES_BESIDE:
             title = f"Code for advice {number}: {row['rule']}"
             below.append(Section(title, (Code(code),), Topic.ADVICE, page_part="advice"))
             code = ""
-        measured = measured_text(row)
-        after = [("", measured)] if measured else []
+        after += [("", measured)] if (measured := measured_text(row)) else []
         items.append(Item(f"{effect_text(row)}: {row['recommendation']}", facts, code, after=after))
     blocks: list[Block] = [Listing(items, mark="1.", max_lines=MOST_LINES)] if items else []
     blocks += [Text(text, is_remark=True) for text in more(len(standing) - len(shown))]
@@ -247,8 +246,9 @@ def _choices(view: View) -> Iterator[Section]:
     items = []
     for row in view.options:
         if not is_withdrawn(row):
-            measured = f"; {measured_text(row)}" if row.get("verified") else ""
-            items.append(Item(f"{effect_text(row)}: {row['recommendation']} ({row['rule']}){measured}"))
+            measured = measured_text(row) if row.get("verified") else None
+            after = [("", measured)] if measured else []
+            items.append(Item(f"{effect_text(row)}: {row['recommendation']} ({row['rule']})", after=after))
     blocks: list[Block] = [Listing(items, max_lines=MOST_LINES)] if items else []
     blocks += _withdrawn([withdrawn_text(row) for row in view.options if is_withdrawn(row)])
     if blocks:

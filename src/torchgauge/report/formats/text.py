@@ -163,10 +163,11 @@ def _list_lines(block: Listing, width: int) -> Iterator[Line]:
             for label, text in item.facts:
                 yield from wrap(visible(text), width, lead=(Span(f"  {label.ljust(labels)}", "dim"),))
             continue
-        facts = [line for fact in item.facts for line in _fact_of_item(fact, indent, width)]
         if block.max_lines:
-            head = _cut(head, block.max_lines - bool(facts))
-            facts = _cut(facts, block.max_lines - len(head))
+            head = _cut(head, block.max_lines - bool(item.facts))
+            facts = _facts_in_lines(item.facts, indent, width, block.max_lines - len(head))
+        else:
+            facts = [line for fact in item.facts for line in _fact_of_item(fact, indent, width)]
         yield from (*head, *facts)
         for line in item.code.split("\n") if item.code else ():
             yield (*indent, Span(visible(line)))
@@ -177,6 +178,14 @@ def _list_lines(block: Listing, width: int) -> Iterator[Line]:
 def _fact_of_item(fact: tuple[str, str], indent: Line, width: int) -> list[Line]:
     label, text = fact
     return wrap(visible(f"{label}: {text}" if label else text), width, lead=indent, style="dim")
+
+
+def _facts_in_lines(facts: Sequence[tuple[str, str]], indent: Line, width: int, most: int) -> list[Line]:
+    """Facts without labels on as few lines as they take; the last ones are left out where there is no room."""
+    texts = [text for _, text in facts]
+    while len(texts) > 1 and len(_fact_of_item(("", "; ".join(texts)), indent, width)) > most:
+        texts.pop()
+    return _cut(_fact_of_item(("", "; ".join(texts)), indent, width), most) if texts else []
 
 
 def _cut(lines: list[Line], most: int) -> list[Line]:
