@@ -11,6 +11,7 @@ from torch import nn
 
 from torchgauge import analyze
 from torchgauge.advise import Advice, Evidence, Gain, Machine, advise, list_options
+from torchgauge.analysis.advice_times import ModelInMemory
 from torchgauge.facts import Measured
 
 
@@ -57,7 +58,8 @@ def places(advice: Advice) -> set[str | None]:
 def seen(model: Any, *shape: int, **settings: Any) -> Evidence:
     model = model.eval() if isinstance(model, nn.Module) else model
     found = analyze(model, input_size=shape or None, advice=False, progress=False, **settings)
-    return Evidence(found.capture, found)
+    live = ModelInMemory(model) if isinstance(model, nn.Module) else None
+    return Evidence(found.capture, found, model=live)
 
 
 def on_cuda(evidence: Evidence, machine: Machine | None = None) -> Evidence:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.advise import zoo_experts, zoo_flow, zoo_memory, zoo_runs, zoo_structure, zoo_weights
 from tests.advise.fault_classes import CLASSES
+from tests.advise.reported_faults import REPORTED
 from torchgauge.advise import RULES
 from torchgauge.advise.registry import load_rules
 
@@ -30,7 +31,7 @@ FAMILIES = {
     "CUDA graphs": ("launch-bound", "launch-limit"),
     "dimensions for tensor cores": ("odd-dimensions", "narrow-groups"),
     "batch at the knee": ("batch-at-knee",),
-    "promotions and casts": ("type-promotion", "cast-round-trip", "weight-cast"),
+    "promotions and casts": ("type-promotion", "cast-round-trip", "cast-round-pointwise", "weight-cast"),
     "copies": ("needless-copy",),
     "device transfers": ("device-transfer", "host-wait"),
     "recomputed constants": ("recomputed-constant", "recomputed-weight"),
@@ -39,7 +40,7 @@ FAMILIES = {
     "tied weights": ("tied-weights",),
     "embeddings": ("embedding-dominated",),
     "activation checkpointing": ("activation-checkpointing",),
-    "gradient memory": ("gradient-memory", "frozen-in-graph"),
+    "gradient memory": ("gradient-memory", "frozen-in-graph", "never-trained"),
     "optimizer state": ("optimizer-state",),
     "weight quantization": ("quantize-weights",),
     "weights that are quantized": ("dequantized-each-call", "quantized-but-larger"),
@@ -55,7 +56,7 @@ FAMILIES = {
     "work repeated": ("repeated-work",),
     "loops": ("loop-over-steps", "loop-over-samples", "parallel-linears", "scan-in-python"),
     "memory that grows": ("grown-by-cat", "held-activations", "double-precision", "one-hot-product"),
-    "attention": ("causal-mask", "repeated-keys"),
+    "attention": ("causal-mask", "expanded-mask", "repeated-keys"),
     "layers beside each other": (
         "affine-after-layer",
         "resample-before-pointwise",
@@ -75,7 +76,8 @@ FAMILIES = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_rules_with_planted_faults(family: str) -> None:
     load_rules()
-    planted = {case.rule for case in ZOO} | {rule for group in CLASSES for rule in group.rules}
+    planted = {case.rule for case in ZOO} | {rule for group in (*CLASSES, *REPORTED) for rule in group.rules}
+    planted.add("never-trained")  # test_parameters_behind_a_detach_are_never_trained
 
     assert set(FAMILIES[family]) <= set(RULES)
     assert set(FAMILIES[family]) <= planted

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
-from tests.advise.fault_classes import CLASSES, FaultClass, Form
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import CLASSES, Does, FaultClass, Form, x
 from tests.advise.planted import said, seen
-from tests.advise.unseen_faults import UNSEEN
+from tests.advise.reported_faults import REPORTED, ByHandGru
+from tests.advise.unseen_faults import UNSEEN, Scripted
+from torchgauge import analyze
 from torchgauge.advise import RULES, advise
 
-FAULTS = [(group, form) for group in (*CLASSES, *UNSEEN) for form in group.faults]
-TWINS = [(group, form) for group in (*CLASSES, *UNSEEN) for form in group.twins]
+FAULTS = [(group, form) for group in (*CLASSES, *UNSEEN, *REPORTED) for form in group.faults]
+TWINS = [(group, form) for group in (*CLASSES, *UNSEEN, *REPORTED) for form in group.twins]
 
 
 def name(value: object) -> str:
@@ -35,3 +42,72 @@ def test_a_healthy_twin_gets_no_such_advice(group: FaultClass, form: Form) -> No
 
 def test_the_rules_of_the_classes_exist() -> None:
     assert {rule for group in CLASSES for rule in group.rules} <= set(RULES)
+
+
+def test_products_of_one_loop_do_not_add_up() -> None:
+    """Two lines of a cell are two places of one piece of advice, and save the time of the loop once."""
+    [found] = [advice for advice in said(seen(ByHandGru(), 2, 24, 32)) if advice.rule == "loop-over-steps"]
+
+    assert found.evidence["count"] == 2
+    assert found.expected_gain is not None
+    assert found.expected_gain.high < 0.9
+
+
+def test_a_graph_is_not_replayed_where_the_host_waits() -> None:
+    body = nn.Sequential(*(nn.Linear(16, 16) for _ in range(6)))
+    waits = Does(lambda self, h: self.body(h) if bool(h.sum() > 0) else h, body=body)
+    told = [
+        {row.rule for row in analyze(model, inputs=(x(4, 16),), on="h200", progress=False).advice}
+        for model in (body, waits)
+    ]
+
+    assert "launch-bound" in told[0]
+    assert "launch-bound" not in told[1]
+    assert "host-wait" in told[1]
+
+
+def test_a_device_that_cannot_be_predicted_costs_the_prediction_and_not_the_analysis() -> None:
+    waits = Does(lambda self, h: self.a(h) * float(h.mean()), a=nn.Linear(16, 16))
+    found = analyze(waits, inputs=(x(4, 16),), on="h200", progress=False)
+
+    assert any("no prediction for h200" in warning for warning in found.capture.run.warnings)
+    assert "host-wait" in {row.rule for row in found.advice}
+
+
+def test_parameters_behind_a_detach_are_never_trained() -> None:
+    def forward(self: Any, h: Tensor) -> Any:
+        made = self.encoder(h)
+        return self.head(made.detach() if self.cuts else made)
+
+    parts = {"encoder": nn.Linear(16, 16), "head": nn.Linear(16, 4)}
+    cut, whole = (Does(forward, cuts=cuts, **parts) for cuts in (True, False))
+    rows = [analyze(model, inputs=(x(4, 16),), mode="train", progress=False).advice for model in (cut, whole)]
+
+    [found] = [row for row in rows[0] if row.rule == "never-trained"]
+    assert (found.kind, found.where["module"]) == ("bug", "encoder")
+    assert not [row for row in rows[1] if row.rule == "never-trained"]
+
+
+def test_functions_in_a_script_have_the_line_of_their_call(tmp_path: Path) -> None:
+    torch.jit.script(Scripted().eval()).save(tmp_path / "model.pt")
+    found = analyze(tmp_path / "model.pt", input_size=(8, 32), progress=False)
+    line = Scripted.forward.__code__.co_firstlineno + 1
+
+    [dropout] = [row for row in found.advice if row.rule == "dropout-in-evaluation"]
+    assert dropout.where["source"] == f"unseen_faults.py:{line}"
+
+
+def test_the_line_that_makes_an_unused_layer_is_told() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used = nn.Linear(16, 16)
+            self.idle = nn.Linear(16, 16)
+
+        def forward(self, h: Tensor) -> Tensor:
+            return self.used(h)
+
+    [found] = [
+        row for row in analyze(Idle(), input_size=(2, 16), progress=False).advice if row.rule == "unused-parameters"
+    ]
+    assert found.where["source"] == f"test_fault_classes.py:{Idle.__init__.__code__.co_firstlineno + 3}"

@@ -1,6 +1,6 @@
 """Rules: evidence -> recommendation with an expected gain. Nothing is said without evidence in this model."""
 
-from torchgauge.advise.evidence import Evidence, Machine
+from torchgauge.advise.evidence import Evidence, LiveModel, Machine
 from torchgauge.advise.op_time import Queues
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import (
@@ -21,6 +21,7 @@ __all__ = [
     "Advice",
     "Evidence",
     "Gain",
+    "LiveModel",
     "Machine",
     "Queues",
     "TensorRow",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Protocol
 
 from torchgauge.advise.chains import Chain, pointwise_chains
 from torchgauge.advise.dataflow import Dataflow
@@ -76,10 +76,18 @@ class Machine:
         return cls(peaks, known.get("matmul_tf32"), known.get("convolution_tf32"))
 
 
+class LiveModel(Protocol):
+    """What can be asked of a model in memory: whether a buffer holds a triangle of ones (a causal mask), and the line
+    of code that makes a module or parameter."""
+
+    def is_triangle(self, name: str) -> bool: ...
+    def made_at(self, name: str) -> str | None: ...
+
+
 class Evidence:
     """Everything is computed when it is first asked for. `view` is a view of the capture that is there already;
     `predicted` are seconds by the index of the op on this machine, or the queues of the device that the advice is for;
-    `on` is its name then: a GPU, which waits for the host for `idle` of a run."""
+    `on` is its name then: a GPU, which waits for the host for `idle` of a run. `model` is there for a live one."""
 
     def __init__(
         self,
@@ -89,9 +97,11 @@ class Evidence:
         predicted: Mapping[int, float] | Queues | None = None,
         on: str | None = None,
         idle: float = 0.0,
+        model: LiveModel | None = None,
     ) -> None:
         self.capture = capture
         self.on, self._idle = on, idle
+        self.model = model
         self._predicted = predicted
         self.view = View(capture) if view is None else view
         self.machine = Machine.of(capture) if machine is None else machine
@@ -234,7 +244,7 @@ class Evidence:
     def without_times(self) -> Evidence:
         """The same without a profile."""
         static = replace(self.capture, measured=None)
-        return Evidence(static, machine=self.machine, predicted=self._predicted, on=self.on, idle=self._idle)
+        return Evidence(static, None, self.machine, self._predicted, self.on, self._idle, self.model)
 
     @cached_property
     def times(self) -> OpTimes:

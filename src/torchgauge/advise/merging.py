@@ -45,7 +45,13 @@ def _place(advice: Advice) -> dict[str, Any]:
 def _sum(gains: list[Gain], first: Gain | None) -> Gain | None:
     if first is None or first.quantity in _NOT_ADDITIVE:
         return first
-    low, high = sum(gain.low for gain in gains), sum(gain.high for gain in gains)
-    every = [gain.touched for gain in gains]
+    # Places that touch the same ops, as the products of one loop do, save their time once.
+    apart: list[Gain] = []
+    for gain in sorted(gains, key=lambda gain: -gain.high):
+        own = gain.touched
+        if own is None or all(2 * len(own & (other.touched or frozenset())) < len(own) for other in apart):
+            apart.append(gain)
+    low, high = sum(gain.low for gain in apart), sum(gain.high for gain in apart)
+    every = [gain.touched for gain in apart]
     touched = None if any(ops is None for ops in every) else frozenset[int]().union(*(ops for ops in every if ops))
     return replace(first, low=min(low, 1.0), high=min(high, 1.0), touched=touched)

@@ -1,17 +1,60 @@
-"""The times that advice is measured against: predicted for the device that the user names, or for this machine."""
+"""What advice looks at beside the capture: times predicted for the device that the user names, or for this machine, and
+the model in memory."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.cache import kernel_file
 from torchgauge.errors import TorchgaugeError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from torchgauge.facts import Capture
 
 _THIS = ("this", "cpu")
+# Larger masks are not looked at: a comparison reads them whole.
+_MOST_MASK = 1 << 24
+
+
+class ModelInMemory:
+    """`advise.LiveModel` of a module."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def is_triangle(self, name: str) -> bool:
+        """Whether it is a causal mask: true, 1 or 0.0 up to the diagonal, beyond false, 0 or -inf."""
+        import torch
+
+        try:
+            mask = self._model.get_buffer(name).detach()
+        except (AttributeError, RuntimeError):  # a script answers no such question
+            return False
+        if mask.is_meta or mask.dim() < 2 or not 1 < mask.shape[-1] ** 2 == mask.numel() <= _MOST_MASK:
+            return False
+        square = mask.reshape(mask.shape[-2:])
+        lower = torch.ones_like(square, dtype=torch.bool).tril()
+        is_seen = square == 0 if square.is_floating_point() and bool((square < 0).any()) else square != 0
+        return bool(torch.equal(is_seen, lower))
+
+    def made_at(self, name: str) -> str | None:
+        """The line of `__init__` that assigns or registers it, as "file.py:LINE"."""
+        path, _, own = name.rpartition(".")
+        try:
+            make = type(self._model.get_submodule(path)).__init__
+            lines, first = inspect.getsourcelines(make)
+            file = inspect.getsourcefile(make)
+        except (AttributeError, RuntimeError, OSError, TypeError):
+            return None
+        sets = re.compile(rf"self\.{re.escape(own)}\b[^=]*=|register_\w+\(\s*['\"]{re.escape(own)}['\"]")
+        at = next((number for number, line in enumerate(lines, first) if sets.search(line)), None)
+        return None if at is None or file is None else f"{PurePath(file).name}:{at}"
 
 
 def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:

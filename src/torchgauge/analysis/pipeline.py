@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.advice_times import expected_times
+from torchgauge.analysis.advice_times import ModelInMemory, expected_times
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
 from torchgauge.analysis.measurement import (
     asked_footprint,
@@ -210,7 +210,8 @@ def analyze(
         from torchgauge.advise import Evidence, advise, list_options
 
         with stage("looking for advice", shown=progress), collector_paused():
-            evidence = Evidence(found.capture, found, **expected_times(found.capture, on))
+            live = None if source.model is None else ModelInMemory(source.model)
+            evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
             rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
             choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
         found = found.with_remarks(advice=rows, options=choices)

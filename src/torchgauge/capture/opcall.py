@@ -69,7 +69,9 @@ def op_info(func: Any) -> OpInfo:
 def is_composite(func: Any) -> bool:
     """Whether torch itself takes the op apart into others. It does so before a mode sees the op, but not in the handler
     of a tensor subclass nor in inference mode: there the mode has to, so that the ops are the same everywhere."""
-    return isinstance(func, torch._ops.OpOverload) and func._can_decompose()
+    # One with a decomposition in Python (upsampling into an index) has kernels too, and eager mode runs those.
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return isinstance(func, torch._ops.OpOverload) and func._can_decompose() and composite not in func.py_kernels
 
 
 def _describe(func: Any) -> OpInfo:

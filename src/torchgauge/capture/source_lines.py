@@ -52,6 +52,10 @@ def is_python_library(file: str) -> bool:
 
 
 def _told(file: str) -> str | None:
-    if file.startswith((*_OWN, "<")) or is_python_library(file):
+    # The code of a TorchScript archive is made from the model's.
+    if not file or "__torch__" in Path(file).parts or file.startswith((*_OWN, "<")) or is_python_library(file):
         return None
-    return _PACKAGES.sub("", file).replace("\\", "/") if _PACKAGES.match(file) else Path(file).name
+    if not _PACKAGES.match(file):
+        return Path(file).name
+    name = _PACKAGES.sub("", file).replace("\\", "/")
+    return None if name.startswith("torch/") else name  # of another machine, in a script

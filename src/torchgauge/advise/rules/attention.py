@@ -13,6 +13,7 @@ _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
 # What may stand between: scales, masks, casts, dropout.
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _MOST_BETWEEN = 8
+_MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
 # Libraries that have both forms.
 _SWITCHES = {
     "timm": "timm.layers.set_fused_attn(True, experimental=True)  # before the model is built",
@@ -36,7 +37,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, tuple(step.index for step in ops)),
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
             recommendation="use scaled_dot_product_attention: the scores are never written to memory",
-            code=_code(evidence, op),
+            code=_code(evidence, op, ops),
             expected_gain=whole.gain(
                 0.5 * spared,
                 min(spared, 1.0),
@@ -97,11 +98,18 @@ def _is_over_scores(product: OpRecord, direction: int, elements: int) -> bool:
     return any(spec.numel == elements for spec in specs)
 
 
-def _code(evidence: Evidence, op: OpRecord) -> str:
+def _code(evidence: Evidence, op: OpRecord, ops: Sequence[OpRecord]) -> str:
     switch = _SWITCHES.get(evidence.library_of(op) or "")
     if switch is not None:
         return switch
     record = evidence.modules.get(op.module)
     if record is not None and record.type == "MultiheadAttention":
         return "out, _ = attention(query, key, value, need_weights=False)"
-    return "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
+    masks = [each for each in ops if each.op.rstrip("_") in _MASKS and len(each.signature.inputs) > 1]
+    near = [near for each in masks for near in (each, *evidence.dataflow.ancestors(each, _MOST_BETWEEN, ops[0]))]
+    buffers = {name for each in near for name in each.weights}
+    is_causal = any(each.op.rstrip("_") in ("aten::tril", "aten::triu") for each in near) or (
+        evidence.model is not None and any(map(evidence.model.is_triangle, buffers))
+    )
+    given = ", is_causal=True" if is_causal else ", attn_mask=mask" if masks else ""
+    return f"out = torch.nn.functional.scaled_dot_product_attention(q, k, v{given})"

@@ -65,11 +65,14 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         return
     for op in evidence.forward:
         if op.op in _DROPOUTS or _is_attention_dropout(op) or _is_dropout_by_hand(evidence, op):
+            is_attention = op.category == "attention"
             yield _bug(
                 "dropout-in-evaluation",
                 op,
                 f"switch this dropout off in evaluation: {_TRAINED}",
-                "y = torch.nn.functional.dropout(x, p, training=self.training)  # or torch.nn.Dropout(p)",
+                "dropout_p=self.dropout if self.training else 0.0  # of scaled_dot_product_attention"
+                if is_attention
+                else "y = torch.nn.functional.dropout(x, p, training=self.training)  # or torch.nn.Dropout(p)",
                 "none, unless the randomness is meant (Monte Carlo dropout)",
             )
 
@@ -138,6 +141,6 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
                 "state-written-in-evaluation",
                 op,
                 "update this buffer in training only: evaluation changes it, so results depend on what ran before",
-                "if self.training:  # around the update",
+                "if self.training:\n    self.buffer.copy_(update)  # the update as it is, in training only",
                 "none, unless the model is meant to adapt while it is used",
             )

@@ -10,6 +10,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
 
 _CAST = "aten::_to_copy"
+_MOST_POINTWISE = 2
 
 
 @rule("cast-round-trip", family="types")
@@ -32,6 +33,43 @@ def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
             risk="values are not rounded to the narrower type any more" if there.itemsize < back.itemsize else "none",
             confidence="high",
         )
+
+
+@rule("cast-round-pointwise", family="types")
+def cast_round_pointwise(evidence: Evidence) -> Iterator[Advice]:
+    """An activation or a sum in float32 inside a model of 16 bits: its kernel computes in float32 anyway."""
+    for op in evidence.flow.named(_CAST):
+        found = _widened_before(evidence, op)
+        if found is None:
+            continue
+        casts, between = found
+        yield Advice(
+            rule="cast-round-pointwise",
+            where=Where(op.module, tuple(each.index for each in (*casts, *between, op))),
+            evidence={"from": op.signature.outputs[0].dtype, "ops": [each.op for each in between]},
+            recommendation="leave out the casts around this op: its kernel computes in float32 anyway",
+            code="y = torch.nn.functional.silu(x)  # not silu(x.float()).to(x.dtype)",
+            expected_gain=evidence.share([*casts, op]).gain(0.8, 1.0, "the casts go away"),
+            risk="a sum of several ops is rounded after each of them",
+            confidence="medium",
+        )
+
+
+def _widened_before(evidence: Evidence, op: OpRecord) -> tuple[list[OpRecord], list[OpRecord]] | None:
+    """The casts to a wider type, and the few pointwise ops between them and the cast back; None where there is more:
+    other operands in the wide type, a sum over elements."""
+    if not _changes_type(op) or op.signature.outputs[0].itemsize >= op.signature.inputs[0].itemsize:
+        return None
+    narrow, between = op.signature.outputs[0].dtype, list[OpRecord]()
+    near = evidence.flow.source(op)
+    while near is not None and near.category in ("elementwise", "activation") and len(between) < _MOST_POINTWISE:
+        between.insert(0, near)
+        sources = [evidence.flow.source(near, at) for at in range(len(near.producers))]
+        casts = [source for source in sources if source is not None and _changes_type(source)]
+        if casts and len(casts) == len(sources) and all(c.signature.inputs[0].dtype == narrow for c in casts):
+            return casts, between
+        near = sources[0] if len(sources) == 1 else None
+    return None
 
 
 def _cast_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
@@ -82,6 +120,8 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
         if found is None:
             continue
         narrow, wide = found
+        if wide.dtype == "float64":  # `double-precision` speaks of that
+            continue
         after = _widened(evidence, op, wide.dtype)
         alone, all_of_them = evidence.share([op]).value, evidence.share([op, *after])
         spared = 1 - narrow.itemsize / wide.itemsize

@@ -17,6 +17,10 @@ _PLAIN = {
 }  # fmt: skip
 
 
+# Layers of torch that make indices for themselves.
+_OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
+
+
 @rule("recomputed-constant", family="constants")
 def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
     """Positions, masks and tables that depend on shapes alone."""
@@ -112,17 +116,22 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
         if op.weights or any(source in weighted for source in op.producers):
             weighted.add(op.index)
         is_written = op.op.endswith("_") and bool(op.weights)  # state of the model
-        if _numbers_classes(evidence, op):
+        record = evidence.modules.get(op.module)
+        if _is_inside_torch(evidence, op) or (record is not None and record.type in _OWN_INDICES):
             continue
         if (op.index in weighted) == from_weights and op.status != "free" and not is_written:
             groups.setdefault(op.module, []).append(op)
     yield from groups.items()
 
 
-def _numbers_classes(evidence: Evidence, op: OpRecord) -> bool:
-    """The 0, 1, 2, … that torch's `one_hot` compares with: nobody's code makes it."""
-    reader = evidence.flow.only_reader(op) if op.op == "aten::arange" else None
-    return reader is not None and reader.op == "aten::eq" and reader.source == op.source
+def _is_inside_torch(evidence: Evidence, op: OpRecord) -> bool:
+    """What one line of code makes of itself: the 0, 1, 2, … that `one_hot` compares with, the additive form that
+    attention makes of a mask of booleans."""
+    reader = evidence.flow.only_reader(op)
+    if reader is None or reader.source != op.source:
+        return False
+    is_class_number = op.op == "aten::arange" and reader.op == "aten::eq"
+    return is_class_number or (reader.category == "attention" and any(s.dtype == "bool" for s in op.signature.inputs))
 
 
 def _unpacks(evidence: Evidence, ops: Iterable[OpRecord]) -> bool:

@@ -48,8 +48,7 @@ def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
                 "convolution": chain[0].module,
                 "activation_bytes_moved": moved(chain[-1]),
             },
-            recommendation="compile the model with its weights frozen: batch norm and activation run with the "
-            "convolution",
+            recommendation="compile the model with its weights frozen: the activation runs with the convolution",
             code='model = torch.compile(model.eval(), options={"freezing": True})',
             expected_gain=evidence.share(chain[-1:]).gain(
                 # On CUDA convolutions are library kernels, and the activation keeps a pass unless it joins another.

@@ -16,6 +16,7 @@ _LEAST_GROWTH = 3
 _CASTS = {"aten::_to_copy", "aten::clone"}
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like"}
+_ONES = {"aten::ones", "aten::new_ones", "aten::ones_like"}
 _FEW = 2
 # So many tensors of one kind, and this part of the peak: less is what local variables hold anyway.
 _LEAST_HELD, _LEAST_EXCESS = 8, 0.4
@@ -78,7 +79,8 @@ def _extends_input(evidence: Evidence, op: OpRecord) -> bool:
 def held_activations(evidence: Evidence) -> Iterator[Advice]:
     """Tensors that nobody reads any more and something still holds: a list of every layer's output, an attribute.
     Python's own variables hold a few; here each tensor that one line of code makes adds to what is held."""
-    if evidence.is_train or not evidence.flow.steps:  # training keeps them for the backward pass
+    # Training keeps them for the backward pass; what runs a script here keeps the values of a block to its end.
+    if evidence.is_train or not evidence.flow.steps or evidence.capture.target.kind == "torchscript":
         return
     last_use, peak = _last_uses(evidence), evidence.totals.peak_activation_bytes or 1
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
@@ -149,6 +151,8 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
         return
     params = [param.spec for param in evidence.capture.params if param.spec.is_floating and not param.is_buffer]
     is_meant = sum(spec.nbytes for spec in params if spec.dtype == "float64") * 2 > sum(spec.nbytes for spec in params)
+    # A model that gets float32 and gives back float32 hardly wants float64 in between.
+    is_meant = is_meant and not any(entry.spec.dtype == "float32" for entry in evidence.capture.inputs)
     given = any(entry.spec.dtype == "float64" for entry in evidence.capture.inputs)
     if is_meant or given:
         return
@@ -200,11 +204,12 @@ def _one_hot(evidence: Evidence, op: OpRecord) -> list[OpRecord] | None:
     first = chain[0]
     sources = {source.op for source in flow.sources(first)}
     is_comparison = first.op == "aten::eq" and "aten::arange" in sources
-    is_scattered = first.op.startswith("aten::scatter") and sources & {
-        "aten::zeros",
-        "aten::new_zeros",
-        "aten::zeros_like",
-    }
+    # Ones into zeros: with other values (the gates of experts) it is a weighted sum.
+    is_scattered = (
+        first.op.startswith("aten::scatter")
+        and bool(sources & _ZEROS)
+        and (first.signature.attributes.get("value") == 1 or bool(sources & _ONES))
+    )
     is_identity = first.op in ("aten::index", "aten::index_select", "aten::embedding") and "aten::eye" in sources
     is_one_hot = first.op == "aten::one_hot" or is_comparison or is_scattered or is_identity
     return [*(s for s in flow.sources(first) if s.op == "aten::eye"), *chain] if is_one_hot else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.transfers import host_waits
 
 # Of the undisturbed time that the CPU must spend on ops that do next to nothing.
 _LEAST_LAUNCHED = 0.3
@@ -20,7 +21,8 @@ _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers
 def launch_bound(evidence: Evidence) -> Iterator[Advice]:
     """The device's work leaves gaps: the time of all kernels is well below that of the run."""
     whole, idle = evidence.time_s or (evidence.times.whole if evidence.on else None), evidence.idle_share
-    if not whole or not evidence.waits_for_host:
+    # A run whose host waits for values cannot be captured: that comes first.
+    if not whole or not evidence.waits_for_host or host_waits(evidence):
         return
     busy = (1 - idle) * whole
     trains = evidence.is_train

@@ -46,7 +46,8 @@ def affine_after_layer(evidence: Evidence) -> Iterator[Advice]:
             recommendation="fold this scale by channel into the layer before it: inference does not change it",
             code="with torch.no_grad():\n"
             "    layer.weight.mul_(scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))\n"
-            "    if layer.bias is not None: layer.bias.mul_(scale.flatten())  # and add the shift",
+            "    bias = 0 if layer.bias is None else layer.bias\n"
+            "    layer.bias = torch.nn.Parameter(bias * scale.flatten() + shift.flatten())  # without a shift: + 0",
             expected_gain=evidence.share(chain).gain(0.7, 1.0, "the passes of the scale and the shift"),
             risk="for inference only; rounding differs in the last digits",
             confidence="high",
@@ -151,6 +152,33 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+@rule("expanded-mask", family="attention")
+def expanded_mask(evidence: Evidence) -> Iterator[Advice]:
+    """A mask that is written out for every head or query, though attention broadcasts it."""
+    for op in evidence.flow.of_category("attention"):
+        at = _mask_place(op)
+        near = None if at is None else evidence.flow.source(op, at)
+        mask, made = None if at is None else op.signature.inputs[at], list[OpRecord]()
+        while near is not None and mask is not None and near.signature.outputs[0].numel >= mask.numel:
+            made.append(near)
+            read = [spec for spec in near.signature.inputs if spec.numel > 1]
+            if read and all(2 * spec.distinct_numel <= mask.numel for spec in read):
+                break
+            near = evidence.flow.source(near) if len(read) == 1 else None
+        if near is None or mask is None or not made or made[-1].op in _TRIANGLES:
+            continue
+        yield Advice(
+            rule="expanded-mask",
+            where=Where(op.module, (*(each.index for each in reversed(made)), op.index)),
+            evidence={"mask_shape": list(mask.shape), "mask_bytes": mask.nbytes},
+            recommendation="pass the mask as it is, (batch, 1, 1, keys): attention broadcasts it to heads and queries",
+            code="out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, None, :])",
+            expected_gain=evidence.share(made).gain(0.8, 1.0, "the passes that write the mask out"),
+            risk="none",
+            confidence="high",
+        )
+
+
 def _mask_place(op: OpRecord) -> int | None:
     """The last input that is as large as the scores: queries by keys."""
     inputs = op.signature.inputs
@@ -164,9 +192,12 @@ def _mask_place(op: OpRecord) -> int | None:
 
 def _is_causal(evidence: Evidence, op: OpRecord, at: int) -> bool:
     source = evidence.flow.source(op, at)
-    if source is None:
-        return False
-    near = [source, *evidence.dataflow.ancestors(source, _MOST_BETWEEN)]
+    near = [] if source is None else [source, *evidence.dataflow.ancestors(source, _MOST_BETWEEN)]
+    # A buffer, a part of one, or what attention itself makes of it.
+    names = {name for each in near or [op] for name in each.weights}
+    buffers = [name for name in names if len(_size(evidence, name)) >= 2]
+    if evidence.model is not None and buffers:
+        return all(map(evidence.model.is_triangle, buffers))
     triangles = [each for each in near if each.op in _TRIANGLES]
     positions = [each for each in near if each.op in _COMPARISONS and _compares_positions(evidence, each)]
     diagonals = [int(each.signature.attributes.get("diagonal") or 0) for each in triangles]
@@ -256,7 +287,10 @@ def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
         is_layer = layer is not None and (layer.category == "convolution" or layer.op in LINEAR_OPS)
         if layer is None or not is_layer or not evidence.flow.is_kept_for(layer, norm):
             continue
-        channels = norm.signature.inputs[0].shape[1]
+        # Instance norm is a batch norm over one sample whose channels are those of all samples.
+        channels = layer.signature.outputs[0].shape[1 if layer.category == "convolution" else -1]
+        if norm.signature.inputs[0].shape[1] % channels:
+            continue
         vectors = [name for name in layer.weights if _size(evidence, name) == (channels,)]
         if not vectors:
             continue

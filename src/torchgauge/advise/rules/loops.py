@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
@@ -18,6 +19,12 @@ _LEAST_ROUNDS, _LEAST_STEPS = 4, 8
 # From one step to the one before, ops of a cell: an LSTM written out has about twenty.
 _MOST_BETWEEN = 40
 _MOST_PER_ROUND = 24
+# Of the ops of a round, those that must not depend on the round before where rounds are longer than that.
+_LEAST_APART = 0.8
+# So far back two calls are looked at for one depending on the other.
+_MOST_ANCESTORS = 500
+_LAYERS = {"LSTM", "GRU", "RNN"}
+_SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +67,16 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
     """A recurrence of pointwise ops over the steps of a sequence: a state-space model's scan, a running average."""
     groups: dict[tuple[str, str, str], list[OpRecord]] = {}
     for op in evidence.flow.of_category("elementwise"):
-        if op.source is not None and not op.weights:
+        if op.source is not None and not op.weights and not _is_in_layer(evidence, op):
             groups.setdefault((op.source, op.module, op.op), []).append(op)
     told: set[str] = set()
+    cells = {op.index for loop in _loops(evidence) if _is_recurrent(evidence, loop) for op in loop.body}
     for (_, module, _), steps in groups.items():
         if len(steps) < _LEAST_STEPS or module in told or not _is_recurrent(evidence, Loop(tuple(steps), ())):
             continue
         loop = _with_body(evidence, steps)
         # A loop with a layer in it is a cell's; it has its own advice.
-        if any(op.weights and op.cost.macs for op in loop.body):
+        if any((op.weights and op.cost.macs) or op.index in cells for op in loop.body):
             continue
         told.add(module)
         share = evidence.share(loop.body)
@@ -89,10 +97,24 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("loop-over-samples", family="loops")
 def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
-    steps = {op.source for loop in _loops(evidence) if _is_recurrent(evidence, loop) for op in loop.products}
-    for loop in _loops(evidence, _part):
+    same = _loops(evidence)
+    steps = {op.source for loop in same if _is_recurrent(evidence, loop) for op in loop.products}
+    by_parts = [*_loops(evidence, _part), *_loops(evidence, _part, one_weight=False)]
+    covered: set[int] = set()
+    for loop in by_parts:
         # A product that needs the round before, as of a state and the part of a sequence, cannot be batched.
-        if loop.products[0].source not in steps and loop.products[-1] in _side_by_side(loop):
+        if loop.products[0].source in steps or loop.products[-1] not in _side_by_side(loop):
+            continue
+        if len({op.weights for op in loop.products}) > 1:
+            yield _advice(
+                evidence,
+                "parallel-linears",
+                loop,
+                "stack the weights of these layers and use torch.bmm: each takes its own part of one tensor",
+                "outs = torch.baddbmm(bias, parts, weight)  # all stacked: weight is (layers, in, out)",
+                _batched(evidence, loop),
+            )
+        else:
             yield _advice(
                 evidence,
                 "loop-over-samples",
@@ -101,6 +123,41 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 "y = layer(x)  # all parts at once; torch.vmap where the layer takes one of them",
                 _batched(evidence, loop),
             )
+
+    covered |= {op.index for loop in by_parts for op in loop.body}
+    independent = [_are_independent(evidence, loop) for loop in same]
+    waiting = [loop for loop, is_apart in zip(same, independent, strict=True) if not is_apart]
+    for loop in compress(same, independent):
+        begin, end = loop.products[0].index, loop.products[-1].index
+        # A product of a cell's input may be independent where that of its state is not. The first product of a network
+        # speaks for the others.
+        is_held_up = any(begin < op.index < end for other in waiting for op in other.products)
+        if covered.isdisjoint(op.index for op in loop.products) and not is_held_up:
+            covered |= {op.index for op in loop.body}
+            yield _advice(
+                evidence,
+                "loop-over-samples",
+                loop,
+                "call this once on its inputs joined along the batch: it is called on one after the other",
+                "outs = layer(torch.cat([a, b, c, d])).chunk(4)",
+                _batched(evidence, loop),
+            )
+
+
+def _are_independent(evidence: Evidence, loop: Loop) -> bool:
+    """The same layer on different tensors of one shape, none of which depends on an earlier call."""
+    first = {op.index for op in loop.products}
+    is_same = len({op.producers for op in loop.products}) < loop.rounds - 1
+    return not (evidence.is_train or is_same) and all(
+        first.isdisjoint(near.index for near in evidence.dataflow.ancestors(op, _MOST_ANCESTORS))
+        for op in loop.products[1:]
+    )
+
+
+def _is_in_layer(evidence: Evidence, op: OpRecord) -> bool:
+    """Steps of torch's own recurrent layers."""
+    record = evidence.modules.get(op.module)
+    return record is not None and record.type in _LAYERS
 
 
 @rule("parallel-linears", family="loops")
@@ -140,9 +197,11 @@ def _loops(evidence: Evidence, read: Reading | None = None, *, one_weight: bool 
     tensor that all rounds must read, from what one round reads. `one_weight`: all rounds use the same parameters."""
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.of_category(*TENSOR_CORES):
-        if op.source is not None and op.cost.macs and (op.weights or read is _part):
+        is_wanted = op.source is not None and op.cost.macs and not _is_in_layer(evidence, op)
+        if is_wanted and (op.weights or (read is _part and one_weight)):
             path = re.sub(r"\d+", "#", op.module)
-            shapes = tuple(output.shape for output in op.signature.outputs)  # a kernel may only write to its arguments
+            # A kernel may only write to its arguments. Experts get different numbers of tokens.
+            shapes = tuple(output.shape if one_weight else output.shape[-1:] for output in op.signature.outputs)
             key = (op.source, path, op.op, shapes, op.weights if one_weight else None)
             groups.setdefault(key, []).append(op)
     found = [ops for ops in groups.values() if len(ops) >= _LEAST_ROUNDS]
@@ -191,7 +250,11 @@ def _places(evidence: Evidence, op: OpRecord) -> list[int]:
 
 
 def _part(evidence: Evidence, op: OpRecord) -> object | None:
-    found = [evidence.dataflow.reads_part(op, place) for place in _places(evidence, op)]
+    """Also rows that were selected, as the tokens of an expert are."""
+    dataflow = evidence.dataflow
+    found = [dataflow.reads_part(op, place) for place in _places(evidence, op)]
+    selected = [source for source in evidence.flow.sources(op) if source.op in _SELECTIONS and not source.weights]
+    found += [base[0] for source in selected if (base := dataflow.base(source, 0)) is not None]
     return next((base for base in found if base is not None), None)
 
 
@@ -202,8 +265,9 @@ def _have_weights_apart(evidence: Evidence, loop: Loop) -> bool:
         len(names) == 1 and all(_takes_part_of_weight(evidence, op) for op in loop.products)
     ):
         return False
-    # Blocks that all read one tensor, as decoders their encoder's, do so far apart.
-    return loop.products[-1].index - loop.products[0].index <= _MOST_PER_ROUND * loop.rounds
+    # Blocks that all read one tensor, as decoders their encoder's, do so far apart, and depend on each other.
+    is_near = loop.products[-1].index - loop.products[0].index <= _MOST_PER_ROUND * loop.rounds
+    return is_near or len(_side_by_side(loop)) >= _LEAST_APART * len(loop.body)
 
 
 def _takes_part_of_weight(evidence: Evidence, op: OpRecord) -> bool:

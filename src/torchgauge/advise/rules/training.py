@@ -96,6 +96,40 @@ def frozen_in_graph(evidence: Evidence) -> Iterator[Advice]:
     )
 
 
+@rule("never-trained", family="training")
+def never_trained(evidence: Evidence) -> Iterator[Advice]:
+    """Parameters that the loss depends on and that get no gradient: something detaches what they compute."""
+    ops = evidence.capture.ops
+    stepped = {name for op in ops if op.phase == "optimizer" for name in op.weights}
+    if not evidence.is_train or not stepped:
+        return
+    params = evidence.params
+    cut = {
+        w: op for op in evidence.forward for w in op.weights if w in params and params[w].trainable and w not in stepped
+    }
+    # The largest modules of which nothing is trained.
+    places: dict[str, list[str]] = {}
+    for name in cut:
+        place, path = params[name].module, params[name].module
+        while path:
+            if any(other.startswith(f"{path}.") for other in stepped):
+                break
+            place, path = path, path.rpartition(".")[0]
+        places.setdefault(place, []).append(name)
+    for place, names in places.items():
+        yield Advice(
+            rule="never-trained",
+            where=Where(place, tuple(sorted({cut[name].index for name in names}))),
+            evidence={"parameters": len(names), "bytes": sum(params[name].spec.nbytes for name in names)},
+            recommendation="no gradient reaches these parameters: take out the detach(), or freeze them under no_grad",
+            code=f"model.get_submodule({place!r}).requires_grad_(False)  # and call it under torch.no_grad()",
+            expected_gain=None,
+            risk="none, unless other losses train them",
+            confidence="high",
+            kind="bug",
+        )
+
+
 def _allocations(evidence: Evidence) -> list[OpRecord]:
     ops = evidence.capture.ops
     return [op for op in ops if op.phase == "optimizer" and op.category == "allocation" and op.weights]

@@ -23,15 +23,20 @@ _SIZES = {
     "aten::unique_consecutive", "aten::bincount",
 }  # fmt: skip
 _SELECTING = (
-    "keep the shape (torch.where): for nonzero, unique and x[mask] the host waits, and a compiled graph ends",
+    "keep the shape (torch.where): for nonzero, unique and x[mask] the host waits",
     "y = torch.where(mask, x, torch.zeros_like(x))  # x[mask]; or sort by the mask and take a fixed number of rows",
 )
 _READING = (
-    "keep this value on the device: for .item(), .cpu(), bool() and print the host waits, and a graph ends",
+    "keep this value on the device: for .item(), .cpu(), bool(), print the host waits",
     "y = torch.where(condition, a, b)  # not: if condition; a flag of the model belongs into a Python attribute",
 )
 # Layers of torch that compare their mask with a causal one unless `is_causal` is given.
 _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
+# Of experts, which get as many rows as tokens choose them.
+_ROUTING = (
+    "sort the tokens by expert once and multiply in groups: for each expert's nonzero the host waits",
+    "order = chosen.flatten().argsort(); rows = x[order // top_k]  # then one grouped product, and scatter back",
+)
 _TELLING = (
     "say whether the mask is causal: else this layer compares it at every call, and the host waits",
     "y = encoder(x, mask=mask, is_causal=True)  # tgt_is_causal=True of a decoder; False for any other mask",
@@ -71,10 +76,15 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         return
     on_gpu = _waiting_on_gpu(evidence, len(asking) + len(reads))
     for op, words in asking:
-        gain = _waiting(evidence, op) if evidence.is_cuda else on_gpu
+        gain = _waiting(evidence, op) if evidence.is_cuda and evidence.on is None else on_gpu
         yield _host_advice(words, Where(op.module, (op.index,)), {"op": op.op, "ops_before": op.index}, gain)
     for read in reads:
         yield _host_advice(_READING, Where(read.module, source=read.source), {"call": read.call}, on_gpu)
+
+
+def host_waits(evidence: Evidence) -> bool:
+    """Whether the host waits for values in the middle of a run: no graph of it can be captured."""
+    return bool(evidence.capture.run.host_reads) or any(_remedy(evidence, op) is not None for op in evidence.forward)
 
 
 def _host_advice(words: tuple[str, str], where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
@@ -98,7 +108,8 @@ def _remedy(evidence: Evidence, op: OpRecord) -> tuple[str, str] | None:
         record = evidence.modules.get(op.module)
         return _TELLING if record is not None and record.type in _MASK_READERS else _READING
     if op.op in _SIZES:
-        return _SELECTING
+        is_routing = any(op.module == mixture.module for mixture in evidence.mixtures)
+        return _ROUTING if is_routing else _SELECTING
     # `x[mask]` needs the positions in the mask: it is recorded with an index that no op made.
     if op.op != "aten::index" or not evidence.dataflow.is_known or op.weights:
         return None
@@ -119,7 +130,13 @@ def _is_check_of_one_hot(evidence: Evidence, op: OpRecord) -> bool:
 
 
 def _waiting_on_gpu(evidence: Evidence, waits: int) -> Gain:
-    """One of so many, beside launches at the pace of a host and kernels at the rates of a data-centre GPU."""
+    """One of so many, beside the run as it is predicted for the device that was named, else beside launches at the pace
+    of a host and kernels at the rates of a data-centre GPU."""
+    if evidence.on is not None:
+        whole = evidence.times.whole + waits * _STALL_S
+        how = f"a wait of {format_seconds(_STALL_S)} (assumed) beside the predicted run"
+        share = _STALL_S / whole
+        return Gain("time_s", 0.5 * share, min(1.5 * share, 1.0), how, device=evidence.on, whole_s=whole)
     steps = [op for op in evidence.forward if op.status != FREE]
     kernels = (max(op.cost.flops / _GPU_FLOPS_PER_S, moved(op) / _GPU_BYTES_PER_S) for op in steps)
     whole = waits * _STALL_S + sum(max(_LAUNCH_S, seconds) for seconds in kernels)

@@ -40,7 +40,12 @@ def _advice(evidence: Evidence, place: str, params: list[ParamRecord]) -> Advice
     )
     return Advice(
         rule="unused-parameters",
-        where=Where(place, (), None) if is_module else Where(params[0].module, (), params[0].name),
+        where=Where(
+            place if is_module else params[0].module,
+            (),
+            None if is_module else params[0].name,
+            evidence.model.made_at(place) if evidence.model is not None else None,
+        ),
         evidence={"parameters": [param.name for param in params], "unused_bytes": nbytes},
         recommendation=words,
         code=f"model.set_submodule({place!r}, torch.nn.Identity())" if is_module else None,

@@ -12,7 +12,8 @@ from torchgauge.capture.script.builtins import require_spelled_length
 from torchgauge.capture.script.operators import operator_of
 from torchgauge.capture.script.program import Block, Step, Unsupported, free_after_last_use, is_instance
 from torchgauge.capture.script.stages import group_by_scope
-from torchgauge.source.torchscript.lowering import CALL, lower
+from torchgauge.capture.source_lines import source_line as model_source_line
+from torchgauge.source.torchscript.lowering import CALL, LINE, lower
 from torchgauge.source.torchscript.nodes import source_line
 from torchgauge.source.torchscript.scopes import ONEDNN_CONSTANT, Scopes, is_flat, onednn_constant
 
@@ -32,6 +33,8 @@ class _Compiler:
     def __init__(self, module_types: frozenset[str], scopes: Scopes | None) -> None:
         self.module_types = module_types
         self.scopes = scopes
+        # Where torch's own functions are inlined, the line of the call: that of the constant which names the function.
+        self.line: str | None = None
 
     def block(self, block: Any) -> Block:
         return Block(
@@ -41,6 +44,13 @@ class _Compiler:
         )
 
     def _step(self, node: Any) -> Step | None:
+        written = source_line(node)
+        if written is not None:
+            file, _, number = written.rpartition(":")
+            self.line = model_source_line(file, int(number)) or self.line
+        line = self.line
+        if node.kind() == LINE:
+            return None
         inputs = tuple(value.unique() for value in node.inputs())
         outputs = tuple(value.unique() for value in node.outputs())
         kind = node.kind()
@@ -54,7 +64,7 @@ class _Compiler:
         if kind == ONEDNN_CONSTANT:
             return Step(control.held(onednn_constant(node)), (), outputs, takes_frame=True, is_constant=True)
         blocks = tuple(map(self.block, node.blocks()))
-        step = Step(self._free(kind, node), inputs, outputs, blocks=blocks, source=source_line(node))
+        step = Step(self._free(kind, node), inputs, outputs, blocks=blocks, source=line)
         step.scope = self.scopes.of(node) if self.scopes is not None else ()
         step.makes_tensors = any(value.type().kind() == "TensorType" for value in node.outputs())
         make = _WITH_FRAME.get(kind)

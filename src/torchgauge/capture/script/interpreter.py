@@ -28,11 +28,12 @@ Adopt = Callable[[torch.Tensor], torch.Tensor]
 class Frame:
     """The values of one call; `path` is the module whose graph is run."""
 
-    __slots__ = ("interpreter", "path", "values")
+    __slots__ = ("interpreter", "path", "source", "values")
 
     def __init__(self, interpreter: ScriptInterpreter) -> None:
         self.interpreter = interpreter
         self.path = interpreter.recorder.path
+        self.source = interpreter.recorder.source  # the line that calls the method, where its own are torch's
         self.values: dict[int, Any] = {}
 
     def apart(self) -> Frame:
@@ -50,7 +51,7 @@ class Frame:
         recorder.budget.spend_steps(len(steps))
         for step in steps:
             args = [values[slot] for slot in step.inputs]
-            recorder.source = step.source
+            recorder.source = step.source or self.source
             result = step.run(self, *args) if step.takes_frame else self._run_plain(step, args)
             if len(step.outputs) == 1:
                 values[step.outputs[0]] = result

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 CALL = "torchgauge::CallModule"
+# Stands before what a call of a function was replaced by, with the source range of the call.
+LINE = "torchgauge::Line"
 _MAX_CALL_DEPTH = 64  # functions that call functions; TorchScript has no recursion
 
 Graph = torch._C.Graph
@@ -38,6 +40,10 @@ def lower(graph: Graph, module_types: frozenset[str]) -> Graph:
             node.destroy()
     # One pass leaves the calls that a function of a loaded archive makes itself.
     for _ in range(_MAX_CALL_DEPTH):
+        for node in [node for node in nodes_of(lowered) if node.kind() == "prim::CallFunction"]:
+            mark = lowered.create(LINE, [], 0)
+            mark.s_("range", str(node.sourceRange()))
+            mark.insertBefore(node)
         torch._C._jit_pass_inline(lowered)
         if all(node.kind() != "prim::CallFunction" for node in nodes_of(lowered)):
             break

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchgauge.source.torchscript.lowering import lower, module_types, nodes_of
+from torchgauge.source.torchscript.lowering import LINE, lower, module_types, nodes_of
 from torchgauge.source.torchscript.scopes import Scopes, is_flat
 
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
@@ -47,7 +47,7 @@ def graph_nodes(module: torch.jit.ScriptModule) -> list[GraphNode]:
 
 def source_line(node: torch._C.Node) -> str | None:
     """`file:line` of the code that a node was made from."""
-    found = _SOURCE.search(str(node.sourceRange()))
+    found = _SOURCE.search(str(node.s("range") if node.kind() == LINE else node.sourceRange()))
     return f"{found[1]}:{found[2]}" if found else None
 
 
@@ -59,7 +59,7 @@ def _method_nodes(path: str, method: str, graph: torch._C.Graph, types: frozense
     lowered = lower(graph, types)
     scopes = Scopes(lowered) if is_flat(graph) else None
     for node in nodes_of(lowered):
-        if node.kind() != "prim::Constant":
+        if node.kind() not in ("prim::Constant", LINE):
             inner = scopes.of(node)[-1:] if scopes is not None else ()
             place = ".".join((*filter(None, (path,)), *inner))
             own = {
