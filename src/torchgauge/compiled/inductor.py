@@ -215,6 +215,8 @@ class Recording:
         from torch._inductor import ir
         from torch._inductor.virtualized import V
 
+        # A part of what another kernel wrote, a buffer that only groups others, a number on the host.
+        silent = {"MultiOutput", "NopKernel", "DynamicScalar", "AssertScalar"}
         removed = V.graph.removed_buffers
         parts: dict[str, int] = {}  # bytes of the outputs of a kernel that has several, by the kernel's buffer
         for node in scheduler.nodes:
@@ -224,7 +226,7 @@ class Recording:
                 parts[owner] = parts.get(owner, 0) + _buffer_bytes(node.node.get_name())
         for node in scheduler.nodes:
             leaves = node.get_nodes()
-            if all(_launches_nothing(leaf.node) for leaf in leaves):
+            if all(silent & {kind.__name__ for kind in type(leaf.node).__mro__} for leaf in leaves):
                 continue
             origins = _ordered({origin for leaf in leaves for origin in getattr(leaf.node, "origins", ())})
             if node.is_extern() and not node.is_template():
@@ -344,14 +346,6 @@ def _buffer_bytes(name: str) -> int:
         return _size_hint(V.graph.get_numel(name)) * int(V.graph.get_dtype(name).itemsize)
     except (NotImplementedError, AttributeError, KeyError):  # without a layout
         return 0
-
-
-def _launches_nothing(node: Any) -> bool:
-    """A part of what another kernel wrote, a buffer that only groups others, a number on the host."""
-    from torch._inductor import ir
-
-    names = {kind.__name__ for kind in type(node).__mro__}
-    return isinstance(node, ir.MultiOutput | ir.NopKernel) or bool(names & {"DynamicScalar", "AssertScalar"})
 
 
 def _fused_bytes(node: Any, removed: Any) -> tuple[int, int]:

@@ -96,7 +96,9 @@ def _for_real(model: nn.Module, candidate: Candidate, request: Request, root: Op
         found = stack.enter_context(recording(subject.model, runs_code=False))
         runnable, used = compile_parts(subject.model, root, runs_code=False)
         _run(runnable, subject.args, subject.kwargs, train=request.train)
-        found.notes.append(f"the model looks at its values, so it was run for real, op by op ({failure})")
+        found.notes.append(
+            f"tensors without values were not enough, so the model was run for real, op by op ({failure})"
+        )
         return finished(found, used, request, is_run=False)
 
 
