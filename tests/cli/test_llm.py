@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from torch import nn
 import torchgauge as tg
 from tests.llm.zoo import MODELS
 from torchgauge.cli import main
+from torchgauge.report.forecast import log_ticks
 
 # transformers imports torchvision, whose operators may not be those of this torch.
 pytestmark = pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
@@ -153,6 +155,14 @@ def test_the_largest_models_take_seconds_and_little_memory(name: str, params: fl
     assert spent < 15, (spent, time.monotonic() - began)
     if sys.platform == "linux":
         assert after.ru_maxrss < 1 << 20  # KiB, the largest of all children
+
+
+@pytest.mark.parametrize(("low", "high"), [(9.36, 9.57), (3.2, 4.7), (0, 3.5), (9.0, 9.05), (-2, 12)])
+def test_an_axis_has_ticks_however_short_it_is(low: float, high: float) -> None:
+    """Costs that hardly grow with the context have an axis between 2.3 and 3.7 G."""
+    ticks = log_ticks(low, high)
+    assert 2 <= len(ticks) <= 16
+    assert all(low <= math.log10(tick) <= high for tick in ticks)
 
 
 def test_the_types_of_a_step_are_numbers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -300,8 +301,9 @@ class _Model:
         library = library_of(find_device(devices[0] if devices else "h200"), None)
         with errors_as_torchgauge(stored_path(self._target)), stage("reading the model", shown=self._progress) as tell:
             if self._opened is None:
-                # transformers imports scipy for losses of detectors; that takes as long as tracing the model.
-                unneeded = ("scipy",) if is_isolated() else ()
+                # transformers imports scipy for losses of detectors, which takes as long as tracing the model. Once it
+                # has been imported it has found scipy, and relies on it.
+                unneeded = ("scipy",) if is_isolated() and "transformers" not in sys.modules else ()
                 with pretended_absent(*unneeded):
                     source = resolve(
                         unwrapped(self._target), code=self._code, allow_pickle=self._allow_pickle, progress=tell

@@ -177,7 +177,10 @@ def _chart(points: Sequence[tuple[Any, ...]], left: int, across: Axis, upward: A
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, with 2 and 5 between where there are few."""
-    decades = range(floor(low), floor(high) + 1)
-    steps = (1,) if high - low > 3 else (1, 2, 5)
-    return [step * 10.0**power for power in decades for step in steps if low <= log10(step * 10.0**power) <= high]
+    """Powers of ten, with more between them where these are few: an axis has two ticks at least."""
+    ticks: list[float] = []
+    for steps in ((1,), (1, 2, 5), [half / 2 for half in range(2, 20)], [tenth / 10 for tenth in range(10, 100)]):
+        if len(ticks) < (4 if steps == (1, 2, 5) else 2):
+            all_ticks = (step * 10.0**power for power in range(floor(low), floor(high) + 1) for step in steps)
+            ticks = [tick for tick in all_ticks if low <= log10(tick) <= high]
+    return ticks

@@ -365,12 +365,13 @@ def _chart(
         line = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in roof)
         pieces.append(f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="2"/>')
     for number, ((name, colour), own) in enumerate(series.items()):
-        pieces.append(f'<circle cx="{x1 - 110}" cy="{y0 - 14 * (number + 1)}" r="4" fill="{colour}"/>')
+        fill = "none" if name == "predicted" else colour
+        at = f'cx="{x1 - 110}" cy="{y0 - 14 * (number + 1)}" r="4"'
+        pieces.append(f'<circle {at} fill="{fill}" stroke="{colour}"/>')
         pieces.append(_label(x1 - 100, y0 - 14 * (number + 1) + 4, name))
         if joined:
             line = " ".join(f"{x_of(mark.x):.1f},{y_of(mark.y):.1f}" for mark in own)
             pieces.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        fill = "none" if name == "predicted" else colour
         for mark in own:
             title = f"<title>{escape(mark.title)}</title>" if mark.title else ""
             at = f'cx="{x_of(mark.x):.1f}" cy="{y_of(mark.y):.1f}" r="4"'
