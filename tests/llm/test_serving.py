@@ -41,6 +41,16 @@ def test_drafts_cost_less_than_steps_of_their_own_where_the_device_waits_for_mem
     assert drafted.bytes_read < 1.5 * plain.bytes_read
 
 
+def test_a_step_builds_a_plan_of_cudnn_only_while_the_cache_grows() -> None:
+    # 36 ms of the host and more; the ops of two layers take one or two.
+    model = on_meta("Mistral", num_hidden_layers=2, dtype="bfloat16", sliding_window=64)
+    growing, full = (tg.llm(model).decode(context, on="h200") for context in (32, 256))
+    assert growing.time_s
+    assert full.time_s
+    assert growing.time_s > 0.02
+    assert full.time_s < 0.01
+
+
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma3", "deepseek_v3", "falcon"])
 def test_a_shared_prefix_is_held_once(name: str) -> None:
     """With windows, only what the window still holds of the prefix is shared."""
