@@ -27,7 +27,7 @@ from torchgauge.predict.kernel_tables import (
     read_table,
     write_table,
 )
-from torchgauge.predict.time import MEASURED, _simulate, predict_kernel
+from torchgauge.predict.time import MEASURED, _simulate, predict_kernel, profile_of
 
 
 def net(width: int = 1024) -> nn.Module:
@@ -240,6 +240,16 @@ def test_every_named_device_has_a_speed(device: str) -> None:
 def product(rows: int, columns: int, depth: int) -> tuple[str, dict[str, TensorSpec], tuple[TensorSpec, ...]]:
     left, right = TensorSpec((rows, depth), "bfloat16"), TensorSpec((depth, columns), "bfloat16", (1, depth))
     return "aten::mm", {"self": left, "mat2": right}, (TensorSpec((rows, columns), "bfloat16"),)
+
+
+def test_the_interval_of_energy_has_that_of_the_time() -> None:
+    found = tg.forecast(nn.Linear(4096, 4096), on="h200", inputs=torch.empty(4096, 4096), execution="graph")
+    energy = profile_of("h200").energy
+    assert isinstance(found, tg.Forecast)
+    assert energy is not None
+    assert found.energy_j is not None
+    ends = (energy.low * found.energy_j, energy.high * found.energy_j)
+    assert (found.energy_low_j or 0.0) < ends[0] < ends[1] < (found.energy_high_j or 0.0)
 
 
 @pytest.mark.parametrize("depth", [128, 1024, 8192])

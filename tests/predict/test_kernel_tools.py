@@ -79,25 +79,29 @@ def test_many_kernels_do_not_make_a_run_certain() -> None:
 
 def test_energy_is_found_again_in_synthetic_runs(tools: Any) -> None:
     choose = np.random.default_rng(1)
-    truth = {"float32": 5e-12, "tf32": 2e-12, "half": 8e-13, "cold_bytes": 3e-11, "warm_bytes": 1e-10, "busy_s": 150.0}
-    works, joules, seconds = [], [], []
+    per_flop = {"float32": 5e-12, "tf32": 2e-12, "half": 8e-13}
+    runs = []
     for _ in range(60):
-        seconds.append(float(choose.uniform(1e-3, 5e-2)))
-        kind = choose.choice(["float32", "tf32", "half"])
-        work = {kind: float(choose.uniform(1e11, 5e12)), "busy_s": seconds[-1] * float(choose.uniform(0.3, 1))}
-        work |= {name: float(choose.uniform(1e9, 5e10)) for name in ("cold_bytes", "warm_bytes")}
-        works.append(work)
-        joules.append(120.0 * seconds[-1] + sum(truth[name] * value for name, value in work.items()))
-    found = tools.energy_of(works, joules, seconds)
+        kind, seconds = choose.choice([*per_flop]), float(choose.uniform(1e-3, 5e-2))
+        flops, cold, warm = (float(choose.uniform(*ends)) for ends in ((1e11, 5e12), (1e9, 5e10), (1e9, 5e10)))
+        busy = seconds * float(choose.uniform(0.3, 1))
+        joules = 120 * seconds + 150 * busy + per_flop[kind] * flops + 3e-10 * cold + 1e-10 * warm
+        work = {kind: flops, "cold_bytes": cold, "warm_bytes": warm}
+        runs.append(tools.EnergyRun(work, busy, seconds, seconds, joules))
+    found = tools.energy_of(runs)
     assert found["idle_w"] == pytest.approx(120, rel=1e-3)
     assert found["busy_w"] == pytest.approx(150, rel=1e-3)
     assert found["per_flop_j"] == pytest.approx(
         {"float32": 5e-12, "tf32": 2e-12, "float16": 8e-13, "bfloat16": 8e-13}, rel=1e-3
     )
     assert found["per_byte_j"] == pytest.approx(1e-10, rel=1e-3)
-    assert found["per_cold_byte_j"] == pytest.approx(3e-11, rel=1e-3)
+    assert found["per_cold_byte_j"] == pytest.approx(3e-10, rel=1e-3)
     assert found["low"] == pytest.approx(1.0, abs=1e-3)
-    noisy = tools.energy_of(works, [value * float(choose.uniform(0.8, 1.2)) for value in joules], seconds)
+    # Predicted times that are 20 % off show in the error alone.
+    unsure = tools.energy_of([run._replace(predicted_s=run.seconds * 1.2) for run in runs])
+    assert unsure["mean_error"] > 0.02 > found["mean_error"]
+    assert unsure["low"] == found["low"]
+    noisy = tools.energy_of([run._replace(joules=run.joules * float(choose.uniform(0.8, 1.2))) for run in runs])
     assert noisy["low"] < 0.9 < 1.1 < noisy["high"]
 
 

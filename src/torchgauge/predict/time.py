@@ -350,7 +350,8 @@ def predict_ops(
         for sign, times in ((-1, profile.host.low), (1, profile.host.high))
     )
     rows = _rows(ops, kernels, ends, profile)
-    energy = _run_energy(profile, kernels, total)
+    least_s, most_s = low[-1] if low else 0.0, high[-1] if high else 0.0
+    energy = _run_energy(profile.energy, kernels, (total, least_s, most_s), share)
     by_source: dict[str, float] = {}
     for kernel, _ in kernels:
         if kernel is not None:
@@ -360,8 +361,8 @@ def predict_ops(
         profile.name,
         execution,
         total,
-        low[-1] if low else 0.0,
-        high[-1] if high else 0.0,
+        least_s,
+        most_s,
         *energy,
         bound=_bound(rows, total, device_s, profile),
         ops=rows,
@@ -492,18 +493,24 @@ def _rows(ops: Sequence[OpRecord], kernels: Kernels, ends: Sequence[float], prof
     return rows
 
 
-def _run_energy(profile: Profile, kernels: Kernels, total: float) -> tuple[float | None, float | None, float | None]:
-    energy = profile.energy
+def _run_energy(
+    energy: Energy | None, kernels: Kernels, totals: Sequence[float], share: float
+) -> tuple[float | None, float | None, float | None]:
+    """Joules with their 90 % interval. `totals` are the seconds of the run, least seconds and most; `share` is how far
+    the kernels' own may be off, in octaves. What energy adds to that is in its own range."""
     if energy is None:
         return None, None, None
-    work = 0.0
-    for kernel, place in kernels:
-        if kernel is not None and place is not None:
-            # A kernel cannot take more than the card may draw.
-            own = energy.joules(place) + energy.busy_w * kernel.seconds
-            work += min(own, max(energy.limit_w - energy.idle_w, 0.0) * kernel.seconds)
-    joules = energy.idle_w * total + work
-    return joules, joules * energy.low, joules * energy.high
+    spare_w = max(energy.limit_w - energy.idle_w, 0.0)
+    busy = [
+        (energy.joules(place), kernel.seconds) for kernel, place in kernels if kernel is not None and place is not None
+    ]
+    found = []
+    for total, octaves in zip(totals, (0.0, -share, share), strict=True):
+        times = exp2(octaves)
+        # A kernel cannot take more than the card may draw.
+        work = sum(min(own + energy.busy_w * seconds * times, spare_w * seconds * times) for own, seconds in busy)
+        found.append(energy.idle_w * total + work)
+    return found[0], found[1] * energy.low, found[2] * energy.high
 
 
 def _bound(rows: Sequence[OpTime], total: float, device_s: float, profile: Profile) -> Bound:
