@@ -107,6 +107,14 @@ def test_a_model_without_tokens_is_refused() -> None:
         tg.llm(nn.Linear(3, 3))
 
 
+def test_a_model_that_needs_an_image_is_refused() -> None:
+    class Captioner(nn.Module):
+        def forward(self, pixel_values: Any, input_ids: Any, past_key_values: Any = None) -> None: ...
+
+    with pytest.raises(tg.InputError, match="cannot run on text alone: its forward requires pixel_values"):
+        tg.llm(Captioner())
+
+
 def test_encoder_tokens_are_for_encoders() -> None:
     found = tg.llm(MODELS["llama"]())
     with pytest.raises(tg.InputError, match="decoder alone"):

@@ -137,8 +137,8 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
         if inside:
             _add_surroundings(result["model"], whole, inside)
             result["warnings"] = [
-                f"{type(whole).__name__} takes no cache of earlier tokens itself: the figures of prefill, decode and "
-                f"cache are those of its language model, '{inside}'", *seen.warnings
+                f"{type(whole).__name__} takes no text with a cache of earlier tokens itself: the figures of prefill, "
+                f"decode and cache are those of its language model, '{inside}'", *seen.warnings
             ]  # fmt: skip
     too_long = [point for point in question.points if per_token * point.tokens > MOST_OPS]
     direct = [point for point in question.points if point not in too_long]

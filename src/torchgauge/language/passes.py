@@ -141,7 +141,8 @@ class Interface:
 
     def __init__(self, model: nn.Module, limit: int | None = None) -> None:
         """`limit` is the number of positions where the model was found to have fewer than its config gives."""
-        self.names = list(inspect.signature(model.forward).parameters)
+        parameters = inspect.signature(model.forward).parameters
+        self.names = list(parameters)
         self._found_limit = limit
         self.config = ModelConfig(getattr(model, "config", None))
         self.is_encoder_decoder = self.config.is_encoder_decoder and "decoder_input_ids" in self.names
@@ -152,6 +153,15 @@ class Interface:
             raise InputError(f"{name} is not a language model: its forward takes no {self.tokens}")
         if not any(word in given for given in self.names for word in _CACHE_WORDS):
             raise InputError(f"{name} is not autoregressive: its forward takes no cache of earlier tokens")
+        required = [
+            given
+            for given, parameter in parameters.items()
+            if parameter.default is parameter.empty
+            and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and given not in (self.tokens, self.main, "input_ids")
+        ]
+        if required:
+            raise InputError(f"{name} cannot run on text alone: its forward requires {', '.join(required)}")
 
     @property
     def context_limit(self) -> int | None:
@@ -191,7 +201,9 @@ class Interface:
         return {
             name: value
             for name, value in named.items()
-            if name in self.names and value is not None and not isinstance(value, torch.Tensor)
+            if (name in self.names or ("kwargs" in self.names and name == "past_key_values"))
+            and value is not None
+            and not isinstance(value, torch.Tensor)
         }
 
     def encoded(self, output: Any) -> Encoded | None:
@@ -211,8 +223,8 @@ class Interface:
 
 
 def language_part(model: nn.Module) -> tuple[str, nn.Module]:
-    """The model, or the largest language model inside it, with its path. BLIP-2 takes no cache itself: its generation
-    calls the language model that it contains."""
+    """The model, or the largest language model inside it, with its path. BLIP-2 takes no cache itself and requires an
+    image: its generation calls the language model that it contains."""
     try:
         Interface(model)
     except InputError:
