@@ -5,7 +5,8 @@
     python tools/collect_kernels.py second calls.jsonl.xz FOLDER -o more.jsonl.xz   here: what to measure next
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz              here: all times in one file
     python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
-    python tools/collect_kernels.py energy predictions.json proof.jsonl             here: its energy, from whole models
+    python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/proof.jsonl
+                                                                     here: its energy, from whole models
 
 The device needs torch alone for the kernels; timm and transformers for the whole models that are timed beside them.
 Nothing of torchgauge is imported there.
