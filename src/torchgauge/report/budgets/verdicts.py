@@ -103,7 +103,7 @@ def _reason(view: View, key: str) -> str:
         told = measurements_of(view).get("failure")
         return f"it was not measured: {told}" if told else "it was not measured: a run with --inference is needed"
     if Predicted.of(key) is not None:
-        return "it was not predicted: name the device with --on; the warnings say what cannot be predicted"
+        return "it was not predicted: name the device (--on h200); if it was named, the warnings say why not"
     if key in ("stored_bytes", "optimizer_elements"):
         return "the model is not stored in a file"
     return view.capture.run.reason or "the model was not run"
