@@ -11,9 +11,7 @@ from torch import nn
 from tests.advise.planted import seen, timed
 from tests.advise.zoo_experts import threaded
 from torchgauge.advise import advise
-from torchgauge.verify.difference import Difference
-from torchgauge.verify.judging import Verdict, confirmed
-from torchgauge.verify.pairs import Paired
+from torchgauge.verify import Difference, Paired, Verdict, confirmed
 
 SAME = Difference(0.0)
 NET = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())

@@ -10,10 +10,16 @@ from torch import Tensor
 from tests.advise.trying import FakeClock, Timed, bench, row, rule_with, timed_bench
 from torchgauge.advise import RULES
 from torchgauge.advise.registry import load_rules
-from torchgauge.verify import TRANSFORMATIONS, Applied, Trial, load_transformations, transformation
-from torchgauge.verify.planning import no_plan
-from torchgauge.verify.reasons import REASONS
-from torchgauge.verify.verifying import verify
+from torchgauge.verify import (
+    REASONS,
+    TRANSFORMATIONS,
+    Applied,
+    Trial,
+    load_transformations,
+    no_plan,
+    transformation,
+    verify,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

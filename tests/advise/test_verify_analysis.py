@@ -15,8 +15,7 @@ import torchgauge
 from tests.advise.trying import rule_with
 from torchgauge.cli import main
 from torchgauge.errors import UsageError
-from torchgauge.verify import TRANSFORMATIONS, load_transformations
-from torchgauge.verify.planning import no_plan
+from torchgauge.verify import TRANSFORMATIONS, load_transformations, no_plan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.trying import applied, bench, not_applicable, row, x
-from torchgauge.verify import NotApplicableError
-from torchgauge.verify.code import optimised
-from torchgauge.verify.judging import judge
+from torchgauge.verify import NotApplicableError, judge, optimised
 from torchgauge.verify.transformations.compiling import positional
 
 pytestmark = pytest.mark.usefixtures("one_thread")

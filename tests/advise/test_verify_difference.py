@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from torchgauge.verify.difference import Difference, difference, output_tensors
+from torchgauge.verify import Difference, output_tensors
+from torchgauge.verify.difference import difference
 
 
 def apart(before: Any, after: Any) -> Difference:

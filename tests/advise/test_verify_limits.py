@@ -11,8 +11,7 @@ from torch import Tensor
 
 from tests.advise.trying import FakeClock, Timed, bench, row, rule_with, timed_bench
 from torchgauge.errors import UsageError
-from torchgauge.verify.planning import no_plan
-from torchgauge.verify.verifying import read_budget, verify
+from torchgauge.verify import no_plan, read_budget, verify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,8 +7,7 @@ from itertools import cycle
 
 import pytest
 
-from torchgauge.verify.pairs import LEAST_PAIRS, Paired, time_pairs
-from torchgauge.verify.switches import Switches
+from torchgauge.verify import LEAST_PAIRS, Paired, Switches, time_pairs
 
 
 @dataclass
@@ -107,7 +106,7 @@ def test_short_runs_are_repeated_for_one_sample() -> None:
 
 
 def test_without_a_pair_nothing_is_known() -> None:
-    counted = {"pairs": 0, "rounds": 1, "floor": 0.0, "other_processes_share": 0.0}
+    counted = {"pairs": 0, "rounds": 1, "floor": 0.0, "other_processes_share": 0.0, "second_process_gain": None}
     assert Paired().figures() == {"gain": None, "ci95": None, **counted}
 
 

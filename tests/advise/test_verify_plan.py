@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 from tests.advise.trying import applied, bench, changed, row, rule_with, timed_bench
-from torchgauge.verify.code import function_text
-from torchgauge.verify.pairs import ROUNDS
-from torchgauge.verify.verifying import verify
+from torchgauge.verify import ROUNDS, function_text, verify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

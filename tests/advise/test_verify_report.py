@@ -9,7 +9,7 @@ import torchgauge
 from torchgauge.facts import Row
 from torchgauge.report import render
 from torchgauge.report.content import error_text, gained_text, measured_text, withdrawn_text
-from torchgauge.verify.planning import no_plan
+from torchgauge.verify import no_plan
 
 ERROR = {"relative": 2e-6, "cosine": 1.0, "top1": 0.5}
 

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from tests.advise.trying import CPU, advised, apart, applied, bench, changed, lively, not_applicable, row, x
 from torchgauge.measure.subject import Subject
-from torchgauge.verify.judging import judge
-from torchgauge.verify.sides import Bench
-from torchgauge.verify.switches import Switches
+from torchgauge.verify import Bench, Switches, judge
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

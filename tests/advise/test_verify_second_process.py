@@ -15,12 +15,7 @@ from torch import Tensor, nn
 from tests.advise.trying import row, rule_with, timed_bench
 from torchgauge.measure.settings import Settings
 from torchgauge.source import Candidate
-from torchgauge.verify import Applied
-from torchgauge.verify.difference import Difference
-from torchgauge.verify.judging import Verdict
-from torchgauge.verify.pairs import Paired
-from torchgauge.verify.second_process import Job, Setup
-from torchgauge.verify.verifying import verify
+from torchgauge.verify import Applied, Difference, Job, Paired, Setup, Verdict, verify
 
 HALF = "model.cost = 0.5"
 MODEL_FILE = """

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from tests.advise.trying import advised, apart, applied, bench, changed, row, x
-from torchgauge.verify.judging import judge
+from torchgauge.verify import judge
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,8 +11,7 @@ from torch import nn
 from tests.advise.trying import apart, applied, bench, changed, not_applicable, row, x
 from torchgauge import analyze
 from torchgauge.advise import Evidence, advise
-from torchgauge.verify.judging import judge
-from torchgauge.verify.sides import Bench
+from torchgauge.verify import Bench, judge
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

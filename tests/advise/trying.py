@@ -13,9 +13,17 @@ from torch import Tensor, nn
 from torchgauge import analyze
 from torchgauge.advise import Evidence, advise
 from torchgauge.measure.subject import Subject
-from torchgauge.verify import TRANSFORMATIONS, Applied, NotApplicableError, Trial, load_transformations, transformation
-from torchgauge.verify.judging import compared
-from torchgauge.verify.sides import Bench, Side
+from torchgauge.verify import (
+    TRANSFORMATIONS,
+    Applied,
+    Bench,
+    NotApplicableError,
+    Side,
+    Trial,
+    compared,
+    load_transformations,
+    transformation,
+)
 
 CPU = torch.device("cpu")
 

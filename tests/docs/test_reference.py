@@ -17,7 +17,7 @@ from tests.docs.tables import generated, regenerate, subparsers
 from tests.docs.test_blocks import PAGES, ROOT
 from torchgauge.advise.registry import RULES, load_rules
 from torchgauge.report import ANALYSIS, OTHERS, SCAN
-from torchgauge.verify.planning import no_plan
+from torchgauge.verify import no_plan
 
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "torchgauge"

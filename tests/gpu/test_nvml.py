@@ -10,7 +10,7 @@ import torch
 
 from torchgauge.measure import Device, outcome, sampling
 from torchgauge.measure.readings.cuda import nvml_device
-from torchgauge.verify.switches import switches_kept
+from torchgauge.verify import switches_kept
 
 pytestmark = [
     pytest.mark.gpu,

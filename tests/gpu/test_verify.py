@@ -13,10 +13,7 @@ from torch import Tensor, nn
 import torchgauge as tg
 from tests.advise.trying import row
 from torchgauge.measure import Subject
-from torchgauge.verify import load_transformations
-from torchgauge.verify.sides import Bench
-from torchgauge.verify.switches import Switches
-from torchgauge.verify.verifying import verify
+from torchgauge.verify import Bench, Switches, load_transformations, verify
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,10 +10,8 @@ import transformers as hf
 
 import torchgauge as tg
 from tests.llm.zoo import MODELS, real_cache_bytes
-from torchgauge.language.costs import cost_of
-from torchgauge.language.passes import Observed, Pass, Point, observe
-from torchgauge.predict.devices import find_device
-from torchgauge.predict.kernels import Library
+from torchgauge.language import Observed, Pass, Point, cost_of, observe
+from torchgauge.predict import Library, find_device
 
 LIBRARY = Library(find_device("h200").chip)
 # Of the decoders with an encoder that takes text.

@@ -9,7 +9,7 @@ import pytest
 
 import torchgauge as tg
 from tests.llm.zoo import MODELS
-from torchgauge.language.costs import extended
+from torchgauge.language import extended
 
 
 def attention(config: Any, length: int, window: int | None = None) -> int:

@@ -8,15 +8,7 @@ from itertools import pairwise
 import pytest
 
 from torchgauge.errors import UsageError
-from torchgauge.predict.allocator import (
-    AllocatorSettings,
-    Block,
-    CachingAllocator,
-    Event,
-    OutOfMemory,
-    replay,
-    smallest_limit,
-)
+from torchgauge.predict import AllocatorSettings, Block, CachingAllocator, Event, OutOfMemory, replay, smallest_limit
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from torchgauge.predict.allocator import UNLIMITED, AllocatorSettings, CachingAllocator
+from torchgauge.predict import UNLIMITED, AllocatorSettings, CachingAllocator
 
 HISTORIES = Path(__file__).parents[1] / "data" / "allocator_histories.json.gz"
 SETTINGS = {"expandable": "expandable_segments:True", "split": "max_split_size_mb:32"}

@@ -16,9 +16,7 @@ from torchgauge.analysis.budgets import check
 from torchgauge.analysis.fitting import Case
 from torchgauge.errors import InputError, UsageError
 from torchgauge.isolation import is_isolated
-from torchgauge.predict import steps
-from torchgauge.predict.devices import find_device, find_devices
-from torchgauge.predict.fit import CLASSES
+from torchgauge.predict import CLASSES, find_device, find_devices, steps
 
 MIB = 1 << 20
 

@@ -15,19 +15,22 @@ import torchgauge as tg
 from torchgauge.cli.main import main
 from torchgauge.errors import FormatError, InputError, UsageError
 from torchgauge.facts import TensorSpec
-from torchgauge.predict.calibration import open_table
-from torchgauge.predict.coordinates import Place
-from torchgauge.predict.devices import device_names
-from torchgauge.predict.kernel_tables import (
+from torchgauge.predict import (
     FOLDER,
+    MEASURED,
     KernelTable,
+    Place,
     Rates,
+    device_names,
     interpolate,
     load_table,
+    open_table,
+    predict_kernel,
+    profile_of,
     read_table,
     write_table,
 )
-from torchgauge.predict.time import MEASURED, _simulate, predict_kernel, profile_of
+from torchgauge.predict.time import _simulate
 
 
 def net(width: int = 1024) -> nn.Module:

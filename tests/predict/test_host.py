@@ -6,10 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchgauge.predict.host import CUDNN_ATTENTION, Host
-from torchgauge.predict.host_sample import HostSample, host_speed
-from torchgauge.predict.steps import Trace
-from torchgauge.predict.time import RunTime, predict_ops
+from torchgauge.predict import CUDNN_ATTENTION, Host, HostSample, RunTime, Trace, host_speed, predict_ops
 from torchgauge.source import candidate_inputs
 
 FAST = Host(2e-3, 8e-3, 25e-3, 0.1, "a test")
@@ -17,10 +14,7 @@ SLOW = Host(4e-3, 16e-3, 50e-3, 0.1, "a test")
 
 
 def traced(model: nn.Module, *inputs: torch.Tensor, train: bool = False) -> Trace:
-    from torchgauge.predict import steps
-    from torchgauge.predict.devices import find_device
-    from torchgauge.predict.kernels import Library
-    from torchgauge.predict.optimizers import make_optimizer
+    from torchgauge.predict import Library, find_device, make_optimizer, steps
 
     setting = steps.Setting(
         Library(find_device("h200").chip), train=train, optimizer=make_optimizer("adamw") if train else None
@@ -90,10 +84,7 @@ class Remembers(nn.Module):
 
 
 def test_a_model_without_state_is_traced_once_and_its_second_run_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchgauge.predict.allocator import AllocatorSettings
-    from torchgauge.predict.devices import find_device
-    from torchgauge.predict.fit import Prediction
-    from torchgauge.predict.steps import CudaRun
+    from torchgauge.predict import AllocatorSettings, CudaRun, Prediction, find_device
 
     with torch.device("meta"):
         models: list[tuple[nn.Module, torch.Tensor]] = [

@@ -14,10 +14,18 @@ import numpy as np
 import pytest
 
 from torchgauge.facts import Cost, Signature, TensorSpec
-from torchgauge.predict.coordinates import locate
-from torchgauge.predict.kernel_tables import KernelTable, Rates, read_table, write_table
-from torchgauge.predict.tiles import DEFAULTS, Product, TileModel, Tiling
-from torchgauge.predict.time import combined_error
+from torchgauge.predict import (
+    DEFAULTS,
+    KernelTable,
+    Product,
+    Rates,
+    TileModel,
+    Tiling,
+    combined_error,
+    locate,
+    read_table,
+    write_table,
+)
 
 
 @pytest.fixture

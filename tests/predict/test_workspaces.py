@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchgauge.predict.convolutions import Convolution, _table, estimate, workspace
-from torchgauge.predict.workspaces import (
+from torchgauge.predict import (
     Chip,
+    Convolution,
     Recurrent,
     attention_backward_cudnn,
     attention_backward_efficient,
     embedding_backward,
+    estimate,
     reduction,
+    workspace,
 )
+from torchgauge.predict.convolutions import _table
 
 H200 = Chip(132, (9, 0))
 

@@ -1,1 +1,83 @@
-"""What a model needs on a device that is not there."""
+"""What a model needs on a device that is not there: memory, time and energy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchgauge.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from torchgauge.predict.allocator import (
+        UNLIMITED,
+        AllocatorSettings,
+        Block,
+        CachingAllocator,
+        Event,
+        OutOfMemory,
+        replay,
+        smallest_limit,
+    )
+    from torchgauge.predict.calibration import open_table
+    from torchgauge.predict.convolutions import Convolution, estimate, workspace
+    from torchgauge.predict.coordinates import Place, locate
+    from torchgauge.predict.devices import device_names, find_device, find_devices
+    from torchgauge.predict.fit import CLASSES, Prediction
+    from torchgauge.predict.host import CUDNN_ATTENTION, Host
+    from torchgauge.predict.host_sample import HostSample, host_speed
+    from torchgauge.predict.kernel_tables import (
+        FOLDER,
+        KernelTable,
+        Rates,
+        interpolate,
+        load_table,
+        read_table,
+        write_table,
+    )
+    from torchgauge.predict.kernels import Library
+    from torchgauge.predict.optimizers import make_optimizer
+    from torchgauge.predict.steps import CudaRun, Trace
+    from torchgauge.predict.tiles import DEFAULTS, Product, TileModel, Tiling
+    from torchgauge.predict.time import MEASURED, RunTime, combined_error, predict_kernel, predict_ops, profile_of
+    from torchgauge.predict.workspaces import (
+        Chip,
+        Recurrent,
+        attention_backward_cudnn,
+        attention_backward_efficient,
+        embedding_backward,
+        reduction,
+    )
+
+__all__ = [
+    "CLASSES", "CUDNN_ATTENTION", "DEFAULTS", "FOLDER", "MEASURED", "UNLIMITED", "AllocatorSettings", "Block",
+    "CachingAllocator", "Chip", "Convolution", "CudaRun", "Event", "Host", "HostSample", "KernelTable", "Library",
+    "OutOfMemory", "Place", "Prediction", "Product", "Rates", "Recurrent", "RunTime", "TileModel", "Tiling", "Trace",
+    "attention_backward_cudnn", "attention_backward_efficient", "combined_error", "device_names",
+    "embedding_backward", "estimate", "find_device", "find_devices", "host_speed", "interpolate", "load_table",
+    "locate", "make_optimizer", "open_table", "predict_kernel", "predict_ops", "profile_of", "read_table",
+    "reduction", "replay", "smallest_limit", "workspace", "write_table",
+]  # fmt: skip
+
+_HOMES = {
+    "allocator": (
+        "UNLIMITED", "AllocatorSettings", "Block", "CachingAllocator", "Event", "OutOfMemory", "replay",
+        "smallest_limit",
+    ),
+    "calibration": ("open_table",),
+    "convolutions": ("Convolution", "estimate", "workspace"),
+    "coordinates": ("Place", "locate"),
+    "devices": ("device_names", "find_device", "find_devices"),
+    "fit": ("CLASSES", "Prediction"),
+    "host": ("CUDNN_ATTENTION", "Host"),
+    "host_sample": ("HostSample", "host_speed"),
+    "kernel_tables": ("FOLDER", "KernelTable", "Rates", "interpolate", "load_table", "read_table", "write_table"),
+    "kernels": ("Library",),
+    "optimizers": ("make_optimizer",),
+    "steps": ("CudaRun", "Trace"),
+    "tiles": ("DEFAULTS", "Product", "TileModel", "Tiling"),
+    "time": ("MEASURED", "RunTime", "combined_error", "predict_kernel", "predict_ops", "profile_of"),
+    "workspaces": (
+        "Chip", "Recurrent", "attention_backward_cudnn", "attention_backward_efficient", "embedding_backward",
+        "reduction",
+    ),
+}  # fmt: skip
+__getattr__ = lazy_names(__name__, _HOMES)
