@@ -19,11 +19,17 @@ PATHS = "of a model's modules: torch looks for attributes of a path that are mod
 LITERALS = "torchgauge's own statements; names of a model stand in them as literals, those of a file's model never"
 CHECKED = "from the process without rights: in a set of names, or a path that was to be written"
 PARENT = "from the parent process, which made it"
+ESCAPED = "a name of a model, escaped, in a pattern of torchgauge's own"
 ASKED = "only with --allow-pickle, after what it runs was printed"
 
 REVIEWED: dict[str, dict[str, str]] = {
     "advise/registry.py": {
         "import_module(TEXT)": OWN,
+    },
+    "analysis/advice_times.py": {
+        "self._model.get_submodule(path)": PATHS,
+        "self._model.get_buffer(name)": PATHS,
+        "re.compile(TEXT)": ESCAPED,
     },
     "analysis/fitting.py": {
         "getattr(config, name, None)": OWN,
@@ -33,6 +39,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(torch, _AMP[asked])": OWN,
     },
     "analysis/forecasting.py": {
+        "getattr(row, name)": DATACLASS,
         "getattr(self, item.name)": OWN,
     },
     "analysis/language.py": {
@@ -58,6 +65,14 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.aten.lift_fresh.default": OWN,
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
     },
+    "capture/hub_functions.py": {
+        "torch.ops": OWN,
+        "setattr(module, loader, lambda ops=ops: ops)": OWN,
+        "hasattr(module, loader)": OWN,
+        "getattr(torch.ops, namespace)": OWN,
+        "getattr(module, loader)": OWN,
+        "getattr(getattr(torch.ops, namespace), schema.partition('(')[0])": OWN,
+    },
     "capture/input_readers.py": {
         "getattr(value, field.name, None)": DATACLASS,
     },
@@ -82,6 +97,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "hasattr(table, setter)": OWN,
     },
     "capture/quantized.py": {
+        "getattr(member.module, name, None)": OWN,
         "getattr(tensor, name)": LIBRARY,
     },
     "capture/recorder.py": {
@@ -110,6 +126,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/surroundings.py": {
         "getattr(flex, name, False)": OWN,
         "setattr(flex, name, True)": OWN,
+    },
+    "capture/swap.py": {
+        "getattr(module, kind)": OWN,
     },
     "capture/training.py": {
         "getattr(value, field.name, None)": DATACLASS,
@@ -181,10 +200,11 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(mask, part, None)": LIVE,
     },
     "compat/torchstat/reporter.py": {
+        "setattr(total, name, sum((getattr(node, name) for node in collected_nodes)))": OWN,
         "getattr(node, name)": LIVE,
-        "setattr(total, name, sum((getattr(node, name) for node in nodes)))": LIVE,
     },
     "compiled/inductor.py": {
+        "hasattr(convert_frame, asks)": OWN,
         "fx.GraphModule": LIBRARY,
         "getattr(place, name)": OWN,
         "setattr(place, name, choose)": OWN,
@@ -204,9 +224,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "facts/measurements.py": {
         "getattr(trace, name)": OWN,
-    },
-    "facts/rows.py": {
-        "getattr(step, name)": OWN,
     },
     "facts/view.py": {
         "getattr(env, name)": OWN,
@@ -246,6 +263,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "setattr(sys.modules[package], name, value)": OWN,
     },
     "language/answers.py": {
+        "whole.get_submodule(inside)": PATHS,
         "getattr(cost, name)": OWN,
         "getattr(found, name)": OWN,
     },
@@ -306,7 +324,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops": REGISTRY,
     },
     "source/architecture/__init__.py": {
-        "getattr(config, name, None)": OWN,
+        "getattr(config, key, None)": OWN,
     },
     "source/architecture/evidence.py": {
         "re.compile(pattern)": OWN,
@@ -456,6 +474,10 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "verify/registry.py": {
         "import_module(TEXT)": OWN,
+    },
+    "verify/second_process.py": {
+        "torch.load(Path(folder, 'order'), weights_only=False)": PARENT,
+        "subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subpro": OWN,
     },
     "verify/sides.py": {
         "type(kind.__name__, kind.__bases__, dict(kind.__dict__))": LIVE,
