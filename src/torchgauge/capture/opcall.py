@@ -71,7 +71,9 @@ def is_composite(func: Any) -> bool:
     of a tensor subclass nor in inference mode: there the mode has to, so that the ops are the same everywhere."""
     # One with a decomposition in Python (upsampling into an index) has kernels too, and eager mode runs those.
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return isinstance(func, torch._ops.OpOverload) and func._can_decompose() and composite not in func.py_kernels
+    if not isinstance(func, torch._ops.OpOverload) or not torch._C._dispatch_has_kernel(func.name()):
+        return False  # `prim::device` and its like are not in the dispatcher
+    return func._can_decompose() and composite not in func.py_kernels
 
 
 def _describe(func: Any) -> OpInfo:
