@@ -20,8 +20,8 @@ from torchgauge.predict.time import predict_ops, profile_of
 
 def predict(output: Path, folder: Path | None = None, proof: str = "first") -> int:
     """Graph and eager time and energy of each model, with the packaged host; with a folder of measurements also with
-    the host as calibrated in that run (`calibrated`) and as it was beside each model (`beside`). `work` is what energy
-    is fitted on: operations by type, bytes, busy seconds."""
+    the host as calibrated in that run (`calibrated`) and as measured beside each model (`beside`). `work` is what
+    energy is fitted on: operations by type, bytes, busy seconds."""
     warnings.simplefilter("ignore")
     found: dict[str, Any] = {}
     profile = profile_of("h200")

@@ -95,7 +95,7 @@ def build(name: str, device: str) -> torch.nn.Module:
 
 
 def predict(names: Iterable[str], device: str, measured: dict[str, Any] | None = None) -> dict[str, Any]:
-    """With the packaged host, or with the host as it was beside each pass of `measured`."""
+    """With the packaged host, or with the host's speed as measured beside each pass of `measured`."""
     import torchgauge as tg
     from torchgauge.predict import time as times
     from torchgauge.predict.devices import find_device
@@ -198,7 +198,7 @@ def row(times: list[float], peak: int, samples: list[float], plans: list[float])
 
 
 def compare(measured: dict[str, Any]) -> None:
-    """Predicted beforehand with the packaged host, and with the host as it was beside the pass."""
+    """Predicted beforehand with the packaged host, and with the host's speed as measured beside the pass."""
     beside = measured.get("beside", {}).get("rows", {})
     print("| pass | measured | predicted | error | with its host | memory | error |")
     print("|---|---:|---:|---:|---:|---:|---:|")

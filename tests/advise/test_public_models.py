@@ -89,7 +89,7 @@ def masked(self: Any, a: Tensor) -> Tensor:
     ("model", "words"),
     [
         (Does(asking, flag=torch.tensor(1.0)), "keep this value on the device"),
-        (Does(selecting, layer=nn.Linear(8, 8)), "keep the shape (torch.where)"),
+        (Does(selecting, layer=nn.Linear(8, 8)), "keep shapes fixed (torch.where)"),
         (
             Does(masked, encoder=nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1)),
             "say whether the mask is causal",

@@ -98,6 +98,15 @@ def test_a_small_kernel_is_carried_over_by_latency_and_a_large_one_by_the_roof()
     assert ratios[1] > 10
 
 
+def test_a_kernel_that_reads_from_the_cache_is_not_slower_elsewhere_than_by_the_roofs() -> None:
+    tensor = TensorSpec((1 << 20, 4), "float32")
+    times = {
+        on: predict_kernel("aten::relu", {"self": tensor}, (tensor,), on, is_cold=False).seconds
+        for on in ("h200", "l4")
+    }
+    assert times["l4"] / times["h200"] < 16.5
+
+
 def test_compiled_is_no_slower_than_a_graph_and_training_takes_longer_than_inference() -> None:
     class Chain(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

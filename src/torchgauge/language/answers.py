@@ -203,16 +203,8 @@ class _Facts:
         calls = sum(len({op.module for op in part.ops}) * part.times for part in run.segments)
         found = predict_ops(ops, device, execution=self.question.execution, module_calls=calls, new_lengths=new_lengths)
         names = (
-            "time_s",
-            "low_s",
-            "high_s",
-            "energy_j",
-            "energy_low_j",
-            "energy_high_j",
-            "bound",
-            "device_s",
-            "host_s",
-        )
+            "time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "device_s", "host_s",
+        )  # fmt: skip
         return {name: getattr(found, name) for name in names}
 
 

@@ -143,6 +143,7 @@ class Interface:
         """`limit` is the number of positions where the model was found to have fewer than its config gives."""
         parameters = inspect.signature(model.forward).parameters
         self.names = list(parameters)
+        self.takes_keywords = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
         self._found_limit = limit
         self.config = ModelConfig(getattr(model, "config", None))
         self.is_encoder_decoder = self.config.is_encoder_decoder and "decoder_input_ids" in self.names
@@ -201,7 +202,7 @@ class Interface:
         return {
             name: value
             for name, value in named.items()
-            if (name in self.names or ("kwargs" in self.names and name == "past_key_values"))
+            if (name in self.names or (self.takes_keywords and name == "past_key_values"))
             and value is not None
             and not isinstance(value, torch.Tensor)
         }

@@ -120,20 +120,13 @@ def calibrate_kernels(
 def best_seconds(run: Callable[[], Any], device: str, *, is_cold: bool, clock: Clock = time.perf_counter) -> float:
     """The fastest of a few runs. Weights come from memory in a model: where they are most of what is read, other memory
     is gone through before each run."""
-    import torch
+    from torchgauge.predict.host_sample import elapsed_seconds
 
-    wait = torch.cuda.synchronize if device != "cpu" else None
     best, spent, runs = float("inf"), 0.0, 0
     while runs < 3 or (spent < 0.01 and runs < 8):
         if is_cold:
             _evict(device)
-        if wait is not None:
-            wait()
-        started = clock()
-        run()
-        if wait is not None:
-            wait()
-        took = clock() - started
+        took = elapsed_seconds(run, device, clock)
         best, spent, runs = min(best, took), spent + took, runs + 1
         if spent > 0.1:
             break

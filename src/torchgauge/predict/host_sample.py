@@ -154,15 +154,17 @@ class HostProbe:
             functional.scaled_dot_product_attention(query, keys, keys)
 
     def seconds(self, run: Callable[[], None], clock: Clock = time.perf_counter) -> float:
-        """From an idle device until it is idle again."""
-        wait = torch.cuda.synchronize if self._device != "cpu" else None
-        if wait is not None:
-            wait()
-        started = clock()
-        run()
-        if wait is not None:
-            wait()
-        return clock() - started
+        return elapsed_seconds(run, self._device, clock)
+
+
+def elapsed_seconds(run: Callable[[], object], device: str, clock: Clock = time.perf_counter) -> float:
+    """From an idle device until it is idle again."""
+    wait: Callable[[], None] = torch.cuda.synchronize if device != "cpu" else lambda: None
+    wait()
+    started = clock()
+    run()
+    wait()
+    return clock() - started
 
 
 def host_speed(device: str, clock: Clock = time.perf_counter, rounds: int = 60) -> dict[str, float]:

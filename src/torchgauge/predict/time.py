@@ -88,11 +88,14 @@ class Profile:
         with the roof. The rest is spent by multiprocessors that wait or are too few: part of that is latency, which
         devices have alike, and part is the speed of one multiprocessor, so it scales with the square root of that
         speed (the exponent with the least error over the published tables of four devices)."""
-        launch = min(origin.launch_s * place.launches, 0.8 * seconds)
-        at_roof = origin.work_seconds(place)
-        faster = origin.rate(place.rate) / multiprocessors * self.multiprocessors / self.rates.rate(place.rate)
-        waiting = max(seconds - launch - at_roof, 0.0) * sqrt(faster)
-        return self.rates.launch_s * place.launches + waiting + self.rates.work_seconds(place)
+        beyond_launch = seconds - min(origin.launch_s * place.launches, 0.8 * seconds)
+        # Less than the roof where the kernel reads from the cache.
+        at_roof = min(origin.work_seconds(place), beyond_launch)
+        times_roof = self.rates.work_seconds(place) / max(origin.work_seconds(place), 1e-12)
+        # How much longer one multiprocessor of this device takes for the same arithmetic.
+        times_one = origin.rate(place.rate) / multiprocessors * self.multiprocessors / self.rates.rate(place.rate)
+        waiting = (beyond_launch - at_roof) * sqrt(times_one)
+        return self.rates.launch_s * place.launches + at_roof * times_roof + waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,9 +113,12 @@ def _run(folder: str, limit_s: float) -> list[Verdict | str] | str:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=limit_s,
             check=False,
         )  # fmt: skip
-        answer = json.loads(Path(folder, "answer").read_text(encoding="utf-8"))
     except subprocess.TimeoutExpired:
         return f"a second process took more than {limit_s:.0f} s"
+    except OSError as error:
+        return f"a second process could not be started: {error.strerror or error}"
+    try:
+        answer = json.loads(Path(folder, "answer").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         last = (done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return f"a second process failed: {last}"

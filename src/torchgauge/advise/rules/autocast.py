@@ -170,7 +170,7 @@ def _without_casts(evidence: Evidence, found: _Narrowable) -> Advice:
         rule="bfloat16-weights",
         where=Where("", tuple(op.index for op in found.ops)),
         evidence=found.evidence(evidence) | told,
-        recommendation="hold weights and activations in bfloat16: the host has no time for the casts of autocast",
+        recommendation="hold weights and activations in bfloat16: the casts of autocast would keep the host busy",
         code=_WHOLE,
         expected_gain=found.gain(evidence),
         risk=_WHOLE_RISK,

@@ -93,7 +93,7 @@ def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float)
             "peak_activation_bytes_there": totals.peak_activation_bytes * factor,
             "device": peaks.name if peaks else None,
         },
-        recommendation="per sample: run larger batches, as weights are read for each batch, whatever its size",
+        recommendation="per sample, with larger batches: weights are read once for each batch, whatever its size",
         code=None,
         expected_gain=Gain(
             "time_s",

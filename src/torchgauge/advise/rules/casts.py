@@ -120,7 +120,7 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
         if found is None:
             continue
         narrow, wide = found
-        if wide.dtype == "float64":  # `double-precision` speaks of that
+        if wide.dtype == "float64":  # `double-precision` covers that
             continue
         after = _widened(evidence, op, wide.dtype)
         alone, all_of_them = evidence.share([op]).value, evidence.share([op, *after])

@@ -124,7 +124,7 @@ def _advice(
             expected_gain=evidence.share([pair.norm]).gain(
                 low,
                 high,
-                "the batch norm's pass over its input and output" + (", less the bias's" if adds_bias else ""),
+                _HOW + (", less the bias's" if adds_bias else ""),
             ),
             risk=_RISK,
             confidence="high",

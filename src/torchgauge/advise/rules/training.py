@@ -121,7 +121,7 @@ def never_trained(evidence: Evidence) -> Iterator[Advice]:
             rule="never-trained",
             where=Where(place, tuple(sorted({cut[name].index for name in names}))),
             evidence={"parameters": len(names), "bytes": sum(params[name].spec.nbytes for name in names)},
-            recommendation="no gradient reaches these parameters: take out the detach(), or freeze them under no_grad",
+            recommendation="no gradient reaches these parameters: freeze them, or take out the detach() to train them",
             code=f"model.get_submodule({place!r}).requires_grad_(False)  # and call it under torch.no_grad()",
             expected_gain=None,
             risk="none, unless other losses train them",

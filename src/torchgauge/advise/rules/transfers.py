@@ -23,22 +23,22 @@ _SIZES = {
     "aten::unique_consecutive", "aten::bincount",
 }  # fmt: skip
 _SELECTING = (
-    "keep the shape (torch.where): for nonzero, unique and x[mask] the host waits",
+    "keep shapes fixed (torch.where): the host waits for nonzero, unique and x[mask]",
     "y = torch.where(mask, x, torch.zeros_like(x))  # x[mask]; or sort by the mask and take a fixed number of rows",
 )
 _READING = (
-    "keep this value on the device: for .item(), .cpu(), bool(), print the host waits",
+    "keep this value on the device: the host waits for .item(), .cpu(), bool() and print",
     "y = torch.where(condition, a, b)  # not: if condition; a flag of the model belongs into a Python attribute",
 )
 # Layers of torch that compare their mask with a causal one unless `is_causal` is given.
 _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
 # Of experts, which get as many rows as tokens choose them.
 _ROUTING = (
-    "sort the tokens by expert once and multiply in groups: for each expert's nonzero the host waits",
+    "sort the tokens by expert once and multiply in groups: the host waits for each expert's nonzero",
     "order = chosen.flatten().argsort(); rows = x[order // top_k]  # then one grouped product, and scatter back",
 )
 _TELLING = (
-    "say whether the mask is causal: else this layer compares it at every call, and the host waits",
+    "say whether the mask is causal: otherwise this layer compares it at every call, and the host waits",
     "y = encoder(x, mask=mask, is_causal=True)  # tgt_is_causal=True of a decoder; False for any other mask",
 )
 
