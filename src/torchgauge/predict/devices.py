@@ -99,7 +99,7 @@ def find_device(name: str) -> Device:
         nbytes = int(float(size[1]) * _UNITS[size[2].lower()])
         return Device(name.strip(), name.strip(), nbytes, _TYPICAL, note="as given; kernels as on an A100")
     near = difflib.get_close_matches(plain, by_name, 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(device_names())}"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(device_names())}."
     raise UsageError(f"no device '{name}'; {hint} A size such as 24GiB works too, and 'this' means this machine's GPU")
 
 

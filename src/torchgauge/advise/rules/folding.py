@@ -113,7 +113,9 @@ def _advice(
     code = f"model.eval()\nfor first, second in {literal(plain)}:\n{statements}"
     for pair, has_code in zip(pairs, are_plain, strict=True):
         # On CUDA a convolution adds its bias in a kernel of its own; one that had none gets one from the norm.
-        adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not _has_bias(evidence, pair.layer)
+        weights = [evidence.params[name].spec for name in pair.layer.weights if name in evidence.params]
+        has_bias = any(len(spec.shape) == 1 for spec in weights)
+        adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not has_bias
         low, high = (0.6, 0.85) if adds_bias else (0.8, 1.0)
         yield Advice(
             rule=rule_name,
@@ -170,10 +172,6 @@ def _takes_behind(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> bool:
 def _holds_weight(layer: OpRecord) -> bool:
     """Its inputs but the data are parameters as they are, not made from some."""
     return bool(layer.weights) and sum(source is not None for source in layer.producers) <= 1
-
-
-def _has_bias(evidence: Evidence, layer: OpRecord) -> bool:
-    return any(len(evidence.params[name].spec.shape) == 1 for name in layer.weights if name in evidence.params)
 
 
 def _is_convolution(layer: OpRecord, _: OpRecord) -> bool:
