@@ -244,6 +244,17 @@ def test_a_hook_that_removes_itself_is_still_there(looks: bool) -> None:
     assert calls == [model]
 
 
+def test_a_handle_of_a_hook_whose_module_is_gone() -> None:
+    model = Runs(lambda: None)
+    gone = nn.Linear(4, 4)
+    model.__dict__["handles"] = [
+        gone.register_forward_hook(lambda *_: None),
+        gone.register_forward_pre_hook(lambda *_, **__: None, with_kwargs=True),
+    ]
+    del gone
+    assert tg.analyze(model, inputs=torch.ones(2, 4)).totals.macs == 2 * 4 * 4
+
+
 def test_parameters_in_a_mapping_of_a_library() -> None:
     """As compressed-tensors offloads weights: a mapping that compares what is put into it with what is there."""
 

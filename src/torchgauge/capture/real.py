@@ -98,9 +98,8 @@ class RealRun(TorchDispatchMode):
             return NotImplemented  # by the subclass, in ops on the tensors that it is made of
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
             return False  # padding is counted in full, as in a run on fake tensors
-        if is_composite(func) and not any(
-            tensor.is_nested for tensor in call.tensors
-        ):  # nested ones have their own kernels
+        is_nested = any(tensor.is_nested for tensor in call.tensors)  # nested tensors have their own kernels
+        if is_composite(func) and not is_nested:
             with self:
                 return func.decompose(*args, **kwargs)
         return self._record(call, partial(func, *args, **kwargs))

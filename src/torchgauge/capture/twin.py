@@ -224,13 +224,16 @@ class Copier:
 
     def _handle(self, value: RemovableHandle) -> Any:
         """A hook that removes itself (compressed-tensors restores weights in one) is removed from the twin."""
+
+        def moved(item: Any) -> Any:
+            if isinstance(item, tuple):
+                return tuple(map(moved, item))
+            # Of a module that is gone the reference is dead: it stays so.
+            hooks = item() if type(item) is weakref.ref else None
+            return item if hooks is None else weakref.ref(self.copy(hooks))
+
         duplicate = self._note(value, _blank(RemovableHandle))
-        for name, item in vars(value).items():
-            references = item if isinstance(item, tuple) else (item,)
-            if all(type(reference) is weakref.ref for reference in references):
-                hooks = [self.copy(reference()) for reference in references]
-                item = tuple(map(weakref.ref, hooks)) if isinstance(item, tuple) else weakref.ref(hooks[0])
-            vars(duplicate)[name] = item
+        vars(duplicate).update((name, moved(item)) for name, item in vars(value).items())
         return duplicate
 
     def _partial(self, value: functools.partial[Any]) -> Any:
