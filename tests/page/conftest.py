@@ -59,6 +59,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
         height: int = 900,
         scheme: Literal["light", "dark"] = "light",
         is_quiet: bool = True,
+        is_drawn: bool = True,
     ) -> Page:
         path = _written(subject, tmp_path / f"{len(contexts)}.html")
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, offline=True)
@@ -70,6 +71,9 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
             page.on("pageerror", lambda error: noises.append(f"error: {error}"))
         page.on("request", lambda request: _note_request(request.url, path, noises))
         page.goto(path.as_uri())
+        if is_drawn:
+            # Sections are drawn when an observer reports that they are near, which may be after a test has read them.
+            page.evaluate("tg.drawAll()")
         return page
 
     yield open_one

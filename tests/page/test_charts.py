@@ -25,7 +25,6 @@ def test_every_section_is_drawn_in_both_themes_and_on_a_phone(open_page: OpenPag
         page.emulate_media(color_scheme="dark" if is_dark else "light")
         page.set_viewport_size({"width": width, "height": 844})
         page.reload()
-        page.evaluate("tg.drawAll()")
         assert page.locator("section.waiting").count() == 0
         assert "could not be drawn" not in page.locator("main").inner_text()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -34,7 +33,6 @@ def test_every_section_is_drawn_in_both_themes_and_on_a_phone(open_page: OpenPag
 @pytest.mark.parametrize("name", ["measured", "weights"])
 def test_names_are_text_in_every_section(open_page: OpenPage, name: str) -> None:
     page = open_page(SAMPLES[name]())
-    page.evaluate("tg.drawAll()")
     assert page.locator("main i").count() == 0
     assert "[b]<i>" in (page.locator("main").text_content() or "")
 

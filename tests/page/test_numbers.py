@@ -62,7 +62,6 @@ MEASURED = [name for name in SAMPLES if name not in ("long names", "weights")]
 
 def cells(page: Any, section: str) -> dict[str, list[str]]:
     """The texts of every column there is, by its name; all rows of a sample are in the view."""
-    page.evaluate("tg.drawAll()")
     area = page.locator(f"#{section}")
     area.locator("summary").click()
     for box in area.locator("details input").all():

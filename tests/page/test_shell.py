@@ -70,7 +70,7 @@ def test_the_overview_tells_what_the_model_is_and_warns(open_page: OpenPage) -> 
 
 
 def test_every_section_is_in_the_navigation_and_drawn_when_it_is_asked_for(open_page: OpenPage) -> None:
-    page = open_page(sample_view(), height=400)
+    page = open_page(sample_view(), height=400, is_drawn=False)
     assert page.locator("#ops.waiting").count() == 1
     page.click("nav >> text=Ops")
     assert page.locator("#ops.waiting").count() == 0
@@ -113,14 +113,14 @@ def test_a_phone_need_not_scroll_sideways(open_page: OpenPage) -> None:
 
 
 def test_everything_is_drawn_before_it_is_printed(open_page: OpenPage) -> None:
-    page = open_page(sample_view(), height=300)
+    page = open_page(sample_view(), height=300, is_drawn=False)
     assert page.locator("section.waiting").count() > 0
     assert page.pdf().startswith(b"%PDF")
     assert page.locator("section.waiting").count() == 0
 
 
 def test_a_table_first_drawn_for_printing_has_its_rows_on_paper(open_page: OpenPage, large_page: Path) -> None:
-    page = open_page(large_page, height=300)
+    page = open_page(large_page, height=300, is_drawn=False)
     assert "waiting" in str(page.locator("#ops").get_attribute("class"))
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("#ops .grid-row").count() == 250

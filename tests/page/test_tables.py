@@ -118,7 +118,6 @@ def test_work_without_a_formula_is_no_zero(open_page: OpenPage) -> None:
 
 def test_a_module_selected_in_one_table_is_selected_in_the_others(open_page: OpenPage) -> None:
     page = open_page(sample_view())
-    page.evaluate("tg.drawAll()")
     page.locator("#ops .grid-row", has_text="stem.0").first.click()
     assert page.evaluate("tg.selection.get()") == "stem.0"
     assert page.locator("#modules .grid-row.is-selected bdi").first.inner_text() == "0"
