@@ -25,6 +25,7 @@ def test_every_section_is_drawn_in_both_themes_and_on_a_phone(open_page: OpenPag
         page.emulate_media(color_scheme="dark" if is_dark else "light")
         page.set_viewport_size({"width": width, "height": 844})
         page.reload()
+        page.evaluate("tg.drawAll()")
         assert page.locator("section.waiting").count() == 0
         assert "could not be drawn" not in page.locator("main").inner_text()
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -49,7 +49,9 @@
   }
 
   const scaleOf = (axis, range) => (axis.scale === "log" ? logarithmic : linear)(axis.domain, range);
-  const formOf = (axis) => (typeof axis.format === "function" ? axis.format : tg.format[axis.format ?? "value"]);
+  // The zeros after the point of round numbers ("2.00 k") say nothing on an axis.
+  const rounded = (form) => (value) => form(value).replace(/(\.\d*?)0+(?!\d)/, "$1").replace(/\.(?!\d)/, "");
+  const formOf = (axis) => (typeof axis.format === "function" ? axis.format : rounded(tg.format[axis.format ?? "value"]));
 
   function ticksOf(axis, most) {
     if (axis.ticks) return axis.ticks;
