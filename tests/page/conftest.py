@@ -21,7 +21,7 @@ ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--no-first-run",
 )  # fmt: skip
-# A slow machine with other tests beside is no fault of the page.
+# A page may wait for a slow machine that runs other tests as well.
 PATIENCE_MS = 30_000
 
 OpenPage = Callable[..., "Page"]
@@ -48,7 +48,8 @@ def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
     """`open_page(analysis or path, width=…, height=…, scheme="dark")`; checks at the end of the test that the page was
-    quiet: no error, no warning, no request but for itself."""
+    quiet: no error, no warning, no request but for itself. Every section is drawn once the page is loaded, also after a
+    reload, unless the test is about drawing late (`is_drawn=False`)."""
     contexts: list[BrowserContext] = []
     noises: list[str] = []
 
@@ -70,10 +71,10 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
             page.on("console", lambda message: noises.append(f"console {message.type}: {message.text}"))
             page.on("pageerror", lambda error: noises.append(f"error: {error}"))
         page.on("request", lambda request: _note_request(request.url, path, noises))
-        page.goto(path.as_uri())
         if is_drawn:
             # Sections are drawn when an observer reports that they are near, which may be after a test has read them.
-            page.evaluate("tg.drawAll()")
+            page.add_init_script("addEventListener('DOMContentLoaded', () => tg.drawAll())")
+        page.goto(path.as_uri())
         return page
 
     yield open_one
