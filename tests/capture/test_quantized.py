@@ -479,3 +479,37 @@ def test_fp8_experts_of_transformers() -> None:
     experts = 2 * 16 * 3 * 64 * 32
     attention = 16 * 64 * (2 * 64 + 2 * 32)
     assert quantization(found).macs_by_operands["float8_e4m3fn × float8_e4m3fn"] == experts + attention
+
+
+class NumpyLinear(nn.Module):
+    """Codes that numpy multiplies by, as AQLM's kernel for 8-bit codes on the CPU does with numba."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.codes = nn.Parameter(torch.ones(out_features, in_features, dtype=torch.int8), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(x.numpy() @ self.codes.numpy().T.astype("float32"))
+
+
+def test_a_product_outside_torch_is_named() -> None:
+    found = tg.analyze(
+        nn.Sequential(NumpyLinear(128, 32), nn.Linear(32, 8), *map(NumpyLinear, [8] * 3, [8] * 3)), inputs=X
+    )
+    (warning,) = found.capture.run.warnings
+    assert found.totals.macs == 4 * 32 * 8
+    assert warning == (
+        "computed outside torch (numpy), so their MACs are not counted: "
+        "'0' (NumpyLinear), '2' (NumpyLinear), '3' (NumpyLinear) and 1 more"
+    )
+    assert warning in " ".join(str(found).split())
+
+
+def test_a_linear_layer_that_only_looks_at_numbers_is_counted() -> None:
+    class Looking(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) if x.numpy().any() else x
+
+    found = tg.analyze(Looking(128, 8), inputs=X)
+    assert (found.totals.macs, found.capture.run.warnings) == (4 * 128 * 8, ())

@@ -32,7 +32,8 @@ _PLAIN = frozenset(
      torch.int64, torch.bool)
 )  # fmt: skip
 # Attributes of a layer whose product is the number of its weights.
-_SIZES = (("in_features", "out_features"), ("infeatures", "outfeatures"), ("num_embeddings", "embedding_dim"))
+_LINEAR_SIZES = (("in_features", "out_features"), ("infeatures", "outfeatures"))
+_SIZES = (*_LINEAR_SIZES, ("num_embeddings", "embedding_dim"))
 # Fewer bits of integers for each weight are not its codes: a counter, the order of the inputs.
 _LEAST_BITS = 0.5
 
@@ -66,6 +67,11 @@ def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
     buffers = {owned.name: owned.tensor for owned in paths.owned if owned.is_buffer}
     biases = {f"{name[: name.rfind('.') + 1]}bias" for name in buffers.keys() & found.keys()}
     return found | {name: Quantized(buffers[name].numel()) for name in biases & buffers.keys()}
+
+
+def is_linear(module: object) -> bool:
+    """By the sizes it states; libraries have classes of their own."""
+    return any(all(type(getattr(module, name, None)) is int for name in names) for names in _LINEAR_SIZES)
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -58,6 +58,7 @@ class Recorder:
         self.calls: dict[str, ModuleCalls] = {}
         self.warnings: dict[str, None] = {}
         self.host_reads: dict[HostRead, None] = {}
+        self.paths_with_numpy: dict[str, None] = {}  # of modules that hand memory to numpy while they run
         self.failure: Failure | None = None
         self.failing_op: tuple[str, list[TensorSpec]] | None = None
         self.has_sparse = False
@@ -125,6 +126,8 @@ class Recorder:
 
     def note_host_read(self, call: str) -> None:
         """The model's code brings values of a tensor to the host."""
+        if call == "numpy":
+            self.paths_with_numpy[self.path] = None
         line = model_line()
         if line is not None and self.phase == "forward":
             self.host_reads[HostRead(call, self.path, line)] = None

@@ -25,7 +25,7 @@ from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.memory_access import memory_lent
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
-from torchgauge.capture.quantized import find_quantized
+from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import ModuleCalls, Recorder, describe_value, spec_of_real
 from torchgauge.capture.sharded import is_split
@@ -38,13 +38,23 @@ from torchgauge.capture.training import MakeOptimizer, train_step
 from torchgauge.capture.triton_kernels import launches_seen
 from torchgauge.capture.twin import Copier, TensorCopies, sharing_memory
 from torchgauge.errors import ForwardError, InputError
-from torchgauge.facts import InputRecord, ModuleRecord, OpRecord, ParamRecord, RunRecord, StepMemory, TensorSpec
+from torchgauge.facts import (
+    UNCOUNTED,
+    InputRecord,
+    ModuleRecord,
+    OpRecord,
+    ParamRecord,
+    RunRecord,
+    StepMemory,
+    TensorSpec,
+)
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 from torchgauge.source.modules import all_modules
 
 # A registry model that looks at its data is built once more with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
+_NAMED_LAYERS = 3  # that one warning names
 
 # Functions of torch are replaced while a pass runs: one pass at a time.
 one_at_a_time = threading.RLock()
@@ -224,7 +234,7 @@ def _on_fakes(
         None,
         str(request.device),
         request.train,
-        _warnings(recorder, step),
+        _warnings(recorder, paths, step),
         results,
         step,
         tuple(recorder.host_reads),
@@ -266,7 +276,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         reason,
         str(request.device),
         request.train,
-        _warnings(recorder, step),
+        _warnings(recorder, paths, step),
         results,
         step,
         tuple(recorder.host_reads),
@@ -299,7 +309,17 @@ def _results(output: Any, run: FakeRun | RealRun) -> tuple[int, ...]:
     return written_by_ops(run.writer_of(tensor) for tensor in tensors_within(output))
 
 
-def _warnings(recorder: Recorder, step: StepMemory | None) -> tuple[str, ...]:
+def _warnings(recorder: Recorder, paths: ModulePaths, step: StepMemory | None) -> tuple[str, ...]:
+    # A linear layer that hands its memory to numpy and runs no product as an op: numba (AQLM's 8-bit codes on the CPU)
+    # or a C library multiplies, and its work is not in the counts.
+    layers = [path for path in recorder.paths_with_numpy if is_linear(paths.module_at(path))]
+    if layers:
+        counted = {op.module for op in recorder.ops if op.cost.macs or op.status == UNCOUNTED}
+        layers = [path for path in layers if not any(not path or f"{at}.".startswith(f"{path}.") for at in counted)]
+    if layers:
+        names = ", ".join(f"'{path}' ({paths.type_at(path)})" for path in layers[:_NAMED_LAYERS])
+        others = f" and {len(layers) - _NAMED_LAYERS} more" if len(layers) > _NAMED_LAYERS else ""
+        recorder.warn(f"computed outside torch (numpy), so their MACs are not counted: {names}{others}")
     if step is not None:
         recorder.warn(f"the optimizer step is {step.optimizer} with torch's defaults")
     return tuple(recorder.warnings)
