@@ -97,6 +97,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "hasattr(table, setter)": OWN,
     },
     "capture/quantized.py": {
+        "getattr(module, name, None)": OWN,
         "getattr(member.module, name, None)": OWN,
         "getattr(tensor, name)": LIBRARY,
     },
