@@ -23,7 +23,10 @@ def bar(value: float, top: float, width: int) -> str:
 
 def spark(values: Sequence[float], top: float, width: int) -> str:
     """A line of columns as high as their values; neighbours share a column where there are more than `width`."""
-    return "".join(_LEVELS[_level(value, top)] for value in narrowed(values, width))
+    levels = (
+        min(max(round(value / top * 8), 1), 8) if value > 0 and top > 0 else 0 for value in narrowed(values, width)
+    )
+    return "".join(_LEVELS[level] for level in levels)
 
 
 def course_rows(course: Course, width: int) -> list[tuple[str, str, str]]:
@@ -37,12 +40,6 @@ def narrowed(values: Sequence[float], width: int) -> list[float]:
         return list(values)
     cuts = [index * len(values) // width for index in range(width + 1)]
     return [max(values[start:stop]) for start, stop in pairwise(cuts)]
-
-
-def _level(value: float, top: float) -> int:
-    if value <= 0 or top <= 0:
-        return 0
-    return min(max(round(value / top * 8), 1), 8)
 
 
 def scatter(plot: Scatter, width: int) -> list[str]:

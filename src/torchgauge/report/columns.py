@@ -29,6 +29,13 @@ class Column:
     form: Callable[[Any], str]
     is_figure: bool = True
 
+    @classmethod
+    def of(cls, figure: Figure) -> Column:
+        form = FORMS[figure.unit]
+        if figure.origin == ESTIMATED and figure.unit.is_number:
+            return cls(figure.short, lambda value: "-" if value is None else f"≈ {form(value)}")
+        return cls(figure.short, form, figure.unit.is_number)
+
 
 def format_shapes(shapes: list[list[int]]) -> str:
     """The first shape and how many more there are: a cache of keys and values has dozens."""
@@ -36,14 +43,6 @@ def format_shapes(shapes: list[list[int]]) -> str:
         return "-"
     more = f" +{len(shapes) - 1}" if len(shapes) > 1 else ""
     return format_shape(shapes[0]) + more
-
-
-def _text(value: str | None) -> str:
-    return visible(value) if value else "-"
-
-
-def _names(names: list[str]) -> str:
-    return ", ".join(visible(name) for name in names) or "-"
 
 
 def _structure(value: Any) -> str:
@@ -60,8 +59,8 @@ FORMS: Mapping[Unit, Callable[[Any], str]] = {
     Unit.SHARE: format_percent,
     Unit.NUMBER: format_value,
     Unit.RATE: format_rate,
-    Unit.TEXT: _text,
-    Unit.NAMES: _names,
+    Unit.TEXT: lambda text: visible(text) if text else "-",
+    Unit.NAMES: lambda names: ", ".join(map(visible, names)) or "-",
     Unit.SIZES: _structure,
     Unit.NUMBERS: _structure,
     Unit.SHAPES: format_shapes,
@@ -69,14 +68,7 @@ FORMS: Mapping[Unit, Callable[[Any], str]] = {
 }
 
 
-def _column(figure: Figure) -> Column:
-    form = FORMS[figure.unit]
-    if figure.origin == ESTIMATED and figure.unit.is_number:
-        return Column(figure.short, lambda value: "-" if value is None else f"≈ {form(value)}")
-    return Column(figure.short, form, figure.unit.is_number)
-
-
-COLUMNS: dict[str, Column] = {figure.key: _column(figure) for figure in figures_of(MODULES)}
+COLUMNS: dict[str, Column] = {figure.key: Column.of(figure) for figure in figures_of(MODULES)}
 
 DEFAULT_COLUMNS = ("output_shapes", "params", "macs", "flops")
 STORED_COLUMNS = ("params", "param_bytes")

@@ -52,12 +52,9 @@ def headline(row: Mapping[str, Any]) -> str:
     free = row["free_bytes"]
     left = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} too much"
     verdict = f"{_WORDS[row['verdict']]} ({left} of {format_bytes(row['capacity_bytes'])})"
-    return f"{row['target']} on {row['title']}{_sizes(row)}: {verdict}"
-
-
-def _sizes(row: Mapping[str, Any]) -> str:
     named = {"batch": row.get("batch"), "sequence": row.get("seq")}
-    return "".join(f", {name} {size}" for name, size in named.items() if size)
+    sizes = "".join(f", {name} {size}" for name, size in named.items() if size)
+    return f"{row['target']} on {row['title']}{sizes}: {verdict}"
 
 
 def _overview(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -98,10 +95,15 @@ def _blocks(row: Mapping[str, Any]) -> Iterator[Block]:
     )
     yield Facts(_peak_facts(row))
     yield from notes(row["warnings"], is_remark=True)
-    remedies = row.get("remedies") or ()
-    if remedies:
+    items = []
+    for remedy in row.get("remedies") or ():
+        extra = remedy["extra_flops"]
+        more_work = f"{format_percent(extra)} more FLOPs" if extra > _MIN_EXTRA_FLOPS else ""
+        outcome = ", ".join(filter(None, (_WORDS[remedy["verdict"]], more_work, remedy["effect"])))
+        items.append(Item(f"{remedy['name']}: {format_bytes(remedy['used_bytes'])} ({outcome})", code=remedy["code"]))
+    if items:
         yield Text("What to change")
-        yield Listing(tuple(_remedy(remedy) for remedy in remedies))
+        yield Listing(items)
 
 
 def _peak_facts(row: Mapping[str, Any]) -> list[Fact]:
@@ -118,14 +120,6 @@ def _peak_facts(row: Mapping[str, Any]) -> list[Fact]:
         if row.get(key) is not None:
             facts.append((name, str(row[key]) if row[key] else "none: not even 1", ""))
     return facts
-
-
-def _remedy(remedy: Mapping[str, Any]) -> Item:
-    extra = remedy["extra_flops"]
-    parts = [_WORDS[remedy["verdict"]], f"{format_percent(extra)} more FLOPs" if extra > _MIN_EXTRA_FLOPS else ""]
-    parts.append(remedy["effect"] or "")
-    told = f"{remedy['name']}: {format_bytes(remedy['used_bytes'])} ({', '.join(part for part in parts if part)})"
-    return Item(told, code=remedy["code"])
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from torchgauge.facts import Node, ParamRecord, Row, TensorSpec, View, tensor_specs
+from torchgauge.facts import Node, ParamRecord, Row, View, tensor_specs
 from torchgauge.facts.figures import MODULES, figures_of
 from torchgauge.facts.quantized import size_of
 
@@ -62,42 +62,50 @@ class _Folding:
         below: dict[str, list[ParamRecord]] = {}
         for param in view.capture.params:
             if param.is_weight:
-                for path in {path for name in (param.name, *param.aliases) for path in _ancestors(name)}:
+                paths: set[str] = set()
+                for name in (param.name, *param.aliases):
+                    while name:
+                        paths.add(name := name.rpartition(".")[0])
+                for path in paths:
                     below.setdefault(path, []).append(param)
         self.params = below
-        self.numbers: dict[tuple[object, ...], int] = {}
+        # Equal subtrees get equal numbers, children before their parents: a number stands for the whole subtree, so
+        # each node is looked at once.
+        numbers: dict[tuple[object, ...], int] = {}
         self.kind: dict[str, int] = {}
-        # Children before their parents.
         for node in reversed(list(view.tree.walk())):
-            self._number(node)
-
-    def _number(self, node: Node) -> None:
-        """Equal subtrees get equal numbers; a number stands for the whole subtree, so each node is looked at once."""
-        children = tuple((child.name, self.kind[child.path]) for child in node.children)
-        key = (_appearance(node), children)
-        self.kind[node.path] = self.numbers.setdefault(key, len(self.numbers))
+            record = node.record
+            key = (
+                record.type,
+                record.calls,
+                record.params,
+                record.trainable_params,
+                record.param_bytes,
+                tuple(tensor_specs(record.inputs)),
+                tuple(tensor_specs(record.outputs)),
+                tuple(node.own.values()),
+                tuple((child.name, self.kind[child.path]) for child in node.children),
+            )
+            self.kind[node.path] = numbers.setdefault(key, len(numbers))
 
     def fold(self, root: Node) -> Block:
-        runs = [_Run([[root]], None)]
-        for run in runs:
-            positions = [list(position) for position in zip(*(node.children for node in run.members), strict=True)]
-            run.inside = [_Run(found, run) for found in self._runs(positions)]
-            runs += run.inside
-        blocks: dict[_Run, Block] = {}
-        for run in reversed(runs):
-            children = tuple(blocks.pop(inner) for inner in run.inside)
-            blocks[run] = Block(run.name, run.count, run.members, self._row(run.members, run.path), children)
-        return blocks[runs[0]]
-
-    def _runs(self, positions: list[list[Node]]) -> Iterator[list[list[Node]]]:
         def likeness(indexed: tuple[int, list[Node]]) -> tuple[object, ...]:
             index, position = indexed
             match = NUMBERED.fullmatch(position[0].name)
             # The index keeps a name without a number apart from its neighbours.
             return (match[1], self.kind[position[0].path]) if match else (index,)
 
-        for _, run in groupby(enumerate(positions), likeness):
-            yield [position for _, position in run]
+        runs = [_Run([[root]], None)]
+        for run in runs:
+            positions = [list(position) for position in zip(*(node.children for node in run.members), strict=True)]
+            alike = groupby(enumerate(positions), likeness)
+            run.inside = [_Run([position for _, position in group], run) for _, group in alike]
+            runs += run.inside
+        blocks: dict[_Run, Block] = {}
+        for run in reversed(runs):
+            children = tuple(blocks.pop(inner) for inner in run.inside)
+            blocks[run] = Block(run.name, run.count, run.members, self._row(run.members, run.path), children)
+        return blocks[runs[0]]
 
     def _row(self, members: tuple[Node, ...], path: str) -> Row:
         first = self.rows[members[0].path]
@@ -119,33 +127,9 @@ class _Folding:
         return row
 
 
-def _appearance(node: Node) -> tuple[object, ...]:
-    record, own = node.record, node.own
-    return (
-        record.type,
-        record.calls,
-        record.params,
-        record.trainable_params,
-        record.param_bytes,
-        _specs(record.inputs),
-        _specs(record.outputs),
-        tuple(own.values()),
-    )
-
-
-def _specs(structure: object) -> tuple[TensorSpec, ...]:
-    return tuple(tensor_specs(structure))
-
-
 def run_name(names: list[str]) -> str:
     """`0–11` for the names 0 to 11, `block1–3` for block1 to block3."""
     first, last = NUMBERED.fullmatch(names[0]), NUMBERED.fullmatch(names[-1])
     if len(names) == 1 or first is None or last is None:
         return names[0]
     return f"{names[0]}–{last[2]}"
-
-
-def _ancestors(name: str) -> Iterator[str]:
-    while name:
-        name = name.rpartition(".")[0]
-        yield name

@@ -24,7 +24,16 @@ def forecast_sections(document: Mapping[str, Any]) -> list[Section]:
     best = document.get("best_batch") or {}
     if best and len({row["batch"] for row in rows}) > 1:
         blocks.append(Text(f"Best batch by throughput: {', '.join(f'{name} {size}' for name, size in best.items())}"))
-    blocks += notes(_remarks(rows), is_remark=True)
+    # Where the figures of each device are from, and its warnings.
+    remarks: dict[str, None] = {}
+    firsts: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        firsts.setdefault(row["device"], row)
+    for row in firsts.values():
+        shares = sorted(row["sources"].items(), key=lambda item: -item[1])
+        parts = ", ".join(f"{format_percent(share)} {source}" for source, share in shares)
+        remarks |= dict.fromkeys([f"{row['title']}: {parts}; host: {row['host_source']}", *row["warnings"]])
+    blocks += notes(remarks, is_remark=True)
     where = f"Where the time goes on {first['title']}" + (f", batch {first['batch']}" if first["batch"] else "")
     return [
         Section(f"{first['target']}: {first['mode']}, {first['execution']}", tuple(blocks)),
@@ -52,17 +61,6 @@ def _devices(rows: Sequence[Mapping[str, Any]]) -> Table:
         lines.append((*cells, *((Cell("" if money is None else f"{money:,.2f}"),) if has_price else ())))
     headings = (*texts("Device"), *figures(*titles, *(("Per million",) if has_price else ())))
     return Table("", headings, tuple(lines))
-
-
-def _remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where the figures of each device are from, and its warnings."""
-    found = []
-    for device in dict.fromkeys(row["device"] for row in rows):
-        row = next(one for one in rows if one["device"] == device)
-        shares = sorted(row["sources"].items(), key=lambda item: -item[1])
-        parts = ", ".join(f"{format_percent(share)} {source}" for source, share in shares)
-        found += [f"{row['title']}: {parts}; host: {row['host_source']}", *row["warnings"]]
-    return list(dict.fromkeys(found))
 
 
 def _shares(row: Mapping[str, Any]) -> Iterator[Block]:

@@ -4,7 +4,7 @@ Actions, which shows them beside the code."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from torchgauge.report.budgets.text import blame_words, verdict_words
@@ -41,26 +41,19 @@ _PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 def render_annotations(reports: Sequence[BudgetReport]) -> str:
     """One line per limit that is broken or not known; nothing where all is well."""
-    lines = [_line(report, verdict) for report in reports for verdict in report.verdicts if verdict.state != WITHIN]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _line(report: BudgetReport, verdict: Verdict) -> str:
-    named = visible(report.target or report.kind)
-    place = f"file={_escaped(file, _PROPERTY)}," if (file := _code_file(report.target)) else ""
-    title = _escaped(f"{named}: {verdict.limit.key}", _PROPERTY)
-    message = "\n".join([verdict_words(verdict), *blame_words(verdict)])
-    return f"::error {place}title={title}::{_escaped(message, _DATA)}"
-
-
-def _code_file(target: str) -> str | None:
-    """The file of `path/to/file.py:Name`."""
-    file, separator, _ = target.rpartition(":")
-    return visible(file) if separator and file.endswith(".py") else None
-
-
-def _escaped(text: str, table: Mapping[int, str]) -> str:
-    return text.translate(table)
+    lines = []
+    for report in reports:
+        name = visible(report.target or report.kind)
+        # The file of `path/to/file.py:Name`.
+        file, separator, _ = report.target.rpartition(":")
+        is_code = separator and file.endswith(".py")
+        place = f"file={visible(file).translate(_PROPERTY)}," if is_code else ""
+        for verdict in report.verdicts:
+            if verdict.state != WITHIN:
+                title = f"{name}: {verdict.limit.key}".translate(_PROPERTY)
+                message = "\n".join([verdict_words(verdict), *blame_words(verdict)]).translate(_DATA)
+                lines.append(f"::error {place}title={title}::{message}\n")
+    return "".join(lines)
 
 
 def is_in_actions() -> bool:

@@ -99,8 +99,13 @@ def _amounts(view: View, key: str) -> Mapping[str, float]:
         return {}
     roles = {"optimizer_elements": "optimizer", "logical_params": "parameter"}
     stored = view.capture.stored.tensors if view.capture.stored else ()
+    special: Mapping[str, Callable[[StoredTensor], int]] = {
+        "stored_bytes": lambda tensor: tensor.nbytes,
+        "logical_params": logical_elements,
+    }
+    amount = special.get(key, lambda tensor: tensor.spec.distinct_numel)
     return _sums(
-        (tensor.name.rpartition(".")[0], tensor.nbytes if key == "stored_bytes" else _elements(tensor, key))
+        (tensor.name.rpartition(".")[0], amount(tensor))
         for tensor in stored
         if tensor.shared_with is None and tensor.role == roles.get(key, tensor.role)
     )
@@ -120,10 +125,6 @@ _HELD: dict[str, Callable[[bool, bool], bool]] = {
     "param_bytes": lambda is_buffer, trainable: not is_buffer,
     "buffer_bytes": lambda is_buffer, trainable: is_buffer,
 }
-
-
-def _elements(tensor: StoredTensor, key: str) -> int:
-    return logical_elements(tensor) if key == "logical_params" else tensor.spec.distinct_numel
 
 
 def _sums(amounts: Iterable[tuple[str, float]]) -> Mapping[str, float]:

@@ -41,26 +41,23 @@ def budget_section(report: BudgetReport) -> Section:
     )
     blocks: list[Block] = [Table("", (*texts("Figure"), *figures("Value", "Limit", "used"), *texts("")), rows)]
     for verdict in report.broken:
-        blocks += _blame(verdict)
+        key = verdict.limit.key
+        who = "the modules in which more than that is alive:" if key in PEAKS else "the largest contributors:"
+        blocks.append(Text(f"{key} is {verdict.over_text} over its limit; {who}"))
+        blamed = tuple(
+            (
+                Cell(name=entry.paths or THE_MODEL),
+                Cell(name=entry.kind),
+                Cell(str(entry.count)),
+                Cell(KEYS[key].form(entry.value)),
+                Cell(format_percent(entry.share)),
+            )
+            for entry in verdict.blamed
+        )
+        if blamed:
+            blocks.append(Table("", (*texts("Module", "Type"), *figures("×", "", "share")), blamed))
     blocks += notes(unknown_words(report), is_warning=True)
     return Section(f"Budget of {report.target or report.kind}", tuple(blocks))
-
-
-def _blame(verdict: Verdict) -> list[Block]:
-    is_peak = verdict.limit.key in PEAKS
-    who = "the modules in which more than that is alive:" if is_peak else "the largest contributors:"
-    rows = tuple(
-        (
-            Cell(name=entry.paths or THE_MODEL),
-            Cell(name=entry.kind),
-            Cell(str(entry.count)),
-            Cell(KEYS[verdict.limit.key].form(entry.value)),
-            Cell(format_percent(entry.share)),
-        )
-        for entry in verdict.blamed
-    )
-    title = Text(f"{verdict.limit.key} is {verdict.over_text} over its limit; {who}")
-    return [title, Table("", (*texts("Module", "Type"), *figures("×", "", "share")), rows)] if rows else [title]
 
 
 def budget_document(reports: Sequence[BudgetReport]) -> dict[str, Any]:

@@ -74,8 +74,17 @@ class BudgetReport:
 
 
 def check_view(view: View, limits: Sequence[Limit]) -> BudgetReport:
-    verdicts = tuple(_verdict(view, limit) for limit in limits)
-    return BudgetReport(view.capture.target.name, model_kind(view), verdicts)
+    verdicts = []
+    for limit in limits:
+        value = figure_of(view, limit.key)
+        if value is None:
+            verdict = Verdict(limit, None, UNKNOWN, reason=_reason(view, limit.key))
+        elif value <= limit.most:
+            verdict = Verdict(limit, value, WITHIN)
+        else:
+            verdict = Verdict(limit, value, BROKEN, tuple(contributors(view, limit.key, limit.most, BLAMED)))
+        verdicts.append(verdict)
+    return BudgetReport(view.capture.target.name, model_kind(view), tuple(verdicts))
 
 
 def unchecked(target: str, limits: Sequence[Limit], failure: str) -> BudgetReport:
@@ -83,15 +92,6 @@ def unchecked(target: str, limits: Sequence[Limit], failure: str) -> BudgetRepor
     reason = " ".join(failure.split())
     verdicts = tuple(Verdict(limit, None, UNKNOWN, reason=reason) for limit in limits)
     return BudgetReport(target, "", verdicts, reason)
-
-
-def _verdict(view: View, limit: Limit) -> Verdict:
-    value = figure_of(view, limit.key)
-    if value is None:
-        return Verdict(limit, None, UNKNOWN, reason=_reason(view, limit.key))
-    if value <= limit.most:
-        return Verdict(limit, value, WITHIN)
-    return Verdict(limit, value, BROKEN, tuple(contributors(view, limit.key, limit.most, BLAMED)))
 
 
 def _reason(view: View, key: str) -> str:

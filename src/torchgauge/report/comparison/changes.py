@@ -46,18 +46,10 @@ def change(base: Reading, other: Reading) -> Change:
     if base.origin != other.origin:
         return Change(INCOMPARABLE)
     difference = other.value - base.value
-    ratio = other.value / base.value if base.value else None
-    return Change(_verdict(base, other, difference), difference, ratio)
-
-
-def _verdict(base: Reading, other: Reading, difference: float) -> str:
-    if not (base.varies or other.varies):
-        return _direction(difference)
-    if base.interval is None or other.interval is None:
-        return UNCERTAIN
-    overlap = base.interval[0] <= other.interval[1] and other.interval[0] <= base.interval[1]
-    return INDISTINCT if overlap else _direction(difference)
-
-
-def _direction(difference: float) -> str:
-    return SAME if difference == 0 else MORE if difference > 0 else LESS
+    verdict = SAME if difference == 0 else MORE if difference > 0 else LESS
+    if base.varies or other.varies:
+        if base.interval is None or other.interval is None:
+            verdict = UNCERTAIN
+        elif base.interval[0] <= other.interval[1] and other.interval[0] <= base.interval[1]:
+            verdict = INDISTINCT
+    return Change(verdict, difference, other.value / base.value if base.value else None)

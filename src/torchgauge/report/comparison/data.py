@@ -45,13 +45,14 @@ def _renamed(view: View, spelling: Mapping[str, str]) -> View:
     stored = view.capture.stored
     if stored is not None and len(leads) == 1:
         lead = leads.pop().rstrip(".")
-        tensors = tuple(replace(tensor, module=_below(tensor.module, lead)) for tensor in stored.tensors)
-        stored = replace(stored, tensors=tensors)
+        tensors = []
+        for tensor in stored.tensors:
+            if tensor.module is not None:
+                module = "" if tensor.module == lead else tensor.module.removeprefix(f"{lead}.")
+                tensor = replace(tensor, module=module)
+            tensors.append(tensor)
+        stored = replace(stored, tensors=tuple(tensors))
     return _from_names(View(replace(view.capture, params=params, stored=stored)))
-
-
-def _below(module: str | None, lead: str) -> str | None:
-    return module if module is None else "" if module == lead else module.removeprefix(f"{lead}.")
 
 
 def _with_modules(view: View) -> View:
@@ -61,26 +62,21 @@ def _with_modules(view: View) -> View:
 
 
 def _from_names(view: View) -> View:
+    """The view with the modules that the names of its tensors speak of."""
     capture = view.capture
     held: defaultdict[str, list[ParamRecord]] = defaultdict(list)
     for param in capture.params:
-        for path in _ancestors(param.module):
-            held[path].append(param)
-    root = next(record for record in capture.modules if record.path == "")
-    below = (_record(path, params) for path, params in held.items() if path)
-    return View(replace(capture, modules=(root, *below)))
-
-
-def _record(path: str, params: list[ParamRecord]) -> ModuleRecord:
-    own = [param.spec for param in params if not param.is_buffer]
-    size = sum(spec.nbytes for spec in own)
-    return ModuleRecord(path, "", params=sum(spec.numel for spec in own), param_bytes=size)
-
-
-def _ancestors(path: str) -> Iterator[str]:
-    """From the root down, so that a module comes after the one it is in."""
-    parts = path.split(".") if path else []
-    yield from (".".join(parts[:count]) for count in range(len(parts) + 1))
+        # From the root down, so that a module comes after the one it is in.
+        parts = param.module.split(".") if param.module else []
+        for count in range(len(parts) + 1):
+            held[".".join(parts[:count])].append(param)
+    modules = [next(record for record in capture.modules if record.path == "")]
+    for path, params in held.items():
+        if path:
+            own = [param.spec for param in params if not param.is_buffer]
+            elements, nbytes = sum(spec.numel for spec in own), sum(spec.nbytes for spec in own)
+            modules.append(ModuleRecord(path, "", params=elements, param_bytes=nbytes))
+    return View(replace(capture, modules=tuple(modules)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +128,12 @@ def compare_views(views: Sequence[View], drifts: Sequence[Mapping[str, Any] | No
     weights = [
         compare_weights(base, other, found, drift) for other, found, drift in zip(others, matchings, known, strict=True)
     ]
+    sides = tuple(
+        Side(label(index), view.capture.target.name, model_kind(view), view.capture.created, _circumstances(view))
+        for index, view in enumerate(views)
+    )
     return Compared(
-        sides=tuple(_side(index, view) for index, view in enumerate(views)),
+        sides=sides,
         figures=tuple(_figures(views)),
         structures=tuple(structures),
         modules=tuple(module_rows(views, matchings, structures)),
@@ -145,11 +145,6 @@ def label(index: int) -> str:
     """`A`, `B`, …, `Z`, `A2`."""
     round_, letter = divmod(index, 26)
     return chr(ord("A") + letter) + (str(round_ + 1) if round_ else "")
-
-
-def _side(index: int, view: View) -> Side:
-    capture = view.capture
-    return Side(label(index), capture.target.name, model_kind(view), capture.created, _circumstances(view))
 
 
 def _circumstances(view: View) -> dict[str, str]:
@@ -171,20 +166,18 @@ def _circumstances(view: View) -> dict[str, str]:
     }
 
 
-def _figures(views: Sequence[View]) -> list[Figure]:
-    found = {}
+def _figures(views: Sequence[View]) -> Iterator[Figure]:
+    """The quantities that a side has; those in `OPTIONAL` only where they say more than their neighbour."""
+    found: dict[str, Figure] = {}
     for quantity in (*QUANTITIES, *predicted_quantities(views)):
         readings = tuple(quantity.read(view) for view in views)
         if any(reading.value is not None for reading in readings):
             changes = (None, *(change(readings[0], reading) for reading in readings[1:]))
             found[quantity.key] = Figure(quantity, readings, changes)
-    told = [found[key] for key in found if not _repeats(found, key)]
-    return [figure for figure in told if any(reading.value for reading in figure.readings)]
-
-
-def _repeats(found: Mapping[str, Figure], key: str) -> bool:
-    like = OPTIONAL.get(key)
-    if like is None or like not in found:
-        return False
-    pairs = zip(found[like].readings, found[key].readings, strict=True)
-    return all(mine in (theirs, UNKNOWN) for theirs, mine in pairs)
+    for key, figure in found.items():
+        if (like := found.get(OPTIONAL.get(key, ""))) is not None:
+            pairs = zip(like.readings, figure.readings, strict=True)
+            if all(mine in (theirs, UNKNOWN) for theirs, mine in pairs):
+                continue
+        if any(reading.value for reading in figure.readings):
+            yield figure

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.facts import Row
-from torchgauge.report.comparison.data import Compared, Figure
-from torchgauge.report.comparison.rows import FIGURES, ModuleRow
+from torchgauge.report.comparison.data import Compared
+from torchgauge.report.comparison.rows import FIGURES
 from torchgauge.report.comparison.sections import comparison_sections
-from torchgauge.report.comparison.weights import WeightsCompared
 from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import COMPARISON, OTHERS, find_format, imported
@@ -29,23 +28,61 @@ SCHEMA_VERSION = 1
 
 def comparison_document(compared: Compared) -> dict[str, Any]:
     """Plain JSON: the sides in their order, and for each figure the values, intervals and changes of all sides."""
+    totals = [
+        {
+            "key": figure.quantity.key,
+            "title": figure.quantity.title,
+            "values": [reading.value for reading in figure.readings],
+            "origins": [reading.origin for reading in figure.readings],
+            "intervals": [reading.interval and list(reading.interval) for reading in figure.readings],
+            "changes": [None if found is None else asdict(found) for found in figure.changes],
+        }
+        for figure in compared.figures
+    ]
+    modules = [
+        {
+            "path": row.path,
+            "depth": row.depth,
+            "paths": [found and found.path for found in row.rows],
+            "types": [found and found.type for found in row.rows],
+            "states": list(row.states),
+            "changed": row.is_changed,
+            **{key: list(row.values(key)) for key in FIGURES},
+        }
+        for row in compared.modules
+    ]
+    weights = [
+        found
+        and {
+            "pairs": [asdict(pair) | {"shift": pair.shift, "equal": pair.is_equal} for pair in found.pairs],
+            "added": list(found.added),
+            "removed": list(found.removed),
+            "drift": None if found.drift is None else dict(found.drift),
+        }
+        for found in compared.weights
+    ]
+    structure = [
+        {"unchanged": found.unchanged, "changes": [asdict(change) for change in found.changes]}
+        for found in compared.structures
+    ]
     return {
         "schema_version": SCHEMA_VERSION,
         "document": KIND,
         "sides": [asdict(side) for side in compared.sides],
         "differing": compared.differing,
-        "totals": [_figure(figure) for figure in compared.figures],
-        "structure": [
-            {"unchanged": found.unchanged, "changes": [asdict(change) for change in found.changes]}
-            for found in compared.structures
-        ],
-        "modules": [_module(row) for row in compared.modules],
-        "weights": [None if found is None else _weights(found) for found in compared.weights],
+        "totals": totals,
+        "structure": structure,
+        "modules": modules,
+        "weights": weights,
     }
 
 
 def render_json(compared: Compared, options: Options) -> str:
-    members = [f' "{key}": {_member(value)}' for key, value in comparison_document(compared).items()]
+    members = []
+    for key, value in comparison_document(compared).items():
+        is_rows = isinstance(value, list) and value
+        text = "[\n" + ",\n".join(f"  {json_line(row)}" for row in value) + "\n ]" if is_rows else json_line(value)
+        members.append(f' "{key}": {text}')
     return "{\n" + ",\n".join(members) + "\n}\n"
 
 
@@ -65,41 +102,6 @@ def flat_modules(compared: Compared) -> Iterator[Row]:
         for key in FIGURES:
             flat |= {f"{key}_{label}": value for label, value in zip(labels, row.values(key), strict=True)}
         yield flat
-
-
-def _member(value: Any) -> str:
-    if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"  {json_line(item)}" for item in value) + "\n ]"
-    return json_line(value)
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "key": figure.quantity.key,
-        "title": figure.quantity.title,
-        "values": [reading.value for reading in figure.readings],
-        "origins": [reading.origin for reading in figure.readings],
-        "intervals": [reading.interval and list(reading.interval) for reading in figure.readings],
-        "changes": [None if found is None else asdict(found) for found in figure.changes],
-    }
-
-
-def _module(row: ModuleRow) -> dict[str, Any]:
-    return {
-        "path": row.path,
-        "depth": row.depth,
-        "paths": [found and found.path for found in row.rows],
-        "types": [found and found.type for found in row.rows],
-        "states": list(row.states),
-        "changed": row.is_changed,
-        **{key: list(row.values(key)) for key in FIGURES},
-    }
-
-
-def _weights(found: WeightsCompared) -> dict[str, Any]:
-    pairs = [asdict(pair) | {"shift": pair.shift, "equal": pair.is_equal} for pair in found.pairs]
-    members = {"added": list(found.added), "removed": list(found.removed)}
-    return {"pairs": pairs, **members, "drift": None if found.drift is None else dict(found.drift)}
 
 
 def render(compared: Compared, format: str = "text", options: Options | None = None) -> str:
@@ -122,6 +124,5 @@ def to_dataframe(compared: Compared) -> pd.DataFrame:
         import pandas as pd
     except ImportError as error:
         raise MissingDependencyError("pandas", "a DataFrame") from error
-    from torchgauge.report.comparison.document import flat_modules
 
     return pd.DataFrame.from_records([dict(row) for row in flat_modules(compared)])

@@ -118,7 +118,7 @@ class _Matcher:
             lambda child: (child.record.type, places[id(child)]) if child.record.type else id(child),
         )
         for number, key in enumerate(keys):
-            found = list(_in_order(mine, theirs, key, self._may_be_one if number else _always))
+            found = list(_in_order(mine, theirs, key, self._may_be_one if number else lambda *_: True))
             yield from found
             taken = {id(child) for pair in found for child in pair}
             mine = [child for child in mine if id(child) not in taken]
@@ -167,22 +167,15 @@ class _Matcher:
             parent = self.base.parents.get(node.path)
             if node.path in self.partner or parent is None:
                 continue
-            for place in self._places(parent):
+            # Where the other children of its parent went.
+            partners = [self.partner[child.path] for child in parent.children if child.path in self.partner]
+            homes = [self.other.parents.get(partner.path) for partner in partners]
+            for place in {home.path: home for home in homes if home is not None}.values():
                 fitting = self._free(place.children, self.origin)
                 found = next((c for c in fitting if (c.name, c.record.type) == (node.name, node.record.type)), None)
                 if found is not None:
                     self._pair(node, found)
                     break
-
-    def _places(self, parent: Node) -> list[Node]:
-        """Where the children of a module went."""
-        partners = [self.partner[child.path] for child in parent.children if child.path in self.partner]
-        homes = [self.other.parents.get(partner.path) for partner in partners]
-        return list({home.path: home for home in homes if home is not None}.values())
-
-
-def _always(node: Node, other: Node) -> bool:
-    return True
 
 
 def _in_order(

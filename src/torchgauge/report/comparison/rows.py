@@ -71,19 +71,18 @@ class _Merging:
         waiting: list[tuple[int, Nodes, Nodes]] = [(0, self.roots, self.roots)]
         while waiting:
             depth, nodes, above = waiting.pop()
+            sides = zip(nodes, self.tables, strict=True)
+            rows = tuple(None if node is None else table[node.path] for node, table in sides)
+            base, *others = nodes
+            states: list[str | None] = [None if base is None else SAME]
+            for node, structure in zip(others, self.structures, strict=True):
+                if base is not None:
+                    states.append(structure.base_states[base.path])
+                else:
+                    states.append(None if node is None else structure.other_states[node.path])
             is_below_absent = None in nodes and _absent(nodes) == _absent(above)
-            yield ModuleRow(depth, self._rows(nodes), self._states(nodes), is_below_absent)
+            yield ModuleRow(depth, rows, tuple(states), is_below_absent)
             waiting += [(depth + 1, below, nodes) for below in reversed(list(self._children(nodes)))]
-
-    def _rows(self, nodes: Nodes) -> tuple[Row | None, ...]:
-        return tuple(None if node is None else table[node.path] for node, table in zip(nodes, self.tables, strict=True))
-
-    def _states(self, nodes: Nodes) -> tuple[str | None, ...]:
-        base, *others = nodes
-        if base is not None:
-            return (SAME, *(structure.base_states[base.path] for structure in self.structures))
-        arrived = zip(others, self.structures, strict=True)
-        return (None, *(None if node is None else structure.other_states[node.path] for node, structure in arrived))
 
     def _children(self, nodes: Nodes) -> Iterator[Nodes]:
         base, *others = nodes

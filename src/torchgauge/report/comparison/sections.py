@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torchgauge.errors import UsageError
 from torchgauge.facts.figures import ESTIMATED
@@ -95,24 +94,19 @@ def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:
         fixed = tuple(row.values(key) for key in FIXED)
         places = tuple(None if found is None else path_pattern(found.path) for found in row.rows)
         groups.setdefault((places, row.kind, row.states, fixed), []).append(row)
-    return [_row_group(members) for members in groups.values()]
-
-
-def _row_group(members: Sequence[ModuleRow]) -> RowGroup:
-    first = members[0]
-    sides = zip(*(row.rows for row in members), strict=True)
-    names = [_joined([None if row is None else row.path for row in rows]) for rows in sides]
-    known = [name for name in names if name is not None]
-    figures = {
-        key: tuple(_mean(values) for values in zip(*[row.values(key) for row in members], strict=True))
-        for key in (*FIXED, *MEASURED)
-    }
-    return RowGroup(" → ".join(dict.fromkeys(known)), first.kind, len(members), first.depth, figures)
-
-
-def _joined(paths: Sequence[str | None]) -> str | None:
-    known = [path for path in paths if path is not None]
-    return (join_paths(known) or THE_MODEL) if known else None
+    found = []
+    for members in groups.values():
+        names = []
+        for side in zip(*(row.rows for row in members), strict=True):
+            if paths := [row.path for row in side if row is not None]:
+                names.append(join_paths(paths) or THE_MODEL)
+        figures = {
+            key: tuple(_mean(values) for values in zip(*[row.values(key) for row in members], strict=True))
+            for key in (*FIXED, *MEASURED)
+        }
+        first = members[0]
+        found.append(RowGroup(" → ".join(dict.fromkeys(names)), first.kind, len(members), first.depth, figures))
+    return found
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -213,8 +207,10 @@ def module_section(compared: Compared, options: Options) -> Section | None:
     shown = _fitting(places) if options.depth is None else [g for g in places if g.depth <= options.depth]
     if not shown:
         return None
-    if options.sort is not None:
-        shown.sort(key=lambda group: _difference(group, options.sort or ""), reverse=True)
+    if (key := options.sort) is not None:
+        # By how much the figure differs; what a side lacks is all of it.
+        values = {id(group): [value or 0 for value in group.figures[key]] for group in shown}
+        shown.sort(key=lambda group: max(values[id(group)]) - min(values[id(group)]), reverse=True)
     labels = [side.label for side in compared.sides]
     is_pair = len(labels) == 2
     headings = list(texts("Module"))
@@ -236,12 +232,6 @@ def _fitting(groups: list[RowGroup]) -> list[RowGroup]:
     fitting = [depth for depth in depths if sum(group.depth <= depth for group in groups) <= PAGE_LINES]
     deepest = fitting[-1] if fitting else min(depths, default=0)
     return [group for group in groups if group.depth <= deepest]
-
-
-def _difference(group: RowGroup, key: str) -> float:
-    """How much the figure differs; what a side lacks is all of it."""
-    known = [value or 0 for value in group.figures[key]]
-    return max(known) - min(known)
 
 
 def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[Cell, ...]:
@@ -266,8 +256,20 @@ def weight_sections(compared: Compared) -> Iterator[Section]:
     for side, found in zip(compared.sides[1:], compared.weights, strict=True):
         if found is not None:
             yield _weight_section(base, side.label, found)
-            if found.drift:
-                yield _drift_section(found.drift)
+            if drift := found.drift:
+                rows = tuple(
+                    (
+                        Cell(name=str(row["name"])),
+                        Cell(format_value(row["relative_l2"])),
+                        Cell("-" if row["cosine"] is None else f"{row['cosine']:.6f}"),
+                        Cell(format_percent(row["changed_share"])),
+                    )
+                    for row in drift["changed"][:WEIGHTS]
+                )
+                counts = format_exact(drift["identical"]), format_exact(len(drift["changed"]))
+                note = f"{counts[0]} tensors identical, {counts[1]} changed"
+                headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed")) if rows else ()
+                yield Section("Values, tensor by tensor", (Table("", headings, rows, (note,)),))
 
 
 def _weight_section(base: str, other: str, found: WeightsCompared) -> Section:
@@ -288,18 +290,3 @@ def _weight_section(base: str, other: str, found: WeightsCompared) -> Section:
     notes += [f"shown: the {WEIGHTS} whose norm changed most"] if moved > WEIGHTS else []
     table = Table("", headings, tuple(rows), (", ".join(notes),))
     return Section(f"Weights: {other} against {base}", (table,))
-
-
-def _drift_section(drift: Mapping[str, Any]) -> Section:
-    rows = tuple(
-        (
-            Cell(name=str(row["name"])),
-            Cell(format_value(row["relative_l2"])),
-            Cell("-" if row["cosine"] is None else f"{row['cosine']:.6f}"),
-            Cell(format_percent(row["changed_share"])),
-        )
-        for row in drift["changed"][:WEIGHTS]
-    )
-    note = f"{format_exact(drift['identical'])} tensors identical, {format_exact(len(drift['changed']))} changed"
-    headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed")) if rows else ()
-    return Section("Values, tensor by tensor", (Table("", headings, rows, (note,)),))

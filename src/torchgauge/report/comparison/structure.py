@@ -67,11 +67,7 @@ def compare_structure(base: View, other: View, matching: Matching) -> Structure:
     changes += [ModuleChange(ADDED, None, n.path, None, n.record.type, None, params) for n, params in come]
     arrived = dict.fromkeys((node.path for node in matching.added), ADDED)
     unchanged = sum(state == SAME for state in states.values())
-    return Structure(tuple(sorted(changes, key=_order)), states, arrived, unchanged)
-
-
-def _order(change: ModuleChange) -> int:
-    return STATES.index(change.state)
+    return Structure(tuple(sorted(changes, key=lambda change: STATES.index(change.state))), states, arrived, unchanged)
 
 
 def _whole(nodes: Sequence[Node], view: View) -> list[tuple[Node, int]]:

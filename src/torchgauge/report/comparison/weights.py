@@ -5,7 +5,7 @@ Statistics can show that two tensors differ, not that they are equal; `drift`, f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -65,39 +65,31 @@ def compare_weights(
     mine, theirs = _read_rows(base), _read_rows(other)
     if not mine or not theirs:
         return None
-    pairs = list(_pairs(mine, theirs, matching))
-    taken, found = {pair.name for pair in pairs}, {pair.other_name for pair in pairs}
-    removed = tuple(name for name in mine if name not in taken)
-    return WeightsCompared(tuple(pairs), removed, tuple(name for name in theirs if name not in found), drift)
+    # By their names without wrappers; then a tensor goes where its module went.
+    ours, others = common_names(_shapes(mine), _shapes(theirs))
+    spelled = {stored: others[name] for name, stored in ours.items() if name in others}
+    in_model = {name_in_model(row): row.name for row in theirs.values()}
+    taken = set(spelled.values())
+    pairs = []
+    for name, row in mine.items():
+        path, _, leaf = (there := name_in_model(row)).rpartition(".")
+        if (partner := matching.partner.get(path)) is not None:
+            there = f"{partner.path}.{leaf}" if partner.path else leaf
+        found = spelled.get(name) or in_model.get(there)
+        if found is None or (name not in spelled and found in taken):
+            continue
+        match = theirs[found]
+        figures = {key: (row.get(key), match.get(key)) for key in FIGURES}
+        forms = tuple(row.shape), tuple(match.shape), row.dtype, match.dtype
+        pairs.append(WeightPair(name, match.name, *forms, figures))
+    kept, matched = {pair.name for pair in pairs}, {pair.other_name for pair in pairs}
+    removed = tuple(name for name in mine if name not in kept)
+    return WeightsCompared(tuple(pairs), removed, tuple(name for name in theirs if name not in matched), drift)
 
 
 def _read_rows(view: View) -> dict[str, Row]:
     return {row.name: row for row in view.weights if row.role != "optimizer" and row.get("l2") is not None}
 
 
-def _pairs(mine: dict[str, Row], theirs: dict[str, Row], matching: Matching) -> Iterator[WeightPair]:
-    """By their names without wrappers; then a tensor goes where its module went."""
-    ours, other = common_names(_shapes(mine), _shapes(theirs))
-    spelled = {stored: other[name] for name, stored in ours.items() if name in other}
-    in_model = {name_in_model(row): row.name for row in theirs.values()}
-    taken = set(spelled.values())
-    for name, row in mine.items():
-        there = spelled.get(name) or in_model.get(_name_there(name_in_model(row), matching))
-        if there is None or (name not in spelled and there in taken):
-            continue
-        found = theirs[there]
-        figures = {key: (row.get(key), found.get(key)) for key in FIGURES}
-        forms = tuple(row.shape), tuple(found.shape), row.dtype, found.dtype
-        yield WeightPair(name, found.name, *forms, figures)
-
-
 def _shapes(rows: Mapping[str, Row]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(row.shape) for name, row in rows.items()}
-
-
-def _name_there(name: str, matching: Matching) -> str:
-    path, _, leaf = name.rpartition(".")
-    partner = matching.partner.get(path)
-    if partner is None:
-        return name
-    return f"{partner.path}.{leaf}" if partner.path else leaf

@@ -134,8 +134,19 @@ def measured_text(row: Mapping[str, Any]) -> str | None:
     if verdict_of(verified) == "inconclusive":
         settled = f"; {verified['settled_by']}" if verified.get("settled_by") else ""
         return f"inconclusive{note}: {withdrawn_reason(verified)}{settled}"
-    gained, error = gained_text(verified), error_text(verified["output_error"])
-    return f"measured{note}: {gained}{_process_text(verified)}{_time_text(verified)}; {error}"
+    text = f"measured{note}: {gained_text(verified)}"
+    time = verified.get("time")
+    # Whether it held in a second process too.
+    if (again := (time or {}).get("second_process_gain")) is not None:
+        text += f", {format_percent(again)} in a second process"
+    elif (reason := verified.get("one_process")) is not None:
+        text += f", in one process ({reason})"
+    # The price in time of what was advised for memory.
+    if time and verified["quantity"] != "time_s" and time["gain"] is not None:
+        is_noise = time["ci95"] is not None and time["ci95"][0] <= 0 <= time["ci95"][1]
+        within = f"no difference in time above the noise{_interval_text(time['ci95'])}" if is_noise else ""
+        text += f"; {within or gained_text(time)}"
+    return f"{text}; {error_text(verified['output_error'])}"
 
 
 def gained_text(figures: Mapping[str, Any]) -> str:
@@ -153,25 +164,6 @@ def gained_text(figures: Mapping[str, Any]) -> str:
 def _interval_text(interval: Sequence[float]) -> str:
     low, high = sorted(interval)
     return "" if low == high else f" (95 % interval: {format_percent(low)} to {format_percent(high)})"
-
-
-def _process_text(verified: Mapping[str, Any]) -> str:
-    """Whether it held in a second process too."""
-    again = (verified.get("time") or {}).get("second_process_gain")
-    if again is not None:
-        return f", {format_percent(again)} in a second process"
-    reason = verified.get("one_process")
-    return "" if reason is None else f", in one process ({reason})"
-
-
-def _time_text(verified: Mapping[str, Any]) -> str:
-    """Of what was advised for memory: its price."""
-    time = verified.get("time")
-    if not time or verified["quantity"] == "time_s" or time["gain"] is None:
-        return ""
-    if time["ci95"] is not None and time["ci95"][0] <= 0 <= time["ci95"][1]:
-        return f"; no difference in time above the noise{_interval_text(time['ci95'])}"
-    return f"; {gained_text(time)}"
 
 
 def error_text(error: Mapping[str, Any]) -> str:

@@ -54,10 +54,12 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     blocks: list[Block] = [Facts(_facts(compiled, view.totals["bytes_read"] + view.totals["bytes_written"]))]
     shown = options.rows(_BRIEF, _LONG)
     if compiled.breaks:
-        items = [
-            Item(f": {one.reason}", [("", said)] if (said := _explanation(one.detail)) else [], name=one.source or "?")
-            for one in compiled.breaks[:shown]
-        ]
+        items = []
+        for one in compiled.breaks[:shown]:
+            # The sentence in which Dynamo explains the break.
+            _, found, rest = one.detail.partition("Explanation: ")
+            said = [("", rest.partition("\n")[0].strip())] if found else []
+            items.append(Item(f": {one.reason}", said, name=one.source or "?"))
         blocks += [Listing(items), *notes(more(len(compiled.breaks) - shown), is_remark=True)]
     if compiled.kernels:
         blocks.append(_kernels(compiled, shown))
@@ -94,12 +96,6 @@ def _facts(compiled: Compiled, eager: int) -> list[Fact]:
     if compiled.recompilations:
         facts.append(("Recompilations", format_exact(len(compiled.recompilations)), ""))
     return facts
-
-
-def _explanation(detail: str) -> str:
-    """The sentence in which Dynamo explains a break."""
-    lines = [line.strip() for line in detail.splitlines()]
-    return next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
 
 
 def _kernels(compiled: Compiled, shown: int) -> Table:

@@ -61,12 +61,18 @@ FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
 
 def sections(view: View, options: Options) -> Iterator[Section]:
     if options.detail is Detail.FULL:
-        yield _parameters(view)
+        nbytes = view.totals.param_bytes
+        parameters: list[Fact] = [
+            ("Total parameters", format_exact(view.totals.params), ""),
+            ("Parameter memory", format_bytes(nbytes), f"{format_exact(nbytes)} bytes"),
+        ]
+        unread = "The values were not read: --weights (weights=True) gives their statistics."
+        missing = [Text(unread, is_remark=True)] if view.weight_summary is None else []
+        yield _section("Parameters", Facts(parameters), *missing)
     summary = summary_of(view)
     total = summary.get("total") if summary else None
-    if total and total.get("mean") is not None:
-        facts = [*_value_facts(total), *_saving_facts(total), *_structure_facts(view), *_scan_facts(view)]
-        yield _section("Values of the parameters", Facts(facts))
+    if summary and total and total.get("mean") is not None:
+        yield _section("Values of the parameters", Facts(list(_total_facts(view, total, summary["scan"]))))
     yield from _kinds(view)
     if options.detail:
         yield from _places(view)
@@ -97,18 +103,8 @@ def _section(title: str, *blocks: Table | Facts | Text) -> Section:
     return Section(title, blocks, Topic.WEIGHTS, page_part="weights")
 
 
-def _parameters(view: View) -> Section:
-    totals = view.totals
-    facts: list[Fact] = [
-        ("Total parameters", format_exact(totals.params), ""),
-        ("Parameter memory", format_bytes(totals.param_bytes), f"{format_exact(totals.param_bytes)} bytes"),
-    ]
-    unread = "The values were not read: --weights (weights=True) gives their statistics."
-    missing = [Text(unread, is_remark=True)] if view.weight_summary is None else []
-    return _section("Parameters", Facts(facts), *missing)
-
-
-def _value_facts(total: Mapping[str, Any]) -> Iterator[Fact]:
+def _total_facts(view: View, total: Mapping[str, Any], scan: Mapping[str, Any]) -> Iterator[Fact]:
+    """All values together: their distribution, what could be saved, and how they were read."""
     median, low, high = (format_value(total["quantiles"][key]) for key in ("0.5", "0.001", "0.999"))
     yield "Mean", format_value(total["mean"]), f"std {format_value(total['std'])}, median {median}"
     yield "Range", f"{format_value(total['min'])} … {format_value(total['max'])}", f"99.8 % within {low} … {high}"
@@ -121,9 +117,6 @@ def _value_facts(total: Mapping[str, Any]) -> Iterator[Fact]:
         yield "Not finite", " and ".join(broken), "left out of all figures"
     if total.get("not_unpacked"):
         yield "Left out", format_exact(total["not_unpacked"]), "tensors, packed in a way that is not known"
-
-
-def _saving_facts(total: Mapping[str, Any]) -> Iterator[Fact]:
     if total["entropy_bits"] is not None:
         bits = f"{format_value(total['entropy_bits'])} of {format_value(total['entropy_symbol_bits'])} bits"
         yield "Entropy", bits, f"{format_percent(total['compressibility'])} compressible without loss"
@@ -132,28 +125,17 @@ def _saving_facts(total: Mapping[str, Any]) -> Iterator[Fact]:
     known = {name: sqnr_db(total, name) for name in FORMATS}
     kept = ", ".join(f"{name} {format_decibels(decibels)}" for name, decibels in known.items() if decibels is not None)
     yield "Quantized", "", f"SQNR with one scale per tensor: {kept or 'nothing to quantize'}"
-
-
-def _structure_facts(view: View) -> Iterator[Fact]:
-    found = structured_in_all(view)
-    kept = found.pop("two_four", None)
-    if found:
-        (first, share), *others = found.items()
+    structures = structured_in_all(view)
+    energy = structures.pop("two_four", None)
+    if structures:
+        (first, share), *others = structures.items()
         text = ", ".join(f"{name} {format_percent(share)}" for name, share in others) + " at 1 % relative error"
-        two_four = f"; 2:4 keeps {format_percent(kept)} of the energy" if kept is not None else ""
+        two_four = f"; 2:4 keeps {format_percent(energy)} of the energy" if energy is not None else ""
         yield "Structured", f"{first} {format_percent(share)}", text + two_four
-
-
-def _scan_facts(view: View) -> Iterator[Fact]:
-    summary = summary_of(view)
-    if summary is None:
-        return
-    scan = summary["scan"]
     seconds, nbytes = scan.get("seconds"), scan.get("bytes")
     if seconds and nbytes is not None:
         depth = "with matrices and groups (deep)" if scan.get("deep") else "without the deep passes"
-        rate = f"{format_bytes(nbytes / seconds)}/s"
-        yield "Read", format_bytes(nbytes), f"in {format_seconds(seconds)}, {rate}, {depth}"
+        yield "Read", format_bytes(nbytes), f"in {format_seconds(seconds)}, {format_bytes(nbytes / seconds)}/s, {depth}"
 
 
 def _table(

@@ -11,7 +11,7 @@ from torchgauge.report.graph.opening import opening
 from torchgauge.report.graph.palette import LIGHT, color_of, wire_width
 from torchgauge.report.graph.places import build_graph
 from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, Scene, build_scene, walk
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, build_scene, walk
 from torchgauge.report.graph.words import Words
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
@@ -30,19 +30,15 @@ def render_dot(view: View, options: Options) -> str:
     graph = build_graph(view)
     runs = Runs(graph)
     scene = build_scene(graph, runs, opening(graph, runs, options.depth))
-    return "\n".join(_document(scene, Words(graph, runs), visible(model_kind(view)))) + "\n"
-
-
-def _document(scene: Scene, words: Words, name: str) -> Iterator[str]:
+    words = Words(graph, runs)
     ids = {item: f"n{number}" for number, item in enumerate(walk(scene.root))}
-    yield f"digraph {quoted(name)} {{"
-    yield _DEFAULTS
-    yield from _inside(scene.root, ids, words) if scene.root.inside else [_node(scene.root, ids, words, "  ")]
+    lines = [f"digraph {quoted(visible(model_kind(view)))} {{", _DEFAULTS]
+    lines += _inside(scene.root, ids, words) if scene.root.inside else [_node(scene.root, ids, words, "  ")]
     for edge in scene.edges:
         label, tooltip = quoted(words.shape(edge)), quoted(words.flowing(edge))
         width = f"{wire_width(edge.nbytes):.1f}"
-        yield f"  {ids[edge.source]} -> {ids[edge.target]} [label={label}, tooltip={tooltip}, penwidth={width}]"
-    yield "}"
+        lines.append(f"  {ids[edge.source]} -> {ids[edge.target]} [label={label}, tooltip={tooltip}, penwidth={width}]")
+    return "\n".join([*lines, "}"]) + "\n"
 
 
 def _inside(root: Item, ids: dict[Item, str], words: Words) -> Iterator[str]:

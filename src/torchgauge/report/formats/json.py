@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.json_text import json_line
@@ -19,21 +18,17 @@ _ROWS_AT_ONCE = 256
 @renderer("json", suffix=".json", contents="[everything](json.md); can be loaded again", scans=(".json",))
 def render_document(view: View, options: Options) -> Iterator[str]:
     """In pieces: the rows of a million tensors are never all held at once."""
-    before = "{"
+    separator = "{"
     for key, compute in view.members().items():
-        yield f"{before}\n {json.dumps(key)}: "
-        yield from _member(compute())
-        before = ","
+        yield f"{separator}\n {json.dumps(key)}: "
+        separator = ","
+        value = compute()
+        if not isinstance(value, Iterator) and not (isinstance(value, list) and value):
+            yield json_line(value)
+            continue
+        rows, opening = iter(value), "[\n"
+        while piece := ",\n".join(f"  {json_line(row)}" for row in islice(rows, _ROWS_AT_ONCE)):
+            yield opening + piece
+            opening = ",\n"
+        yield "[]" if opening == "[\n" else "\n ]"
     yield "\n}\n"
-
-
-def _member(value: Any) -> Iterator[str]:
-    if not isinstance(value, Iterator) and not (isinstance(value, list) and value):
-        yield json_line(value)
-        return
-    rows = iter(value)
-    before = "[\n"
-    while piece := ",\n".join(f"  {json_line(row)}" for row in islice(rows, _ROWS_AT_ONCE)):
-        yield before + piece
-        before = ",\n"
-    yield "[]" if before == "[\n" else "\n ]"
