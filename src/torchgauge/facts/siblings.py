@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -70,6 +71,20 @@ def stem_of(pattern: str, names: Iterable[str]) -> Stem:
         depth = max(depth, first + 1)
     parts = pattern.split(".")
     return Stem(".".join(parts[: stars[depth - 1][1] + 1]), depth)
+
+
+def by_stem(sizes: Mapping[str, int]) -> dict[Stem, dict[str, list[str]]]:
+    """Names by pattern, each pattern with the largest stem that it begins with, by bytes: what a few layers have goes
+    with what all have. The largest stem first; `sizes` are the bytes by name."""
+    patterns = by_pattern(sizes)
+    weight: Counter[Stem] = Counter()
+    for pattern, names in patterns.items():
+        weight[stem_of(pattern, names)] += sum(sizes[name] for name in names)
+    groups: dict[Stem, dict[str, list[str]]] = {stem: {} for stem, _ in weight.most_common()}
+    for pattern, names in patterns.items():
+        fitting = next(stem for stem in groups if f"{pattern}.".startswith(f"{stem.path}."))
+        groups[fitting][pattern] = names
+    return {stem: found for stem, found in groups.items() if found}
 
 
 def _layer_stars(pattern: str) -> list[tuple[int, int]]:

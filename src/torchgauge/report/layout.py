@@ -72,49 +72,38 @@ def shorten_line(line: Line, width: int) -> Line:
 
 def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[Line]], width: int) -> list[Line]:
     """The lines of a table, the headings first."""
-    head = [(Span(heading.title, "head"),) for heading in headings]
-    widths = _column_widths(headings, [head, *rows], width)
-    return [_table_line(headings, row, widths) for row in [head, *rows]]
-
-
-def _column_widths(headings: Sequence[Heading], rows: Sequence[Sequence[Line]], width: int) -> list[int]:
-    natural = [max(line_width(row[index]) for row in rows) for index in range(len(headings))]
-    excess = sum(natural) + len(GAP) * (len(headings) - 1) - width
+    table = [[(Span(heading.title, "head"),) for heading in headings], *rows]
+    widths = [max(line_width(row[index]) for row in table) for index in range(len(headings))]
+    excess = sum(widths) + len(GAP) * (len(headings) - 1) - width
     while excess > 0:
-        flexible = [i for i, h in enumerate(headings) if not h.is_figure and natural[i] > MIN_TEXT_WIDTH]
+        flexible = [i for i, h in enumerate(headings) if not h.is_figure and widths[i] > MIN_TEXT_WIDTH]
         if not flexible:
             break
-        widest = max(flexible, key=lambda index: natural[index])
-        natural[widest] -= 1
+        widths[max(flexible, key=lambda index: widths[index])] -= 1
         excess -= 1
-    return natural
-
-
-def _table_line(headings: Sequence[Heading], row: Sequence[Line], widths: list[int]) -> Line:
-    spans: list[Span] = []
-    for heading, cell, width in zip(headings, row, widths, strict=True):
-        fitted = shorten_line(cell, width)
-        padding = Span(" " * (width - line_width(fitted)))
-        spans += [Span(GAP)] if spans else []
-        spans += [padding, *fitted] if heading.is_figure else [*fitted, padding]
-    return tuple(spans)
+    lines: list[Line] = []
+    for row in table:
+        spans: list[Span] = []
+        for heading, cell, room in zip(headings, row, widths, strict=True):
+            fitted = shorten_line(cell, room)
+            padding = Span(" " * (room - line_width(fitted)))
+            spans += [Span(GAP)] if spans else []
+            spans += [padding, *fitted] if heading.is_figure else [*fitted, padding]
+        lines.append(tuple(spans))
+    return lines
 
 
 def wrap(text: str, width: int, *, lead: Line = (), style: str = "") -> list[Line]:
-    """The text behind `lead`, its further lines indented as far."""
+    """The text behind `lead`, its further lines indented as far; a figure stays with its unit."""
     indent = line_width(lead)
     room = max(width - indent, MIN_TEXT_WIDTH)
+    pieces = [text]
     # Most texts fit, and textwrap takes its time to find that out.
-    fits = len(text) <= room and text.isprintable() and text == text.strip()
-    pieces = [text] if fits else _broken(text, room) or [""]
+    if len(text) > room or not text.isprintable() or text != text.strip():
+        broken = textwrap.wrap(_BEFORE_UNIT.sub(_GLUE, text), room, break_on_hyphens=False)
+        pieces = [piece.replace(_GLUE, " ") for piece in broken] or [""]
     first, *rest = [Span(piece, style) for piece in pieces]
     return [(*lead, first), *((Span(" " * indent), span) for span in rest)]
-
-
-def _broken(text: str, room: int) -> list[str]:
-    """Lines of the text: a figure stays with its unit."""
-    pieces = textwrap.wrap(_BEFORE_UNIT.sub(_GLUE, text), room, break_on_hyphens=False)
-    return [piece.replace(_GLUE, " ") for piece in pieces]
 
 
 def plain(lines: Sequence[Line]) -> str:

@@ -22,12 +22,15 @@ def llm_sections(document: Mapping[str, Any]) -> list[Section]:
     one = document["llm"]
     step = next((row for row in one["decode"] if row["tokens"] == one["context"]), one["decode"][0])
     sequences = f"{step['batch']:,} sequence{'s' if step['batch'] > 1 else ''}"
+    cache = f"Cache of one sequence in {one['cache_dtype']}" if one["cache_dtype"] else "Cache of one sequence"
+    drafts = one["speculative"]
+    tokens = f"{drafts['drafts']} drafted tokens and one more" if drafts else "one token"
     found = [
         Section(f"{one['target']}: {one['model']['type']}", tuple(_model(one))),
         Section("Layers", (_layers(one),)),
-        Section(f"Cache of one sequence{_in(one['cache_dtype'])}", tuple(_cache(one))),
+        Section(cache, tuple(_cache(one))),
         Section("Prefill, one sequence", tuple(_prefill(one))),
-        Section(f"Decode, {_tokens_of_a_step(one)} for each sequence", (_decode(one),)),
+        Section(f"Decode, {tokens} for each sequence", (_decode(one),)),
         Section(f"Modules in a decode step at {step['tokens']:,} tokens, {sequences}", (_modules(step),)),
     ]
     if one["speed"]:
@@ -37,15 +40,6 @@ def llm_sections(document: Mapping[str, Any]) -> list[Section]:
         capacity = format_bytes(rows[0]["capacity_bytes"])
         found.append(Section(f"What fits on {device['device']} ({capacity})", tuple(_fits(one, device, rows))))
     return found
-
-
-def _in(dtype: str | None) -> str:
-    return f" in {dtype}" if dtype else ""
-
-
-def _tokens_of_a_step(one: Row) -> str:
-    drafts = one["speculative"]
-    return f"{drafts['drafts']} drafted tokens and one more" if drafts else "one token"
 
 
 def _model(one: Row) -> Iterator[Block]:

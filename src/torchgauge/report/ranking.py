@@ -227,17 +227,16 @@ def path_pattern(path: str) -> str:
 
 def join_paths(paths: list[str]) -> str:
     """Paths that differ in indices as one: `layers.0–11.fc`; an index with scattered values is a star."""
-    return ".".join(_join_parts(parts) for parts in zip(*(path.split(".") for path in paths), strict=True))
-
-
-def _join_parts(parts: tuple[str, ...]) -> str:
-    distinct = sorted(set(parts), key=lambda part: (len(part), part))
-    if len(distinct) == 1:
-        return distinct[0]
-    first, last = int(distinct[0]), int(distinct[-1])
-    if last - first == len(distinct) - 1:
-        return f"{first}–{last}"
-    return f"{{{','.join(distinct)}}}" if len(distinct) <= 3 else "*"
+    joined = []
+    for parts in zip(*(path.split(".") for path in paths), strict=True):
+        distinct = sorted(set(parts), key=lambda part: (len(part), part))
+        if len(distinct) == 1:
+            joined.append(distinct[0])
+            continue
+        first, last = int(distinct[0]), int(distinct[-1])
+        scattered = f"{{{','.join(distinct)}}}" if len(distinct) <= 3 else "*"
+        joined.append(f"{first}–{last}" if last - first == len(distinct) - 1 else scattered)
+    return ".".join(joined)
 
 
 def share_of(part: float, whole: float) -> float:

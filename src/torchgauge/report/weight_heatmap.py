@@ -5,7 +5,6 @@ A shade says how the value compares with the median of its row, on a scale that 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +12,7 @@ from math import isfinite
 from statistics import median
 
 from torchgauge.facts import Row, View
-from torchgauge.facts.siblings import Stem, by_pattern, layer_of, stem_of
+from torchgauge.facts.siblings import Stem, by_stem, layer_of
 from torchgauge.facts.weights import value_figures
 
 # Up to this many times the row's median; above the last it is solid.
@@ -55,31 +54,17 @@ def heat_maps(view: View, figure: str = "std") -> list[HeatMap]:
         for row in view.weights
         if (figure in row and row["role"] == "parameter" and row["shared_with"] is None and len(row["shape"]) > 1)
     }
-    patterns = {pattern: [rows[name] for name in names] for pattern, names in by_pattern(rows).items()}
-    maps = [_heat_map(figure, stem, members) for stem, members in _by_stem(patterns).items()]
-    return sorted((found for found in maps if len(found.columns) >= MIN_LAYERS), key=lambda found: -found.nbytes)
-
-
-def _by_stem(patterns: dict[str, list[Row]]) -> dict[Stem, dict[str, list[Row]]]:
-    """Each pattern with the largest stem that it begins with: what a few layers have goes with what all have."""
-    own = {pattern: stem_of(pattern, [row["name"] for row in rows]) for pattern, rows in patterns.items()}
-    sizes: Counter[Stem] = Counter()
-    for pattern, rows in patterns.items():
-        sizes[own[pattern]] += sum(row["bytes"] for row in rows)
-    ranked = [stem for stem, _ in sizes.most_common()]
-    groups: dict[Stem, dict[str, list[Row]]] = {}
-    for pattern, rows in patterns.items():
-        fitting = (stem for stem in ranked if f"{pattern}.".startswith(f"{stem.path}."))
-        groups.setdefault(next(fitting), {})[pattern] = rows
-    return groups
-
-
-def _heat_map(figure: str, stem: Stem, patterns: dict[str, list[Row]]) -> HeatMap:
-    layers = {layer_of(row["name"])[: stem.depth] for rows in patterns.values() for row in rows}
-    columns = tuple(sorted(layers))
-    found = [_heat_row(pattern, rows, figure, stem, columns) for pattern, rows in patterns.items()]
-    kept = sorted((row for row in found if row is not None), key=lambda row: -row.nbytes)
-    return HeatMap(figure, stem.path, columns, tuple(kept))
+    maps = []
+    for stem, patterns in by_stem({name: row["bytes"] for name, row in rows.items()}).items():
+        columns = tuple(sorted({layer_of(name)[: stem.depth] for names in patterns.values() for name in names}))
+        if len(columns) >= MIN_LAYERS:
+            found = [
+                _heat_row(pattern, [rows[name] for name in names], figure, stem, columns)
+                for pattern, names in patterns.items()
+            ]
+            kept = sorted((row for row in found if row is not None), key=lambda row: -row.nbytes)
+            maps.append(HeatMap(figure, stem.path, columns, tuple(kept)))
+    return sorted(maps, key=lambda found: -found.nbytes)
 
 
 def _heat_row(

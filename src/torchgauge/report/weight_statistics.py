@@ -79,24 +79,23 @@ def places(view: View) -> list[Place]:
     groups: dict[str, list[Row]] = {}
     for row in [row for row in rows if len(row["shape"]) > 1] or rows:
         groups.setdefault(place_of(row["name"]).pattern, []).append(row)
-    return sorted(
-        (
-            Place(
-                pattern=pattern if len(rows) > 1 else rows[0]["name"],
-                count=len(rows),
-                elements=sum(row["elements"] for row in rows),
-                nbytes=sum(row["bytes"] for row in rows),
-                std=_median(_known(row["std"] for row in rows)),
-                abs_max=max(_known(row["abs_max"] for row in rows), default=None),
-                sparsity=weighted((row["sparsity"], row["elements"]) for row in rows),
-                removable=weighted((removable(row), row["elements"]) for row in rows),
-                int8_db=min(_known(sqnr_db(row, "int8") for row in rows), default=None),
-                smallest_30db=formats_text(quantization_of(row).get("smallest_30db") for row in rows),
-            )
-            for pattern, rows in groups.items()
-        ),
-        key=lambda place: -place.nbytes,
-    )
+    found = []
+    for pattern, members in groups.items():
+        spreads = _known(row["std"] for row in members)
+        place = Place(
+            pattern=pattern if len(members) > 1 else members[0]["name"],
+            count=len(members),
+            elements=sum(row["elements"] for row in members),
+            nbytes=sum(row["bytes"] for row in members),
+            std=median(spreads) if spreads else None,
+            abs_max=max(_known(row["abs_max"] for row in members), default=None),
+            sparsity=weighted((row["sparsity"], row["elements"]) for row in members),
+            removable=weighted((removable(row), row["elements"]) for row in members),
+            int8_db=min(_known(sqnr_db(row, "int8") for row in members), default=None),
+            smallest_30db=formats_text(quantization_of(row).get("smallest_30db") for row in members),
+        )
+        found.append(place)
+    return sorted(found, key=lambda place: -place.nbytes)
 
 
 def sqnr_db(row: Mapping[str, Any], format: str, granularity: str = "per_tensor") -> float | None:
@@ -121,10 +120,6 @@ def weighted(pairs: Iterable[tuple[float | None, int]]) -> float | None:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
-
-
-def _median(values: list[float]) -> float | None:
-    return median(values) if values else None
 
 
 def hardest(view: View, limit: int) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -57,8 +58,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         items = []
         for one in compiled.breaks[:shown]:
             # The sentence in which Dynamo explains the break.
-            _, found, rest = one.detail.partition("Explanation: ")
-            said = [("", rest.partition("\n")[0].strip())] if found else []
+            found = re.search(r"^\s*Explanation: (.*)", one.detail, re.MULTILINE)
+            said = [("", found[1].strip())] if found else []
             items.append(Item(f": {one.reason}", said, name=one.source or "?"))
         blocks += [Listing(items), *notes(more(len(compiled.breaks) - shown), is_remark=True)]
     if compiled.kernels:

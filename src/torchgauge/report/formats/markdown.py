@@ -7,7 +7,7 @@ entities, which are never read as structure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from torchgauge.facts import View
@@ -100,7 +100,15 @@ def block_lines(block: Block) -> list[str]:
         case Text():
             return [_line(block.text)]
         case Listing():
-            lines = list(_list_lines(block))
+            lines = []
+            for number, item in enumerate(block.items, start=1):
+                lead = f"{number}. " if block.mark == "1." else "- "
+                indent = " " * len(lead)
+                lines.append(f"{lead}{code(item.name)}{prose(item.text) if item.name else _line(item.text)}")
+                for label, text in (*item.facts, *item.after):
+                    lines.append(f"{indent}- {f'{prose(label)}: ' if label else ''}{prose(text)}")
+                if item.code:
+                    lines += ["", *(f"{indent}{line}" for line in _fenced(item.code)), ""]
             return lines[:-1] if lines[-1] == "" else lines
         case Code():
             return _fenced(block.text)
@@ -123,19 +131,6 @@ def _table_lines(table: Table) -> list[str]:
     head = [[prose(heading.title) for heading in table.headings], rules]
     lines = [f"| {' | '.join(row)} |" for row in [*head, *rows]]
     return [*lines, *(line for note in table.notes for line in ("", _line(note)))]
-
-
-def _list_lines(block: Listing) -> Iterator[str]:
-    for number, item in enumerate(block.items, start=1):
-        lead = f"{number}. " if block.mark == "1." else "- "
-        indent = " " * len(lead)
-        yield f"{lead}{code(item.name)}{prose(item.text) if item.name else _line(item.text)}"
-        yield from (
-            f"{indent}- {f'{prose(label)}: ' if label else ''}{prose(text)}"
-            for label, text in (*item.facts, *item.after)
-        )
-        if item.code:
-            yield from ("", *(f"{indent}{line}" for line in _fenced(item.code)), "")
 
 
 def _cell(cell: Cell) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchgauge.errors import MissingDependencyError, TorchgaugeError
 from torchgauge.facts import Row, View
@@ -20,9 +20,6 @@ from torchgauge.report.json_text import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 from torchgauge.report.table_rows import FLAT, flat_rows, op_columns, weight_columns
-
-if TYPE_CHECKING:
-    import pyarrow
 
 METADATA_KEY = "torchgauge"
 RUN = ("target", "created", "torchgauge_version")
@@ -65,29 +62,32 @@ def _parquet(view: View, rows: Sequence[Row], names: Sequence[str], level: str) 
         import pyarrow.parquet
     except ImportError as error:
         raise MissingDependencyError("pyarrow", "a Parquet file") from error
-    buffer = io.BytesIO()
-    pyarrow.parquet.write_table(_table(view, rows, names, level), buffer, compression="zstd")
-    return buffer.getvalue()
-
-
-def _table(view: View, rows: Sequence[Row], names: Sequence[str], level: str) -> pyarrow.Table:
-    import pyarrow
-
-    capture = view.capture
-    run = dict(zip(RUN, (capture.target.name, capture.created, capture.version), strict=True))
+    run = dict(zip(RUN, (view.capture.target.name, view.capture.created, view.capture.version), strict=True))
     columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in run.items()}
     columns |= {name: [row[name] for row in rows] for name in names if name not in run}
     kinds = dict.fromkeys(RUN, TEXT) | {figure.key: _KINDS[figure.unit] for figure in figures_of(level)}
     kinds |= {name: _KINDS[unit] for name, unit in FLAT.items()} if level == WEIGHTS else {}
-    arrays = {
-        _text(name): _array(name, values, kind)
-        for name, values in columns.items()
-        if (kind := kinds.get(name) or _kind_of(values)) is not None
-    }
-    table = pyarrow.table(arrays)
+    text, integer, number = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
+    sizes = pyarrow.list_(integer)
+    types = {
+        TEXT: text, JSON: text, INTEGER: integer, NUMBER: number, FLAG: pyarrow.bool_(), SIZES: sizes,
+        NAMES: pyarrow.list_(text), NUMBERS: pyarrow.list_(number), SHAPES: pyarrow.list_(sizes),
+    }  # fmt: skip
+    arrays = {}
+    for name, values in columns.items():
+        kind = kinds.get(name) or _kind_of(values)
+        if kind is None:
+            continue
+        try:
+            arrays[_text(name)] = pyarrow.array([_plain(value, kind) for value in values], types[kind])
+        except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise TorchgaugeError(f"the column '{name}' has a value that Parquet cannot hold: {error}") from error
     document = view.to_dict()
     metadata = json_line({key: document[key] for key in METADATA if key in document})
-    return table.replace_schema_metadata({METADATA_KEY: metadata})
+    table = pyarrow.table(arrays).replace_schema_metadata({METADATA_KEY: metadata})
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def _kind_of(values: Iterable[Any]) -> str | None:
@@ -100,26 +100,6 @@ def _kind_of(values: Iterable[Any]) -> str | None:
     if types == {bool}:
         return FLAG
     return TEXT if types == {str} else JSON
-
-
-def _array(name: str, values: list[Any], kind: str) -> pyarrow.Array:
-    import pyarrow
-
-    try:
-        return pyarrow.array([_plain(value, kind) for value in values], _arrow_type(kind))
-    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise TorchgaugeError(f"the column '{name}' has a value that Parquet cannot hold: {error}") from error
-
-
-def _arrow_type(kind: str) -> pyarrow.DataType:
-    import pyarrow
-
-    text, integer, number = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
-    sizes = pyarrow.list_(integer)
-    return {
-        TEXT: text, JSON: text, INTEGER: integer, NUMBER: number, FLAG: pyarrow.bool_(), SIZES: sizes,
-        NAMES: pyarrow.list_(text), NUMBERS: pyarrow.list_(number), SHAPES: pyarrow.list_(sizes),
-    }[kind]  # fmt: skip
 
 
 def _plain(value: Any, kind: str) -> Any:

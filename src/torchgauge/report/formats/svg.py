@@ -11,7 +11,7 @@ from torchgauge.report.escape import visible
 from torchgauge.report.graph.opening import opening
 from torchgauge.report.graph.palette import DARK, LIGHT, color_of, wire_width
 from torchgauge.report.graph.places import build_graph
-from torchgauge.report.graph.room import HEADER, Area, Box, Wire, place_scene
+from torchgauge.report.graph.room import HEADER, Box, Wire, place_scene
 from torchgauge.report.graph.runs import Runs
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item, build_scene
 from torchgauge.report.graph.words import Words
@@ -33,7 +33,23 @@ def render_svg(view: View, options: Options) -> str:
     scene = build_scene(graph, runs, opening(graph, runs, options.depth))
     words = Words(graph, runs)
     area = place_scene(scene, lambda item: _size(words, item))
-    return "\n".join(_document(view, area, words, has_flow=graph.flow.is_known))
+    size = f'width="{area.width:.0f}" height="{area.height:.0f}" viewBox="0 0 {area.width:.0f} {area.height:.0f}"'
+    flow = "" if graph.flow.is_known else ": modules and ops; who reads what was not recorded"
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title" font-family="{_FONT}">',
+        f'<title id="title">{escape(visible(model_kind(view)))}, computation graph{flow}</title>',
+        f"<style>{_style()}</style>",
+        '<rect class="paper" width="100%" height="100%"/>',
+    ]
+    frames = [box for box in area.boxes if box.item.inside and box.item.around is not None]
+    for box in frames:
+        path = escape(words.label(box.item).path)
+        lines.append(f'<rect class="frame" {_place(box)} rx="6"><title>{path}</title></rect>')
+    lines += [line for wire in area.wires for line in _wire(wire, words)]
+    lines += _shapes(area.wires, words)
+    lines += [line for box in area.boxes if not box.item.inside for line in _node(box, words)]
+    lines += [line for box in frames for line in _heading(box, words)]
+    return "\n".join([*lines, "</svg>\n"])
 
 
 def _size(words: Words, item: Item) -> tuple[float, float]:
@@ -42,24 +58,6 @@ def _size(words: Words, item: Item) -> tuple[float, float]:
     if item.inside:
         return cell_width(label.title) * _TITLE_CHAR + cell_width(label.detail) * _DETAIL_CHAR + 10, HEADER
     return max(text + 24 + _STRIP, 72), 40 if label.detail else 26
-
-
-def _document(view: View, area: Area, words: Words, *, has_flow: bool) -> Iterator[str]:
-    name = _text(visible(model_kind(view)))
-    size = f'width="{area.width:.0f}" height="{area.height:.0f}" viewBox="0 0 {area.width:.0f} {area.height:.0f}"'
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title" font-family="{_FONT}">'
-    flow = "" if has_flow else ": modules and ops; who reads what was not recorded"
-    yield f'<title id="title">{name}, computation graph{flow}</title>'
-    yield f"<style>{_style()}</style>"
-    yield '<rect class="paper" width="100%" height="100%"/>'
-    frames = [box for box in area.boxes if box.item.inside and box.item.around is not None]
-    yield from (line for box in frames for line in _frame(box, words))
-    yield from (line for wire in area.wires for line in _wire(wire, words))
-    yield from _shapes(area.wires, words)
-    closed = [box for box in area.boxes if not box.item.inside]
-    yield from (line for box in closed for line in _node(box, words))
-    yield from (line for box in frames for line in _heading(box, words))
-    yield "</svg>\n"
 
 
 def _style() -> str:
@@ -80,19 +78,14 @@ def _style() -> str:
     )
 
 
-def _frame(box: Box, words: Words) -> Iterator[str]:
-    path = _text(words.label(box.item).path)
-    yield f'<rect class="frame" {_place(box)} rx="6"><title>{path}</title></rect>'
-
-
 def _heading(box: Box, words: Words) -> Iterator[str]:
     """The cost stands at the right: data enter between the two."""
     label = words.label(box.item)
-    kind = f'<tspan class="detail" dx="7">{_text(label.kind)}</tspan>' if label.kind else ""
-    yield f'<text class="heading" x="{box.x + 10:.1f}" y="{box.y + 17:.1f}">{_text(label.title)}{kind}</text>'
+    kind = f'<tspan class="detail" dx="7">{escape(label.kind)}</tspan>' if label.kind else ""
+    yield f'<text class="heading" x="{box.x + 10:.1f}" y="{box.y + 17:.1f}">{escape(label.title)}{kind}</text>'
     if label.cost:
         at = f'x="{box.x + box.width - 10:.1f}" y="{box.y + 17:.1f}" text-anchor="end"'
-        yield f'<text class="heading detail" {at}>{_text(label.cost)}</text>'
+        yield f'<text class="heading detail" {at}>{escape(label.cost)}</text>'
 
 
 def _node(box: Box, words: Words) -> Iterator[str]:
@@ -101,7 +94,7 @@ def _node(box: Box, words: Words) -> Iterator[str]:
     kind = {MORE: "more", INPUT: "end", OUTPUT: "end"}.get(item.kind, "node")
     yield f'<g><rect class="{kind}" {_place(box)} rx="{radius:g}"/>'
     if label.path:
-        yield f"<title>{_text(label.path)}</title>"
+        yield f"<title>{escape(label.path)}</title>"
     if item.kind in (PLACE, STEP):
         # What kinds of work are inside, by their share.
         y = box.y + 3
@@ -112,16 +105,16 @@ def _node(box: Box, words: Words) -> Iterator[str]:
             y += height
     middle = box.x + box.width / 2 + (_STRIP / 2 if item.kind in (PLACE, STEP) else 0)
     top = box.y + (17 if label.detail else box.height / 2 + 4)
-    yield f'<text x="{middle:.1f}" y="{top:.1f}" text-anchor="middle">{_text(label.title)}</text>'
+    yield f'<text x="{middle:.1f}" y="{top:.1f}" text-anchor="middle">{escape(label.title)}</text>'
     if label.detail:
         detail = f'x="{middle:.1f}" y="{box.y + 32:.1f}" text-anchor="middle"'
-        yield f'<text class="detail" {detail}>{_text(label.detail)}</text>'
+        yield f'<text class="detail" {detail}>{escape(label.detail)}</text>'
     yield "</g>"
 
 
 def _wire(wire: Wire, words: Words) -> Iterator[str]:
     kind = "wire back" if wire.goes_back else "wire"
-    flowing = _text(words.flowing(wire.edges[0]))
+    flowing = escape(words.flowing(wire.edges[0]))
     path = f'<path class="{kind}" d="{_way(wire)}" stroke-width="{wire_width(wire.nbytes):.1f}">'
     yield f"{path}<title>{flowing}</title></path>"
     x, y = wire.points[-1]
@@ -149,12 +142,17 @@ def _shapes(wires: list[Wire], words: Words) -> Iterator[str]:
         written[y] = x if is_left else x + 7 + width
         at = f'x="{x - 7:.1f}" y="{y + 14:.1f}" text-anchor="end"' if is_left else f'x="{x + 7:.1f}" y="{y + 14:.1f}"'
         if shape:
-            yield f'<text class="shape" {at}>{_text(shape)}</text>'
+            yield f'<text class="shape" {at}>{escape(shape)}</text>'
 
 
 def _way(wire: Wire) -> str:
     """Straight down, and bent where it changes the column."""
-    (x, y), *rest = _ends_at_arrow(wire)
+    points = list(wire.points)
+    if wire.arrives:
+        # A wide line would show beside the tip of its arrow.
+        x, y = points[-1]
+        points[-1] = (x, y + _ARROW - 1 if wire.goes_back else y - _ARROW + 1)
+    (x, y), *rest = points
     parts = [f"M{x:.1f},{y:.1f}"]
     for to_x, to_y in rest:
         middle = (y + to_y) / 2
@@ -165,17 +163,5 @@ def _way(wire: Wire) -> str:
     return "".join(parts)
 
 
-def _ends_at_arrow(wire: Wire) -> list[tuple[float, float]]:
-    """A wide line would show beside the tip of its arrow."""
-    if not wire.arrives:
-        return wire.points
-    x, y = wire.points[-1]
-    return [*wire.points[:-1], (x, y + _ARROW - 1 if wire.goes_back else y - _ARROW + 1)]
-
-
 def _place(box: Box) -> str:
     return f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
-
-
-def _text(text: str) -> str:
-    return escape(text)

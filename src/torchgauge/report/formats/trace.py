@@ -63,7 +63,11 @@ def trace_events(view: View, trace: TraceRecord) -> Iterator[Event]:
         for lane, stream in sorted(streams.items()):
             yield _named("thread_name", DEVICE, lane, f"stream {stream}")
     yield from _host_slices(view, trace, ranges)
-    yield from _kernels(view, trace, lanes)
+    ops = {op.index: op for op in view.capture.ops}
+    for (start, duration, kernel, _, index), lane in zip(trace.kernels, lanes, strict=True):
+        op = ops.get(index)
+        facts = {"op": op.index, "launched by": op.op, "module": op.module} if op else {}
+        yield _slice(trace.names[kernel], "kernel", start, duration, DEVICE, lane, facts)
     held = {HOST: 0, DEVICE: 0}
     for at, nbytes, on_device in trace.memory:
         process = DEVICE if on_device else HOST
@@ -131,14 +135,6 @@ def _lanes(trace: TraceRecord) -> list[int]:
     return lanes
 
 
-def _kernels(view: View, trace: TraceRecord, lanes: list[int]) -> Iterator[Event]:
-    ops = {op.index: op for op in view.capture.ops}
-    for (start, duration, name, _, index), lane in zip(trace.kernels, lanes, strict=True):
-        op = ops.get(index)
-        facts = {"op": op.index, "launched by": op.op, "module": op.module} if op else {}
-        yield _slice(trace.names[name], "kernel", start, duration, DEVICE, lane, facts)
-
-
 @dataclass(frozen=True, slots=True)
 class ModuleRange:
     """`inferred` ranges run from a module's first op to its last; they are on a separate thread."""
@@ -152,35 +148,23 @@ class ModuleRange:
 
 def module_ranges(trace: TraceRecord, ops: Sequence[OpRecord]) -> list[ModuleRange]:
     """TorchScript and exported programs call their modules outside Python: there the ranges come from the ops."""
-    seen = [ModuleRange(trace.names[path], start, duration, thread) for start, duration, path, thread in trace.modules]
-    if any(found.path for found in seen):
-        return seen
-    return [*seen, *_inferred(trace, {op.index: op.module for op in ops})]
-
-
-def _inferred(trace: TraceRecord, modules: dict[int, str]) -> Iterator[ModuleRange]:
+    ranges = [ModuleRange(trace.names[path], begun, took, thread) for begun, took, path, thread in trace.modules]
+    if any(found.path for found in ranges):
+        return ranges
+    modules = {op.index: op.module for op in ops}
     track = 1 + max((row[3] for row in (*trace.calls, *trace.modules)), default=0)
     running: list[tuple[str, int]] = []
     until = 0
     for start, duration, _, _, index in trace.calls:
         if index not in modules:
             continue
-        inside = _levels(modules[index])
-        kept = _common(running, inside)
-        yield from (ModuleRange(path, begun, until - begun, track, True) for path, begun in running[kept:])
+        # The modules around this call: `a`, `a.b`, `a.b.c`. Those that the last call was in too go on.
+        parts = modules[index].split(".") if modules[index] else []
+        inside = [".".join(parts[: depth + 1]) for depth in range(len(parts))]
+        kept = 0
+        while kept < min(len(running), len(inside)) and running[kept][0] == inside[kept]:
+            kept += 1
+        ranges += [ModuleRange(path, begun, until - begun, track, True) for path, begun in running[kept:]]
         running = running[:kept] + [(path, start) for path in inside[kept:]]
         until = start + duration
-    yield from (ModuleRange(path, begun, until - begun, track, True) for path, begun in running)
-
-
-def _levels(path: str) -> list[str]:
-    """`a`, `a.b`, `a.b.c`."""
-    parts = path.split(".") if path else []
-    return [".".join(parts[: depth + 1]) for depth in range(len(parts))]
-
-
-def _common(running: list[tuple[str, int]], inside: list[str]) -> int:
-    pairs = zip(running, inside, strict=False)
-    return next(
-        (depth for depth, ((path, _), other) in enumerate(pairs) if path != other), min(len(running), len(inside))
-    )
+    return ranges + [ModuleRange(path, begun, until - begun, track, True) for path, begun in running]

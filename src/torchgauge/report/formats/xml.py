@@ -44,34 +44,25 @@ ORDER = (
     scans=(".xml",),
 )
 def render_xml(view: View, options: Options) -> str:
-    return "\n".join(_document_lines(view.to_dict())) + "\n"
-
-
-def _document_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    document = view.to_dict()
     version, created = document["schema_version"], _quoted(str(document["created"]))
-    yield '<?xml version="1.0" encoding="UTF-8"?>'
-    yield f'<torchgauge xmlns="{NAMESPACE}" schema_version="{version}" created="{created}">'
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<torchgauge xmlns="{NAMESPACE}" schema_version="{version}" created="{created}">',
+    ]
     for name in ORDER:
-        if document.get(name) is not None:
-            yield from _member_lines(name, document[name])
+        value = document.get(name)
+        if value is None:
+            continue
+        if name in SINGLES:
+            lines.append(_row(name, value))
+        else:
+            inside = (_row(ROWS[name], row) for row in value) if name in ROWS else _members(value)
+            lines += [f"<{name}>", *inside, f"</{name}>"]
     for name, value in document.items():
         if name not in (*ORDER, "schema_version", "created") and value is not None:
-            yield _element(value, name)
-    yield "</torchgauge>"
-
-
-def _member_lines(name: str, value: Any) -> Iterator[str]:
-    if name in ROWS:
-        yield f"<{name}>"
-        for row in value:
-            yield _row(ROWS[name], row)
-        yield f"</{name}>"
-    elif name in SINGLES:
-        yield _row(name, value)
-    else:
-        yield f"<{name}>"
-        yield from _members(value)
-        yield f"</{name}>"
+            lines.append(_element(value, name))
+    return "\n".join([*lines, "</torchgauge>\n"])
 
 
 def _row(tag: str, row: Mapping[str, Any]) -> str:
@@ -107,19 +98,14 @@ def _element(value: Any, key: str | None = None) -> str:
         if value and all(map(_is_number, value)):
             return f"<numbers{name}>{' '.join(map(repr, value))}</numbers>"
         return f"<list{name}>{''.join(map(_element, value))}</list>"
-    kind, text = _scalar(value)
-    return f"<{kind}{name}>{text}</{kind}>"
-
-
-def _scalar(value: Any) -> tuple[str, str]:
-    """The element of a plain value; what is not finite has its text, as in the JSON."""
     if isinstance(value, bool):
-        return "boolean", "true" if value else "false"
+        return f"<boolean{name}>{'true' if value else 'false'}</boolean>"
     if isinstance(value, int):
-        return "integer", str(value)
+        return f"<integer{name}>{value}</integer>"
     if isinstance(value, float) and math.isfinite(value):
-        return "number", repr(value)
-    return "text", _text(str(value))
+        return f"<number{name}>{value!r}</number>"
+    # What is not finite has its text, as in the JSON.
+    return f"<text{name}>{_text(str(value))}</text>"
 
 
 @lru_cache(maxsize=10_000)

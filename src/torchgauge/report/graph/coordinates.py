@@ -108,7 +108,11 @@ Wish = tuple[float, float]  # where, and how much it matters
 
 def stand(layers: Layers, widths: Sequence[float], gap: float) -> dict[int, float]:
     """The middle of each vertex and bend; the leftmost edge is at 0."""
-    x = {vertex: at for row in layers.rows for vertex, at in _packed(row, widths, gap)}
+    x: dict[int, float] = {}
+    for row in layers.rows:
+        room = _room(row, widths, gap)
+        left = sum(room) / 2
+        x.update(zip(row, (at - left for at in accumulate(room, initial=0.0)), strict=True))
     above, below = neighbours(layers, "upper"), neighbours(layers, "lower")
     both = {v: above[v] + below[v] for v in above.keys() & below.keys()}
     for _ in range(_ROUNDS):
@@ -158,25 +162,16 @@ def weighted_median(wishes: Sequence[Wish]) -> float:
 def _wish(vertex: int, x: dict[int, float], sides: list[tuple[int, Segment]], count: int) -> Wish:
     if not sides:
         return x[vertex], _STAYS
-    wishes = [(x[other] + _offset(vertex, segment), _weight(segment, count)) for other, segment in sides]
+    wishes = []
+    for other, segment in sides:
+        # What makes the two ends of the segment meet, added to the middle of the other vertex.
+        shift = segment.upper_x - segment.lower_x
+        if segment.upper < count:
+            weight = _LINE if segment.lower < count else _FORK
+        else:
+            weight = _JOIN if segment.lower < count else _STRAIGHT_WAY
+        wishes.append((x[other] + (shift if segment.lower == vertex else -shift), weight))
     return weighted_median(wishes), sum(weight for _, weight in wishes)
-
-
-def _offset(vertex: int, segment: Segment) -> float:
-    """What makes the two ends of the segment meet, added to the middle of the other vertex."""
-    shift = segment.upper_x - segment.lower_x
-    return shift if segment.lower == vertex else -shift
-
-
-def _weight(segment: Segment, count: int) -> float:
-    if segment.upper < count:
-        return _LINE if segment.lower < count else _FORK
-    return _JOIN if segment.lower < count else _STRAIGHT_WAY
-
-
-def _packed(row: Sequence[int], widths: Sequence[float], gap: float) -> list[tuple[int, float]]:
-    room = _room(row, widths, gap)
-    return [(vertex, at - sum(room) / 2) for vertex, at in zip(row, accumulate(room, initial=0.0), strict=False)]
 
 
 def _room(row: Sequence[int], widths: Sequence[float], gap: float) -> list[float]:

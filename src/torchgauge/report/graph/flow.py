@@ -83,13 +83,24 @@ class _Tracing:
     def trace(self, ops: Iterable[OpRecord]) -> None:
         for op in ops:
             if op.index in self.step_of:
-                self._read(op)
+                step = self.step_of[op.index]
+                for place, spec in enumerate(op.signature.inputs):
+                    origin = self._origin(op, place)
+                    if origin.step is not None:
+                        self.flow.links.append(Link(origin.step, step, spec))
+                    elif origin.given is not None:
+                        self.readers[origin.given].append(step)
             elif op.category == "view":
                 self.behind[op.index] = self._origin(op, 0)
         for names, readers in zip(self.tensors, self.readers, strict=True):
             name = ", ".join(record.name for record in names)
             self.flow.inputs.append(ModelInput(name, names[0].spec, tuple(readers)))
-        self.flow.outputs = self._outputs()
+        # An output is what the op wrote last: a result may be written in place or shown through a view.
+        for index in self.results:
+            made_by = self.step_of.get(index, self.behind.get(index, _Origin()).step)
+            if made_by is not None and (made := self.flow.steps[made_by].signature.outputs):
+                self.flow.outputs.append((made_by, made[0]))
+        self.flow.outputs = self.flow.outputs or self._likely_outputs()
 
     def _origin(self, op: OpRecord, place: int) -> _Origin:
         """Where one of the inputs of an op comes from."""
@@ -97,27 +108,6 @@ class _Tracing:
         if producer is None:
             return _Origin(given=self.given.get((op.index, place)))
         return self.behind.get(producer) or _Origin(self.step_of.get(producer))
-
-    def _read(self, op: OpRecord) -> None:
-        step = self.step_of[op.index]
-        for place, spec in enumerate(op.signature.inputs):
-            origin = self._origin(op, place)
-            if origin.step is not None:
-                self.flow.links.append(Link(origin.step, step, spec))
-            elif origin.given is not None:
-                self.readers[origin.given].append(step)
-
-    def _outputs(self) -> list[tuple[int, TensorSpec]]:
-        return self._recorded_outputs() or self._likely_outputs()
-
-    def _recorded_outputs(self) -> list[tuple[int, TensorSpec]]:
-        """As what the op wrote last is seen: a result may be written in place or shown through a view."""
-        found = []
-        for index in self.results:
-            step = self.step_of.get(index, self.behind.get(index, _Origin()).step)
-            if step is not None and (made := self.flow.steps[step].signature.outputs):
-                found.append((step, made[0]))
-        return found
 
     def _likely_outputs(self) -> list[tuple[int, TensorSpec]]:
         """For older files: a step whose result is never read and that is as large as something the model returns."""

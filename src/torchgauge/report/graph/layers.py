@@ -138,7 +138,10 @@ def _uncross(layers: Layers) -> None:
         rows, sides = (layers.rows[1:], above) if sweep % 2 == 0 else (layers.rows[-2::-1], below)
         places = _places(layers.rows)
         for row in rows:
-            means = {v: _mean([places[n] + _port(n, s) for n, s in sides.get(v, ())], places[v]) for v in row}
+            means: dict[int, float] = {}
+            for vertex in row:
+                beside = [places[other] + _port(other, segment) for other, segment in sides.get(vertex, ())]
+                means[vertex] = sum(beside) / len(beside) if beside else places[vertex]
             row.sort(key=means.__getitem__)
             places.update((vertex, place) for place, vertex in enumerate(row))
         if (found := crossings(layers)) < best:
@@ -178,7 +181,3 @@ def _places(rows: list[list[int]]) -> dict[int, int]:
 def _port(vertex: int, segment: Segment) -> float:
     """Where on a vertex a segment ends, as a part of a place: below one half for whatever fits a page."""
     return (segment.upper_x if vertex == segment.upper else segment.lower_x) / _WIDEST
-
-
-def _mean(values: list[float], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise

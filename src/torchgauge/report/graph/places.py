@@ -6,7 +6,6 @@ what they hold stands in the module around them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torchgauge.facts import Node, View
@@ -107,12 +106,23 @@ class _Growing:
             number = self._add(Place(row, self._name(row, parent), parent, call, calls, steps[0], steps[-1]))
             place = self.places[number]
             visits = self._visits(place, depth + 1, steps)
-            place.turns = self._turns(place)
-            place.period = self._period(place)
+            if parent >= 0:
+                around = self.places[parent]
+                place.turns = around.turns * self._times(row, around.row) // calls
+            # After how many of its own steps they repeat; all of them where the turns differ.
+            period, rest = divmod(len(place.steps), place.turns)
+            ops = [self.ops[step] for step in place.steps]
+            place.period = period if not rest and ops == ops[:period] * place.turns else len(ops)
             for step in place.steps:
                 self.place_of[step] = number
-            parts = sorted(self._parts(place, visits), key=lambda part: part[3], reverse=True)
-            waiting += [(below, inside, number, turn, every, depth + 1) for below, turn, every, inside in parts]
+            below: list[_Seed] = []
+            for child, parted in visits.items():
+                times = self._times(child, row)
+                every = times if times <= MOST_CALLS and len(parted) % times == 0 else 1
+                for turn in range(every):
+                    inside = [step for visit in parted[turn::every] for step in visit]
+                    below.append((child, inside, number, turn, every, depth + 1))
+            waiting += sorted(below, key=lambda seed: seed[1], reverse=True)
 
     def _add(self, place: Place) -> int:
         """Places come in preorder: each is added to the one around it in the order of the run."""
@@ -121,14 +131,6 @@ class _Growing:
         if place.parent >= 0:
             self.places[place.parent].children.append(number)
         return number
-
-    def _parts(self, place: Place, visits: dict[int, list[list[int]]]) -> Iterator[tuple[int, int, int, list[int]]]:
-        """The places below: row, call, calls and steps."""
-        for row, parted in visits.items():
-            times = self._times(row, place.row)
-            every = times if times <= MOST_CALLS and len(parted) % times == 0 else 1
-            for turn in range(every):
-                yield row, turn, every, [step for visit in parted[turn::every] for step in visit]
 
     def _visits(self, place: Place, depth: int, steps: list[int]) -> dict[int, list[list[int]]]:
         """By module directly below: its steps, parted where another one ran in between. The rest are the place's."""
@@ -151,37 +153,21 @@ class _Growing:
         times, rest = divmod(self.nodes[row].record.calls, max(self.nodes[around].record.calls, 1))
         return times if times and not rest else 1
 
-    def _turns(self, place: Place) -> int:
-        if place.parent < 0:
-            return 1
-        around = self.places[place.parent]
-        return around.turns * self._times(place.row, around.row) // place.calls
-
-    def _period(self, place: Place) -> int:
-        """After how many of its own steps they repeat; all of them where the turns differ."""
-        count = len(place.steps)
-        period, rest = divmod(count, place.turns)
-        ops = [self.ops[step] for step in place.steps]
-        return period if not rest and ops == ops[:period] * place.turns else count
-
     def grow_from_names(self) -> None:
         """Without ops: the hierarchy of the modules that hold something."""
         waiting = [(0, -1)]
         while waiting:
             row, parent = waiting.pop()
             number = self._add(Place(row, self._name(row, parent), parent))
-            waiting += [(below, number) for below in reversed(self._below(self.nodes[row]))]
-
-    def _below(self, node: Node) -> list[int]:
-        found: list[int] = []
-        waiting = node.children[::-1]
-        while waiting:
-            child = waiting.pop()
-            if child.record.type in _UNCALLED:
-                waiting += reversed(child.children)
-            elif child.record.params or child.children:
-                found.append(self.rows[child.path])
-        return found
+            below: list[tuple[int, int]] = []
+            children = list(self.nodes[row].children[::-1])
+            while children:
+                child = children.pop()
+                if child.record.type in _UNCALLED:
+                    children += reversed(child.children)
+                elif child.record.params or child.children:
+                    below.append((self.rows[child.path], number))
+            waiting += reversed(below)
 
     def _name(self, row: int, parent: int) -> str:
         path = self.nodes[row].path

@@ -90,7 +90,8 @@ class Room:
         self.first_exit = len(self.entering) + len(inner)
         self.arcs = {key: self._arc(*key) for key in traffic.edges}
         count, arcs = self.first_exit + len(self.leaving), list(self.arcs.values())
-        self.extents = [self._extent(vertex) for vertex in range(count)]
+        areas = map(self._inner, range(count))
+        self.extents = [(area.width, area.height) if area else (0.0, 0.0) for area in areas]
         widths = [width for width, _ in self.extents]
         self.layers = lay_in_rows(count, len(self.entering), len(self.leaving), arcs, widths)
         self.x = stand(self.layers, widths, COLUMN_GAP)
@@ -98,7 +99,9 @@ class Room:
         self.bands = self._bands()
 
     def area(self) -> Area:
-        widest = max((at + self._half(vertex) for vertex, at in self.x.items()), default=0.0)
+        halves = [width / 2 for width, _ in self.extents]
+        edges = (at + (halves[vertex] if vertex < len(halves) else 0.0) for vertex, at in self.x.items())
+        widest = max(edges, default=0.0)
         width = max(widest, self.heading) + 2 * PADDING
         self.x = {vertex: at + (width - widest) / 2 for vertex, at in self.x.items()}
         area = Area(width, self.bands[-1][1] + (0.0 if self.leaving else PADDING))
@@ -130,13 +133,6 @@ class Room:
         place = vertex - len(self.entering)
         return self.inner[place] if 0 <= place < len(self.inner) else None
 
-    def _extent(self, vertex: int) -> tuple[float, float]:
-        area = self._inner(vertex)
-        return (area.width, area.height) if area else (0.0, 0.0)
-
-    def _half(self, vertex: int) -> float:
-        return self.extents[vertex][0] / 2 if vertex < len(self.extents) else 0.0
-
     def _bands(self) -> list[tuple[float, float]]:
         """Upper and lower edge of each row; entries and exits lie on the frame."""
         bands: list[tuple[float, float]] = []
@@ -158,10 +154,6 @@ class Room:
         height = self.extents[vertex][1] if vertex < len(self.extents) else lower - upper
         # An input stands near what reads it, also beside a module that takes a whole page.
         return lower - height if self._is_input(vertex) else upper + (lower - upper - height) / 2
-
-    def _bottom(self, vertex: int) -> float:
-        upper, lower = self.bands[self.rank_of[vertex]]
-        return lower if self._is_input(vertex) else lower + upper - self._top(vertex)
 
     def _is_input(self, vertex: int) -> bool:
         place = vertex - len(self.entering)
@@ -189,7 +181,9 @@ class Room:
         upper_x, lower_x = (a_x, b_x) if upper == a else (b_x, a_x)
         end = self.bands[self.rank_of[lower]]
         turn = HEADER if upper < len(self.entering) else self.bands[self.rank_of[upper]][1]
-        points = [(upper_x, self._bottom(upper)), (upper_x, turn), (lower_x, end[0])]
+        top, bottom = self.bands[self.rank_of[upper]]
+        start = bottom if self._is_input(upper) else bottom + top - self._top(upper)
+        points = [(upper_x, start), (upper_x, turn), (lower_x, end[0])]
         points.append((lower_x, end[1] if lower >= len(self.extents) else self._top(lower)))
         points = [point for place, point in enumerate(points) if place == 0 or point != points[place - 1]]
         return points if upper == a else points[::-1]

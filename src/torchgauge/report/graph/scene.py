@@ -74,59 +74,54 @@ class _Staging:
         self.root = Item(PLACE, 0)
         self.item_of_place: dict[int, Item] = {0: self.root}
         self.item_of_step: dict[int, Item] = {}
-        self.stand_ins = _stand_ins(graph, runs)
-        levels: list[int] = []
-        for place in graph.places:
-            levels.append(0 if place.parent < 0 else levels[place.parent] + 1)
-        self.levels = levels
+        # For each place the one that is drawn for it: equal blocks number the places in them equally. And its depth.
+        self.stand_ins: list[int] = []
+        self.levels: list[int] = []
+        for number, place in enumerate(graph.places):
+            parent = place.parent
+            like = number if parent < 0 else self.stand_ins[parent] + number - parent
+            self.stand_ins.append(number if runs.first[like] == number else self.stand_ins[runs.first[like]])
+            self.levels.append(0 if parent < 0 else self.levels[parent] + 1)
         self.found: dict[tuple[Item, Item], Edge] = {}
 
     def fill(self) -> None:
         """Everything that is open, from the model inwards."""
         waiting = [self.root]
-        for item in waiting:
-            if item.number in self.opening.places:
-                self._fill(item)
-                waiting += [child for child in item.inside if child.kind == PLACE]
-
-    def _fill(self, item: Item) -> None:
-        items = folded_items(self.graph, self.runs, item.number)
-        for number, is_place in items[: self.opening.most]:
-            kind, count = (PLACE, self.runs.count(number)) if is_place else (STEP, 1)
-            self._add(item, Item(kind, number, count, around=item))
-        if rest := items[self.opening.most :]:
-            more = Item(MORE, item.number, len(rest), around=item)
-            item.inside.append(more)
-            for number, is_place in rest:
-                (self.item_of_place if is_place else self.item_of_step)[number] = more
-
-    def _add(self, around: Item, item: Item) -> Item:
-        around.inside.append(item)
-        (self.item_of_place if item.kind == PLACE else self.item_of_step)[item.number] = item
-        return item
+        for around in waiting:
+            if around.number not in self.opening.places:
+                continue
+            items = folded_items(self.graph, self.runs, around.number)
+            for number, is_place in items[: self.opening.most]:
+                kind, count = (PLACE, self.runs.count(number)) if is_place else (STEP, 1)
+                item = Item(kind, number, count, around=around)
+                around.inside.append(item)
+                (self.item_of_place if is_place else self.item_of_step)[number] = item
+            if rest := items[self.opening.most :]:
+                more = Item(MORE, around.number, len(rest), around=around)
+                around.inside.append(more)
+                for number, is_place in rest:
+                    (self.item_of_place if is_place else self.item_of_step)[number] = more
+            waiting += [child for child in around.inside if child.kind == PLACE]
 
     def edges(self) -> list[Edge]:
         flow = self.graph.flow
         for link in flow.links:
             if self._is_drawn(link.source, link.target):
                 self._draw(self.seen(link.source), self.seen(link.target), link.source, link.spec)
-        self._draw_inputs()
-        if flow.outputs and self.root.inside:
-            output = Item(OUTPUT, 0, around=self.root)
-            self.root.inside.append(output)
-            for step, spec in flow.outputs:
-                self._draw(self.seen(step), output, step, spec)
-        return list(self.found.values())
-
-    def _draw_inputs(self) -> None:
         entering = []
-        for number, given in enumerate(self.graph.flow.inputs):
+        for number, given in enumerate(flow.inputs):
             if given.readers and self.root.inside:
                 item = Item(INPUT, number, around=self.root)
                 entering.append(item)
                 for reader in given.readers:
                     self._draw(item, self.seen(reader), None, given.spec)
         self.root.inside[:0] = entering
+        if flow.outputs and self.root.inside:
+            output = Item(OUTPUT, 0, around=self.root)
+            self.root.inside.append(output)
+            for step, spec in flow.outputs:
+                self._draw(self.seen(step), output, step, spec)
+        return list(self.found.values())
 
     def _draw(self, source: Item, target: Item, step: int | None, spec: TensorSpec) -> None:
         if source is target:
@@ -164,13 +159,3 @@ class _Staging:
                 below_b, b = b, places[b].parent
         is_within_run = below_a >= 0 and below_b >= 0 and self.runs.first[below_a] == self.runs.first[below_b]
         return not is_within_run and self.stand_ins[a] == a
-
-
-def _stand_ins(graph: Graph, runs: Runs) -> list[int]:
-    """For each place the one that is drawn for it. Equal blocks number the places in them equally."""
-    stand_ins: list[int] = []
-    for number, place in enumerate(graph.places):
-        parent = place.parent
-        like = number if parent < 0 else stand_ins[parent] + number - parent
-        stand_ins.append(number if runs.first[like] == number else stand_ins[runs.first[like]])
-    return stand_ins

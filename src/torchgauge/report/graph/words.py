@@ -49,54 +49,43 @@ class Words:
 
     def _module(self, item: Item) -> Label:
         place = self.graph.places[item.number]
-        record = self.graph.nodes[place.row].record
+        node = self.graph.nodes[place.row]
+        record = node.record
         name = self.runs.name(item.number) or record.type
         times = f" ×{item.count}" if item.count > 1 else ""
         kind = record.type if name != record.type else ""
-        return Label(_name(name) + times, _name(kind), self._cost(item), visible(record.path))
-
-    def _cost(self, item: Item) -> str:
-        """The figures are those of a module: one that is called at several places has them at none."""
-        place = self.graph.places[item.number]
         if place.calls > 1:
-            return f"call {place.call + 1} of {place.calls}"
-        around = self.graph.places[place.parent].turns if place.parent >= 0 else 1
-        turns = f"{place.turns} calls" if place.turns > around else ""
-        return " · ".join(text for text in (turns, self._work(item)) if text)
-
-    def _work(self, item: Item) -> str:
-        """Equal blocks cost the same: inside and outside of a run the figures are those of one block."""
-        node = self.graph.nodes[self.graph.places[item.number].row]
-        figure, noun = (node.total.macs, "MACs") if self.graph.flow.steps else (node.record.params, "params")
-        each = " each" if item.count > 1 else ""
-        return f"{format_count(figure)} {noun}{each}" if figure else ""
+            # The figures are those of a module: one that is called at several places has them at none.
+            cost = f"call {place.call + 1} of {place.calls}"
+        else:
+            around = self.graph.places[place.parent].turns if place.parent >= 0 else 1
+            turns = f"{place.turns} calls" if place.turns > around else ""
+            # Equal blocks cost the same: inside and outside of a run the figures are those of one block.
+            figure, noun = (node.total.macs, "MACs") if self.graph.flow.steps else (record.params, "params")
+            work = f"{format_count(figure)} {noun}{' each' if item.count > 1 else ''}" if figure else ""
+            cost = " · ".join(text for text in (turns, work) if text)
+        return Label(_name(name) + times, _name(kind), cost, visible(record.path))
 
     def made(self, item: Item) -> str:
         """The shape of what an item gives."""
-        specs = self._made(item)
+        specs: list[TensorSpec] = []
+        steps, places = self.graph.flow.steps, self.graph.places
+        if item.kind == STEP:
+            specs = list(steps[item.number].signature.outputs[:1])
+        elif item.kind == INPUT:
+            specs = [self.graph.flow.inputs[item.number].spec]
+        elif item.kind not in (OUTPUT, MORE):
+            # What is recorded of a module is its first call: elsewhere it may be given, and return, other shapes.
+            row = places[item.number].row
+            specs = list(tensor_specs(self.graph.nodes[row].record.outputs))
+            if steps:
+                here, first = (
+                    list(steps[places[number].last].signature.outputs[:1])
+                    for number in (item.number, self._first_places[row])
+                )
+                specs = specs if here == first else here
         more = f" +{len(specs) - 1}" if len(specs) > 1 else ""
         return format_shape(specs[0].shape) + more if specs else ""
-
-    def _made(self, item: Item) -> list[TensorSpec]:
-        if item.kind == STEP:
-            return list(self.graph.flow.steps[item.number].signature.outputs[:1])
-        if item.kind == INPUT:
-            return [self.graph.flow.inputs[item.number].spec]
-        if item.kind in (OUTPUT, MORE):
-            return []
-        return self._returned(item.number)
-
-    def _returned(self, place: int) -> list[TensorSpec]:
-        """What is recorded of a module is its first call: elsewhere it may be given, and return, other shapes."""
-        at = self.graph.places[place]
-        if self.graph.flow.steps:
-            made, first = (self._last_made(number) for number in (place, self._first_places[at.row]))
-            if made != first:
-                return made
-        return list(tensor_specs(self.graph.nodes[at.row].record.outputs))
-
-    def _last_made(self, place: int) -> list[TensorSpec]:
-        return list(self.graph.flow.steps[self.graph.places[place].last].signature.outputs[:1])
 
     @cached_property
     def _first_places(self) -> dict[int, int]:

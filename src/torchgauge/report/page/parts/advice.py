@@ -29,7 +29,15 @@ def advice(view: View, options: Options) -> dict[str, Any] | None:
     if not view.advice and not view.options and not view.plan:
         return None
     rows, choices = ([_row(row) for row in some] for some in (view.advice, view.options))
-    return {"rows": rows, "options": choices, "plan": _plan(view.plan)}
+    plan = None
+    if view.plan is not None and view.plan["rules"]:  # some combination held
+        plan = {
+            "rules": list(view.plan["rules"]),
+            "gain": gained_text(view.plan),
+            "output": error_text(view.plan["output_error"]),
+            "code": view.plan["code"],
+        }
+    return {"rows": rows, "options": choices, "plan": plan}
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -56,16 +64,4 @@ def _row(row: Row) -> dict[str, Any]:
             for place in (row["evidence"].get("places") or ())[:_MOST_PLACES]
         ],
         "place_count": row["evidence"].get("count", 1),
-    }
-
-
-def _plan(plan: Row | None) -> dict[str, Any] | None:
-    """Nothing where no combination held."""
-    if plan is None or not plan["rules"]:
-        return None
-    return {
-        "rules": list(plan["rules"]),
-        "gain": gained_text(plan),
-        "output": error_text(plan["output_error"]),
-        "code": plan["code"],
     }

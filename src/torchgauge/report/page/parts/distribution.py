@@ -62,31 +62,23 @@ def _by_name(
 
 
 def _layers(view: View) -> Rows:
+    """By type of module: what is done in the modules themselves."""
     nodes: dict[str, list[Node]] = {}
     for node in view.tree.walk():
         nodes.setdefault(node.record.type, []).append(node)
-    kinds = {layer.kind: layer for layer in layer_kinds(view)}
-    rows = [
-        _work(view, members)
-        | {"name": kind, "count": len(members), "params": kinds[kind].params if kind in kinds else 0}
-        for kind, members in nodes.items()
-    ]
-    return sorted(
-        (row for row in rows if any(row[key] for key in ("params", "flops", "bytes_moved", "time_s", "energy"))),
-        key=lambda row: (-row["flops"], -row["params"]),
-    )
-
-
-def _work(view: View, nodes: Iterable[Node]) -> dict[str, Any]:
-    """What is done in the modules themselves."""
+    params = {layer.kind: layer.params for layer in layer_kinds(view)}
     measured, energy = view.capture.measured, view.capture.energy
     times = measured.modules if measured else {}
     joules = energy.modules if energy else {}
-    members = list(nodes)
-    return {
-        "macs": sum(node.own.macs for node in members),
-        "flops": sum(node.own.flops for node in members),
-        "bytes_moved": sum(node.own.bytes_read + node.own.bytes_written for node in members),
-        "time_s": sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None,
-        "energy": sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None,
-    }
+    rows: Rows = []
+    for kind, members in nodes.items():
+        work = {
+            "macs": sum(node.own.macs for node in members),
+            "flops": sum(node.own.flops for node in members),
+            "bytes_moved": sum(node.own.bytes_read + node.own.bytes_written for node in members),
+            "time_s": sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None,
+            "energy": sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None,
+        }
+        rows.append(work | {"name": kind, "count": len(members), "params": params.get(kind, 0)})
+    shown = [row for row in rows if any(row[key] for key in ("params", "flops", "bytes_moved", "time_s", "energy"))]
+    return sorted(shown, key=lambda row: (-row["flops"], -row["params"]))

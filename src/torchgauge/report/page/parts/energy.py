@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.content.ops import shapes_text
@@ -21,9 +21,6 @@ from torchgauge.report.ranking import (
     whole_joules,
 )
 
-if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Thermal
-
 _RANKED = 20
 _ATTRIBUTION = ("method", "explained_share", "residue_j", "gap_s", "gap_joules", "waiting_watts", "busy_s")
 _AS_THEY_ARE = (
@@ -39,7 +36,12 @@ def energy(view: View, options: Options) -> dict[str, Any] | None:
     figures = energy_of(view)
     if figures is None:
         return None
-    attribution, basis = figures.get("attribution"), figures.get("estimated_from")
+    attribution, basis, thermal = (figures.get("attribution"), figures.get("estimated_from"), figures.get("thermal"))
+    heat: dict[str, Any] | None = None
+    if thermal:
+        keys = ("series", "temperature_c", "clock_hz", "throttled", "drift", "absent")
+        # That nothing held the device back is an answer.
+        heat = {key: thermal.get(key) or None for key in keys} | {"throttled": thermal.get("throttled")}
     return {
         **{key: figures.get(key) for key in _AS_THEY_ARE},
         "is_estimated": is_estimated(view),
@@ -59,19 +61,13 @@ def energy(view: View, options: Options) -> dict[str, Any] | None:
             for entry in top_ops(view, BY_ENERGY, _RANKED)
         ],
         "attribution": {key: attribution.get(key) for key in _ATTRIBUTION} if attribution else None,
-        "thermal": _thermal(figures.get("thermal")),
+        "thermal": heat,
         "pareto": _pareto(view),
     }
 
 
 def _joules(entry: TopModules | TopOps) -> dict[str, float | None]:
     return {"joules": entry.value, "share": entry.share, "flops_per_joule": rate(entry, entry.flops)}
-
-
-def _thermal(found: Thermal | None) -> dict[str, Any] | None:
-    keys = ("series", "temperature_c", "clock_hz", "throttled", "drift", "absent")
-    # That nothing held the device back is an answer.
-    return {key: found.get(key) or None for key in keys} | {"throttled": found.get("throttled")} if found else None
 
 
 def _pareto(view: View) -> list[dict[str, Any]]:

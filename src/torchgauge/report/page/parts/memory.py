@@ -10,7 +10,7 @@ from typing import Any
 from torchgauge.facts import OpRecord, TensorSpec, View
 from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
 from torchgauge.report.columns import format_shapes
-from torchgauge.report.content.memory import Categories, at_peak, find_memory_peak, find_peak, moments
+from torchgauge.report.content.memory import at_peak, find_memory_peak, find_peak, moments
 from torchgauge.report.measurements import measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
@@ -87,7 +87,12 @@ def _contents(found: PeakContents | None) -> dict[str, Any] | None:
         modules[entry.op.module] += entry.nbytes
         kinds[entry.kind] += entry.nbytes
     return {
-        "tensors": [_alive(entry) for entry in found.alive[:_LISTED_TENSORS]],
+        "tensors": [
+            _place(entry.op)
+            | {"bytes": entry.nbytes, "kind": entry.kind}
+            | {"reader": entry.reader and {"index": entry.reader.index, "op": entry.reader.op}}
+            for entry in found.alive[:_LISTED_TENSORS]
+        ],
         "more": {"count": len(rest), "bytes": sum(entry.nbytes for entry in rest)},
         "modules": [{"path": path, "bytes": nbytes} for path, nbytes in modules.most_common(_LISTED_TENSORS)],
         "module_count": len(modules),
@@ -95,11 +100,6 @@ def _contents(found: PeakContents | None) -> dict[str, Any] | None:
         "inputs_bytes": found.inputs_bytes,
         "other_bytes": found.other_bytes,
     }
-
-
-def _alive(entry: Alive) -> dict[str, Any]:
-    reader = entry.reader and {"index": entry.reader.index, "op": entry.reader.op}
-    return _place(entry.op) | {"bytes": entry.nbytes, "kind": entry.kind, "reader": reader}
 
 
 def _measured(view: View) -> dict[str, Any] | None:
@@ -114,20 +114,17 @@ def _measured(view: View) -> dict[str, Any] | None:
         "peak_bytes": peak and peak.measured_bytes,
         "predicted_bytes": peak and peak.predicted_bytes,
         "difference_share": peak and peak.difference_share,
-        "held": held and _held(held),
+        "held": held
+        and {
+            "op": _place(held.op),
+            "parameters": held.parameters_bytes,
+            "buffers": held.buffers_bytes,
+            "inputs": held.inputs_bytes,
+            "activations": held.activations_bytes,
+            "gradients": held.gradients_bytes,
+            "workspace": held.workspace_bytes,
+        },
         "figures": {key: value for key in _MEASURED if (value := figures.get(key)) is not None},
-    }
-
-
-def _held(held: Categories) -> dict[str, Any]:
-    return {
-        "op": _place(held.op),
-        "parameters": held.parameters_bytes,
-        "buffers": held.buffers_bytes,
-        "inputs": held.inputs_bytes,
-        "activations": held.activations_bytes,
-        "gradients": held.gradients_bytes,
-        "workspace": held.workspace_bytes,
     }
 
 
@@ -181,27 +178,18 @@ class _Lives:
         # Where the first output of an op lies: in new memory, or in the tensor it writes into.
         self._home: dict[int, Storage] = {}
         for op in ops.values():
-            self._follow(op)
+            inputs = zip(op.producers, op.signature.inputs, strict=False)
+            read = [self._storage(producer, spec) for producer, spec in inputs if producer is not None]
+            is_new = bool(op.signature.activation_bytes) or not op.producers or op.producers[0] is None
+            self._home[op.index] = (op.index, 0) if is_new else read[0]
+            made = [(op.index, place) for place in range(len(_sizes(op)))] if is_new else []
+            for storage in (*read, *made):
+                self.last[storage] = op.index
+                if op.phase == "optimizer" and ops[storage[0]].phase == "backward":
+                    self.kept[storage] = GRADIENT
+            if op.phase == "optimizer" and op.op in _STATE_OPS:
+                self.kept[self._home[op.index]] = OPTIMIZER_STATE
         self.kept |= {self._home[index]: RESULT for index in results if index in self._home}
-
-    def _follow(self, op: OpRecord) -> None:
-        read = [
-            self._storage(producer, spec)
-            for producer, spec in zip(op.producers, op.signature.inputs, strict=False)
-            if producer is not None
-        ]
-        is_new = bool(op.signature.activation_bytes) or not op.producers or op.producers[0] is None
-        self._home[op.index] = (op.index, 0) if is_new else read[0]
-        made = [(op.index, place) for place in range(len(_sizes(op)))] if is_new else []
-        for storage in (*read, *made):
-            self._note_read(storage, op)
-        if op.phase == "optimizer" and op.op in _STATE_OPS:
-            self.kept[self._home[op.index]] = OPTIMIZER_STATE
-
-    def _note_read(self, storage: Storage, reader: OpRecord) -> None:
-        self.last[storage] = reader.index
-        if reader.phase == "optimizer" and self.ops[storage[0]].phase == "backward":
-            self.kept[storage] = GRADIENT
 
     def _storage(self, producer: int, spec: TensorSpec) -> Storage:
         """Of several outputs the one as large as what is read: records name the op that wrote it, not the output."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.content.ops import coverage, unused_modules
@@ -16,9 +16,6 @@ from torchgauge.report.page.parts.roofline import device_peaks
 from torchgauge.report.page.payload import part
 from torchgauge.report.weight_statistics import summary_of
 from torchgauge.units import format_seconds, format_shape
-
-if TYPE_CHECKING:
-    from torchgauge.facts.document_types import EnergyFigures
 
 _MOST_UNUSED = 40
 VERDICTS = ("dangerous", "unknown", "expected")
@@ -57,7 +54,13 @@ def method(view: View, options: Options) -> dict[str, Any]:
         "measured": _measured(view),
         "energy": _energy(view),
         "weights": weights,
-        "settings": [_setting(name, value) for name, value in (measurements_of(view).get("settings") or {}).items()],
+        "settings": [
+            {
+                "name": name.removesuffix("_s").replace("_", " "),
+                "value": format_seconds(value) if name.endswith("_s") and value is not None else value,
+            }
+            for name, value in (measurements_of(view).get("settings") or {}).items()
+        ],
         "absent": [_missing(", ".join(dict.fromkeys(found)), reason) for reason, found in names.items()],
         "pickle": _pickle(view),
     }
@@ -91,11 +94,6 @@ def _energy(view: View) -> dict[str, Any] | None:
     }
 
 
-def _setting(name: str, value: Any) -> dict[str, Any]:
-    is_time = name.endswith("_s") and value is not None
-    return {"name": name.removesuffix("_s").replace("_", " "), "value": format_seconds(value) if is_time else value}
-
-
 def _pickle(view: View) -> dict[str, Any] | None:
     """What the files' pickles would import; names that are not expected first."""
     stored = view.capture.stored
@@ -117,20 +115,16 @@ def _absent(view: View) -> Iterator[dict[str, str]]:
     measured = measurements_of(view)
     for member in (measured.get("system"), measured.get("counters")):
         yield from _reasons(member.get("absent") or {} if member else {})
-    if (energy := energy_of(view)) is not None:
-        yield from _absent_energy(energy)
-
-
-def _absent_energy(figures: EnergyFigures) -> Iterator[dict[str, str]]:
-    if figures["origin"] != "measured":
+    energy = energy_of(view)
+    if energy is not None and energy["origin"] != "measured":
         # The reason has those of every meter in it.
-        yield _missing("measured energy", str(figures["reason"]))
-        return
-    for meter in figures["meters"]:
-        if not meter["available"] and meter.get("reason"):
-            yield _missing(meter["name"], str(meter["reason"]))
-    thermal = figures.get("thermal")
-    yield from _reasons(thermal.get("absent") or {} if thermal else {})
+        yield _missing("measured energy", str(energy["reason"]))
+    elif energy is not None:
+        for meter in energy["meters"]:
+            if not meter["available"] and meter.get("reason"):
+                yield _missing(meter["name"], str(meter["reason"]))
+        thermal = energy.get("thermal")
+        yield from _reasons(thermal.get("absent") or {} if thermal else {})
 
 
 def _reasons(absent: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from torchgauge.facts import Node, View
@@ -17,7 +16,13 @@ from torchgauge.report.page.payload import columns, part, shortened, value_of
 def modules(view: View, options: Options) -> dict[str, Any]:
     """`name` is the path beyond the parent's, `parent` its row: whole paths would be most of a large page."""
     rows, tied = view.modules, tied_modules(view.capture)
-    places = list(_places(view.tree))
+    # The name below the parent and the parent's row, preorder as the rows are.
+    places: list[tuple[str, int | None]] = []
+    waiting: list[tuple[Node, str, int | None]] = [(view.tree, "", None)]
+    while waiting:
+        node, above, parent = waiting.pop()
+        waiting += [(child, node.path, len(places)) for child in reversed(node.children)]
+        places.append((node.path.removeprefix(f"{above}.") if above else node.path, parent))
     values: dict[str, list[Any]] = {
         "name": [name for name, _ in places],
         "parent": [parent for _, parent in places],
@@ -29,14 +34,3 @@ def modules(view: View, options: Options) -> dict[str, Any]:
         "output_shapes": [format_shapes(row.output_shapes) if row.output_shapes else None for row in rows],
     }
     return columns(len(rows), values)
-
-
-def _places(root: Node) -> Iterator[tuple[str, int | None]]:
-    """The name below the parent and the parent's row, preorder as the rows are."""
-    waiting: list[tuple[Node, str, int | None]] = [(root, "", None)]
-    row = 0
-    while waiting:
-        node, above, parent = waiting.pop()
-        yield node.path.removeprefix(f"{above}.") if above else node.path, parent
-        waiting += [(child, node.path, row) for child in reversed(node.children)]
-        row += 1

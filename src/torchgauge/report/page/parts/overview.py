@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
-from torchgauge.facts.weights import quantization_of, removable
+from torchgauge.facts.weights import removable
 from torchgauge.report.content.energy import range_text
 from torchgauge.report.content.memory import find_peak
 from torchgauge.report.content.notes import note_texts
@@ -28,7 +28,7 @@ from torchgauge.report.measurements import energy_of, measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import is_estimated
-from torchgauge.report.weight_statistics import summary_of
+from torchgauge.report.weight_statistics import sqnr_db, summary_of
 from torchgauge.units import (
     format_bytes,
     format_count,
@@ -94,23 +94,38 @@ def cards(view: View) -> list[Card]:
 
 
 def _first(view: View) -> Iterator[Card]:
-    yield from _parameters(view)
+    totals, note = view.totals, parameter_note(view)
+    exact = format_exact(totals.params)
+    yield Card("Parameters", format_count(totals.params), f"{exact}; {note}" if note else exact)
+    yield Card(*memory_facts(view)[0])
     yield from (Card(name, value, note) for name, value, note in stored_facts(view))
     if view.capture.has_code:
-        figures, peak = view.totals, find_peak(view)
-        moved = f"{format_bytes(figures.bytes_read)} read, {format_bytes(figures.bytes_written)} written"
-        yield Card("MACs", format_count(figures.macs), format_exact(figures.macs))
-        yield Card("FLOPs", format_count(figures.flops), format_exact(figures.flops))
-        yield Card("Bytes moved", format_bytes(figures.bytes_read + figures.bytes_written), moved)
+        peak = find_peak(view)
+        moved = f"{format_bytes(totals.bytes_read)} read, {format_bytes(totals.bytes_written)} written"
+        yield Card("MACs", format_count(totals.macs), format_exact(totals.macs))
+        yield Card("FLOPs", format_count(totals.flops), format_exact(totals.flops))
+        yield Card("Bytes moved", format_bytes(totals.bytes_read + totals.bytes_written), moved)
         step = view.capture.run.step
         if step is None:
             yield Card("Peak activations", format_bytes(peak.activation_bytes), f"at {peak.place}")
         else:
-            yield Card("Gradients", format_bytes(figures.gradient_bytes), "of the trained parameters")
-            yield Card("Optimizer state", format_bytes(figures.optimizer_bytes), step.optimizer)
+            yield Card("Gradients", format_bytes(totals.gradient_bytes), "of the trained parameters")
+            yield Card("Optimizer state", format_bytes(totals.optimizer_bytes), step.optimizer)
     yield from (Card(*fact, ESTIMATED) for fact in prediction_facts(view))
-    yield from _latency(view)
-    yield from _energy(view)
+    if latency := measurements_of(view).get("latency"):
+        precision, runs = interval_share(latency), format_exact(latency["runs"])
+        spread = "one run" if precision is None else f"median of {runs} runs, ±{format_percent(precision)}"
+        yield Card("Latency", format_seconds(latency["median_s"]), spread, MEASURED)
+        if latency["throughput_per_s"] is not None:
+            rate = f"{format_count(latency['throughput_per_s'])}/s"
+            yield Card("Throughput", rate, "samples, at the median", MEASURED)
+    energy = energy_of(view)
+    if energy is not None and totals.energy_j is not None:
+        mean = energy.get("watts_mean")
+        over = f"one run, at {format_watts(mean)} in the mean" if mean is not None else "one run"
+        yield Card("Energy", format_joules(totals.energy_j), over, MEASURED)
+    elif energy is not None and is_estimated(view) and (joules := energy.get("estimated_joules")) is not None:
+        yield Card("Energy", f"≈ {format_joules(joules['value'])}", range_text(joules), ESTIMATED)
 
 
 def _further(view: View) -> Iterator[Card]:
@@ -125,59 +140,17 @@ def _further(view: View) -> Iterator[Card]:
         yield Card("Ops", format_exact(figures.ops), without)
         yield Card("Activations", format_bytes(figures.activation_bytes), "sum of all op outputs")
     summary = summary_of(view)
-    if summary and (total := summary.get("total")):
-        yield from _values(total)
+    total = summary.get("total") if summary else None
+    if total and total.get("mean") is not None:
+        yield Card("Standard deviation", format_value(total["std"]), f"mean {format_value(total['mean'])}")
+        span = f"{format_value(total['min'])} … {format_value(total['max'])}"
+        yield Card("Largest magnitude", format_value(total["abs_max"]), span)
+        yield Card("Zeros", format_percent(total["sparsity"]), f"{format_exact(total['zeros'])} values")
+        if total.get("compressibility") is not None:
+            yield Card("Compressible", format_percent(total["compressibility"]), "without loss, by its entropy")
+        if (decibels := sqnr_db(total, "int8")) is not None:
+            yield Card("In int8", format_decibels(decibels), "signal to noise with one scale per tensor")
+        if (share := removable(total)) is not None:
+            yield Card("Prunable", format_percent(share), "by magnitude, at an error of 1 %")
     depth = max(row.depth for row in view.modules)
     yield Card("Modules", format_exact(len(view.modules)), f"{format_exact(depth)} deep")
-
-
-def _parameters(view: View) -> Iterator[Card]:
-    figures, note = view.totals, parameter_note(view)
-    exact = format_exact(figures.params)
-    yield Card("Parameters", format_count(figures.params), f"{exact}; {note}" if note else exact)
-    name, value, parts = memory_facts(view)[0]
-    yield Card(name, value, parts)
-
-
-def _latency(view: View) -> Iterator[Card]:
-    found = measurements_of(view).get("latency")
-    if not found:
-        return
-    precision = interval_share(found)
-    spread = (
-        "one run"
-        if precision is None
-        else f"median of {format_exact(found['runs'])} runs, ±{format_percent(precision)}"
-    )
-    yield Card("Latency", format_seconds(found["median_s"]), spread, MEASURED)
-    if found["throughput_per_s"] is not None:
-        yield Card("Throughput", f"{format_count(found['throughput_per_s'])}/s", "samples, at the median", MEASURED)
-
-
-def _energy(view: View) -> Iterator[Card]:
-    figures = energy_of(view)
-    if figures is None:
-        return
-    joules = figures.get("estimated_joules")
-    if view.totals.energy_j is not None:
-        mean = figures.get("watts_mean")
-        note = f"one run, at {format_watts(mean)} in the mean" if mean is not None else "one run"
-        yield Card("Energy", format_joules(view.totals.energy_j), note, MEASURED)
-    elif joules is not None and is_estimated(view):
-        yield Card("Energy", f"≈ {format_joules(joules['value'])}", range_text(joules), ESTIMATED)
-
-
-def _values(total: Mapping[str, Any]) -> Iterator[Card]:
-    if total.get("mean") is None:
-        return
-    yield Card("Standard deviation", format_value(total["std"]), f"mean {format_value(total['mean'])}")
-    span = f"{format_value(total['min'])} … {format_value(total['max'])}"
-    yield Card("Largest magnitude", format_value(total["abs_max"]), span)
-    yield Card("Zeros", format_percent(total["sparsity"]), f"{format_exact(total['zeros'])} values")
-    if total.get("compressibility") is not None:
-        yield Card("Compressible", format_percent(total["compressibility"]), "without loss, by its entropy")
-    found: Mapping[str, Any] = (quantization_of(total).get("int8") or {}).get("per_tensor") or {}
-    if found.get("sqnr_db") is not None:
-        yield Card("In int8", format_decibels(found["sqnr_db"]), "signal to noise with one scale per tensor")
-    if (share := removable(total)) is not None:
-        yield Card("Prunable", format_percent(share), "by magnitude, at an error of 1 %")

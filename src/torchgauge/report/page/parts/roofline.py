@@ -39,22 +39,21 @@ def roofline(view: View, options: Options) -> dict[str, Any] | None:
         return None
     points = _points(view)
     is_predicted = not points and view.capture.predicted is not None
-    peaks = _forecast_peaks(view) if is_predicted else device_peaks(view)
+    device, peaks = view.capture.run.device, None
+    if is_predicted:
+        first = view.capture.forecast[0]
+        device, source = first["title"], "what the prediction was made with (data sheet)"
+        peaks = {"name": device, **first["peaks"], "source": source} if "peaks" in first else None
+    else:
+        peaks = device_peaks(view)
     return {
-        "device": view.capture.forecast[0]["title"] if is_predicted else view.capture.run.device,
+        "device": device,
         "is_predicted": is_predicted,
         "peaks": peaks,
         "ridges": _ridges(peaks, view.capture.ops) if peaks else [],
         "points": _predicted_points(view) if is_predicted else points,
         "histogram": histogram,
     }
-
-
-def _forecast_peaks(view: View) -> Peaks | None:
-    first = view.capture.forecast[0]
-    if "peaks" not in first:
-        return None
-    return {"name": first["title"], **first["peaks"], "source": "what the prediction was made with (data sheet)"}
 
 
 def device_peaks(view: View) -> Peaks | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import BY_TIME, rate, top_modules, top_ops, top_phases
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Counters, Extent, Sampled, System
+    from torchgauge.facts.document_types import Extent, Sampled
 
 _RANKED = 20
 _LABELS = 8
@@ -34,6 +34,23 @@ def time(view: View, options: Options) -> dict[str, Any] | None:
     module_phases = [
         {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds} for entry in top_phases(view, _RANKED)
     ]
+    system, counters = figures.get("system"), figures.get("counters")
+    sampled: dict[str, Any] | None = None
+    if system:
+        cost = system.get("cost")
+        sampled = {
+            "duration_s": system["duration_s"],
+            "cost_share": cost and cost["share"],
+            "quantities": [_quantity(name, found) for name, found in system["quantities"].items()],
+            "absent": _reasons(system["absent"]),
+        }
+    counted: dict[str, Any] | None = None
+    if counters:
+        counted = {
+            "facts": counter_facts(counters),
+            "notes": list(counters.get("notes") or ()),
+            "absent": _reasons(counters.get("absent") or {}),
+        }
     return {
         "device": figures.get("device", view.capture.run.device),
         "failure": figures.get("failure"),
@@ -50,9 +67,13 @@ def time(view: View, options: Options) -> dict[str, Any] | None:
         "module_phases": module_phases,
         "ops": _ops(view),
         "residue": residue and {**asdict(residue), "unexplained_share": residue.unexplained_share},
-        "system": _system(figures.get("system")),
-        "counters": _counters(figures.get("counters")),
+        "system": sampled,
+        "counters": counted,
     }
+
+
+def _reasons(absent: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": plain_name(name), "reason": reason} for name, reason in absent.items()]
 
 
 def _modules(view: View) -> list[dict[str, Any]]:
@@ -86,18 +107,6 @@ def _ops(view: View) -> list[dict[str, Any]]:
     ]
 
 
-def _system(figures: System | None) -> dict[str, Any] | None:
-    if not figures:
-        return None
-    cost = figures.get("cost")
-    return {
-        "duration_s": figures["duration_s"],
-        "cost_share": cost and cost["share"],
-        "quantities": [_quantity(name, found) for name, found in figures["quantities"].items()],
-        "absent": [{"name": plain_name(name), "reason": why} for name, why in figures["absent"].items()],
-    }
-
-
 def _quantity(name: str, found: Sampled) -> dict[str, Any]:
     """Its course over time. Of a quantity with a sensible mean over its labels (cores) that alone; `t_s` is empty where
     only the extent is known."""
@@ -107,7 +116,8 @@ def _quantity(name: str, found: Sampled) -> dict[str, Any]:
     points = [point for point in values if isinstance(point, list | tuple)]
     lines: dict[str, Sequence[Any]] = {}
     if points and "mean" in found:
-        lines = {"": [_mean(point) for point in points]}
+        known = ([value for value in point if value is not None] for point in points)
+        lines = {"": [fmean(values) if values else None for values in known]}
     elif points:
         lines = {label: [point[place] for point in points] for place, label in enumerate(by_label)}
     elif values:
@@ -122,21 +132,6 @@ def _quantity(name: str, found: Sampled) -> dict[str, Any]:
             {"label": label, "min": extent["min"], "mean": extent["mean"], "max": extent["max"]}
             for label, extent in extents.items()
         ],
-    }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
-def _counters(figures: Counters | None) -> dict[str, Any] | None:
-    if not figures:
-        return None
-    return {
-        "facts": counter_facts(figures),
-        "notes": list(figures.get("notes") or ()),
-        "absent": [{"name": plain_name(name), "reason": why} for name, why in (figures.get("absent") or {}).items()],
     }
 
 

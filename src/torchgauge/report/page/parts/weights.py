@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import Row, View
-from torchgauge.facts.siblings import Stem, by_pattern, layer_of, stem_of
-from torchgauge.facts.weights import quantization_of, value_figures
+from torchgauge.facts.siblings import Stem, by_stem, layer_of
+from torchgauge.facts.weights import quantization_of, removable, value_figures
 from torchgauge.report.content.tensors import by_dtype, by_role
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import columns, part
-from torchgauge.report.weight_statistics import advice, places, summary_of
+from torchgauge.report.weight_statistics import advice, places, sqnr_db, summary_of
 from torchgauge.units import format_shape
 
 FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
@@ -49,7 +49,11 @@ def weights(view: View, options: Options) -> dict[str, Any] | None:
         "granularities": list(GRANULARITIES),
         "quantiles": list(QUANTILES),
         "structures": list(STRUCTURES),
-        "kinds": [_kind(kind) for kind in summary.get("by_kind", ())] if summary else [],
+        "kinds": [
+            {key: _short(kind.get(key)) for key in ("kind", "tensors", "bytes", "mean", "std", "abs_max", "sparsity")}
+            | {"removable": removable(kind), "int8_db": sqnr_db(kind, "int8")}
+            for kind in (summary.get("by_kind", ()) if summary else ())
+        ],
         "places": [asdict(place) for place in places(view)[:_PLACES]],
         "outliers": list(summary.get("outliers", ()))[:_OUTLIERS] if summary else [],
         "recommendations": [asdict(entry) for entry in advice(view)[:_ADVICE]],
@@ -128,16 +132,6 @@ def _total(total: Figures) -> dict[str, Any]:
     }
 
 
-def _kind(kind: Figures) -> dict[str, Any]:
-    keys = ("kind", "tensors", "bytes", "mean", "std", "abs_max", "sparsity")
-    magnitude = (kind.get("pruning") or {}).get("magnitude") or {}
-    found: float | None = ((quantization_of(kind).get("int8") or {}).get("per_tensor") or {}).get("sqnr_db")
-    return {key: _short(kind.get(key)) for key in keys} | {
-        "removable": magnitude.get("0.01"),
-        "int8_db": found,
-    }
-
-
 MIN_LAYERS = 3
 
 Grid = dict[str, Any]
@@ -152,39 +146,14 @@ def weight_map(rows: Sequence[Row]) -> list[Grid]:
         if (row["role"] == "parameter" and row["shared_with"] is None and row.get("mean") is not None)
     }
     sizes = {name: rows[place]["bytes"] for name, place in shown.items()}
-    grids = [_grid(stem, patterns, shown) for stem, patterns in _by_stem(sizes).items()]
+    grids = [_grid(stem, patterns, shown) for stem, patterns in by_stem(sizes).items()]
     kept = [grid for grid in grids if len(grid["columns"]) >= MIN_LAYERS]
     placed = {place for grid in kept for row in grid["rows"] for cell in row["cells"] for place in cell}
     left = {name: place for name, place in shown.items() if place not in placed}
-    return [
-        *kept,
-        *(
-            [
-                {
-                    "stem": None,
-                    "columns": list(left),
-                    "rows": [{"label": "", "cells": [[place] for place in left.values()]}],
-                }
-            ]
-            if left
-            else []
-        ),
-    ]
-
-
-def _by_stem(sizes: Mapping[str, int]) -> dict[Stem, dict[str, list[str]]]:
-    """Each pattern with the largest stem that it begins with: what a few layers have goes with what all have."""
-    patterns = by_pattern(sizes)
-    own = {pattern: stem_of(pattern, names) for pattern, names in patterns.items()}
-    weight: Counter[Stem] = Counter()
-    for pattern, names in patterns.items():
-        weight[own[pattern]] += sum(sizes[name] for name in names)
-    ranked = [stem for stem, _ in weight.most_common()]
-    groups: dict[Stem, dict[str, list[str]]] = {stem: {} for stem in ranked}
-    for pattern, names in patterns.items():
-        fitting = next(stem for stem in ranked if f"{pattern}.".startswith(f"{stem.path}."))
-        groups[fitting][pattern] = names
-    return {stem: found for stem, found in groups.items() if found}
+    if left:
+        cells = [[place] for place in left.values()]
+        kept.append({"stem": None, "columns": list(left), "rows": [{"label": "", "cells": cells}]})
+    return kept
 
 
 def _grid(stem: Stem, patterns: Mapping[str, Sequence[str]], places: Mapping[str, int]) -> Grid:
