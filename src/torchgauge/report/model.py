@@ -7,7 +7,7 @@ file: each format escapes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -185,7 +185,7 @@ def more(count: int, what: str = "") -> tuple[str, ...]:
     return (f"and {count:,} more {what}".rstrip(),) if count > 0 else ()
 
 
-def notes(found: Sequence[str], *, is_warning: bool = False, is_remark: bool = False) -> tuple[Block, ...]:
+def notes(found: Iterable[str], *, is_warning: bool = False, is_remark: bool = False) -> tuple[Block, ...]:
     """Sentences as a list; nothing where there are none."""
     items = tuple(Item(text) for text in found)
     return (Listing(items, is_warning=is_warning, is_remark=is_remark),) if items else ()

@@ -99,11 +99,12 @@ def _amounts(view: View, key: str) -> Mapping[str, float]:
         return {}
     roles = {"optimizer_elements": "optimizer", "logical_params": "parameter"}
     stored = view.capture.stored.tensors if view.capture.stored else ()
-    special: Mapping[str, Callable[[StoredTensor], int]] = {
-        "stored_bytes": lambda tensor: tensor.nbytes,
-        "logical_params": logical_elements,
-    }
-    amount = special.get(key, lambda tensor: tensor.spec.distinct_numel)
+
+    def amount(tensor: StoredTensor) -> int:
+        if key == "stored_bytes":
+            return tensor.nbytes
+        return logical_elements(tensor) if key == "logical_params" else tensor.spec.distinct_numel
+
     return _sums(
         (tensor.name.rpartition(".")[0], amount(tensor))
         for tensor in stored

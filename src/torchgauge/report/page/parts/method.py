@@ -57,7 +57,7 @@ def method(view: View, options: Options) -> dict[str, Any]:
         "settings": [
             {
                 "name": name.removesuffix("_s").replace("_", " "),
-                "value": format_seconds(value) if name.endswith("_s") and value is not None else value,
+                "value": format_seconds(value) if name.endswith("_s") and isinstance(value, int | float) else value,
             }
             for name, value in (measurements_of(view).get("settings") or {}).items()
         ],
