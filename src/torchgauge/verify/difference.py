@@ -58,17 +58,14 @@ def difference(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, to
     if not floating:
         same = all(torch.equal(a, b.to(a)) for a, b in pairs)
         return Difference(0.0 if same else 1.0)
-    return _measured(floating, _top1(before, after))
-
-
-def _measured(pairs: list[tuple[torch.Tensor, torch.Tensor]], top1: float | None) -> Difference:
-    sums = [_sums(_real(before), _real(after)) for before, after in pairs]
+    sums = [_sums(_real(a), _real(b)) for a, b in floating]
     known = [each for each in sums if each is not None]
     if len(known) < len(sums):
         return Difference(None, reason="its outputs are not finite where the model's are, or the other way round")
     elements, finite, apart, whole, other, product = map(sum, zip(*known, strict=True))
     if elements and not finite:
         return Difference(None, reason="the model's outputs are not finite, so they cannot be compared")
+    top1 = _top1(before, after)
     if whole == 0:
         return Difference(0.0 if apart == 0 else 1.0, None, top1)
     cosine = product / math.sqrt(whole * other) if other else None
@@ -94,18 +91,13 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _top1(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> float | None:
-    at = _logits(before)
-    if at is None:
+    """Of the output named `logits`, else of the only floating output where it is a matrix: rows of scores."""
+    floating = [at for at, (_, tensor) in enumerate(before) if tensor.is_floating_point() and tensor.numel()]
+    logits = [at for at in floating if before[at][0] == "logits" and before[at][1].dim() >= 2]
+    if not logits and len(floating) == 1:
+        alone = before[floating[0]][1]
+        logits = floating if alone.dim() == 2 and alone.shape[1] > 1 else []
+    if not logits:
         return None
-    a, b = before[at][1], after[at][1]
+    a, b = before[logits[0]][1], after[logits[0]][1]
     return float((a.argmax(-1) == b.argmax(-1)).double().mean())
-
-
-def _logits(outputs: list[tuple[str, torch.Tensor]]) -> int | None:
-    """What is called so, else the one floating matrix: rows of scores."""
-    floating = [at for at, (_, tensor) in enumerate(outputs) if tensor.is_floating_point() and tensor.numel()]
-    named = [at for at in floating if outputs[at][0] == "logits" and outputs[at][1].dim() >= 2]
-    if named:
-        return named[0]
-    alone = floating[0] if len(floating) == 1 else None
-    return alone if alone is not None and outputs[alone][1].dim() == 2 and outputs[alone][1].shape[1] > 1 else None

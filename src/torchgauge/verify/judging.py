@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from torchgauge.units import format_percent, format_value
 from torchgauge.verify.difference import Difference, difference
 from torchgauge.verify.meters import held_bytes, peak_bytes
@@ -177,13 +175,16 @@ def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: fl
     original, changed = bench.original(), bench.changed(applied)
     error, allowed = compared(original, changed, tolerance)
     if quantity in _HELD:
-        return _held(bench, (original, changed), applied, (quantity, error, allowed))
+        own = next((each.held_bytes for each in applied if each.held_bytes is not None), None)
+        # A model that is only stored differently runs as before.
+        time = bench.timed(original, changed, _BESIDES) if own is None else None
+        before, after = held_bytes(original.subject.model), (own or held_bytes)(changed.subject.model)
+        return _bytes_verdict(quantity, before, after, error, allowed, time)
     if quantity == PEAK:
         before, after = peak_bytes(original), peak_bytes(changed)
-        time = bench.timed(original, changed, _BESIDES)
-        return _bytes_verdict(quantity, before, after, error, allowed, time)
-    time = bench.timed(original, changed, _ROUND)
-    return Verdict(TIME, time.gain, time.interval, error, allowed, time, samples=changed.samples)
+        return _bytes_verdict(quantity, before, after, error, allowed, bench.timed(original, changed, _BESIDES))
+    paired = bench.timed(original, changed, _ROUND)
+    return Verdict(TIME, paired.gain, paired.interval, error, allowed, paired, samples=changed.samples)
 
 
 def confirmed(first: Verdict, again: Verdict | str) -> Verdict | str:
@@ -203,18 +204,6 @@ def confirmed_elsewhere(first: Verdict, again: Verdict | str) -> Verdict:
     return found
 
 
-def _held(
-    bench: Bench, sides: tuple[Side, Side], applied: Sequence[Applied], asked: tuple[str, Difference, float]
-) -> Verdict:
-    original, changed = sides
-    quantity, error, allowed = asked
-    own = next((each.held_bytes for each in applied if each.held_bytes is not None), None)
-    # What is only stored otherwise runs as before.
-    time = bench.timed(original, changed, _BESIDES) if own is None else None
-    before, after = held_bytes(original.subject.model), (own or held_bytes)(changed.subject.model)
-    return _bytes_verdict(quantity, before, after, error, allowed, time)
-
-
 def _bytes_verdict(
     quantity: str, before: int, after: int, error: Difference, allowed: float, time: Paired | None
 ) -> Verdict:
@@ -230,23 +219,15 @@ def compared(original: Side, changed: Side, tolerance: float) -> tuple[Differenc
         max((ROUNDING_BY_TYPE.get(str(tensor.dtype), ROUNDING) for _, tensor in expected), default=ROUNDING),
         _SELF * (difference(expected, original.outputs()).relative or 0.0),
     )
-    found = difference(expected, _sliced(changed.outputs(), expected, changed.samples))
-    if found.reason is None and (found.relative or 0.0) > allowed and _is_random(original, expected, allowed):
-        return replace(found, reason=_RANDOM), allowed
+    outputs = changed.outputs()
+    if changed.samples != 1 and len(outputs) == len(expected):
+        # Of a larger batch, the samples that the original was given.
+        pairs = zip(outputs, expected, strict=True)
+        outputs = [(name, tensor[: like.shape[0]] if like.dim() else tensor) for (name, tensor), (_, like) in pairs]
+    found = difference(expected, outputs)
+    if found.reason is None and (found.relative or 0.0) > allowed:
+        # The model itself may give something else when it draws other random numbers.
+        apart = difference(expected, original.outputs(SEED + 1)).relative
+        if apart is not None and apart > allowed:
+            return replace(found, reason=_RANDOM), allowed
     return found, allowed
-
-
-def _is_random(original: Side, expected: list[tuple[str, torch.Tensor]], allowed: float) -> bool:
-    """Whether the model itself gives something else when it draws other numbers."""
-    relative = difference(expected, original.outputs(SEED + 1)).relative
-    return relative is not None and relative > allowed
-
-
-def _sliced(
-    outputs: list[tuple[str, torch.Tensor]], expected: list[tuple[str, torch.Tensor]], samples: int
-) -> list[tuple[str, torch.Tensor]]:
-    """Of a larger batch, the samples that the original was given."""
-    if samples == 1 or len(outputs) != len(expected):
-        return outputs
-    pairs = zip(outputs, expected, strict=True)
-    return [(name, tensor[: like.shape[0]] if like.dim() else tensor) for (name, tensor), (_, like) in pairs]

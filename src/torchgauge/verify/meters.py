@@ -19,16 +19,11 @@ def held_bytes(model: nn.Module) -> int:
     """Of all parameters and buffers, what is shared once."""
     held: dict[int, int] = {}
     for tensor in (*model.parameters(), *model.buffers()):
-        packed = _packed(tensor)
-        held |= {storage_key(part): part.nbytes for part in packed or [tensor]}
+        # A semi-structured tensor has parts instead of a storage.
+        names = () if type(tensor) in (torch.Tensor, nn.Parameter) else _PARTS
+        parts = [part for name in names if isinstance(part := getattr(tensor, name, None), torch.Tensor)]
+        held |= {storage_key(part): part.nbytes for part in parts or [tensor]}
     return sum(held.values())
-
-
-def _packed(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The parts of a semi-structured tensor, which has no storage of its own; empty for others."""
-    if type(tensor) in (torch.Tensor, nn.Parameter):
-        return []
-    return [part for name in _PARTS if isinstance(part := getattr(tensor, name, None), torch.Tensor)]
 
 
 def peak_bytes(side: Side) -> int:

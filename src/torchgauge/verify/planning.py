@@ -60,7 +60,8 @@ class Plan:
 
 def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | None:
     """None where nothing holds. `note` is called before each measurement."""
-    ranked = sorted(candidates, key=_rank)
+    # What holds by its gain, then a graph that does not hold by itself, then the rest, which may hold beside it.
+    ranked = sorted(candidates, key=lambda each: (not each.holds, not each.holds and each.stage != _GRAPH, -each.gain))
     if not ranked or not ranked[0].holds:
         return None
     best, *others = ranked
@@ -80,11 +81,6 @@ def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | N
         return plan
     note("plan")
     return _with_total(plan, _total(bench, chosen))
-
-
-def _rank(candidate: Candidate) -> tuple[bool, bool, float]:
-    """What holds by its gain, then a graph that does not by itself, then the rest, which may beside it."""
-    return not candidate.holds, not (candidate.holds or candidate.stage == _GRAPH), -candidate.gain
 
 
 def again(

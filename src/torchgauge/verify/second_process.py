@@ -11,12 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import psutil
 import torch
@@ -54,6 +54,37 @@ class Job:
     tolerance: float
 
 
+class _Row(TypedDict):
+    """What the second process found of a job, as it is handed over in JSON."""
+
+    time: dict[str, Any]
+    error: dict[str, Any]
+    tolerance: float
+    samples: int
+
+
+def _row(bench: Bench, job: Job) -> _Row | str:
+    try:
+        found = attempted(lambda: judge(bench, job.applied, TIME, job.tolerance))
+    except NotApplicableError as error:
+        return str(error)
+    if isinstance(found, str):
+        return found
+    if found.time is None:
+        return str(found.reason)
+    apart = {**found.error.figures(), "reason": found.error.reason}
+    time = {"logs": found.time.logs, "floor": found.time.floor, "others_share": found.time.others_share}
+    return {"time": time, "error": apart, "tolerance": found.tolerance, "samples": found.samples}
+
+
+def _read_row(row: _Row | str) -> Verdict | str:
+    if isinstance(row, str):
+        return row
+    time = Paired(**row["time"], in_second_process=True)
+    error = Difference(**row["error"])
+    return Verdict(TIME, time.gain, time.interval, error, row["tolerance"], time, samples=row["samples"])
+
+
 class SecondProcess(Protocol):
     """For each job what was found there, or in words what failed when it was applied; the reason where there is no
     second process."""
@@ -88,7 +119,24 @@ class Setup:
             # What a model's own classes say about pickling may raise anything.
             except Exception as error:
                 return f"the model cannot be pickled for a second process: {failure_text(error)}"
-            return _run(folder, _START_S + _MOST_BUDGETS * self.seconds * (len(jobs) + 1))
+            limit_s = _START_S + _MOST_BUDGETS * self.seconds * (len(jobs) + 1)
+            command = [sys.executable, "-c", _CALL, folder, json.dumps([path or os.getcwd() for path in sys.path])]
+            try:
+                # What the model's code prints is not for the user, who has seen it.
+                done = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                    timeout=limit_s, check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return f"a second process took more than {limit_s:.0f} s"
+            except OSError as error:
+                return f"a second process could not be started: {error.strerror or error}"
+            try:
+                answer = json.loads(Path(folder, "answer").read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                last = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
+                return f"a second process failed: {last[-1]}"
+        return answer if isinstance(answer, str) else [_read_row(row) for row in answer]
 
     @contextmanager
     def bench(self) -> Iterator[Bench]:
@@ -105,59 +153,17 @@ class Setup:
             yield Bench(subject, None, self.train, self.seconds).with_floor()
 
 
-def _run(folder: str, limit_s: float) -> list[Verdict | str] | str:
-    command = [sys.executable, "-c", _CALL, folder, json.dumps([path or os.getcwd() for path in sys.path])]
-    try:
-        # What the model's code prints is not for the user, who has seen it.
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=limit_s,
-            check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"a second process took more than {limit_s:.0f} s"
-    except OSError as error:
-        return f"a second process could not be started: {error.strerror or error}"
-    try:
-        answer = json.loads(Path(folder, "answer").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        return f"a second process failed: {last}"
-    return str(answer) if isinstance(answer, str) else [_verdict(row) for row in answer]
-
-
 def main(folder: str) -> None:
     """What the second process does."""
-    answer: list[dict[str, Any] | str] | str
+    answer: list[_Row | str] | str
     try:
         # Written by the first process, into a folder that only this user can read.
         setup, jobs, switches, dtype = torch.load(Path(folder, "order"), weights_only=False)
         switches.apply()
         torch.set_default_dtype(dtype)
         with setup.bench() as bench:
-            answer = [_measured(bench, job) for job in jobs]
+            answer = [_row(bench, job) for job in jobs]
     # Building and running the model is the code of others, which may raise anything.
     except (Exception, SystemExit) as error:
         answer = f"the model cannot be run in a second process: {failure_text(error)}"
     Path(folder, "answer").write_text(json.dumps(answer), encoding="utf-8")
-
-
-def _measured(bench: Bench, job: Job) -> dict[str, Any] | str:
-    try:
-        found = attempted(lambda: judge(bench, job.applied, TIME, job.tolerance))
-    except NotApplicableError as error:
-        return str(error)
-    if isinstance(found, str):
-        return found
-    if found.time is None:
-        return str(found.reason)
-    apart = {**found.error.figures(), "reason": found.error.reason}
-    time = {"logs": found.time.logs, "floor": found.time.floor, "others_share": found.time.others_share}
-    return {"time": time, "error": apart, "tolerance": found.tolerance, "samples": found.samples}
-
-
-def _verdict(row: Mapping[str, Any] | str) -> Verdict | str:
-    if isinstance(row, str):
-        return row
-    time = Paired(**row["time"], in_second_process=True)
-    error = Difference(**row["error"])
-    return Verdict(TIME, time.gain, time.interval, error, row["tolerance"], time, samples=row["samples"])

@@ -109,7 +109,16 @@ class Bench:
                 if is_parametrized(module):
                     kind = type(module)
                     module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
-            return _as_flat(model, self.subject.model)
+            # Weights of a recurrent layer that lie in one piece are copied to several, which cuDNN would join at
+            # each call.
+            twins = dict(model.named_modules())
+            for path, module in self.subject.model.named_modules():
+                twin = twins.get(path)
+                if isinstance(module, nn.RNNBase) and isinstance(twin, nn.RNNBase):
+                    pieces = {parameter.untyped_storage().data_ptr() for parameter in module.parameters(recurse=False)}
+                    if len(pieces) == 1:
+                        twin.flatten_parameters()
+            return model
         # Copying runs what the model's own classes say about it, which may raise anything.
         except Exception as error:
             raise NotApplicableError(f"the model cannot be copied: {failure_text(error)}") from error
@@ -118,20 +127,6 @@ class Bench:
         args, kwargs = (self.subject.args, self.subject.kwargs) if inputs is None else inputs
         subject = Subject(model, args, kwargs, self.subject.device)
         return Side(subject, TrainingStep(subject).run if self.train else subject.run, switches, samples)
-
-
-def _as_flat(duplicate: nn.Module, model: nn.Module) -> nn.Module:
-    """Weights of a recurrent layer that lie in one piece are copied to several, which cuDNN would join at each call."""
-    twins = dict(duplicate.named_modules())
-    for path, module in model.named_modules():
-        twin = twins.get(path)
-        if (
-            isinstance(module, nn.RNNBase)
-            and isinstance(twin, nn.RNNBase)
-            and (len({parameter.untyped_storage().data_ptr() for parameter in module.parameters(recurse=False)}) == 1)
-        ):
-            twin.flatten_parameters()
-    return duplicate
 
 
 @contextmanager

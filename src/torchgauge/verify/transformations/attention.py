@@ -15,31 +15,19 @@ def fused_attention(trial: Trial) -> Applied:
     paths = (str(place["module"] or "") for place in trial.places)
     layers = [path for path in paths if isinstance(trial.module(path), nn.MultiheadAttention)]
     if layers:
-        return Applied(_need_no_weights(layers), places=len(layers))
-    code = _transformers_switch(trial) or _timm_switch(trial)
-    if code is None:
-        raise NotApplicableError("it is part of a forward: edit its source")
-    return Applied(code)
-
-
-def _need_no_weights(layers: list[str]) -> str:
-    return (
-        "def without_weights(module, args, kwargs):\n"
-        "    return args, {**kwargs, 'need_weights': False}\n\n"
-        f"for path in {literal(list(dict.fromkeys(layers)))}:\n"
-        "    model.get_submodule(path).register_forward_pre_hook(without_weights, with_kwargs=True)\n"
-    )
-
-
-def _transformers_switch(trial: Trial) -> str | None:
+        return Applied(
+            "def without_weights(module, args, kwargs):\n"
+            "    return args, {**kwargs, 'need_weights': False}\n\n"
+            f"for path in {literal(list(dict.fromkeys(layers)))}:\n"
+            "    model.get_submodule(path).register_forward_pre_hook(without_weights, with_kwargs=True)\n",
+            places=len(layers),
+        )
     for path, module in trial.model.named_modules():
         config = getattr(module, "config", None)
         if hasattr(module, "set_attn_implementation") and getattr(config, "_attn_implementation", None) == "eager":
             holder = f"model.get_submodule({path!r})" if path else "model"
-            return f"{holder}.set_attn_implementation('sdpa')\n"
-    return None
-
-
-def _timm_switch(trial: Trial) -> str | None:
-    paths = [path for path, module in trial.model.named_modules() if getattr(module, "fused_attn", None) is False]
-    return f"for path in {literal(paths)}:\n    model.get_submodule(path).fused_attn = True\n" if paths else None
+            return Applied(f"{holder}.set_attn_implementation('sdpa')\n")
+    switched = [path for path, module in trial.model.named_modules() if getattr(module, "fused_attn", None) is False]
+    if not switched:
+        raise NotApplicableError("it is part of a forward: edit its source")
+    return Applied(f"for path in {literal(switched)}:\n    model.get_submodule(path).fused_attn = True\n")

@@ -37,12 +37,13 @@ def into_layers_behind(trial: Trial) -> Applied:
 def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
     """The paths of the layers and of the norms, which are what they are called."""
     found = [(str(place["evidence"][role]), str(place["module"])) for place in trial.places]
-    return [pair for pair in found if _is_norm(trial.module(pair[1]))]
-
-
-def _is_norm(module: nn.Module | None) -> bool:
-    name = type(module).__name__
-    return name in _NORMS or (name == _NORM_WITH_ACTIVATION and hasattr(module, "act"))
+    norms = {path: trial.module(path) for _, path in found}
+    kinds = {path: type(module).__name__ for path, module in norms.items()}
+    return [
+        (layer, norm)
+        for layer, norm in found
+        if kinds[norm] in _NORMS or (kinds[norm] == _NORM_WITH_ACTIVATION and hasattr(norms[norm], "act"))
+    ]
 
 
 def _is_convolution(module: nn.Module | None) -> bool:

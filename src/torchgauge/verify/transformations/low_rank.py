@@ -39,12 +39,10 @@ _KINDS = ((_LINEAR, (nn.Linear,)), (_CONVOLUTION, (nn.Conv1d, nn.Conv2d, nn.Conv
 @transformation("low-rank", stage="weights", tolerance=LOSSY)
 def factorised(trial: Trial) -> Applied:
     found = [(str(place["module"] or ""), int(place["evidence"]["rank"])) for place in trial.places]
-    groups = [(text, [each for each in found if _is_plain(trial.module(each[0]), kinds)]) for text, kinds in _KINDS]
-    code = "".join(text.format(layers=literal(layers)) for text, layers in groups if layers)
+    layers = {path: trial.module(path) for path, _ in found}
+    plain = [(path, rank) for path, rank in found if getattr(layers[path], "groups", 1) == 1]
+    groups = [(text, [each for each in plain if type(layers[each[0]]) in kinds]) for text, kinds in _KINDS]
+    code = "".join(text.format(layers=literal(some)) for text, some in groups if some)
     if not code:
         raise NotApplicableError("its weight is not that of a plain linear or convolution layer")
-    return Applied(code, places=sum(len(layers) for _, layers in groups))
-
-
-def _is_plain(module: nn.Module | None, kinds: tuple[type[nn.Module], ...]) -> bool:
-    return type(module) in kinds and getattr(module, "groups", 1) == 1
+    return Applied(code, places=sum(len(some) for _, some in groups))

@@ -44,13 +44,11 @@ def cast_weights(trial: Trial) -> Applied:
     found = [(str(place["weight"]), str(place["evidence"]["to"])) for place in trial.places if place["weight"] in known]
     if not found:
         raise NotApplicableError("the model that runs has no parameters of these names")
-    lines = (_cast_line(name, kind, known[name]) for name, kind in dict(found).items())
+    lines = []
+    for name, kind in dict(found).items():
+        getter = "get_parameter" if isinstance(known[name], nn.Parameter) else "get_buffer"
+        lines.append(f"weight = model.{getter}({name!r})\nweight.data = weight.data.to(torch.{kind})\n")
     return Applied("".join(lines), places=len(found))
-
-
-def _cast_line(name: str, kind: str, tensor: torch.Tensor) -> str:
-    getter = "get_parameter" if isinstance(tensor, nn.Parameter) else "get_buffer"
-    return f"weight = model.{getter}({name!r})\nweight.data = weight.data.to(torch.{kind})\n"
 
 
 @transformation("strided-access", stage="layout")

@@ -30,38 +30,36 @@ def smallest_removed(trial: Trial) -> Applied:
     known = [entry for entry in found if hasattr(trial.module(entry[0]), entry[1])]
     if not known:
         raise NotApplicableError("the model that runs has no parameters of these names")
-    names = [(path, name) for path, name, _ in known]
+
+    def stored_bytes(model: nn.Module) -> int:
+        saved = 0
+        for path, name, _ in known:
+            tensor: torch.Tensor = getattr(model.get_submodule(path), name)
+            kept = int(torch.count_nonzero(tensor))
+            saved += tensor.nbytes - kept * (tensor.itemsize + INDEX_BYTES) - (tensor.shape[0] + 1) * ROW_BYTES
+        return held_bytes(model) - saved
+
     return Applied(
         "from torch.nn.utils import prune\n"
         f"for path, name, share in {literal(known)}:\n"
         "    prune.l1_unstructured(model.get_submodule(path), name, share)\n"
         "    prune.remove(model.get_submodule(path), name)\n",
-        held_bytes=lambda model: _stored_sparse(model, names),
+        held_bytes=stored_bytes,
         in_plan=False,
         places=len(known),
     )
-
-
-def _stored_sparse(model: nn.Module, names: list[tuple[str, str]]) -> int:
-    pruned: list[torch.Tensor] = [getattr(model.get_submodule(path), name) for path, name in names]
-    return held_bytes(model) - sum(tensor.nbytes - _compressed_bytes(tensor) for tensor in pruned)
-
-
-def _compressed_bytes(tensor: torch.Tensor) -> int:
-    kept = int(torch.count_nonzero(tensor))
-    return kept * (tensor.itemsize + INDEX_BYTES) + (tensor.shape[0] + 1) * ROW_BYTES
 
 
 @transformation("two-four-sparsity", stage="weights", tolerance=LOSSY)
 def two_of_four(trial: Trial) -> Applied:
     if trial.device.type != "cuda" or torch.cuda.get_device_capability(trial.device) < _SPARSE_TENSOR_CORES:
         raise NotApplicableError("only CUDA devices from Ampere on compute with 2:4 sparse weights")
-    paths = [str(place["weight"]).rpartition(".")[0] for place in trial.places]
-    layers = [path for path in paths if _is_half_linear(trial.module(path))]
+    layers = []
+    for place in trial.places:
+        path = str(place["weight"]).rpartition(".")[0]
+        layer = trial.module(path)
+        if isinstance(layer, nn.Linear) and layer.weight.dtype in (torch.float16, torch.bfloat16):
+            layers.append(path)
     if not layers:
         raise NotApplicableError("sparse tensor cores take linear layers in 16 bits, and these are not")
     return Applied(_TWO_FOUR.format(layers=literal(layers)), places=len(layers))
-
-
-def _is_half_linear(module: nn.Module | None) -> bool:
-    return isinstance(module, nn.Linear) and module.weight.dtype in (torch.float16, torch.bfloat16)

@@ -36,25 +36,19 @@ def larger_batch(trial: Trial) -> Applied:
     """The same samples again and again: the gain is by sample. What calls the model makes its batches, so no code."""
     evidence = trial.row["evidence"]
     factor = evidence["knee_batch"] // max(evidence["batch"], 1)
-    needed, free = evidence["peak_activation_bytes_there"], _free_bytes(trial.device)
+    needed, is_cuda = evidence["peak_activation_bytes_there"], trial.device.type == "cuda"
+    free = torch.cuda.mem_get_info(trial.device)[0] if is_cuda else psutil.virtual_memory().available
     if needed > _ROOM * free:
         raise NotApplicableError(f"such a batch needs {format_bytes(needed)}, and {format_bytes(free)} are free")
     try:
         size = batch_size(Candidate(trial.args, dict(trial.kwargs), None))
     except InputError as error:
         raise NotApplicableError(str(error)) from error
-    args, kwargs = map_tensors((trial.args, dict(trial.kwargs)), lambda tensor: _repeated(tensor, size, factor))
+    args, kwargs = map_tensors(
+        (trial.args, dict(trial.kwargs)),
+        lambda tensor: torch.cat([tensor] * factor) if tensor.dim() and tensor.shape[0] == size else tensor,
+    )
     return Applied("", inputs=(args, kwargs), samples=factor, in_plan=False)
-
-
-def _repeated(tensor: torch.Tensor, size: int, factor: int) -> torch.Tensor:
-    return torch.cat([tensor] * factor) if tensor.dim() and tensor.shape[0] == size else tensor
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
 
 
 @transformation("activation-checkpointing")

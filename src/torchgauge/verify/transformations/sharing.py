@@ -36,7 +36,13 @@ def take_out(trial: Trial) -> Applied:
 @transformation("recomputed-weight", stage="weights")
 def compute_once(trial: Trial) -> Applied:
     """Parametrizations can be made plain parameters; what a forward computes itself only its author can move."""
-    found = [pair for place in trial.places if (pair := _parametrized(trial, str(place["module"] or "")))]
+    found = []
+    for place in trial.places:
+        owner, marked, rest = str(place["module"] or "").partition("parametrizations.")
+        owner, name = owner.rstrip("."), rest.partition(".")[0]
+        module = trial.module(owner) if marked else None
+        if module is not None and parametrize.is_parametrized(module, name):
+            found.append((owner, name))
     if not found:
         raise NotApplicableError("it is computed in a forward: edit its source")
     return Applied(
@@ -44,10 +50,3 @@ def compute_once(trial: Trial) -> Applied:
         "    torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule(path), name)\n",
         places=len(found),
     )
-
-
-def _parametrized(trial: Trial, path: str) -> tuple[str, str] | None:
-    owner, marked, rest = path.partition("parametrizations.")
-    owner, name = owner.rstrip("."), rest.partition(".")[0]
-    module = trial.module(owner) if marked else None
-    return (owner, name) if module is not None and parametrize.is_parametrized(module, name) else None

@@ -26,9 +26,9 @@ def narrower(trial: Trial) -> Applied:
         "model.state_dict().items()}\n"
         "model.load_state_dict(state)\n"
     )
-    return Applied(code, held_bytes=lambda model: _stored(model, kinds), in_plan=False)
 
+    def stored_bytes(model: nn.Module) -> int:
+        state = model.state_dict().items()
+        return sum((t.to(getattr(torch, kinds[name])) if name in kinds else t).nbytes for name, t in state)
 
-def _stored(model: nn.Module, kinds: dict[str, str]) -> int:
-    state = model.state_dict().items()
-    return sum((t.to(getattr(torch, kinds[name])) if name in kinds else t).nbytes for name, t in state)
+    return Applied(code, held_bytes=stored_bytes, in_plan=False)

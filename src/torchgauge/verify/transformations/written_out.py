@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torchgauge.facts import FREE
@@ -77,11 +77,15 @@ def _eps(trial: Trial, path: str) -> float:
 
 def _whole_modules(trial: Trial) -> Groups:
     """The modules that do nothing but this, with their places; others cannot be replaced."""
+    groups: Groups = {}
+    for place in trial.places:
+        groups.setdefault(str(place["module"] or ""), []).append(place)
+    forward = [op for op in trial.capture.ops if op.phase == "forward" and op.status != FREE]
     found: Groups = {}
-    for path, places in _by_module(trial.places).items():
+    for path, places in groups.items():
         module = trial.module(path)
         covered = {index for place in places for index in place["ops"]}
-        work = {op.index for op in _forward_ops(trial, path)}
+        work = {op.index for op in forward if op.module == path}
         # Ops that may stand besides: the product with a scale and the sum with a shift, or a cast to each and
         # back.
         if (
@@ -96,16 +100,5 @@ def _whole_modules(trial: Trial) -> Groups:
     return found
 
 
-def _forward_ops(trial: Trial, path: str) -> Iterable[Any]:
-    return (op for op in trial.capture.ops if op.module == path and op.phase == "forward" and op.status != FREE)
-
-
 def _count(groups: Groups) -> int:
     return sum(map(len, groups.values()))
-
-
-def _by_module(places: Iterable[Place]) -> Groups:
-    groups: Groups = {}
-    for place in places:
-        groups.setdefault(str(place["module"] or ""), []).append(place)
-    return groups
