@@ -35,20 +35,20 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(config, name, None)": OWN,
         "getattr(self, item.name)": OWN,
     },
-    "analysis/runs.py": {
-        "getattr(torch, _AMP[asked])": OWN,
-    },
     "analysis/forecasting.py": {
         "getattr(row, name)": DATACLASS,
         "getattr(self, item.name)": OWN,
+    },
+    "analysis/isolated.py": {
+        "importlib.import_module(TEXT)": OWN,
+        "importlib.import_module(module.name)": OWN,
     },
     "analysis/language.py": {
         "getattr(self, item.name)": DATACLASS,
         "getattr(self, name)": OWN,
     },
-    "analysis/isolated.py": {
-        "importlib.import_module(TEXT)": OWN,
-        "importlib.import_module(module.name)": OWN,
+    "analysis/runs.py": {
+        "getattr(torch, _AMP[asked])": OWN,
     },
     "capture/constants.py": {
         "getattr(owner, name)": OWN,
@@ -165,13 +165,13 @@ REVIEWED: dict[str, dict[str, str]] = {
     "checkpoint/folders/sharded.py": {
         "os.listdir(folder)": USER,
     },
+    "checkpoint/folders/trainer_files.py": {
+        "os.listdir(folder)": USER,
+    },
     "checkpoint/pickle/machine.py": {
         "re.compile(_GET + b'\\\\(\\\\(' + _GET + _GET + b'X(.)\\\\0\\\\0\\\\0(\\\\d{1,9})' + _PUT + _GET + b'(": OWN,
     },
     "checkpoint/signatures.py": {
-        "os.listdir(folder)": USER,
-    },
-    "checkpoint/folders/trainer_files.py": {
         "os.listdir(folder)": USER,
     },
     "checkpoint/training.py": {
@@ -204,17 +204,17 @@ REVIEWED: dict[str, dict[str, str]] = {
         "setattr(total, name, sum((getattr(node, name) for node in collected_nodes)))": OWN,
         "getattr(node, name)": LIVE,
     },
+    "compat/torchstat/stat_tree.py": {
+        "getattr(child, self.name)": LIVE,
+        "getattr(node, self.own, 0)": LIVE,
+        "setattr(node, self.own, value)": LIVE,
+    },
     "compiled/inductor.py": {
         "hasattr(convert_frame, asks)": OWN,
         "fx.GraphModule": LIBRARY,
         "getattr(place, name)": OWN,
         "setattr(place, name, choose)": OWN,
         "subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)": USER,
-    },
-    "compat/torchstat/stat_tree.py": {
-        "getattr(child, self.name)": LIVE,
-        "getattr(node, self.own, 0)": LIVE,
-        "setattr(node, self.own, value)": LIVE,
     },
     "energy/apple.py": {
         "re.search(TEXT, text, re.MULTILINE)": OWN,
@@ -258,11 +258,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "ctypes.CDLL(None, use_errno=True)": OWN,
         "os.open(device, os.O_PATH | os.O_CLOEXEC)": OWN,
     },
-    "lazy.py": {
-        "getattr(importlib.import_module(home), name)": OWN,
-        "importlib.import_module(home)": OWN,
-        "setattr(sys.modules[package], name, value)": OWN,
-    },
     "language/answers.py": {
         "whole.get_submodule(inside)": PATHS,
         "getattr(cost, name)": OWN,
@@ -273,6 +268,11 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "language/folding.py": {
         "twin.get_submodule(layer.path)": PATHS,
+    },
+    "lazy.py": {
+        "getattr(importlib.import_module(home), name)": OWN,
+        "importlib.import_module(home)": OWN,
+        "setattr(sys.modules[package], name, value)": OWN,
     },
     "measure/calibrate.py": {
         "subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)": OWN,
@@ -285,7 +285,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "ctypes.CDLL(None, use_errno=True)": OWN,
     },
     "measure/rates.py": {
-        "getattr(torch, 'float32' if dtype == 'tf32' else dtype)": OWN,
+        "getattr(torch, dtype)": OWN,
     },
     "predict/fit.py": {
         "getattr(replay, name)": OWN,
@@ -336,13 +336,13 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/candidate.py": {
         "getattr(module, name)": OWN,
     },
-    "source/exported/document.py": {
-        "Path(name)": USER,
-    },
     "source/exported/calls.py": {
         "getattr(packet, overload)": OWN,
         "getattr(torch.ops.aten, name, None)": OWN,
         "torch.ops.aten": OWN,
+    },
+    "source/exported/document.py": {
+        "Path(name)": USER,
     },
     "source/exported/live.py": {
         "getattr(module, str(value.target))": LIVE,
@@ -378,11 +378,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/identify/search.py": {
         "Path(file)": LIBRARY,
     },
-    "source/identify/transformers.py": {
-        "Path(str(import_module('transformers.models').__file__))": LIBRARY,
-        "Path(str(models.__file__))": LIBRARY,
-        "re.compile('|'.join(patterns))": LIBRARY,
-    },
     "source/identify/settings.py": {
         "getattr(config, name, None)": LIBRARY,
         "getattr(config, str(name))": LIBRARY,
@@ -392,6 +387,11 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/identify/spellings.py": {
         "re.compile('|'.join(getattr(model, '_keys_to_ignore_on_save', None) or ('^$',)))": LIBRARY,
         "re.compile('|'.join(keys) or '^$')": LIBRARY,
+    },
+    "source/identify/transformers.py": {
+        "Path(str(import_module('transformers.models').__file__))": LIBRARY,
+        "Path(str(models.__file__))": LIBRARY,
+        "re.compile('|'.join(patterns))": LIBRARY,
     },
     "source/identify/trials.py": {
         "getattr(config, name)": LIBRARY,
@@ -403,10 +403,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/inputs.py": {
         "getattr(model, name, None)": LIVE,
     },
-    "source/modules.py": {
-        "hasattr(module, name)": OWN,
-        "hasattr(type(module), name)": OWN,
-    },
     "source/layer_assignments.py": {
         "getattr(model, attributes[parameter.name])": OWN,
     },
@@ -417,11 +413,9 @@ REVIEWED: dict[str, dict[str, str]] = {
         "rule.says.format(getattr(layer, rule.attribute))": OWN,
         "self.rule.says.format(getattr(self.layer, self.rule.attribute))": OWN,
     },
-    "source/real_model.py": {
-        "Path(file)": PLAIN_NAME,
-    },
-    "source/source.py": {
-        "Path(index.path)": USER,
+    "source/modules.py": {
+        "hasattr(module, name)": OWN,
+        "hasattr(type(module), name)": OWN,
     },
     "source/packages.py": {
         "import_module(package)": OWN,
@@ -433,6 +427,12 @@ REVIEWED: dict[str, dict[str, str]] = {
         "import_module(name)": USER,
         "importlib.util.module_from_spec(spec)": USER,
         "importlib.util.spec_from_file_location(name, path)": USER,
+    },
+    "source/real_model.py": {
+        "Path(file)": PLAIN_NAME,
+    },
+    "source/source.py": {
+        "Path(index.path)": USER,
     },
     "source/target.py": {
         "Path(path)": USER,
@@ -470,39 +470,30 @@ REVIEWED: dict[str, dict[str, str]] = {
     "verify/difference.py": {
         "getattr(value, field.name, None)": DATACLASS,
     },
-    "verify/meters.py": {
-        "getattr(tensor, name, None)": OWN,
-    },
     "verify/registry.py": {
         "import_module(TEXT)": OWN,
+        "self.model.get_submodule(path or '')": PATHS,
     },
     "verify/second_process.py": {
         "torch.load(Path(folder, 'order'), weights_only=False)": PARENT,
         "subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subpro": OWN,
     },
     "verify/sides.py": {
+        "getattr(tensor, name, None)": OWN,
         "type(kind.__name__, kind.__bases__, dict(kind.__dict__))": LIVE,
     },
-    "verify/transformations/low_rank.py": {
-        "text.format(layers=literal(layers))": LITERALS,
+    "verify/transformations/sharing.py": {
+        "getattr(torch, kinds[name])": LITERALS,
     },
-    "verify/transformations/pruning.py": {
-        "_TWO_FOUR.format(layers=literal(layers))": LITERALS,
+    "verify/transformations/smaller_weights.py": {
+        "text.format(layers=literal(some))": LITERALS,
+        "model.get_submodule(path)": PATHS,
         "getattr(model.get_submodule(path), name)": PATHS,
         "hasattr(trial.module(entry[0]), entry[1])": LITERALS,
-        "model.get_submodule(path)": PATHS,
-    },
-    "verify/transformations/storing.py": {
-        "getattr(torch, kinds[name])": LITERALS,
+        "_TWO_FOUR.format(layers=literal(layers))": LITERALS,
     },
     "verify/transformations/written_out.py": {
         "trial.model.get_submodule(path)": PATHS,
-    },
-    "verify/trial.py": {
-        "self.model.get_submodule(path or '')": PATHS,
-    },
-    "weights/tally.py": {
-        "getattr(tally, field.name)": DATACLASS,
     },
     "weights/kernels/jit.py": {
         "getattr(self._cache, name)": OWN,
@@ -510,12 +501,15 @@ REVIEWED: dict[str, dict[str, str]] = {
     "weights/packings/gptq.py": {
         "open(os.path.join(folder, name), 'rb')": USER,
     },
+    "weights/reader.py": {
+        "getattr(os, name, None)": OWN,
+    },
+    "weights/tally.py": {
+        "getattr(tally, field.name)": DATACLASS,
+    },
     "weights/threads.py": {
         "Path(np.__file__)": LIBRARY,
         "ctypes.CDLL(str(file))": LIBRARY,
         "getattr(library, TEXT, None)": LIBRARY,
-    },
-    "weights/reader.py": {
-        "getattr(os, name, None)": OWN,
     },
 }

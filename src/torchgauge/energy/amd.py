@@ -24,12 +24,8 @@ def amd_meters(device: str, stack: ExitStack, load: Callable[[], Any] | None = N
 
     kind, _, index = device.partition(":")
     if kind == "cuda" and (torch.version.hip or load):
-        ask = _asking(load or _load, int(index or 0), stack)
+        ask = _asking(load or (lambda: importlib.import_module("amdsmi")), int(index or 0), stack)
         yield FunctionMeter("AMD SMI energy counter", device, JOULES, _UPDATE_S, _RESOLUTION_J, ask)
-
-
-def _load() -> Any:
-    return importlib.import_module("amdsmi")
 
 
 def _asking(load: Callable[[], Any], index: int, stack: ExitStack) -> Callable[[], float | Absent]:
@@ -38,35 +34,29 @@ def _asking(load: Callable[[], Any], index: int, stack: ExitStack) -> Callable[[
     except (ImportError, OSError) as error:
         why = Absent(f"the package amdsmi, which ROCm brings, does not import: {error}")
         return lambda: why
+    import torch
+
     try:
         library.amdsmi_init()
         stack.callback(library.amdsmi_shut_down)
-        handle = _handle(library, index)
+        # The device at the same place on the bus as torch's: HIP_VISIBLE_DEVICES hides some from torch alone.
+        found: Any = torch.cuda.get_device_properties(index)
+        place = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+        handles = library.amdsmi_get_processor_handles()
+        at_place = [each for each in handles if library.amdsmi_get_gpu_device_bdf(each).lower() == place]
     except library.AmdSmiException as error:
         refused = Absent(f"AMD SMI: {error}")
         return lambda: refused
-    if isinstance(handle, Absent):
-        return lambda: handle
-    return lambda: _energy(library, handle)
+    if not at_place:
+        return lambda: Absent(f"AMD SMI knows no device at {place}")
 
+    def joules() -> float | Absent:
+        try:
+            found = library.amdsmi_get_energy_count(at_place[0])
+        except library.AmdSmiException as error:
+            return Absent(f"AMD SMI: {error}")
+        # Older releases call the accumulator `power`.
+        counted = found["energy_accumulator"] if "energy_accumulator" in found else found["power"]
+        return float(counted) * float(found["counter_resolution"]) * _MICRO
 
-def _handle(library: Any, index: int) -> Any:
-    """The device at the same place on the bus as torch's: HIP_VISIBLE_DEVICES hides some from torch alone."""
-    import torch
-
-    found: Any = torch.cuda.get_device_properties(index)
-    place = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
-    for handle in library.amdsmi_get_processor_handles():
-        if library.amdsmi_get_gpu_device_bdf(handle).lower() == place:
-            return handle
-    return Absent(f"AMD SMI knows no device at {place}")
-
-
-def _energy(library: Any, handle: Any) -> float | Absent:
-    try:
-        found = library.amdsmi_get_energy_count(handle)
-    except library.AmdSmiException as error:
-        return Absent(f"AMD SMI: {error}")
-    # Older releases call the accumulator `power`.
-    counted = found["energy_accumulator"] if "energy_accumulator" in found else found["power"]
-    return float(counted) * float(found["counter_resolution"]) * _MICRO
+    return joules

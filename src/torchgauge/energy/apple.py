@@ -33,12 +33,12 @@ def power_w(kind: str, run: Callable[[], str] | None = None) -> float | Absent:
         if os.geteuid() != 0:
             return Absent("powermetrics needs root: run torchgauge with sudo")
     try:
-        text = _run() if run is None else run()
+        text = (
+            subprocess.run(_COMMAND, capture_output=True, text=True, check=True, timeout=10).stdout
+            if run is None
+            else run()
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return Absent(f"powermetrics: {error}")
     found = re.search(rf"^{_LINES[kind]}: (\d+) mW", text, re.MULTILINE)
     return int(found[1]) * _MILLI if found else Absent(f"powermetrics does not report the {_LINES[kind]}")
-
-
-def _run() -> str:
-    return subprocess.run(_COMMAND, capture_output=True, text=True, check=True, timeout=10).stdout

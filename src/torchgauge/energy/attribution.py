@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.energy.energy_window import Span
 from torchgauge.energy.op_groups import Kind
@@ -133,21 +133,19 @@ def _figures(
         "busy_s": whole.busy_s,
         "gap_s": whole.gap_s,
         "gap_joules": whole.gap_s * whole.waiting_w,
-        "kinds": [_row(found, whole.waiting_w) for found in replayed],
+        # `replayed_s` far below `time_s` means that the loop ran from a cache that the model does not have.
+        "kinds": [
+            {
+                "op": found.kind.key[0],
+                "input_shapes": [list(shape) for shape, _ in found.kind.key[2]],
+                "calls": len(found.kind.indices),
+                "time_s": found.kind.seconds_each,
+                "replayed_s": found.span.seconds_each,
+                "watts": found.span.watts,
+                "added_j": found.added_each_j(whole.waiting_w),
+                "is_graph": found.is_graph,
+            }
+            for found in replayed
+        ],
         "refused": [{"op": op, "reason": reason} for op, reason in refused.items()],
-    }
-
-
-def _row(found: Replayed, waiting_w: float) -> dict[str, Any]:
-    """`replayed_s` far below `time_s` means that the loop ran from a cache that the model does not have."""
-    kind = found.kind
-    return {
-        "op": kind.key[0],
-        "input_shapes": [list(shape) for shape, _ in kind.key[2]],
-        "calls": len(kind.indices),
-        "time_s": kind.seconds_each,
-        "replayed_s": found.span.seconds_each,
-        "watts": found.span.watts,
-        "added_j": found.added_each_j(waiting_w),
-        "is_graph": found.is_graph,
     }

@@ -31,13 +31,15 @@ def discharge_w(folder: Path = SUPPLIES) -> float | Absent:
         states = [(battery / "status").read_text().strip() for battery in batteries]
         if "Discharging" not in states:
             return Absent(f"the machine does not run on its battery ({', '.join(states).lower()})")
-        return sum(map(_watts, batteries))
+        watts = 0.0
+        for battery in batteries:
+            if (battery / "power_now").exists():
+                watts += abs(int((battery / "power_now").read_text())) * _MICRO
+            else:
+                current, voltage = (
+                    int((battery / name).read_text()) * _MICRO for name in ("current_now", "voltage_now")
+                )
+                watts += abs(current) * voltage
+        return watts
     except (OSError, ValueError) as error:
         return Absent(f"the battery cannot be read: {error}")
-
-
-def _watts(battery: Path) -> float:
-    if (battery / "power_now").exists():
-        return abs(int((battery / "power_now").read_text())) * _MICRO
-    current, voltage = (int((battery / name).read_text()) * _MICRO for name in ("current_now", "voltage_now"))
-    return abs(current) * voltage

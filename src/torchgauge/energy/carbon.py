@@ -120,19 +120,14 @@ def grid_of(code: str) -> Grid:
     asked = code.strip()
     found = table.get(_OTHER_SPELLINGS.get(asked.upper(), asked.upper()))
     found = found or next((grid for grid in table.values() if grid.country.lower() == asked.lower()), None)
-    if found is None:
-        raise UsageError(f"no electricity figures for '{code}'; {_nearest(asked, table)}, or give --carbon-intensity G")
-    return found
-
-
-def _nearest(asked: str, table: Mapping[str, Grid]) -> str:
+    if found is not None:
+        return found
     names = {grid.country.lower(): grid for grid in table.values()}
     close = [names[name] for name in get_close_matches(asked.lower(), names, n=3)]
     same = [grid for key, grid in table.items() if asked and key[0] == asked[0].upper() and len(asked) == 2]
-    chosen = (close or same)[:12]
-    if not chosen:
-        return "codes are ISO 3166-1 alpha-2, as DE, FR, US, or EU and WORLD"
-    return f"near are {', '.join(f'{grid.code} ({grid.country})' for grid in chosen)}"
+    near = ", ".join(f"{grid.code} ({grid.country})" for grid in (close or same)[:12])
+    hint = f"near are {near}" if near else "codes are ISO 3166-1 alpha-2, as DE, FR, US, or EU and WORLD"
+    raise UsageError(f"no electricity figures for '{code}'; {hint}, or give --carbon-intensity G")
 
 
 @cache

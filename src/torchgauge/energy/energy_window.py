@@ -221,7 +221,11 @@ def measure_energy(
         return steady
     found = RunEnergy(idle, is_steady=steady)
     begin, seconds = clock(), limits.trial_s(meter)
-    while len(found.trials) < limits.trials and not _is_spent(clock() - begin, len(found.trials), limits):
+    while len(found.trials) < limits.trials:
+        # A run of minutes is not repeated for every trial.
+        patience = 1 if len(found.trials) >= limits.least_trials else 3
+        if found.trials and clock() - begin >= limits.budget_s * patience:
+            break
         span = measure_energy_window(meter, run, seconds, clock=clock)
         if isinstance(span, Absent):
             return span
@@ -252,20 +256,11 @@ def _warm_up(
         if isinstance(span, Absent):
             return span
         now = Trial(span, thermometer())
-        if before is not None and _agree(before, now):
-            return True
+        if before is not None:
+            first, second, rise = before.span.joules_each, span.joules_each, 0.0
+            if before.temperature_c is not None and now.temperature_c is not None:
+                rise = abs(now.temperature_c - before.temperature_c)
+            if abs(second - first) <= _STEADY_WITHIN * first and rise <= _STEADY_WITHIN_C:
+                return True
         before = now
     return False
-
-
-def _agree(before: Trial, after: Trial) -> bool:
-    first, second = before.span.joules_each, after.span.joules_each
-    rise = 0.0
-    if before.temperature_c is not None and after.temperature_c is not None:
-        rise = abs(after.temperature_c - before.temperature_c)
-    return abs(second - first) <= _STEADY_WITHIN * first and rise <= _STEADY_WITHIN_C
-
-
-def _is_spent(spent_s: float, trials: int, effort: Effort) -> bool:
-    """A run of minutes is not repeated for every trial."""
-    return spent_s >= effort.budget_s * (1 if trials >= effort.least_trials else 3) and trials > 0

@@ -86,7 +86,14 @@ class Estimate:
 
 def estimate(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
     technology = technology_of(known.device, known.kind)
-    by_op = {op.index: _op_work(op, technology, known) for op in ops}
+    by_op: dict[int, Range] = {}
+    for op in ops:
+        cost, dtype = op.cost, op.signature.dtype
+        # TF32 is for matrix work only.
+        mac_j = technology.mac_j("tf32" if known.tf32 and dtype == "float32" else dtype)
+        other_j = technology.operation_j(dtype).scaled(max(cost.flops - 2 * cost.macs, 0))
+        moved_j = technology.byte_j().scaled(cost.bytes_read + cost.bytes_written)
+        by_op[op.index] = moved_j.plus(mac_j.scaled(cost.macs)).plus(other_j)
     work = Range(sum(one.low for one in by_op.values()), sum(one.high for one in by_op.values()))
     power = power_of(known.watts, known.kind, known.cores)
     if power is None or not known.time_s:
@@ -95,7 +102,15 @@ def estimate(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
         taken = power.scaled(known.time_s)
         # Work that would take more than the device can give was cheaper than published: its limit holds.
         joules = Range(min(max(work.low, taken.low), taken.high), taken.high)
-    shares = _shares({index: one.value for index, one in by_op.items()}, joules.value, known.op_times)
+    # What the work does not explain is spread over the time the ops took; without times, over the work.
+    shares = {index: one.value for index, one in by_op.items()}
+    worked, timed = sum(shares.values()), sum(known.op_times.get(index, 0.0) for index in shares)
+    rest = joules.value - worked
+    for index, own in shares.items():
+        if rest > 0 and timed:
+            shares[index] = own + rest * known.op_times.get(index, 0.0) / timed
+        else:
+            shares[index] = own * (joules.value / worked if worked else 0.0)
     notes = tuple(_notes(ops, technology, power, known))
     flops = sum(op.cost.flops for op in ops)
     return Estimate(joules, work, power, technology, shares, notes, flops, known.time_s)
@@ -112,24 +127,6 @@ def module_shares(
             if path in found:
                 found[path] += shares[op.index]
     return found
-
-
-def _op_work(op: OpRecord, technology: Technology, known: Circumstances) -> Range:
-    cost, dtype = op.cost, op.signature.dtype
-    # TF32 is for matrix work only.
-    matrix = "tf32" if known.tf32 and dtype == "float32" else dtype
-    others = max(cost.flops - 2 * cost.macs, 0)
-    moved = technology.byte_j().scaled(cost.bytes_read + cost.bytes_written)
-    return moved.plus(technology.mac_j(matrix).scaled(cost.macs)).plus(technology.operation_j(dtype).scaled(others))
-
-
-def _shares(work: Mapping[int, float], total: float, times: Mapping[int, float]) -> dict[int, float]:
-    """What the work does not explain is spread over the time the ops took; without times, over the work."""
-    worked, timed = sum(work.values()), sum(times.get(index, 0.0) for index in work)
-    rest = total - worked
-    if rest <= 0 or not timed:
-        return {index: joules * (total / worked if worked else 0.0) for index, joules in work.items()}
-    return {index: joules + rest * times.get(index, 0.0) / timed for index, joules in work.items()}
 
 
 def _notes(ops: Sequence[OpRecord], technology: Technology, power: Range | None, known: Circumstances) -> list[str]:

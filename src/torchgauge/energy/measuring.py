@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from torchgauge.energy import thermal
 from torchgauge.energy.attribution import Attributed, Replayed, Whole, attribute
 from torchgauge.energy.energy_window import Effort, RunEnergy, Span, measure_energy, measure_energy_window
 from torchgauge.energy.meter import Meter, choose, counting, meters_of, offer
-from torchgauge.energy.op_groups import Kind, heavy_op_groups, op_groups_of
-from torchgauge.energy.op_replay import Calls, Play, collect, prepare, waiting_play
+from torchgauge.energy.op_groups import heavy_op_groups, op_groups_of
+from torchgauge.energy.op_replay import Play, collect, prepare, waiting_play
 from torchgauge.energy.record import MEASURED, blank, unavailable
 from torchgauge.facts import EnergyFacts, OpRecord
 from torchgauge.measure.absence import Absent
@@ -79,10 +79,17 @@ def _measured(
     offers: list[MeterRow],
 ) -> EnergyFacts:
     with ExitStack() as stack:
-        device = stack.enter_context(_nvml(subject.device))
+        device: Device | Absent = Absent(f"the run is on the {subject.device.type}")
+        if subject.device.type == "cuda":
+            device = stack.enter_context(nvml_device(int(_place(subject.device).partition(":")[2])))
+
+        def thermometer() -> float | None:
+            found = device if isinstance(device, Absent) else device.temperature_c()
+            return None if isinstance(found, Absent) else found
+
         quantities = list(thermal.quantities(device, subject.device.type))
         with sampling(quantities=quantities) as samples:
-            energy = measure_energy(meter, run, order.effort, thermometer=_thermometer(device))
+            energy = measure_energy(meter, run, order.effort, thermometer=thermometer)
         if isinstance(energy, Absent):
             return EnergyFacts(unavailable(energy.reason, offers))
         # The meter that was used, then the others.
@@ -127,8 +134,16 @@ def _parts(
     energy: RunEnergy,
     order: EnergyOrder,
 ) -> Attributed | Absent:
+    on_device = subject.device.type == "cuda"
     try:
-        times, busy_s = _times(subject, ops, run)
+        # While the device is as warm as in the trials: the time of each op, and how long a run keeps it busy.
+        profiled = profile_runs(run, module_paths(subject.model), _PROFILED_RUNS, device=subject.device)
+        runs = middle_half(profiled, lambda found: found.end_ns - found.start_ns)
+        times = op_times([join(ops, found) for found in runs], on_device=on_device)
+        if on_device:
+            busy_s = median(sum(kernel.duration_ns for kernel in found.kernels) * 1e-9 for found in runs)
+        else:
+            busy_s = sum(time.time_s for time in times.values())
         if not times:
             return Absent("no static op was found in the profiled runs")
         waiting = _play(meter, waiting_play(subject.device))
@@ -139,17 +154,6 @@ def _parts(
     except (RuntimeError, MemoryError) as error:
         return Absent(failure_text(error))
     return attribute(ops, times, Whole(energy.joules, energy.seconds, busy_s, waiting.watts), replayed, refused)
-
-
-def _times(subject: Subject, ops: Sequence[OpRecord], run: Callable[[], None]) -> tuple[dict[int, OpTime], float]:
-    """By op, and how long the device is busy in a run; taken while it is as warm as in the trials."""
-    on_device = subject.device.type == "cuda"
-    profiled = profile_runs(run, module_paths(subject.model), _PROFILED_RUNS, device=subject.device)
-    runs = middle_half(profiled, lambda found: found.end_ns - found.start_ns)
-    times = op_times([join(ops, found) for found in runs], on_device=on_device)
-    if not on_device:
-        return times, sum(time.time_s for time in times.values())
-    return times, median(sum(kernel.duration_ns for kernel in found.kernels) * 1e-9 for found in runs)
 
 
 def _replay(
@@ -167,23 +171,18 @@ def _replay(
     replayed: list[Replayed] = []
     refused: dict[str, str] = {}
     for kind in heavy:
+        if kind.key not in calls:
+            refused[kind.key[0]] = "was not seen in a real run with these shapes"
+            continue
         # Popped: what a kind holds in memory is free for the next.
-        found = _replay_kind(kind, calls.pop(kind.key, None), meter, subject.device)
-        if isinstance(found, Absent):
-            refused[kind.key[0]] = found.reason
+        play = prepare(calls.pop(kind.key), kind.seconds_each, subject.device)
+        span = play if isinstance(play, Absent) else _play(meter, play)
+        if isinstance(span, Absent):
+            refused[kind.key[0]] = span.reason
         else:
-            replayed.append(found)
+            assert isinstance(play, Play)
+            replayed.append(Replayed(kind, span, play.is_graph))
     return replayed, refused
-
-
-def _replay_kind(kind: Kind, calls: Calls | None, meter: Meter, device: torch.device) -> Replayed | Absent:
-    if calls is None:
-        return Absent("was not seen in a real run with these shapes")
-    play = prepare(calls, kind.seconds_each, device)
-    if isinstance(play, Absent):
-        return play
-    span = _play(meter, play)
-    return span if isinstance(span, Absent) else Replayed(kind, span, play.is_graph)
 
 
 def _replay_s(meter: Meter) -> float:
@@ -210,17 +209,3 @@ def _place(device: torch.device) -> str:
     if device.type == "cuda":
         return f"cuda:{device.index if device.index is not None else torch.cuda.current_device()}"
     return device.type
-
-
-def _nvml(device: torch.device) -> Any:
-    if device.type != "cuda":
-        return nullcontext(Absent(f"the run is on the {device.type}"))
-    return nvml_device(int(_place(device).partition(":")[2]))
-
-
-def _thermometer(device: Device | Absent) -> Callable[[], float | None]:
-    def read() -> float | None:
-        found = device if isinstance(device, Absent) else device.temperature_c()
-        return None if isinstance(found, Absent) else found
-
-    return read

@@ -154,21 +154,18 @@ def offered(devices: Iterable[str]) -> list[dict[str, Any]]:
         with meters_of(device) as found:
             for meter in found:
                 row = offer(meter)
-                rows.setdefault((row["name"], row["covers"]), _row(row))
+                shown = {
+                    "name": row["name"],
+                    "device": row["covers"],
+                    "available": row["available"],
+                    "reason": row["reason"],
+                    "update_period_s": row["update_period_s"],
+                    "resolution": row["resolution_j"],
+                    "resolution_unit": "J",
+                    "unit": row["unit"],
+                }
+                rows.setdefault((row["name"], row["covers"]), shown)
     return list(rows.values())
-
-
-def _row(offer: MeterRow) -> dict[str, Any]:
-    return {
-        "name": offer["name"],
-        "device": offer["covers"],
-        "available": offer["available"],
-        "reason": offer["reason"],
-        "update_period_s": offer["update_period_s"],
-        "resolution": offer["resolution_j"],
-        "resolution_unit": "J",
-        "unit": offer["unit"],
-    }
 
 
 class Integrated:

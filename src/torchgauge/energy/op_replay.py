@@ -111,7 +111,14 @@ class Play:
 def prepare(calls: Calls, seconds_each: float, device: torch.device) -> Play | Absent:
     """Something that can be run in a loop, or why not."""
     count = max(len(calls.arguments), min(_MOST_CALLS, math.ceil(_PLAY_S / max(seconds_each, 1e-7))))
-    play = Play(_loop(calls, count, device), count)
+
+    def loop() -> None:
+        with torch.no_grad():
+            for args, kwargs in calls.turns(count):
+                calls.func(*args, **kwargs)
+        synchronize(device)
+
+    play = Play(loop, count)
     try:
         play.run()
         if device.type != "cuda":
@@ -121,16 +128,6 @@ def prepare(calls: Calls, seconds_each: float, device: torch.device) -> Play | A
     except (RuntimeError, TypeError, ValueError) as error:
         return Absent(f"cannot be run by itself: {(str(error).splitlines() or [type(error).__name__])[0]}")
     return play if graph is None else replace(play, run=graph, is_graph=True)
-
-
-def _loop(calls: Calls, count: int, device: torch.device) -> Callable[[], None]:
-    def play() -> None:
-        with torch.no_grad():
-            for args, kwargs in calls.turns(count):
-                calls.func(*args, **kwargs)
-        synchronize(device)
-
-    return play
 
 
 def _graph(calls: Calls, count: int, device: torch.device) -> Callable[[], None] | None:

@@ -59,8 +59,9 @@ def energy_facts(
     """Everything the report says of energy, from the measured energy."""
     name = name_of(device)
     peaks = peaks_of(name, device.type)
-    facts = facts or _missed(capture.measured)
     figures = capture.measured.figures if capture.measured else blank()
+    if facts is None and (failure := figures.get("failure")):
+        facts = EnergyFacts(unavailable(f"the measurement ended before: {failure}"))
     threads, latency = figures.get("threads"), figures.get("latency")
     times = (
         {index: row["time_s"] for index, row in capture.measured.ops.items() if row.get("time_s")}
@@ -77,12 +78,6 @@ def energy_facts(
         tf32=device.type == "cuda" and allows_tf32("matmul"),
     )
     return completed(facts, Analysed(capture.ops, capture.modules, capture.samples), known, peaks, footprint)
-
-
-def _missed(measured: Measured | None) -> EnergyFacts | None:
-    """Where the measurement did not come as far as the energy."""
-    failure = measured.figures.get("failure") if measured else None
-    return EnergyFacts(unavailable(f"the measurement ended before: {failure}")) if failure else None
 
 
 def name_of(device: torch.device) -> str:

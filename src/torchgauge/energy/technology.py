@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -81,14 +80,20 @@ class Technology:
         row = _table()["instruction"]["cpu" if self.kind == "cpu" else "accelerator"]
         fewest, most = row[work]
         at, joules = str(row["node"]), row["pj"] * PICO
-        steps = [_step(at, node) for node in self.nodes]
-        return Range(min(s.low for s in steps) * joules / most, max(s.high for s in steps) * joules / fewest)
+        # How energy changes from one node to another, by what a float32 multiplication takes there.
+        before, low, high = _node_j(at, "multiply", "float32"), math.inf, 0.0
+        for node in self.nodes:
+            after = _node_j(node, "multiply", "float32")
+            low = min(low, 1.0 if node == at else after.low / before.high)
+            high = max(high, 1.0 if node == at else after.high / before.low)
+        return Range(low * joules / most, high * joules / fewest)
 
 
 def technology_of(name: str, kind: str) -> Technology:
     """By the name the driver gives; `kind` is torch's type of the device."""
     table = _table()
-    known = None if kind == "cpu" else _longest_match(name, table["devices"])
+    matching = [beginning for beginning in table["devices"] if name.startswith(beginning)]
+    known = table["devices"][max(matching, key=len)] if matching and kind != "cpu" else None
     nodes = (str(known["node"]),) if known else tuple(table["nodes"])
     memories = (known["memory"],) if known else ("ddr",) if kind == "cpu" else ("hbm", "gddr", "ddr")
     instruction = table["instruction"]["cpu" if kind == "cpu" else "accelerator"]
@@ -106,11 +111,6 @@ def power_of(watts: float | None, kind: str, cores: int | None) -> Range | None:
     return Range(*power["watts_per_core"]).scaled(cores) if kind == "cpu" and cores else None
 
 
-def _longest_match(name: str, devices: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    matching = [beginning for beginning in devices if name.startswith(beginning)]
-    return devices[max(matching, key=len)] if matching else None
-
-
 def _plain(dtype: str | None) -> str:
     """The type whose energy was published, or that has its own range below; unknown types count as float32."""
     if dtype is None or dtype.startswith("complex"):
@@ -126,27 +126,15 @@ def _plain(dtype: str | None) -> str:
 def _node_j(node: str, what: str, dtype: str) -> Range:
     row = _table()["nodes"][node]
     table = _table()["arithmetic"][str(row["of"])][what]
-    published = _published(table, dtype)
-    return Range(published.low * row["times"][0] * PICO, published.high * row["times"][1] * PICO)
-
-
-def _published(table: Mapping[str, float], dtype: str) -> Range:
     if dtype == "float64":
-        return Range(table["float32"] * _DOUBLE[0], table["float32"] * _DOUBLE[1])
-    if dtype == "tf32":
-        return Range(table["float16"], table["float32"])
-    if dtype == "float8":
-        found = [table[name] for name in _FLOAT8]
-        return Range(min(found), max(found))
-    return Range(table[dtype], table[dtype])
-
-
-def _step(from_node: str, to_node: str) -> Range:
-    """How energy changes from one node to another, by what a float32 multiplication takes there."""
-    before, after = (_node_j(node, "multiply", "float32") for node in (from_node, to_node))
-    if from_node == to_node:
-        return Range(1.0, 1.0)
-    return Range(after.low / before.high, after.high / before.low)
+        low, high = table["float32"] * _DOUBLE[0], table["float32"] * _DOUBLE[1]
+    elif dtype == "tf32":
+        low, high = table["float16"], table["float32"]
+    elif dtype == "float8":
+        low, high = min(table[name] for name in _FLOAT8), max(table[name] for name in _FLOAT8)
+    else:
+        low = high = table[dtype]
+    return Range(low * row["times"][0] * PICO, high * row["times"][1] * PICO)
 
 
 @cache

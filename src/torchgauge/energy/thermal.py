@@ -35,15 +35,12 @@ def quantities(device: Device | Absent, kind: str) -> Iterator[Quantity]:
     yield from (found for found in cuda.quantities(device) if found.name in (*_NAMES, "cuda_throttled_share"))
 
     def power() -> float | Absent:
-        return device if isinstance(device, Absent) else _power(device)
+        if isinstance(device, Absent):
+            return device
+        now = device.power_instant_w()  # drivers before 530 do not report it
+        return device.power_w() if isinstance(now, Absent) else now
 
     yield Quantity("cuda_power_instant_w", "W", power, "NVML", resolution=1e-3)
-
-
-def _power(device: Device) -> float | Absent:
-    """Drivers before 530 do not report instantaneous power."""
-    now = device.power_instant_w()
-    return device.power_w() if isinstance(now, Absent) else now
 
 
 def thermal_figures(sampled: System, trials: Sequence[Trial]) -> Thermal:

@@ -49,8 +49,24 @@ class System:
 def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> Environment:
     """Reading files needs no torch: then its version is what is installed, and the threads are ours. `device` is where
     the model is, which tensors may only pretend."""
-    version, threads = _torch_facts() if import_torch else (_installed_torch(), usable_cores() or 1)
-    thread_variables = {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
+    settings: dict[str, Any] = {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
+    if import_torch:
+        import torch
+
+        version, threads = str(torch.__version__), torch.get_num_threads()
+        if is_isolated():
+            from torchgauge.isolation import threads_of_caller
+
+            threads = threads_of_caller() or threads
+        settings["inter_op_threads"] = torch.get_num_interop_threads()
+        if device.startswith("cuda"):
+            settings |= {"matmul_tf32": allows_tf32("matmul"), "convolution_tf32": allows_tf32("convolution")}
+    else:
+        threads = usable_cores() or 1
+        try:
+            version = metadata.version("torch")
+        except metadata.PackageNotFoundError:
+            version = "not installed"
     loaded = {name: sys.modules[name] for name in _PACKAGES if name in sys.modules}
     loaded_packages = {name: str(getattr(module, "__version__", "unknown")) for name, module in loaded.items()}
     return Environment(
@@ -63,34 +79,8 @@ def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> En
         threads=threads,
         packages=loaded_packages,
         device=accelerator_name(device),
-        settings=thread_variables | (_switches(device) if import_torch else {}),
+        settings=settings,
     )
-
-
-def _switches(device: str) -> dict[str, Any]:
-    import torch
-
-    found: dict[str, Any] = {"inter_op_threads": torch.get_num_interop_threads()}
-    if device.startswith("cuda"):
-        found |= {"matmul_tf32": allows_tf32("matmul"), "convolution_tf32": allows_tf32("convolution")}
-    return found
-
-
-def _torch_facts() -> tuple[str, int]:
-    import torch
-
-    if is_isolated():
-        from torchgauge.isolation import threads_of_caller
-
-        return str(torch.__version__), threads_of_caller() or torch.get_num_threads()
-    return str(torch.__version__), torch.get_num_threads()
-
-
-def _installed_torch() -> str:
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def collect_system() -> System:

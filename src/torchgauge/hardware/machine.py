@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,17 +44,18 @@ def total_memory() -> int:
 @cache
 def cpu_name() -> str:
     """The processor as its vendor calls it, or its architecture if the system does not name it."""
-    readers = {"linux": _cpu_name_linux, "darwin": _cpu_name_macos, "win32": _cpu_name_windows}
-    reader = readers.get(sys.platform)
-    return (reader() if reader else "") or platform.processor() or platform.machine() or "unknown"
-
-
-def _cpu_name_linux() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return ""
-    with cpuinfo.open("rb") as file:
-        return parse_cpuinfo(file.read(_CPUINFO_BYTES).decode(errors="replace"))
+    name, cpuinfo = "", Path("/proc/cpuinfo")
+    if sys.platform == "linux" and cpuinfo.exists():
+        with cpuinfo.open("rb") as file:
+            name = parse_cpuinfo(file.read(_CPUINFO_BYTES).decode(errors="replace"))
+    elif sys.platform == "darwin":
+        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=2, check=False)
+            name = answer.stdout.strip()
+    elif sys.platform == "win32":
+        name = os.environ.get("PROCESSOR_IDENTIFIER", "")
+    return name or platform.processor() or platform.machine() or "unknown"
 
 
 def parse_cpuinfo(text: str) -> str:
@@ -63,19 +65,6 @@ def parse_cpuinfo(text: str) -> str:
         if key.strip() in ("model name", "Model", "cpu model", "Processor"):
             return " ".join(value.split())
     return ""
-
-
-def _cpu_name_macos() -> str:
-    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=2, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout.strip()
-
-
-def _cpu_name_windows() -> str:
-    return os.environ.get("PROCESSOR_IDENTIFIER", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,34 +120,24 @@ def accelerator_name(device: str) -> str | None:
 
 
 def accelerators() -> tuple[Device, ...]:
-    return (*_cuda_devices(), *_mps_devices())
-
-
-def _cuda_devices() -> list[Device]:
     import torch
 
-    if not torch.cuda.is_available():
-        return []
-    return [_cuda_device(index, torch.cuda.get_device_properties(index)) for index in range(torch.cuda.device_count())]
-
-
-def _cuda_device(index: int, properties: Any) -> Device:
-    return Device(
-        name=properties.name,
-        kind="cuda",
-        index=index,
-        memory_bytes=properties.total_memory,
-        compute_capability=f"{properties.major}.{properties.minor}",
-        multiprocessors=properties.multi_processor_count,
-    )
-
-
-def _mps_devices() -> list[Device]:
-    import torch
-
-    if not torch.backends.mps.is_available():
-        return []
-    return [Device(name=cpu_name(), kind="mps", index=0, memory_bytes=torch.mps.recommended_max_memory())]
+    found = []
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        properties: Any = torch.cuda.get_device_properties(index)
+        found.append(
+            Device(
+                name=properties.name,
+                kind="cuda",
+                index=index,
+                memory_bytes=properties.total_memory,
+                compute_capability=f"{properties.major}.{properties.minor}",
+                multiprocessors=properties.multi_processor_count,
+            )
+        )
+    if torch.backends.mps.is_available():
+        found.append(Device(name=cpu_name(), kind="mps", index=0, memory_bytes=torch.mps.recommended_max_memory()))
+    return tuple(found)
 
 
 def backends() -> dict[str, bool | str]:
@@ -167,19 +146,13 @@ def backends() -> dict[str, bool | str]:
     # The BLAS torch was built with, from the `BLAS_INFO=` entry of its build settings.
     _, found, rest = torch.__config__.show().partition("BLAS_INFO=")
     blas_name = rest.split(",")[0].strip() if found else "unknown"
+    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     return {
         "blas": blas_name,
         "mkldnn": torch.backends.mkldnn.is_available(),
         "openmp": torch.backends.openmp.is_available(),
         "cuda": torch.version.cuda if torch.cuda.is_available() and torch.version.cuda else torch.cuda.is_available(),
-        "cudnn": _cudnn_version(),
+        "cudnn": str(cudnn) if cudnn else False,
         "rocm": torch.version.hip or False,
         "mps": torch.backends.mps.is_available(),
     }
-
-
-def _cudnn_version() -> bool | str:
-    import torch
-
-    version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
-    return str(version) if version else False

@@ -36,31 +36,23 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "64B": 64}
 
 def memory_events(devices: Path = DEVICES) -> list[Event] | Absent:
     """Reads and writes of every controller; `scale` makes bytes of the counts."""
-    controllers = sorted(devices.glob("uncore_imc*"))
-    events = [
-        event
-        for controller in controllers
-        for kind, names in (("memory_read_bytes", _READ), ("memory_written_bytes", _WRITTEN))
-        for event in _events(controller, kind, names)
-    ]
-    return events or Absent("the kernel shows no counters of the memory controllers")
-
-
-def _events(controller: Path, kind: str, names: tuple[str, ...]) -> list[Event]:
-    name = next((name for name in names if (controller / "events" / name).exists()), None)
-    if name is None:
-        return []
-    config = _config(_text(controller / "events" / name), controller / "format")
-    unit = _UNITS.get(_text(controller / "events" / f"{name}.unit"))
-    if config is None or unit is None:
-        return []
-    scale = float(_text(controller / "events" / f"{name}.scale") or 1) * unit
-    number = int(_text(controller / "type"))
-    # `0,32`: one processor for every socket.
-    return [
-        Event(kind, number, config, cpu, scale)
-        for cpu in [int(part.partition("-")[0]) for part in _text(controller / "cpumask").split(",") if part]
-    ]
+    found: list[Event] = []
+    for controller in sorted(devices.glob("uncore_imc*")):
+        events = controller / "events"
+        for kind, names in (("memory_read_bytes", _READ), ("memory_written_bytes", _WRITTEN)):
+            name = next((name for name in names if (events / name).exists()), None)
+            if name is None:
+                continue
+            config = _config(_text(events / name), controller / "format")
+            unit = _UNITS.get(_text(events / f"{name}.unit"))
+            if config is None or unit is None:
+                continue
+            scale = float(_text(events / f"{name}.scale") or 1) * unit
+            number = int(_text(controller / "type"))
+            # `0,32`: one processor for every socket.
+            sockets = [part for part in _text(controller / "cpumask").split(",") if part]
+            found += [Event(kind, number, config, int(part.partition("-")[0]), scale) for part in sockets]
+    return found or Absent("the kernel shows no counters of the memory controllers")
 
 
 def _text(path: Path) -> str:
@@ -215,24 +207,15 @@ def _open(machine: Kernel, events: Sequence[Event], counted: Counted, stack: Exi
         if len(opened) + len(wanted) > room:
             counted.absent[_figure(event.name)] = "too many threads for the limit of open files: raise it (ulimit -n)"
             continue
-        counters = _open_event(machine, event, wanted, stack)
-        if isinstance(counters, Absent):
-            counted.absent[_figure(event.name)] = counters.reason
-        else:
-            opened += [(event, counter) for counter in counters]
+        for thread in wanted:
+            counter = machine.open(event, thread)
+            if isinstance(counter, Absent):
+                counted.absent[_figure(event.name)] = counter.reason
+                break
+            if counter is not None:
+                stack.callback(machine.close, counter)
+                opened.append((event, counter))
     return [(event, counter) for event, counter in opened if _figure(event.name) not in counted.absent]
-
-
-def _open_event(machine: Kernel, event: Event, threads: Sequence[int], stack: ExitStack) -> list[int] | Absent:
-    counters: list[int] = []
-    for thread in threads:
-        counter = machine.open(event, thread)
-        if isinstance(counter, Absent):
-            return counter
-        if counter is not None:
-            stack.callback(machine.close, counter)
-            counters.append(counter)
-    return counters
 
 
 def tally(readings: Sequence[tuple[Event, Count]], counted: Counted) -> None:

@@ -34,7 +34,16 @@ class Joined:
 def join(ops: Sequence[OpRecord], run: Profiled) -> dict[int, Joined]:
     """By the static op's index. An op without a counterpart (another kernel was chosen) is left out."""
     calls = [event for event in run.events if event.path is None]
-    found = _in_turn(ops, calls)
+    # Each op at the first call of its name after the one before; what a call calls itself is passed over.
+    found: dict[int, int] = {}
+    place = 0
+    for op in ops:
+        wanted = _either(op.signature.op)
+        within = range(place, min(place + _MAX_CALLS_AHEAD, len(calls)))
+        first = next((i for i in within if _either(calls[i].name) == wanted), None)
+        if first is not None:
+            found[op.index] = first
+            place = _after(calls, first)
     if len(found) < len(ops):
         # An op without a counterpart may have been paired with a call far ahead, so that the ops after it found none:
         # align the ops with the outermost calls of any of their names, as many as agree in order.
@@ -47,26 +56,11 @@ def join(ops: Sequence[OpRecord], run: Profiled) -> dict[int, Joined]:
                 end = event.end_ns
         pairs = align([_either(op.signature.op) for op in ops], [_either(calls[at].name) for at in outermost])
         found = max({ops[i].index: outermost[j] for i, j in pairs.items()}, found, key=len)
-    return {op: _joined(op, calls, at) for op, at in found.items()}
-
-
-def _in_turn(ops: Sequence[OpRecord], calls: list[Event]) -> dict[int, int]:
-    """Each op at the first call of its name after the one before; what a call calls itself is passed over."""
-    found: dict[int, int] = {}
-    place = 0
-    for op in ops:
-        wanted = _either(op.signature.op)
-        within = range(place, min(place + _MAX_CALLS_AHEAD, len(calls)))
-        at = next((i for i in within if _either(calls[i].name) == wanted), None)
-        if at is not None:
-            found[op.index] = at
-            place = _after(calls, at)
-    return found
-
-
-def _joined(op: int, calls: list[Event], at: int) -> Joined:
-    kernels = tuple(kernel for event in calls[at : _after(calls, at)] for kernel in event.kernels)
-    return Joined(op, calls[at], kernels)
+    joined: dict[int, Joined] = {}
+    for index, at in found.items():
+        kernels = tuple(kernel for event in calls[at : _after(calls, at)] for kernel in event.kernels)
+        joined[index] = Joined(index, calls[at], kernels)
+    return joined
 
 
 def _either(name: str) -> str:
@@ -108,7 +102,16 @@ def align(wanted: Sequence[str], found: Sequence[str], *, block: int = BLOCK) ->
 
 
 def _pairs(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[int, int]]:
-    rows = _rows(wanted, found)
+    """The longest common sequence. After each of `wanted` a row of bits, 0 where the length of the common sequence
+    grows (Hyyrö 2004, Bit-parallel LCS-length computation revisited); then back through the rows."""
+    every = (1 << len(found)) - 1
+    places: dict[str, int] = {}
+    for j, name in enumerate(found):
+        places[name] = places.get(name, 0) | 1 << j
+    rows = [every]
+    for name in wanted:
+        matching = rows[-1] & places.get(name, 0)
+        rows.append((rows[-1] + matching | rows[-1] - matching) & every)
     pairs: list[tuple[int, int]] = []
     i, j = len(wanted), len(found)
     while i and j:
@@ -120,17 +123,3 @@ def _pairs(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[int, int]]
             i, j = i - 1, j - 1
             pairs.append((i, j))
     return pairs[::-1]
-
-
-def _rows(wanted: Sequence[str], found: Sequence[str]) -> list[int]:
-    """After each of `wanted`: a bit that is 0 where the length of the common sequence grows (Hyyrö 2004, Bit-parallel
-    LCS-length computation revisited)."""
-    every = (1 << len(found)) - 1
-    places: dict[str, int] = {}
-    for j, name in enumerate(found):
-        places[name] = places.get(name, 0) | 1 << j
-    rows = [every]
-    for name in wanted:
-        matching = rows[-1] & places.get(name, 0)
-        rows.append((rows[-1] + matching | rows[-1] - matching) & every)
-    return rows

@@ -124,19 +124,15 @@ def _warm_up(run: Callable[[], object], limits: Budget, begin: float, clock: Clo
     while clock() - begin < limits.warmup_share * limits.seconds:
         seconds.append(_once(run, clock))
         yield seconds[-1]
-        if len(seconds) >= 2 * _WINDOW_RUNS and _agree(
-            seconds[-2 * _WINDOW_RUNS : -_WINDOW_RUNS], seconds[-_WINDOW_RUNS:]
-        ):
-            return
+        if len(seconds) >= 2 * _WINDOW_RUNS:
+            before, after = median(seconds[-2 * _WINDOW_RUNS : -_WINDOW_RUNS]), median(seconds[-_WINDOW_RUNS:])
+            if abs(after - before) <= _STABLE_WITHIN * before:
+                return
 
 
 _WINDOW_RUNS = 5
 _BESIDE_EVERY = 3
 _STABLE_WITHIN = 0.05
-
-
-def _agree(before: list[float], after: list[float]) -> bool:
-    return abs(median(after) - median(before)) <= _STABLE_WITHIN * median(before)
 
 
 def _is_enough(timed: Timed, limits: Budget, spent: float) -> bool:
@@ -147,11 +143,7 @@ def _is_enough(timed: Timed, limits: Budget, spent: float) -> bool:
     if runs >= limits.most or spent >= limits.seconds:
         return True
     # The interval costs a sort: looked at ever more rarely.
-    return runs % max(1, runs // 10) == 0 and _is_known(timed, limits)
-
-
-def _is_known(timed: Timed, limits: Budget) -> bool:
-    if sum(timed.seconds) < min(limits.settle_s, limits.seconds / 5):
+    if runs % max(1, runs // 10) or sum(timed.seconds) < min(limits.settle_s, limits.seconds / 5):
         return False
     is_steady = timed.drift is not None and abs(timed.drift) <= limits.precision
     return is_steady and relative_half_width(timed.seconds) <= limits.precision / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from time import perf_counter, process_time
 from traceback import clear_frames
@@ -13,7 +14,7 @@ import torch
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import Measured, OpRecord
 from torchgauge.facts.measurements import blank
-from torchgauge.measure.counters import Counted, counting
+from torchgauge.measure.counters import counting
 from torchgauge.measure.latency import Clock, Timed, time_runs
 from torchgauge.measure.module_times import ModuleWatch, module_paths, module_rows
 from torchgauge.measure.noise import Surroundings, surroundings_noted
@@ -25,7 +26,7 @@ from torchgauge.measure.training import TrainingStep
 from torchgauge.units import format_whole_percent
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Counters, Measurements
+    from torchgauge.facts.document_types import Measurements
 
 __all__ = ["INTERRUPTED", "Order", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
 
@@ -42,7 +43,15 @@ _MAX_DRIFT = 0.05
 def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell | None = None) -> Measured:
     """All that was asked for. What fails on the way is said under `failure`; what was measured before it is kept."""
     work = Work(subject, subject.run, ops, order, figures=blank())
-    stages = _stages(work)
+    chosen: list[tuple[str, Stage, bool]] = [
+        ("latency", measure_latency, True),
+        ("phases", measure_phases, order.train),
+        ("modules and ops", measure_modules, order.parts and not subject.is_compiled),
+        ("memory", measure_memory, order.parts),
+        ("system", watch_machine, order.system),
+        ("threads", measure_scaling, order.system and not work.on_device),
+    ]
+    stages = [*((name, stage) for name, stage, wanted in chosen if wanted), *order.more]
     try:
         if order.train:
             work.step = TrainingStep(subject)
@@ -58,29 +67,21 @@ def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell 
     return work.finished()
 
 
-def _stages(work: Work) -> list[tuple[str, Stage]]:
-    order = work.order
-    chosen: list[tuple[str, Stage, bool]] = [
-        ("latency", measure_latency, True),
-        ("phases", _measure_phases, order.train),
-        ("modules and ops", measure_modules, order.parts and not work.subject.is_compiled),
-        ("memory", measure_memory, order.parts),
-        ("system", watch_machine, order.system),
-        ("threads", measure_scaling, order.system and not work.on_device),
-    ]
-    return [*((name, stage) for name, stage, wanted in chosen if wanted), *order.more]
-
-
-def _measure_phases(work: Work) -> None:
+def measure_phases(work: Work) -> None:
     assert work.step is not None
     work.figures["phases"] = work.step.phases()
 
 
 def measure_latency(work: Work) -> None:
     host = HostWatch(work.subject) if work.on_device and not work.order.train else None
+    beside: Callable[[], None] | None = host.run if host else None
+    if not work.on_device and work.order.parts and not work.subject.is_compiled:
+        # On the CPU modules are timed in runs between the undisturbed ones: a machine that slows down does so for both.
+        watch = work.watch = ModuleWatch(module_paths(work.subject.model))
+        beside = partial(watch.run, work.run)
     begin, used = perf_counter(), process_time()
     with surroundings_noted() as noted:
-        timed = time_runs(work.run, work.order.budget, beside=host.run if host else _watching(work))
+        timed = time_runs(work.run, work.order.budget, beside=beside)
     elapsed, used = perf_counter() - begin, process_time() - used
     work.figures |= _headline(work.subject, timed, noted)
     if work.figures["latency"]:
@@ -93,14 +94,6 @@ def measure_latency(work: Work) -> None:
     }
     if timed.failure is not None:
         raise timed.failure
-
-
-def _watching(work: Work) -> Callable[[], None] | None:
-    """On the CPU modules are timed in runs between the undisturbed ones: a machine that slows down does so for both."""
-    if work.on_device or not work.order.parts or work.subject.is_compiled:
-        return None
-    watch = work.watch = ModuleWatch(module_paths(work.subject.model))
-    return lambda: watch.run(work.run)
 
 
 def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> Measurements:
@@ -184,22 +177,16 @@ def watch_machine(work: Work) -> None:
     """Runs of their own: the total comes from runs with nothing beside them."""
     # The counters are opened first: the sampler's thread is not the model's.
     with counting() as counted, sampling(work.subject.device) as samples:
-        runs = _repeat(work.run, _WATCHED_SHARE * work.order.budget.seconds)
+        runs, end = 0, perf_counter() + _WATCHED_SHARE * work.order.budget.seconds
+        while runs < _LEAST_RUNS or perf_counter() < end:
+            work.run()
+            runs += 1
     work.figures["system"] = samples.figures()
-    work.figures["counters"] = _counters(work, counted, runs)
-
-
-def _repeat(run: Callable[[], None], seconds: float) -> int:
-    runs, end = 0, perf_counter() + seconds
-    while runs < _LEAST_RUNS or perf_counter() < end:
-        run()
-        runs += 1
-    return runs
-
-
-def _counters(work: Work, counted: Counted, runs: int) -> Counters:
     if work.on_device:
-        return {"absent": {"counters": "the work is on the device, and the processor counts its own"}}
+        reason = "the work is on the device, and the processor counts its own"
+        work.figures["counters"] = {"absent": {"counters": reason}}
+        return
     peaks = work.order.peaks
     flops = sum(op.cost.flops for op in work.ops)
-    return counted.figures(runs=runs, flops=flops, bytes_per_s=peaks.bytes_per_s if peaks else None)
+    bytes_per_s = peaks.bytes_per_s if peaks else None
+    work.figures["counters"] = counted.figures(runs=runs, flops=flops, bytes_per_s=bytes_per_s)

@@ -51,28 +51,22 @@ def process_peak(run: Callable[[], object]) -> Memory:
     """The growth of the process's resident memory over a run; exact where the kernel keeps the peak (Linux)."""
     process = psutil.Process()
     before = process.memory_info().rss
-    is_exact = _reset_peak()
+    try:
+        _CLEAR.write_text("5")
+        is_exact = True
+    except OSError:
+        is_exact = False
     run()
-    peak = _peak() if is_exact else process.memory_info().rss
+    peak = process.memory_info().rss
+    if is_exact:
+        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        peak = int(line.split()[1]) * 1024
     return {
         "rss_before_bytes": before,
         "rss_peak_bytes": peak,
         "rss_growth_bytes": max(0, peak - before),
         "rss_method": "peak kept by the kernel" if is_exact else "read after the run: the peak may have been higher",
     }
-
-
-def _reset_peak() -> bool:
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def _peak() -> int:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
 
 
 def cuda_peak(run: Callable[[], object], device: torch.device) -> Memory:

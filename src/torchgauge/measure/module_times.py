@@ -4,8 +4,7 @@ the ops that ran outside every call that could be timed."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from time import perf_counter
@@ -84,17 +83,29 @@ class ModuleWatch:
         return len(self._watches)
 
     def run(self, run: Callable[[], object]) -> None:
-        watch = _Stopwatch()
-        with _watching(watch, self.paths):
+        watch, original, owner = _Stopwatch(), nn.Module.__call__, threading.get_ident()
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if id(module) not in self.paths or threading.get_ident() != owner:
+                return original(module, *args, **kwargs)
+            return watch.timed(module, lambda: original(module, *args, **kwargs))
+
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+        try:
             run()
+        finally:
+            nn.Module.__call__ = original  # type: ignore[method-assign]
         self._watches.append(watch)
 
     def times(self, near_s: float | None = None) -> dict[str, ModuleTime]:
         """Means over the runs that took about as long as the median one, or about `near_s`."""
         kept = middle_half(self._watches, _total) if near_s is None else self._alike(near_s)
-        return {
-            path: _mean([watch.sums[key] for watch in kept if key in watch.sums]) for key, path in self.paths.items()
-        }
+        means: dict[str, ModuleTime] = {}
+        for key, path in self.paths.items():
+            sums = [watch.sums[key] for watch in kept if key in watch.sums]
+            inclusive, own = (fmean(s.inclusive for s in sums), fmean(s.own for s in sums)) if sums else (0.0, 0.0)
+            means[path] = ModuleTime(inclusive, own, sums[0].calls if sums else 0)
+        return means
 
     def near(self, seconds: float) -> list[_Stopwatch]:
         """The runs that took about so long."""
@@ -114,29 +125,6 @@ def time_modules(run: Callable[[], object], paths: dict[int, str], runs: int) ->
     for _ in range(runs):
         watch.run(run)
     return watch.times()
-
-
-def _mean(sums: list[_Sum]) -> ModuleTime:
-    if not sums:
-        return ModuleTime(0.0, 0.0, 0)
-    return ModuleTime(fmean(s.inclusive for s in sums), fmean(s.own for s in sums), sums[0].calls)
-
-
-@contextmanager
-def _watching(watch: _Stopwatch, paths: dict[int, str]) -> Iterator[None]:
-    original = nn.Module.__call__
-    owner = threading.get_ident()
-
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if id(module) not in paths or threading.get_ident() != owner:
-            return original(module, *args, **kwargs)
-        return watch.timed(module, lambda: original(module, *args, **kwargs))
-
-    nn.Module.__call__ = call  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
 
 
 FORWARD, OPTIMIZER = "forward", "optimizer"
@@ -188,8 +176,11 @@ def module_rows(own: Mapping[str, float], total: float) -> dict[str, dict[str, A
     called has its members' time. Modules in which nothing was called are left out."""
     inclusive: dict[str, float] = {}
     for path, seconds in own.items():
-        for place in (path, *_above(path)):
-            inclusive[place] = inclusive.get(place, 0.0) + seconds
+        inclusive[path] = inclusive.get(path, 0.0) + seconds
+        above = path
+        while above:
+            above = above.rpartition(".")[0]
+            inclusive[above] = inclusive.get(above, 0.0) + seconds
     return {
         path: {
             "time_s": seconds,
@@ -198,9 +189,3 @@ def module_rows(own: Mapping[str, float], total: float) -> dict[str, dict[str, A
         }
         for path, seconds in inclusive.items()
     }
-
-
-def _above(path: str) -> Iterator[str]:
-    while path:
-        path = path.rpartition(".")[0]
-        yield path

@@ -148,20 +148,16 @@ def opened(uuid: str, pci_bus_id: str, load: Callable[[], Any] = _load) -> Itera
         yield _refusal(library, code)
         return
     try:
-        yield _find(library, uuid, pci_bus_id)
+        handle = ctypes.c_void_p()
+        tries = [(library.nvmlDeviceGetHandleByUUID, prefix + uuid) for prefix in ("GPU-", "MIG-")]
+        tries += [(library.nvmlDeviceGetHandleByPciBusId_v2, pci_bus_id)] if pci_bus_id else []
+        for find, name in tries:
+            code = find(name.encode(), ctypes.byref(handle))
+            if code == _SUCCESS:
+                break
+        yield Device(library, handle) if code == _SUCCESS else _refusal(library, code)
     finally:
         library.nvmlShutdown()
-
-
-def _find(library: Any, uuid: str, pci_bus_id: str) -> Device | Absent:
-    handle = ctypes.c_void_p()
-    tries = [(library.nvmlDeviceGetHandleByUUID, prefix + uuid) for prefix in ("GPU-", "MIG-")]
-    tries += [(library.nvmlDeviceGetHandleByPciBusId_v2, pci_bus_id)] if pci_bus_id else []
-    for find, name in tries:
-        code = find(name.encode(), ctypes.byref(handle))
-        if code == _SUCCESS:
-            return Device(library, handle)
-    return _refusal(library, code)
 
 
 def _refusal(library: Any, code: int) -> Absent:

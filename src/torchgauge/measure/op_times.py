@@ -27,15 +27,15 @@ class OpTime:
 def op_times(runs: Sequence[Mapping[int, Joined]], *, on_device: bool) -> dict[int, OpTime]:
     """By index, for the ops seen in every run."""
     common = set(runs[0]).intersection(*runs[1:]) if runs else set()
-    return {index: _time([run[index] for run in runs], on_device=on_device) for index in sorted(common)}
-
-
-def _time(calls: list[Joined], *, on_device: bool) -> OpTime:
-    cpu = fmean(call.event.duration_ns for call in calls) * 1e-9
-    device = fmean(call.device_ns for call in calls) * 1e-9
-    idle = fmean(call.idle_ns for call in calls) * 1e-9
-    names = tuple(dict.fromkeys(kernel.name for kernel in calls[-1].kernels))
-    return OpTime(device if on_device else cpu, cpu, idle, names)
+    times: dict[int, OpTime] = {}
+    for index in sorted(common):
+        calls = [run[index] for run in runs]
+        cpu = fmean(call.event.duration_ns for call in calls) * 1e-9
+        device = fmean(call.device_ns for call in calls) * 1e-9
+        idle = fmean(call.idle_ns for call in calls) * 1e-9
+        names = tuple(dict.fromkeys(kernel.name for kernel in calls[-1].kernels))
+        times[index] = OpTime(device if on_device else cpu, cpu, idle, names)
+    return times
 
 
 def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: float) -> dict[str, Any]:
@@ -45,6 +45,12 @@ def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: floa
     roof = roof_of(peaks, op.signature.dtype, tf32=may_use_tf32(op))
     seconds = time.time_s
     works = bool(cost.flops or moved)
+    bound = None
+    if works and seconds:
+        # On a device an op is launch-bound when the device waited longer for it than it worked on it; on the CPU when
+        # it took hardly longer than an op that does nothing.
+        is_launch_bound = time.idle_s > seconds if time.kernels else seconds < 2 * least_s
+        bound = LAUNCH if is_launch_bound else roof.bound(cost.flops, moved) if roof else None
     return {
         "time_s": seconds,
         "cpu_time_s": time.cpu_s,
@@ -52,16 +58,8 @@ def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: floa
         "flops_per_s": cost.flops / seconds if seconds and cost.flops else None,
         "bytes_per_s": moved / seconds if seconds and moved else None,
         "roof_share": roof.least_seconds(cost.flops, moved) / seconds if roof and seconds and works else None,
-        "bound": _bound(time, roof, cost.flops, moved, least_s) if works and seconds else None,
+        "bound": bound,
     }
-
-
-def _bound(time: OpTime, roof: Roof | None, flops: int, moved: int, least_s: float) -> str | None:
-    """On a device an op is launch-bound when the device waited longer for it than it worked on it; on the CPU when it
-    took hardly longer than an op that does nothing."""
-    if time.idle_s > time.time_s if time.kernels else time.time_s < 2 * least_s:
-        return LAUNCH
-    return roof.bound(flops, moved) if roof else None
 
 
 def may_use_tf32(op: OpRecord) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
@@ -31,7 +31,7 @@ from torchgauge.measure.module_times import (
     own_times,
     script_roots,
 )
-from torchgauge.measure.op_times import OpTime, least_time, op_figures, op_times
+from torchgauge.measure.op_times import least_time, op_figures, op_times
 from torchgauge.measure.profile import Event, Profiled, profile_runs
 from torchgauge.measure.samples import nearest
 from torchgauge.measure.subject import Subject
@@ -114,7 +114,10 @@ def measure_modules(work: Work) -> None:
     work.figures |= {"module_phases": own} if order.train else {}
     work.figures["unexplained_s"] = work.total_s - explained
     work.figures["profile"] = _profile(work, profiled, joined)
-    work.op_rows = _op_rows(work.ops, times, order) if order.profile else {}
+    if order.profile:
+        least = least_time(work.ops, times)
+        timed = [op for op in work.ops if op.index in times]
+        work.op_rows = {op.index: op_figures(op, times[op.index], order.peaks, least_s=least) for op in timed}
 
 
 def _watched(work: Work, paths: dict[int, str]) -> dict[str, ModuleTime]:
@@ -130,11 +133,6 @@ def _watched(work: Work, paths: dict[int, str]) -> dict[str, ModuleTime]:
 def repeats(seconds: float, budget: Budget, *, most: int) -> int:
     """How often a run of so many seconds is made for its parts."""
     return int(min(most, max(2, _PARTS_SHARE * budget.seconds / seconds))) if seconds else most
-
-
-def _op_rows(ops: Sequence[OpRecord], times: Mapping[int, OpTime], order: Order) -> dict[int, dict[str, Any]]:
-    least = least_time(ops, times)
-    return {op.index: op_figures(op, times[op.index], order.peaks, least_s=least) for op in ops if op.index in times}
 
 
 def measure_memory(work: Work) -> None:
@@ -185,26 +183,25 @@ _OPTIMIZER_STEP = "Optimizer.step#"
 def device_module_times(runs: Sequence[Profiled]) -> dict[str, ModuleTime]:
     """Means over the runs, by path; modules that were not called are absent."""
     parts = [_one_run(run) for run in runs]
-    paths = dict.fromkeys(path for part in parts for path in part)
-    return {path: _mean([part[path] for part in parts if path in part]) for path in paths}
+    means: dict[str, ModuleTime] = {}
+    for path in dict.fromkeys(path for part in parts for path in part):
+        times = [part[path] for part in parts if path in part]
+        means[path] = ModuleTime(fmean(t.inclusive_s for t in times), fmean(t.self_s for t in times), times[0].calls)
+    return means
 
 
 def optimizer_time(runs: Sequence[Profiled]) -> float:
     """Mean device time of the kernels launched by optimizers: on a device one works on many parameters at once."""
-    return fmean(sum(_optimizer_kernels(run)) for run in runs) * 1e-9
-
-
-def _optimizer_kernels(run: Profiled) -> Iterator[int]:
-    end = 0
-    for event in run.events:
-        if event.name.startswith(_OPTIMIZER_STEP):
-            end = max(end, event.end_ns)
-        if event.start_ns < end:
-            yield from (kernel.duration_ns for kernel in event.kernels)
-
-
-def _mean(times: list[ModuleTime]) -> ModuleTime:
-    return ModuleTime(fmean(t.inclusive_s for t in times), fmean(t.self_s for t in times), times[0].calls)
+    totals = []
+    for run in runs:
+        end = total = 0
+        for event in run.events:
+            if event.name.startswith(_OPTIMIZER_STEP):
+                end = max(end, event.end_ns)
+            if event.start_ns < end:
+                total += sum(kernel.duration_ns for kernel in event.kernels)
+        totals.append(total)
+    return fmean(totals) * 1e-9
 
 
 def _one_run(run: Profiled) -> dict[str, ModuleTime]:

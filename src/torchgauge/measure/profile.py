@@ -117,62 +117,41 @@ def _split(raw: Any) -> list[Profiled]:
             device = found.device_type() != torch._C._autograd.DeviceType.CPU
             allocations.append(Allocation(found.start_ns(), found.nbytes(), device))
         elif found.device_type() == torch._C._autograd.DeviceType.CPU:
-            if found.linked_correlation_id() == 0 and not _RUNTIME.match(name):
-                _keep_outer(on_cpu, found.correlation_id(), _event(found, name))
-        elif not _is_echo(found, name):
-            kernel = Kernel(name, found.start_ns(), found.duration_ns(), stream=found.device_resource_id())
-            launched.append((found.linked_correlation_id(), kernel))
-    launched = _with_idle_times(launched)
-    for correlation, kernel in launched:
-        if correlation in on_cpu:
-            on_cpu[correlation].kernels.append(kernel)
-    return _by_run(sorted(on_cpu.values(), key=_order), launched, sorted(allocations, key=lambda a: a.at_ns))
-
-
-def _keep_outer(events: dict[int, Event], correlation: int, event: Event) -> None:
-    """The profiler's own work (`Activity Buffer Request`, `Lazy Function Loading`) goes by the number of the op it
-    interrupts."""
-    known = events.get(correlation)
-    if known is None or event.start_ns < known.start_ns:
-        events[correlation] = event
-
-
-def _is_echo(found: Any, name: str) -> bool:
-    """The device repeats the ranges (ours, the optimizer's, the model's own) around the kernels launched in them."""
-    # Releases before 2.5 do not say so.
-    is_annotation = getattr(found, "is_user_annotation", None)
-    return bool(is_annotation()) if is_annotation else name.startswith(("torchgauge::", "Optimizer."))
-
-
-def _with_idle_times(launched: list[tuple[int, Kernel]]) -> list[tuple[int, Kernel]]:
-    """In order of start, each with the time since the device last had something to do."""
+            if found.linked_correlation_id() != 0 or _RUNTIME.match(name):
+                continue
+            path = name.removeprefix(MODULE) if name.startswith(MODULE) else None
+            start = found.start_ns()
+            # The profiler's own work (`Activity Buffer Request`, `Lazy Function Loading`) goes by the number of the op
+            # that it interrupts: the one that began first is the op.
+            known = on_cpu.get(found.correlation_id())
+            if known is None or start < known.start_ns:
+                event = Event(name, start, start + found.duration_ns(), found.start_thread_id(), path)
+                on_cpu[found.correlation_id()] = event
+        else:
+            # The device repeats the ranges (ours, the optimizer's, the model's own) around the kernels launched in
+            # them; releases before 2.5 do not mark them.
+            is_annotation = getattr(found, "is_user_annotation", None)
+            if not (is_annotation() if is_annotation else name.startswith(("torchgauge::", "Optimizer."))):
+                kernel = Kernel(name, found.start_ns(), found.duration_ns(), stream=found.device_resource_id())
+                launched.append((found.linked_correlation_id(), kernel))
+    # Kernels in order of their start, each with the time since the device last had something to do.
+    kernels: list[Kernel] = []
     until: int | None = None
-    waited = []
     for correlation, kernel in sorted(launched, key=lambda pair: pair[1].start_ns):
-        idle = 0 if until is None else max(0, kernel.start_ns - until)
-        waited.append((correlation, replace(kernel, idle_ns=idle)))
+        kernels.append(replace(kernel, idle_ns=0 if until is None else max(0, kernel.start_ns - until)))
         until = max(until or 0, kernel.start_ns + kernel.duration_ns)
-    return waited
-
-
-def _event(found: Any, name: str) -> Event:
-    path = name.removeprefix(MODULE) if name.startswith(MODULE) else None
-    return Event(name, found.start_ns(), found.start_ns() + found.duration_ns(), found.start_thread_id(), path)
-
-
-def _order(event: Event) -> tuple[int, int]:
-    return event.start_ns, -event.end_ns
-
-
-def _by_run(events: list[Event], launched: list[tuple[int, Kernel]], allocations: list[Allocation]) -> list[Profiled]:
-    frames = [event for event in events if event.name == RUN]
+        if correlation in on_cpu:
+            on_cpu[correlation].kernels.append(kernels[-1])
+    events = sorted(on_cpu.values(), key=lambda event: (event.start_ns, -event.end_ns))
+    allocations.sort(key=lambda allocation: allocation.at_ns)
     return [
         Profiled(
             frame.start_ns,
             frame.end_ns,
             tuple(e for e in events if frame.start_ns <= e.start_ns < frame.end_ns and e is not frame),
-            tuple(k for _, k in launched if frame.start_ns <= k.start_ns < frame.end_ns),
+            tuple(k for k in kernels if frame.start_ns <= k.start_ns < frame.end_ns),
             tuple(a for a in allocations if frame.start_ns <= a.at_ns < frame.end_ns),
         )
-        for frame in frames
+        for frame in events
+        if frame.name == RUN
     ]

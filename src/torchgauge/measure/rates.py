@@ -68,23 +68,14 @@ def matmul(dtype: str, size: int, device: torch.device) -> Callable[[], object]:
             raise NotImplementedError("only CUDA devices have TF32")
         torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
     if dtype == "int8":
-        return _int8(size, device)
-    if dtype == "float8":
-        return _float8(size, device)
-    numbers = getattr(torch, "float32" if dtype == "tf32" else dtype)
+        c, d = (torch.randint(-8, 8, (size, size), dtype=torch.int8, device=device) for _ in range(2))
+        return lambda: torch._int_mm(c, d.t())
+    numbers = {"tf32": torch.float32, "float8": torch.float8_e4m3fn}.get(dtype) or getattr(torch, dtype)
     a, b = (torch.randn(size, size, device=device).to(numbers) for _ in range(2))
+    if dtype == "float8":
+        one = torch.ones((), device=device)
+        return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
     return lambda: torch.mm(a, b)
-
-
-def _int8(size: int, device: torch.device) -> Callable[[], object]:
-    a, b = (torch.randint(-8, 8, (size, size), dtype=torch.int8, device=device) for _ in range(2))
-    return lambda: torch._int_mm(a, b.t())
-
-
-def _float8(size: int, device: torch.device) -> Callable[[], object]:
-    a, b = (torch.randn(size, size, device=device).to(torch.float8_e4m3fn) for _ in range(2))
-    one = torch.ones((), device=device)
-    return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
 def copy_rate(device: torch.device) -> float:
@@ -112,18 +103,19 @@ def last_cache_bytes(caches: Path = _CACHES) -> int:
 
 def best_time(run: Callable[[], object], device: torch.device, seconds: float) -> float:
     """The shortest of several runs; the first warms up, and a very long one is not repeated."""
-    once = _on_cuda if device.type == "cuda" else _on_cpu
+
+    def once(run: Callable[[], object]) -> float:
+        if device.type == "cuda":
+            return _on_cuda(run)
+        begin = perf_counter()
+        run()
+        return perf_counter() - begin
+
     times = [once(run)]
     until = perf_counter() + seconds
     while times[0] < _REPEAT_S and (len(times) < 4 or perf_counter() < until):
         times.append(once(run))
     return min(times)
-
-
-def _on_cpu(run: Callable[[], object]) -> float:
-    begin = perf_counter()
-    run()
-    return perf_counter() - begin
 
 
 def _on_cuda(run: Callable[[], object], launches: int = 4) -> float:

@@ -199,7 +199,15 @@ def sampling(
         sampler = Sampler(_all(device, samples, stack) if quantities is None else quantities, samples)
         sampler.begin()
         stop = threading.Event()
-        thread = threading.Thread(target=_loop, args=(sampler, stop), name="torchgauge sampler", daemon=True)
+
+        def loop() -> None:
+            due = 1
+            while not stop.wait(max(0.0, due - sampler.current_period()) * period_s):
+                due = sampler.step(due)
+                samples.cpu_s = thread_time()
+                due = max(due, math.ceil(sampler.current_period()), math.ceil(sampler.affordable_period()))
+
+        thread = threading.Thread(target=loop, name="torchgauge sampler", daemon=True)
         thread.start()
         try:
             yield samples
@@ -209,28 +217,17 @@ def sampling(
             sampler.end()
 
 
-def _loop(sampler: Sampler, stop: threading.Event) -> None:
-    due, period_s = 1, sampler.samples.period_s
-    while not stop.wait(max(0.0, due - sampler.current_period()) * period_s):
-        due = sampler.step(due)
-        sampler.samples.cpu_s = thread_time()
-        due = max(due, math.ceil(sampler.current_period()), math.ceil(sampler.affordable_period()))
-
-
 def _all(device: torch.device | str | None, samples: Samples, stack: ExitStack) -> Iterator[Quantity]:
     """The machine's quantities, and those of the CUDA device where the run uses one."""
     yield from (*processor.quantities(), *process.quantities(), *transfers.quantities())
     kind, _, index = str(device or "cpu").partition(":")
     if kind == "cuda":
-        yield from cuda.quantities(stack.enter_context(cuda.nvml_device(int(index or _current_cuda()))))
+        import torch
+
+        number = int(index) if index else torch.cuda.current_device()
+        yield from cuda.quantities(stack.enter_context(cuda.nvml_device(number)))
     else:
         samples.absent["cuda"] = f"the run is on the {kind}"
-
-
-def _current_cuda() -> int:
-    import torch
-
-    return torch.cuda.current_device()
 
 
 def offered(cuda_devices: int) -> list[dict[str, Any]]:

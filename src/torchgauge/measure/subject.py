@@ -40,7 +40,8 @@ class Subject:
     def __call__(self) -> Any:
         args, kwargs = self.args, self.kwargs
         if self.has_objects:
-            args, kwargs = Copier(_counters_copied).copy((args, kwargs))
+            copier = Copier(lambda tensor: tensor.clone() if tensor.nbytes <= _MOST_COUNTER_BYTES else tensor)
+            args, kwargs = copier.copy((args, kwargs))
         return self.model(*args, **kwargs)
 
     def run(self) -> None:
@@ -70,7 +71,14 @@ def ready(
     """The model as it is asked for. What runs is the user's own where nothing has to change, else a copy; one that was
     made for this (`is_owned`) is changed itself."""
     require_device(device)
-    real, remarks = _with_values(model, build_real)
+    real = model
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        if build_real is None:
+            raise InputError(
+                "its parameters are on the meta device and have no values, so it cannot be run: "
+                "give it real ones (for example model.to_empty(device='cpu'))"
+            )
+        real, notes = build_real(), (*notes, "random weights")
     real = _initialised(real, candidate) if is_lazy(real) else real
     is_owned = is_owned or real is not model
     # The model itself where it may be run as it is: a training step writes to the parameters, so it gets a copy.
@@ -94,15 +102,11 @@ def ready(
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(train))
         stack.enter_context(in_mode(subject, train=train))
-        yield Subject(subject, args, kwargs, device, (*notes, *remarks), dtype, copier.objects > 0)
+        yield Subject(subject, args, kwargs, device, notes, dtype, copier.objects > 0)
 
 
 # Of the tensors in an object that is given as input, those that are positions and lengths: copied before each run.
 _MOST_COUNTER_BYTES = 4096
-
-
-def _counters_copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone() if tensor.nbytes <= _MOST_COUNTER_BYTES else tensor
 
 
 def require_device(device: torch.device) -> None:
@@ -128,18 +132,6 @@ def _initialised(model: nn.Module, candidate: Candidate) -> nn.Module:
     with rng_untouched(), torch.no_grad(), in_mode(duplicate, train=False):
         duplicate(*args, **kwargs)
     return duplicate
-
-
-def _with_values(model: nn.Module, build_real: Callable[[], nn.Module] | None) -> tuple[nn.Module, tuple[str, ...]]:
-    tensors = (*model.parameters(), *model.buffers())
-    if not any(tensor.is_meta for tensor in tensors):
-        return model, ()
-    if build_real is None:
-        raise InputError(
-            "its parameters are on the meta device and have no values, so it cannot be run: "
-            "give it real ones (for example model.to_empty(device='cpu'))"
-        )
-    return build_real(), ("random weights",)
 
 
 @contextmanager

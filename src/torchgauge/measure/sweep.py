@@ -65,20 +65,16 @@ def parse_sweeps(given: str | Sequence[str] | Mapping[str, Iterable[Any]] | None
     if isinstance(given, str):
         return (_parse(given),)
     if isinstance(given, Mapping):
-        return tuple(_sweep(str(key), values) for key, values in given.items())
+        sweeps = []
+        for key, values in given.items():
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise UsageError(f"the values of a sweep over {key} are a list, not {values!r}")
+            names = [str(each).removeprefix("torch.") if isinstance(each, torch.dtype) else each for each in values]
+            sweeps.append(Sweep(str(key), tuple(names)))
+        return tuple(sweeps)
     if not isinstance(given, Sequence):
         raise UsageError(f"a sweep is KEY=a,b,c or a dict as {{'batch': [1, 2, 4]}}; not {given!r}")
     return tuple(map(_parse, given))
-
-
-def _sweep(key: str, values: Any) -> Sweep:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise UsageError(f"the values of a sweep over {key} are a list, not {values!r}")
-    return Sweep(key, tuple(map(_plain, values)))
-
-
-def _plain(value: Any) -> Any:
-    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
 
 
 def _parse(text: str) -> Sweep:
@@ -120,7 +116,20 @@ def _row(
     row |= {"throughput_per_s": None, "time_per_sample_s": None}
     try:
         with _at(subject, key, value, inputs, train=train) as there:
-            _measure(there, row, budget, train=train, at_point=at_point)
+            run = TrainingStep(there).run if train else there.run
+            timed = time_runs(run, budget)
+            items = items_per_run(there)
+            latency = row["latency"] = timed.figures(items)
+            if latency is not None:
+                row |= {
+                    "throughput_per_s": latency["throughput_per_s"],
+                    "time_per_sample_s": latency["median_s"] / items,
+                }
+            if timed.failure is not None:
+                raise timed.failure
+            row["memory"] = memory_figures(there, run)
+            if at_point is not None:
+                at_point(there, run, row)
     # What fails at one point (out of memory, a length beyond the model's table) may run at the next.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         row["failure"] = failure_text(error)
@@ -129,20 +138,6 @@ def _row(
         if subject.device.type == "cuda":
             torch.cuda.empty_cache()
     return row
-
-
-def _measure(subject: Subject, row: SweepPoint, budget: Budget, *, train: bool, at_point: AtPoint | None) -> None:
-    run = TrainingStep(subject).run if train else subject.run
-    timed = time_runs(run, budget)
-    items = items_per_run(subject)
-    latency = row["latency"] = timed.figures(items)
-    if latency is not None:
-        row |= {"throughput_per_s": latency["throughput_per_s"], "time_per_sample_s": latency["median_s"] / items}
-    if timed.failure is not None:
-        raise timed.failure
-    row["memory"] = memory_figures(subject, run)
-    if at_point is not None:
-        at_point(subject, run, row)
 
 
 @contextmanager

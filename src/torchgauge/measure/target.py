@@ -58,7 +58,17 @@ def measure_target(
         require_device(request.device)
         with ExitStack() as stack:
             stack.enter_context(applied(asked.settings, request.device))
-            subject = stack.enter_context(_ready(source, traced, request, asked))
+            real = real_model(source)
+            running = ready(
+                real.model,
+                traced.candidate,
+                device=request.device,
+                dtype=request.dtype,
+                train=request.train,
+                is_owned=real.is_owned,
+                notes=(*asked.notes, *real.notes),
+            )
+            subject = stack.enter_context(running)
             if asked.prepare is not None:
                 subject = stack.enter_context(asked.prepare(subject))
             level = asked.settings.level(profile=asked.profile)
@@ -86,19 +96,6 @@ def measure_target(
 def refused(reason: str, asked: Asked) -> Measured:
     """Where there is nothing to run."""
     return Measured({**blank(), "failure": reason, "settings": asked.settings.figures(profile=asked.profile)})
-
-
-def _ready(source: Source, traced: Trace, request: Request, asked: Asked) -> Any:
-    real = real_model(source)
-    return ready(
-        real.model,
-        traced.candidate,
-        device=request.device,
-        dtype=request.dtype,
-        train=request.train,
-        is_owned=real.is_owned,
-        notes=(*asked.notes, *real.notes),
-    )
 
 
 def device_peaks(device: torch.device) -> Peaks | None:

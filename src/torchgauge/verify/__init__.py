@@ -10,15 +10,19 @@ if TYPE_CHECKING:
     from torchgauge.verify.code import function_text, optimised
     from torchgauge.verify.difference import Difference, output_tensors
     from torchgauge.verify.judging import Verdict, compared, confirmed, judge
-    from torchgauge.verify.pairs import LEAST_PAIRS, ROUNDS, Paired, time_pairs
+    from torchgauge.verify.pairs import LEAST_PAIRS, ROUNDS, Paired, Switches, switches_kept, time_pairs
     from torchgauge.verify.planning import no_plan
-    from torchgauge.verify.reasons import REASONS
-    from torchgauge.verify.registry import TRANSFORMATIONS, load_transformations, transformation
+    from torchgauge.verify.registry import (
+        TRANSFORMATIONS,
+        Applied,
+        NotApplicableError,
+        Trial,
+        load_transformations,
+        transformation,
+    )
     from torchgauge.verify.second_process import Job, Setup
     from torchgauge.verify.sides import Bench, Side
-    from torchgauge.verify.switches import Switches, switches_kept
-    from torchgauge.verify.trial import Applied, NotApplicableError, Trial
-    from torchgauge.verify.verifying import read_budget, verify
+    from torchgauge.verify.verifying import REASONS, read_budget, verify
 
 __all__ = [
     "LEAST_PAIRS", "REASONS", "ROUNDS", "TRANSFORMATIONS", "Applied", "Bench", "Difference", "Job",
@@ -31,14 +35,11 @@ _HOMES = {
     "code": ("function_text", "optimised"),
     "difference": ("Difference", "output_tensors"),
     "judging": ("Verdict", "compared", "confirmed", "judge"),
-    "pairs": ("LEAST_PAIRS", "ROUNDS", "Paired", "time_pairs"),
+    "pairs": ("LEAST_PAIRS", "Paired", "ROUNDS", "Switches", "switches_kept", "time_pairs"),
     "planning": ("no_plan",),
-    "reasons": ("REASONS",),
-    "registry": ("TRANSFORMATIONS", "load_transformations", "transformation"),
+    "registry": ("Applied", "NotApplicableError", "TRANSFORMATIONS", "Trial", "load_transformations", "transformation"),
     "second_process": ("Job", "Setup"),
     "sides": ("Bench", "Side"),
-    "switches": ("Switches", "switches_kept"),
-    "trial": ("Applied", "NotApplicableError", "Trial"),
-    "verifying": ("read_budget", "verify"),
+    "verifying": ("REASONS", "read_budget", "verify"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

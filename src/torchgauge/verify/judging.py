@@ -8,11 +8,9 @@ from typing import Any
 
 from torchgauge.units import format_percent, format_value
 from torchgauge.verify.difference import Difference, difference
-from torchgauge.verify.meters import held_bytes, peak_bytes
 from torchgauge.verify.pairs import ROUNDS, Paired
-from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE
-from torchgauge.verify.sides import SEED, Bench, Side
-from torchgauge.verify.trial import Applied
+from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE, Applied
+from torchgauge.verify.sides import SEED, Bench, Side, held_bytes, peak_bytes
 
 TIME, PEAK = "time_s", "peak_activation_bytes"
 _HELD = ("param_bytes", "stored_bytes")

@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
 
+import torch
+
 from torchgauge.capture.surroundings import no_collections
 from torchgauge.measure.latency import Clock
 from torchgauge.measure.samples import median_interval
-from torchgauge.verify.switches import Switches
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    threads: int
+    matmul_precision: str
+    cudnn_benchmark: bool
+
+    @classmethod
+    def now(cls) -> Switches:
+        return cls(torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark)
+
+    def apply(self) -> bool:
+        """Whether anything had to change; what does not is not written: some settings cost time to write."""
+        before = Switches.now()
+        if self.threads != before.threads:
+            torch.set_num_threads(self.threads)
+        if self.matmul_precision != before.matmul_precision:
+            torch.set_float32_matmul_precision(self.matmul_precision)
+        if self.cudnn_benchmark != before.cudnn_benchmark:
+            torch.backends.cudnn.benchmark = self.cudnn_benchmark
+        return self != before
+
+
+@contextmanager
+def switches_kept() -> Iterator[None]:
+    before, limit = Switches.now(), sys.getrecursionlimit()
+    try:
+        yield
+    finally:
+        before.apply()
+        sys.setrecursionlimit(limit)  # the compiler raises it
+
 
 # With fewer, the whole range is not a 95 % interval.
 LEAST_PAIRS = 6

@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchgauge.verify.code import function_text
-from torchgauge.verify.failures import attempted
 from torchgauge.verify.judging import TIME, Verdict, compared, confirmed, confirmed_elsewhere, failed, judge
-from torchgauge.verify.registry import STAGES
-from torchgauge.verify.sides import Bench, cleaned_up
-from torchgauge.verify.trial import Applied
+from torchgauge.verify.registry import STAGES, Applied
+from torchgauge.verify.sides import Bench, attempted, cleaned_up
 
 # Several ways to compile are the same way twice.
 _GRAPH = "graph"

@@ -1,4 +1,4 @@
-"""One registry: the name of a rule -> the transformation that applies its advice.
+"""One registry: the name of a rule -> the transformation that applies its advice, a function from `Trial` to `Applied`.
 
 A rule of your own brings its transformation with one more function; the code it gives back is run on a copy of the
 model, timed beside the original, and shown in the plan:
@@ -15,8 +15,75 @@ from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 from types import MappingProxyType
+from typing import Any
 
-from torchgauge.verify.trial import Applied, Trial
+import torch
+from torch import nn
+
+from torchgauge.facts import Capture
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+SCRIPT = "a script cannot be changed: verify the original model"
+
+
+class NotApplicableError(Exception):
+    """Why a piece of advice cannot be applied here without a person: its words are the reason that is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A piece of advice to be tried. `model` is a copy to look at: what changes it is the code that is given back.
+    `row` is the advice as in the JSON document; the rest is what the model is run with."""
+
+    model: nn.Module
+    row: Mapping[str, Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    device: torch.device
+    capture: Capture
+    train: bool = False
+
+    @property
+    def places(self) -> list[Mapping[str, Any]]:
+        """Every place that the advice is about: module, ops, weight, and the evidence there."""
+        alone = {**self.row["where"], "evidence": self.row["evidence"]}
+        return list(self.row["evidence"].get("places") or [alone])
+
+    def module(self, path: str | None) -> nn.Module | None:
+        """None where the model that runs has no such module: an export that was made code has others."""
+        if isinstance(self.model, torch.jit.ScriptModule):
+            raise NotApplicableError(SCRIPT)
+        try:
+            return self.model.get_submodule(path or "")
+        except AttributeError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How to apply it: `code` are statements that may use `torch` and turn `model` into what is to run; where they use
+    `inputs` these are the tensors of a call. They are run on a copy, and are what the plan shows.
+
+    `inputs` is what it is called with then, None for what the model was; `samples` of these are as much work as one of
+    the model's. `held_bytes` tells the bytes of the changed model where its parameters and buffers do not.
+    `in_plan`: it belongs into a function that makes the model faster. `places`: at how many of those that the advice
+    names, None for all. `note`: what was measured, where that is not the code that the advice shows.
+    """
+
+    code: str
+    inputs: Inputs | None = None
+    samples: int = 1
+    held_bytes: Callable[[nn.Module], int] | None = None
+    in_plan: bool = True
+    places: int | None = None
+    note: str | None = None
+
+    def told(self, places: int) -> str | None:
+        """What is to be known of the figures, of advice that names so many places."""
+        part = f"applied at {self.places} of {places} places" if (self.places or places) < places else None
+        return ", ".join(text for text in (part, self.note) if text) or None
+
 
 Apply = Callable[[Trial], Applied]
 # The order in which several are applied: code is written for the model's own modules, compilers want the last word.

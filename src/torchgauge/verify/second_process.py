@@ -29,12 +29,10 @@ from torchgauge.source import Candidate, resolve
 from torchgauge.source.building import rng_untouched
 from torchgauge.source.real_model import real_model, runs_allowed
 from torchgauge.verify.difference import Difference
-from torchgauge.verify.failures import attempted
 from torchgauge.verify.judging import TIME, Verdict, judge
-from torchgauge.verify.pairs import Paired
-from torchgauge.verify.sides import SEED, Bench
-from torchgauge.verify.switches import Switches
-from torchgauge.verify.trial import Applied, NotApplicableError
+from torchgauge.verify.pairs import Paired, Switches
+from torchgauge.verify.registry import Applied, NotApplicableError
+from torchgauge.verify.sides import SEED, Bench, attempted
 
 # Seconds to start, to import and to build, beside the runs: these may take as many budgets as those of the first.
 _START_S, _MOST_BUDGETS = 180.0, 25.0

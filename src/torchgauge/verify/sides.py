@@ -1,34 +1,39 @@
-"""What is compared: the model as it is, and copies of it that were changed."""
+"""What is compared: the model as it is, and copies of it that were changed; their bytes, and what fails on the way."""
 
 from __future__ import annotations
 
 import copy
 import gc
+import logging
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from torchgauge.capture.structure import storage_key
 from torchgauge.capture.twin import in_mode, set_mode
 from torchgauge.facts import Capture
 from torchgauge.measure.latency import Clock
-from torchgauge.measure.measuring import failure_text
+from torchgauge.measure.measuring import failure_text, let_go
+from torchgauge.measure.memory import allocation_peak
+from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.noise import surroundings_noted
+from torchgauge.measure.profile import profile_runs
 from torchgauge.measure.subject import Subject
 from torchgauge.measure.training import TrainingStep
 from torchgauge.source.building import rng_untouched
 from torchgauge.verify.code import optimised
 from torchgauge.verify.difference import output_tensors
-from torchgauge.verify.pairs import LEAST_PAIRS, Paired, time_pairs
-from torchgauge.verify.switches import Switches, switches_kept
-from torchgauge.verify.trial import Applied, Inputs, NotApplicableError, Trial
+from torchgauge.verify.pairs import LEAST_PAIRS, Paired, Switches, switches_kept, time_pairs
+from torchgauge.verify.registry import Applied, Inputs, NotApplicableError, Trial
 
 SEED = 0
 _LARGE_BYTES = 1 << 20
@@ -147,3 +152,63 @@ def cleaned_up(bench: Bench, codes: Sequence[str]) -> Iterator[None]:
             # A graph's stream has a workspace of its own, which cuBLAS keeps.
             torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
+
+
+_PARTS = ("packed", "meta", "packed_t", "meta_t")
+
+
+def held_bytes(model: nn.Module) -> int:
+    """Of all parameters and buffers, what is shared once."""
+    held: dict[int, int] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        # A semi-structured tensor has parts instead of a storage.
+        names = () if type(tensor) in (torch.Tensor, nn.Parameter) else _PARTS
+        parts = [part for name in names if isinstance(part := getattr(tensor, name, None), torch.Tensor)]
+        held |= {storage_key(part): part.nbytes for part in parts or [tensor]}
+    return sum(held.values())
+
+
+def peak_bytes(side: Side) -> int:
+    """The most that torch's allocator held beyond what it held before a run."""
+    subject = side.subject
+    with switches_kept():
+        side.switches.apply()
+        side.run()
+        # The first run of a profiler sets it up.
+        runs = profile_runs(side.run, module_paths(subject.model), 2, device=subject.device, memory=True)
+    return allocation_peak(runs[-1], on_device=subject.device.type == "cuda")
+
+
+T = TypeVar("T")
+
+_LOGGERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
+
+
+def attempted(work: Callable[[], T]) -> T | str:
+    """What `work` gives back, or in words what it raised. `NotApplicableError` passes: nothing was tried then."""
+    try:
+        with silenced():
+            return work()
+    except NotApplicableError:
+        raise
+    # Compilers, capture of graphs and the model's own code may raise anything, and the model is fine without them.
+    except Exception as error:
+        text = f"applied, it fails: {failure_text(error)}"
+        let_go(error)
+        return text
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Compilers warn and log on the way; what matters of it is the result."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from torch.jit import ScriptModule
@@ -13,25 +14,76 @@ from torchgauge.errors import UsageError
 from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
 from torchgauge.verify.code import function_text
 from torchgauge.verify.difference import difference
-from torchgauge.verify.failures import attempted, silenced
 from torchgauge.verify.judging import TIME, Verdict, confirmed, confirmed_elsewhere, failed, judge, measured
 from torchgauge.verify.pairs import ROUNDS
-from torchgauge.verify.planning import (
-    Candidate,
-    Note,
-    Plan,
-    again,
-    draft,
-    member,
-    no_plan,
-    ordered,
-    tolerance,
+from torchgauge.verify.planning import Candidate, Note, Plan, again, draft, member, no_plan, ordered, tolerance
+from torchgauge.verify.registry import (
+    SCRIPT,
+    TRANSFORMATIONS,
+    Applied,
+    NotApplicableError,
+    Transformation,
+    load_transformations,
 )
-from torchgauge.verify.reasons import REASONS, UNKNOWN
-from torchgauge.verify.registry import TRANSFORMATIONS, Transformation, load_transformations
 from torchgauge.verify.second_process import Job, SecondProcess
-from torchgauge.verify.sides import Bench, cleaned_up
-from torchgauge.verify.trial import SCRIPT, Applied, NotApplicableError
+from torchgauge.verify.sides import Bench, attempted, cleaned_up, silenced
+
+_FORWARD = "it needs a change in the source of a forward"
+_FILE = "it changes the file and not the model; the expected gain is its exact number of bytes"
+_ROUTING = "which experts tokens choose is learned"
+_LOOP = "it is about the training loop, which is not part of the model"
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "affine-after-layer": _FORWARD,
+        "batch-statistics-in-evaluation": _FORWARD,
+        "bias-before-norm": _FORWARD,
+        "cancelling-permutes": _FORWARD,
+        "cast-round-pointwise": _FORWARD,
+        "cast-round-trip": _FORWARD,
+        "causal-mask": _FORWARD,
+        "dead-rows": "the layers that read these outputs must shrink too, and only the forward says which they are",
+        "dense-experts": _FORWARD,
+        "dequantized-each-call": "how a layer restores its weights is the library's own",
+        "device-transfer": _FORWARD,
+        "double-precision": _FORWARD,
+        "double-softmax": _FORWARD,
+        "dropout-in-evaluation": _FORWARD,
+        "duplicate-tensors": _FILE,
+        "embedding-dominated": "a narrower table has to be trained",
+        "expanded-mask": _FORWARD,
+        "expert-imbalance": _ROUTING,
+        "frozen-in-graph": _LOOP,
+        "gradient-memory": _LOOP,
+        "grown-by-cat": _FORWARD,
+        "held-activations": _FORWARD,
+        "host-wait": _FORWARD,
+        "idle-experts": "where the experts go depends on the machines available",
+        "kv-cache": "the cache belongs to the generation loop around the model",
+        "loop-over-samples": _FORWARD,
+        "loop-over-steps": _FORWARD,
+        "mixed-precision-plan": "torch itself has no layers for all of its formats",
+        "never-trained": _LOOP,
+        "narrow-groups": "another number of groups has to be trained",
+        "needless-copy": _FORWARD,
+        "one-hot-product": _FORWARD,
+        "optimizer-state": _LOOP,
+        "parallel-linears": _FORWARD,
+        "quantized-but-larger": "the weights before they were quantized are not known",
+        "recomputed-constant": _FORWARD,
+        "repeated-keys": _FORWARD,
+        "repeated-work": _FORWARD,
+        "resample-before-pointwise": _FORWARD,
+        "scan-in-python": _FORWARD,
+        "starved-experts": _ROUTING,
+        "state-written-in-evaluation": _FORWARD,
+        "stored-optimizer-state": _FILE,
+        "structured-pruning": "the layers beside must shrink with it, and only the forward says which they are",
+        "type-promotion": _FORWARD,
+    }
+)
+UNKNOWN = "its rule has no transformation"
+
 
 BUDGET = "TORCHGAUGE_VERIFY_BUDGET"
 # Seconds for the runs of one recommendation, three times as many on a noisy machine; building, compiling and warming up

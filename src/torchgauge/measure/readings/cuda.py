@@ -33,13 +33,13 @@ def quantities(device: Device | Absent) -> Iterator[Quantity]:
     yield quantity("cuda_memory_clock_hz", "Hz", Device.memory_clock_hz, 1e6)
     yield quantity("cuda_temperature_c", "°C", Device.temperature_c, 1)
     yield quantity("cuda_power_w", "W", Device.power_w, 1e-3, _POWER_S)
-    yield Quantity("cuda_throttled_share", "share", reading(_throttled), _NVML, labels=_NAMES, resolution=1)
 
+    def throttled(device: Device) -> Value | Absent:
+        """1 for every reason in force: the mean over a run is the share of the time."""
+        found = device.throttle_reasons()
+        return found if isinstance(found, Absent) else tuple(float(name in found) for name in _NAMES)
 
-def _throttled(device: Device) -> Value | Absent:
-    """1 for every reason in force: the mean over a run is the share of the time."""
-    found = device.throttle_reasons()
-    return found if isinstance(found, Absent) else tuple(float(name in found) for name in _NAMES)
+    yield Quantity("cuda_throttled_share", "share", reading(throttled), _NVML, labels=_NAMES, resolution=1)
 
 
 def nvml_device(index: int) -> AbstractContextManager[Device | Absent]:

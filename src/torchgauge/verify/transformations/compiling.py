@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from torchgauge.verify.code import literal
-from torchgauge.verify.registry import transformation
-from torchgauge.verify.trial import Applied, Inputs, NotApplicableError, Trial
+from torchgauge.verify.registry import Applied, Inputs, NotApplicableError, Trial, transformation
 
 _WHOLE = "model = torch.compile(model)\n"
 _COMPILERS = ("g++", "clang++", "cl")

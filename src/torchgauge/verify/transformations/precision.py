@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from torchgauge.capture.supported import missing_arithmetic
-from torchgauge.verify.registry import BFLOAT16, TF32, transformation
-from torchgauge.verify.trial import Applied, NotApplicableError, Trial
+from torchgauge.verify.registry import BFLOAT16, TF32, Applied, NotApplicableError, Trial, transformation
 
 
 @transformation("autocast-bf16", stage="precision", tolerance=BFLOAT16)

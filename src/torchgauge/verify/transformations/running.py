@@ -13,8 +13,7 @@ from torchgauge.measure.sweep import batch_size
 from torchgauge.source import Candidate
 from torchgauge.units import format_bytes
 from torchgauge.verify.code import literal
-from torchgauge.verify.registry import transformation
-from torchgauge.verify.trial import Applied, NotApplicableError, Trial
+from torchgauge.verify.registry import Applied, NotApplicableError, Trial, transformation
 
 _THREADS = re.compile(r"torch\.set_num_threads\(\d+\)")
 # Of the free memory that the activations of a larger batch may take.
