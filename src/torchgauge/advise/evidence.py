@@ -268,6 +268,25 @@ class Evidence:
         source = self._ops_by_index[index].source if index in self._ops_by_index else None
         return None if source is None else PurePath(source.replace("\\", "/")).name
 
+    def loop_line(self, ops: Sequence[OpRecord]) -> str | None:
+        """The line of the loop that runs these ops, one of each round: that which calls the outermost module around
+        them that is called in every round. None where no module is, and for modules of a script."""
+        paths, found = {op.module for op in ops}, None
+        while paths and "" not in paths:
+            records = [self.modules[path] for path in sorted(paths) if path in self.modules]
+            calls = sum(record.calls for record in records)
+            if 0 < calls < len(ops):
+                break
+            # Lists of modules are not called.
+            found = next((line for record in records for line in record.called_from), None) if calls else found
+            paths = {path.rpartition(".")[0] for path in paths}
+        return None if found is None else PurePath(found.replace("\\", "/")).name
+
+    def call_line(self, path: str) -> str | None:
+        """The line of code that calls a module."""
+        lines = self.modules[path].called_from if path in self.modules else ()
+        return PurePath(lines[0].replace("\\", "/")).name if lines else None
+
     def library_of(self, op: OpRecord) -> str | None:
         """The installed package whose code calls an op ("timm", "transformers"); None for the user's own."""
         package, found, _ = (op.source or "").partition("/")

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.fake_tensor import FakeTensor
 
@@ -22,8 +23,10 @@ _WAYS: tuple[tuple[Any, str], ...] = (
     *((torch._C, "_to_dlpack"), (torch.utils.dlpack, "to_dlpack")),
 )
 _DLPACK = ("_to_dlpack", "to_dlpack")
-# Calls that bring values to the host; a model that makes them makes a device wait.
+# Calls that bring values to the host; a model that makes them makes a device wait. `print`, `str` and formats come down
+# to `__repr__`.
 _TO_HOST = ("cpu", "numpy", "tolist")
+_PRINTS = "__repr__"
 
 
 @contextmanager
@@ -58,7 +61,20 @@ def memory_lent(
 
         return call
 
+    def printed(original: Callable[..., str]) -> Callable[..., str]:
+        def call(tensor: Any, **kwargs: Any) -> str:
+            if threading.get_ident() != thread:
+                return original(tensor, **kwargs)
+            note("print")
+            with _disable_current_modes():  # the text is made of many small ops, which are not the model's
+                return original(tensor, **kwargs)
+
+        return call
+
     with ExitStack() as stack:
+        for kind in (torch.Tensor, FakeTensor):
+            stack.callback(setattr, kind, _PRINTS, vars(kind)[_PRINTS])
+            setattr(kind, _PRINTS, printed(vars(kind)[_PRINTS]))
         for place, name in _WAYS:
             if name in vars(place):
                 stack.callback(setattr, place, name, vars(place)[name])

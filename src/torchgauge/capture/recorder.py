@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -34,9 +34,12 @@ class Failure:
 
 @dataclass(slots=True)
 class ModuleCalls:
+    """`lines` are those of the model's code that it is called from."""
+
     count: int = 0
     inputs: Any = None
     outputs: Any = None
+    lines: dict[str, None] = field(default_factory=dict)
 
 
 class Recorder:
@@ -146,6 +149,8 @@ class Recorder:
         if calls is None:
             calls = self.calls[path] = ModuleCalls(inputs=describe_call(args, kwargs, self.budget.spend_elements))
         calls.count += 1
+        if (line := model_line() if self.source is None else self.source) and self.phase == "forward":
+            calls.lines[line] = None
         return previous
 
     def leave(self, module: Any, previous: str, output: Any) -> None:

@@ -20,6 +20,7 @@ from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_g
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped
 from torchgauge.capture.fake_tensor import Storage, make_fake
 from torchgauge.capture.hub_functions import hub_functions_given
+from torchgauge.capture.growth import HeldBytes, growing_attributes
 from torchgauge.capture.input_readers import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
@@ -40,6 +41,7 @@ from torchgauge.capture.twin import Copier, TensorCopies, sharing_memory
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import (
     UNCOUNTED,
+    GrowingAttribute,
     InputRecord,
     ModuleRecord,
     OpRecord,
@@ -224,8 +226,10 @@ def _on_fakes(
         lent = memory_lent(run.lend, recorder.note_host_read)
         with lent, elements_given(model), hub_functions_given(), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
+                held = HeldBytes(paths)
                 output = call_model(twin, args, kwargs, recorder)
-            results, step = _results(output, run), None
+                results, step = _results(output, run), None
+                growing = [] if request.train else _growing(paths, held, recorder, partial(call_model, twin, args, kwargs))
             if request.train:
                 parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
                 step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)
@@ -238,8 +242,23 @@ def _on_fakes(
         results,
         step,
         tuple(recorder.host_reads),
+        tuple(growing),
     )
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
+
+
+def _growing(
+    paths: ModulePaths, held: HeldBytes, recorder: Recorder, call: Callable[[Recorder], object]
+) -> list[GrowingAttribute]:
+    """A second call is made only where the first left more tensors in an attribute; nothing of it is recorded."""
+    reads = dict(recorder.host_reads)
+    try:
+        with recorder.rehearsal():
+            return growing_attributes(paths, held, partial(call, recorder))
+    except Exception:  # a model that runs once
+        return []
+    finally:
+        recorder.failure, recorder.host_reads = None, reads
 
 
 def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
@@ -372,6 +391,7 @@ def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder:
                 param_bytes=nbytes[member.path],
                 inputs=calls.inputs,
                 outputs=calls.outputs,
+                called_from=tuple(calls.lines),
             )
         )
     return tuple(records)

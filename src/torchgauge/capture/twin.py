@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import sys
 import types
 import weakref
@@ -365,19 +366,47 @@ _plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
-    """Put all modules in training or evaluation mode without their own `train`, which may do anything; gives what puts
-    those that were not back."""
+    """Put the modules in the modes that `model.train()` or `model.eval()` leaves them in; gives what puts back those
+    that were in another. A model's own `train` may do anything, so it is called on a copy without data, of which only
+    the modes are taken over."""
     undo: list[Callable[[], object]] = []
+    own_modes = _own_modes(model, train=train) if any(map(_sets_own_mode, all_modules(model))) else {}
     for module in all_modules(model):
         if isinstance(module, torch.jit.ScriptModule):
             script = module._c
             if script.hasattr("training") and script.getattr("training") != train:
                 script.setattr("training", train)
                 undo.append(functools.partial(script.setattr, "training", not train))
-        elif module.training != train:
+        elif module.training != (mode := own_modes.get(id(module), train)):
             undo.append(functools.partial(module.__dict__.__setitem__, "training", module.training))
-            module.__dict__["training"] = train
+            module.__dict__["training"] = mode
     return undo
+
+
+def _sets_own_mode(module: nn.Module) -> bool:
+    """Whether it overrides `train(mode)` or `eval()`: to keep batch norms frozen, or a part of it in one mode. A `train`
+    that takes other arguments is a training run."""
+    kind = type(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
+    if "train" in vars(module) or "eval" in vars(module) or kind.eval is not nn.Module.eval:
+        return True
+    if kind.train is nn.Module.train:
+        return False
+    taken = list(inspect.signature(kind.train).parameters.values())
+    return len(taken) == 2 and taken[1].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def _own_modes(model: nn.Module, *, train: bool) -> dict[int, bool]:
+    """By the id of a module, the mode that the model's own code puts it in; empty where that code fails."""
+    copier = Copier(lambda tensor: _of_same_class(torch.empty_like(tensor, device="meta"), tensor))
+    try:
+        with torch.no_grad():
+            twin = copier.copy(model)
+            twin.train() if train else twin.eval()
+    except Exception:  # whatever somebody's code raises
+        return {}
+    return {id(copier.original_of(module)): module.training for module in all_modules(twin)}
 
 
 @contextmanager

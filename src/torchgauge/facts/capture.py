@@ -75,6 +75,16 @@ class HostRead:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowingAttribute:
+    """An attribute of a module that holds `nbytes` more with every call, and the line that adds to it."""
+
+    module: str
+    attribute: str
+    nbytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run.
 
@@ -89,6 +99,7 @@ class RunRecord:
     results: tuple[int, ...] = ()
     step: StepMemory | None = None
     host_reads: tuple[HostRead, ...] = ()
+    growing: tuple[GrowingAttribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

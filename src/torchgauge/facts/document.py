@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from torchgauge.errors import FormatError
-from torchgauge.facts.capture import SCHEMA_VERSION, Capture, Environment, HostRead, RunRecord, StepMemory, TargetRecord
+from torchgauge.facts.capture import (
+    SCHEMA_VERSION,
+    Capture,
+    Environment,
+    GrowingAttribute,
+    HostRead,
+    RunRecord,
+    StepMemory,
+    TargetRecord,
+)
 from torchgauge.facts.compiled import compiled_from_document
 from torchgauge.facts.document_types import (
     ANALYSIS,
@@ -99,13 +108,16 @@ def _capture(document: Document) -> Capture:
     results = tuple(run.get("results", ()))
     step = run.get("step")
     reads = tuple(HostRead(read["call"], read["module"], read["source"]) for read in run.get("host_reads", ()))
+    growing = tuple(
+        GrowingAttribute(row["module"], row["attribute"], row["nbytes"], row["source"]) for row in run.get("growing", ())
+    )
     known = (run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"]), results)
     return Capture(
         target=_target(document["target"]),
         environment=_environment(document["environment"]),
         created=document["created"],
         version=document["tool"]["version"],
-        run=RunRecord(*known, step and _step(step), reads),
+        run=RunRecord(*known, step and _step(step), reads, growing),
         inputs=tuple(_input(row) for row in document["inputs"]),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),

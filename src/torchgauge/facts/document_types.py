@@ -100,6 +100,13 @@ class HostReadRow(TypedDict):
     source: str
 
 
+class GrowingRow(TypedDict):
+    module: str
+    attribute: str
+    nbytes: Count
+    source: str
+
+
 class Run(TypedDict):
     mode: Literal["fake", "real"] | None
     execution: NotRequired[Literal["eager", "compiled"]]
@@ -111,6 +118,7 @@ class Run(TypedDict):
     results: NotRequired[list[int]]
     step: NotRequired[Step | None]
     host_reads: NotRequired[list[HostReadRow]]
+    growing: NotRequired[list[GrowingRow]]
 
 
 _NAMES_ASSUMED = Rule(

@@ -17,7 +17,8 @@ class ModuleRecord:
     """A module of the model, whether it was called or not; `path` is "" for the root.
 
     `inputs` and `outputs` keep the structure of the first call: dicts and lists hold `TensorSpec`s, other values are
-    given by their text.
+    given by their text. `called_from` are the lines of the model's code that call it ("file.py:LINE"); files do not keep
+    them.
     """
 
     path: str
@@ -29,6 +30,7 @@ class ModuleRecord:
     param_bytes: int = 0
     inputs: Structure = None
     outputs: Structure = None
+    called_from: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def parent(self) -> str | None:

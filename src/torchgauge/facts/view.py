@@ -183,6 +183,7 @@ class View:
                 "results": list(capture.run.results),
                 "step": step_member(capture.run.step),
                 "host_reads": [asdict(read) for read in capture.run.host_reads],
+                "growing": [asdict(row) for row in capture.run.growing],
             },
             "architecture": lambda: dict(self.architecture),
             "totals": lambda: dict(self.totals),

@@ -11,8 +11,14 @@ from torchgauge.facts import OpRecord
 
 _SOFTMAX = {"aten::_softmax", "aten::_log_softmax", "aten::softmax", "aten::log_softmax"}
 _PROBABILITIES = {"aten::_softmax", "aten::softmax"}
-# What may stand between two softmaxes and leaves probabilities what they are.
-_UNCHANGED = {"aten::_to_copy", "aten::clone", "aten::contiguous", "aten::native_dropout"}
+# What may stand between two softmaxes: scales, shifts, norms and copies of probabilities, which do not make logits of
+# them as a logarithm does.
+_BETWEEN = {
+    f"aten::{name}"
+    for name in ("_to_copy", "clone", "native_dropout", "mul", "div", "add", "sub", "rsub", "neg", "clamp", "clamp_min",
+                 "clamp_max", "pow", "sqrt", "sum", "mean", "amax", "linalg_vector_norm", "reciprocal", "expand_copy")
+}  # fmt: skip
+_MOST_BETWEEN = 12
 _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli", "aten::bernoulli_"}
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
@@ -36,10 +42,9 @@ def _bug(rule_name: str, op: OpRecord, words: str, code: str | None, risk: str, 
 @rule("double-softmax", family="bugs")
 def double_softmax(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.flow.named(*_SOFTMAX):
-        source = evidence.flow.source(op)
-        while source is not None and source.op in _UNCHANGED:
-            source = evidence.flow.source(source)
-        if source is None or source.op not in _PROBABILITIES or not _is_along_the_same(op, source):
+        source = _softmax_before(evidence, op)
+        is_whole = source is not None and source.signature.outputs[0].numel == op.signature.inputs[0].numel
+        if source is None or not is_whole or not _is_along_the_same(op, source):
             continue
         yield _bug(
             "double-softmax",
@@ -49,6 +54,28 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
             "none, unless two of them are meant",
             first=source.module,
         )
+
+
+def _softmax_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
+    """The softmax whose probabilities, and nothing else of the data, are what a softmax is given."""
+    found: OpRecord | None = None
+    seen, todo = {op.index}, [op]
+    while todo and len(seen) <= _MOST_BETWEEN:
+        near = todo.pop()
+        for at, index in enumerate(near.producers):
+            source = evidence.flow.source(near, at)
+            if source is None or index in seen:
+                if (near.index, at) in evidence.dataflow.input_reads:
+                    return None
+                continue
+            if source.op in _PROBABILITIES and found in (None, source):
+                found = source
+            elif source.op.rstrip("_") in _BETWEEN:
+                seen.add(source.index)
+                todo.append(source)
+            elif source.index not in evidence.dataflow.constants:
+                return None
+    return found if not todo else None
 
 
 def _is_along_the_same(op: OpRecord, source: OpRecord) -> bool:

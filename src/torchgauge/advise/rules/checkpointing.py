@@ -49,17 +49,26 @@ def _saved(blocks: Sequence[Block], evidence: Evidence) -> int:
 
 def _groups(evidence: Evidence) -> Iterator[list[Block]]:
     """Siblings of one class that have children: to compute a single layer again saves nothing."""
-    held, flops = _held(evidence)
+    held, flops = held_by_modules(evidence)
+    # Frozen blocks that no gradient passes keep nothing for the backward pass.
+    differentiated = {op.module for op in evidence.capture.ops if op.phase == "backward"}
+    differentiated |= {path for module in differentiated for path in _around(module)}
     parents = {record.parent for record in evidence.capture.modules}
     groups: dict[tuple[str | None, str], list[Block]] = {}
     for record in evidence.capture.modules:
-        if record.path in held and record.path in parents and record.path:
+        if record.path in held and record.path in parents and record.path in differentiated and record.path:
             block = Block(record, max(held[record.path], 0), flops[record.path])
             groups.setdefault((record.parent, record.type), []).append(block)
     yield from (group for group in groups.values() if len(group) > 1)
 
 
-def _held(evidence: Evidence) -> tuple[dict[str, int], dict[str, int]]:
+def _around(module: str) -> Iterator[str]:
+    while module:
+        yield module
+        module = module.rpartition(".")[0]
+
+
+def held_by_modules(evidence: Evidence) -> tuple[dict[str, int], dict[str, int]]:
     """By module, how much more is alive after its ops than before them, and their flops."""
     before: dict[str, int] = {}
     after: dict[str, int] = {}

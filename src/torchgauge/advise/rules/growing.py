@@ -75,6 +75,23 @@ def _extends_input(evidence: Evidence, op: OpRecord) -> bool:
     return len(given) == 1 and given[0] * 2 > op.signature.outputs[0].numel
 
 
+@rule("grows-with-calls", family="memory")
+def grows_with_calls(evidence: Evidence) -> Iterator[Advice]:
+    """An attribute that held more tensors after a second call than after the first."""
+    for found in evidence.capture.run.growing:
+        yield Advice(
+            rule="grows-with-calls",
+            where=Where(found.module, (), None, found.source),
+            evidence={"attribute": found.attribute, "bytes_per_call": found.nbytes},
+            recommendation="empty this attribute at the start of each call: it keeps the tensors of every call so far",
+            code=f"self.{found.attribute} = []  # first in forward; or a collections.deque(maxlen=n) for the last n",
+            expected_gain=None,
+            risk="none, unless the caller reads what earlier calls left there",
+            confidence="high",
+            kind="bug",
+        )
+
+
 @rule("held-activations", family="memory")
 def held_activations(evidence: Evidence) -> Iterator[Advice]:
     """Tensors that nobody reads any more and something still holds: a list of every layer's output, an attribute.
@@ -103,7 +120,7 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     share = min(held / peak, 1.0)
     yield Advice(
         rule="held-activations",
-        where=Where(dead[0].module, tuple(op.index for op in dead)),
+        where=Where(dead[0].module, tuple(op.index for op in dead), source=evidence.loop_line(dead)),
         evidence={"tensors": len(dead), "held_bytes": held, "peak_bytes": peak},
         recommendation="do not keep every step's tensor: a list or an attribute holds them, and nothing reads them",
         code="x = layer(x)  # without outputs.append(x); of hooks that collect features: clear() before each call",

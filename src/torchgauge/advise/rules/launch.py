@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
@@ -26,9 +27,13 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
         return
     busy = (1 - idle) * whole
     trains = evidence.is_train
+    launches = Counter(op.source for op in evidence.flow.steps if op.source is not None)
+    line = launches.most_common(1)[0][0] if launches else None
+    first = next((op.index for op in evidence.flow.steps if line is not None and op.source == line), None)
     yield Advice(
         rule="launch-bound",
-        where=Where(""),
+        # The line with the most launches is where to look first.
+        where=Where("", source=None if first is None else evidence.line_of(first)),
         evidence={"time_s": whole, "kernels_s": busy, "idle_share": idle, "ops": len(evidence.capture.ops)},
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
         code="model = torch.compile(model, mode='reduce-overhead')" if trains else _GRAPH,

@@ -217,7 +217,9 @@ def repeated_keys(evidence: Evidence) -> Iterator[Advice]:
         # to plain products (measured on an H200: 1.7 times the time).
         if evidence.is_cuda and op.signature.dtype not in ("float16", "bfloat16"):
             continue
-        copies = [source for source in evidence.flow.sources(op) if _repeats(source)]
+        # A mask that is repeated has its own advice.
+        given = [evidence.flow.source(op, at) for at in (1, 2)]
+        copies = list(dict.fromkeys(source for source in given if source is not None and _repeats(source)))
         if not copies:
             continue
         yield Advice(

@@ -8,6 +8,7 @@ from itertools import pairwise
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.checkpointing import held_by_modules
 from torchgauge.facts import OpRecord
 
 # AdamW keeps two numbers per parameter: where parameters dominate, half of the peak; gradients are a quarter.
@@ -116,18 +117,36 @@ def never_trained(evidence: Evidence) -> Iterator[Advice]:
                 break
             place, path = path, path.rpartition(".")[0]
         places.setdefault(place, []).append(name)
+    held, peak = held_by_modules(evidence)[0], evidence.totals.peak_activation_bytes or 1
     for place, names in places.items():
+        # A teacher or the target of a moving average is cut off on purpose.
+        is_copy = _is_copy_of_trained(evidence, place, names, stepped)
+        share = min(max(held.get(place, 0), 0) / peak, 1.0)
+        kept = Gain("peak_activation_bytes", 0.5 * share, share, "what its forward leaves alive for a backward pass")
         yield Advice(
             rule="never-trained",
-            where=Where(place, tuple(sorted({cut[name].index for name in names}))),
+            where=Where(place, tuple(sorted({cut[name].index for name in names})), None, evidence.call_line(place)),
             evidence={"parameters": len(names), "bytes": sum(params[name].spec.nbytes for name in names)},
-            recommendation="no gradient reaches these parameters: freeze them, or take out the detach() to train them",
+            recommendation="run this copy under torch.no_grad(): no gradient reaches it, and its activations are kept"
+            if is_copy
+            else "no gradient reaches these parameters: freeze them if that is meant, else look for a detach() behind",
             code=f"model.get_submodule({place!r}).requires_grad_(False)  # and call it under torch.no_grad()",
-            expected_gain=None,
+            expected_gain=kept if is_copy else None,
             risk="none, unless other losses train them",
             confidence="high",
-            kind="bug",
+            kind="gain" if is_copy else "bug",
         )
+
+
+def _is_copy_of_trained(evidence: Evidence, place: str, names: list[str], stepped: set[str]) -> bool:
+    """Whether another module has parameters of the same names and shapes, which are trained."""
+    params = evidence.params
+    own = {(name.removeprefix(f"{place}."), params[name].spec.shape) for name in names}
+    ends = {name.removesuffix(f".{end}") for name in stepped for end, _ in own if name.endswith(f".{end}")}
+    return any(
+        all((other := params.get(f"{module}.{end}")) is not None and other.spec.shape == shape for end, shape in own)
+        for module in ends - {place}
+    )
 
 
 def _allocations(evidence: Evidence) -> list[OpRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torchgauge.advise.dataflow import VALUE_READS
@@ -10,7 +11,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import FREE, OpRecord
-from torchgauge.units import format_count, format_seconds
+from torchgauge.units import format_count, format_seconds, format_whole_percent
 
 # A transfer makes host and device wait for each other; PCIe 4 moves about 25 GB/s.
 _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
@@ -29,6 +30,10 @@ _SELECTING = (
 _READING = (
     "keep this value on the device: the host waits for .item(), .cpu(), bool() and print",
     "y = torch.where(condition, a, b)  # not: if condition; a flag of the model belongs into a Python attribute",
+)
+_PRINTING = (
+    "print and log outside forward: to format a tensor the host waits for its values",
+    "return y, {'mean': x.mean().detach()}  # and print behind the call; in forward no print, str or f-string of tensors",
 )
 # Layers of torch that compare their mask with a causal one unless `is_causal` is given.
 _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
@@ -75,11 +80,15 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     if not asking and not reads:
         return
     on_gpu = _waiting_on_gpu(evidence, len(asking) + len(reads))
+    if evidence.waits_for_host:
+        on_gpu = _without_graph(evidence, len(asking) + len(reads), on_gpu)
     for op, words in asking:
-        gain = _waiting(evidence, op) if evidence.is_cuda and evidence.on is None else on_gpu
+        is_measured = evidence.is_cuda and evidence.on is None and not evidence.waits_for_host
+        gain = _waiting(evidence, op) if is_measured else on_gpu
         yield _host_advice(words, Where(op.module, (op.index,)), {"op": op.op, "ops_before": op.index}, gain)
     for read in reads:
-        yield _host_advice(_READING, Where(read.module, source=read.source), {"call": read.call}, on_gpu)
+        words = _PRINTING if read.call == "print" else _READING
+        yield _host_advice(words, Where(read.module, source=read.source), {"call": read.call}, on_gpu)
 
 
 def host_waits(evidence: Evidence) -> bool:
@@ -143,6 +152,17 @@ def _waiting_on_gpu(evidence: Evidence, waits: int) -> Gain:
     how = f"a wait of {format_seconds(_STALL_S)} beside launches of {format_seconds(_LAUNCH_S)} (assumed)"
     share = _STALL_S / whole
     return Gain("time_s", 0.5 * share, min(1.5 * share, 1.0), how, device="cuda", whole_s=whole)
+
+
+def _without_graph(evidence: Evidence, waits: int, wait: Gain) -> Gain:
+    """Of a device that waits for launches: a run without waits can be replayed as a CUDA graph, one with them cannot.
+    All waits stand in its way together, so it is one gain for all of them."""
+    idle = evidence.idle_share
+    how = f"{wait.how}; without {'the wait' if waits == 1 else f'all {waits} waits'} a CUDA graph can replay the run, "
+    how += f"of which the device is idle for {format_whole_percent(idle)}"
+    touched = frozenset(op.index for op in evidence.forward)
+    low, high = min(wait.low + idle / 2, 1.0), min(wait.high + idle, 1.0)
+    return replace(wait, low=low, high=high, how=how, touched=touched)
 
 
 def _waiting(evidence: Evidence, op: OpRecord) -> Gain:

@@ -1,0 +1,137 @@
+"""Attributes of a model that hold more tensors after every call: a list that nobody empties, a tensor made longer."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchgauge.capture.fake_tensor import FakeTensor
+from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.source_lines import source_line
+from torchgauge.capture.twin import is_plain
+from torchgauge.facts import GrowingAttribute
+
+# Attributes that every module has; of these a forward writes to buffers alone.
+_OF_TORCH = frozenset(vars(nn.Module()))
+_DEEPEST, _LONGEST = 3, 10_000
+_ADD = frozenset(("append", "appendleft", "extend", "add", "insert", "update", "setdefault"))
+_EMPTY = frozenset(("clear", "pop", "popleft", "popitem", "reset"))
+_FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "zeros", "empty", "new_zeros"))
+
+Place = tuple[int, str]
+
+
+class HeldBytes:
+    """What the attributes of the modules hold at this moment: bytes of tensors, by module and attribute."""
+
+    def __init__(self, paths: ModulePaths) -> None:
+        self._paths = paths
+        self._bytes = dict(self._held())
+
+    def grown(self) -> dict[Place, int]:
+        """The attributes that hold more by now, and how much more."""
+        more = ((place, nbytes - self._bytes.get(place, 0)) for place, nbytes in self._held())
+        return {place: nbytes for place, nbytes in more if nbytes > 0}
+
+    def _held(self) -> Iterator[tuple[Place, int]]:
+        for number, (module, _) in enumerate(self._paths.modules()):
+            if type(module).__module__.startswith("torch.") or isinstance(module, torch.jit.ScriptModule):
+                continue
+            attributes = [(name, value) for name, value in vars(module).items() if name not in _OF_TORCH]
+            for name, value in (*attributes, *module._buffers.items()):
+                if nbytes := _tensor_bytes(value):
+                    yield (number, name), nbytes
+
+
+def growing_attributes(paths: ModulePaths, before: HeldBytes, call_again: Callable[[], object]) -> list[GrowingAttribute]:
+    """Those that grew in the run since `before`, and grow again by another call. What the code of the module empties or
+    shortens anywhere, or what cannot be read, is left out."""
+    candidates = before.grown()
+    modules = list(paths.modules()) if candidates else []
+    lines = {(number, name): _adding_line(type(modules[number][0]), name) for number, name in candidates}
+    if not any(lines.values()):
+        return []
+    between = HeldBytes(paths)
+    call_again()
+    return [
+        GrowingAttribute(modules[number][1], name, nbytes, line)
+        for (number, name), nbytes in between.grown().items()
+        if (line := lines.get((number, name))) is not None
+    ]
+
+
+def _tensor_bytes(value: Any, depth: int = _DEEPEST) -> int:
+    if type(value) is FakeTensor:
+        return value.spec.nbytes
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, list | tuple | set | dict | deque):
+        is_bounded = isinstance(value, deque) and value.maxlen is not None
+        if not depth or is_bounded or len(value) > _LONGEST:
+            return 0
+        return sum(_tensor_bytes(item, depth - 1) for item in (value.values() if isinstance(value, dict) else value))
+    if isinstance(value, nn.Module) or not depth or not hasattr(value, "__dict__") or not is_plain(type(value)):
+        return 0
+    return sum(_tensor_bytes(item, depth - 1) for item in vars(value).values())
+
+
+@cache
+def _adding_line(kind: type, attribute: str) -> str | None:
+    """The line of a class that adds to an attribute; None where none is found, or where one empties it."""
+    found: str | None = None
+    for owner in kind.__mro__:
+        if owner.__module__.startswith("torch.") or owner is object:
+            continue
+        try:
+            lines, first = inspect.getsourcelines(owner)
+            file = inspect.getsourcefile(owner)
+            tree = ast.parse(textwrap.dedent("".join(lines)))
+        except (OSError, TypeError, SyntaxError):
+            return None
+        for method in ast.walk(tree):
+            if not isinstance(method, ast.FunctionDef) or method.name == "__init__" or not method.args.args:
+                continue
+            myself = method.args.args[0].arg
+            for node in ast.walk(method):
+                change = _change(node, myself, attribute)
+                if change == "empties":
+                    return None
+                if change == "adds" and found is None and file is not None:
+                    found = source_line(file, first + node.lineno - 1)  # type: ignore[attr-defined]
+    return found
+
+
+def _change(node: ast.AST, myself: str, attribute: str) -> str | None:
+    """What a statement does to an attribute."""
+
+    def is_own(value: ast.AST) -> bool:
+        """The attribute, or an item of it."""
+        while isinstance(value, ast.Subscript):
+            value = value.value
+        is_attribute = isinstance(value, ast.Attribute) and value.attr == attribute
+        return is_attribute and isinstance(value.value, ast.Name) and value.value.id == myself  # type: ignore[attr-defined]
+
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_own(node.func.value):
+        return "adds" if node.func.attr in _ADD else "empties" if node.func.attr in _EMPTY else None
+    if isinstance(node, ast.Delete) and any(map(is_own, node.targets)):
+        return "empties"
+    if isinstance(node, ast.AugAssign) and is_own(node.target):
+        return "adds"
+    if isinstance(node, ast.Assign) and any(map(is_own, node.targets)):
+        value = node.value
+        made = value.func if isinstance(value, ast.Call) else None
+        name = made.id if isinstance(made, ast.Name) else made.attr if isinstance(made, ast.Attribute) else None
+        is_empty = isinstance(value, ast.Constant) or (isinstance(value, ast.List | ast.Tuple) and not value.elts)
+        is_empty = is_empty or (isinstance(value, ast.Dict) and not value.keys) or name in _FRESH
+        # The last so many of them.
+        is_cut = isinstance(value, ast.Subscript)
+        return "empties" if is_empty or is_cut else "adds"
+    return None
