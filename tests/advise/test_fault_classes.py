@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import CLASSES, Does, FaultClass, Form, x
+from tests.advise.later_faults import LATER
 from tests.advise.planted import said, seen
 from tests.advise.reported_faults import REPORTED, ByHandGru
 from tests.advise.unseen_faults import UNSEEN, Scripted
 from torchgauge import analyze
 from torchgauge.advise import RULES, advise
 
-FAULTS = [(group, form) for group in (*CLASSES, *UNSEEN, *REPORTED) for form in group.faults]
-TWINS = [(group, form) for group in (*CLASSES, *UNSEEN, *REPORTED) for form in group.twins]
+FAULTS = [(group, form) for group in (*CLASSES, *UNSEEN, *REPORTED, *LATER) for form in group.faults]
+TWINS = [(group, form) for group in (*CLASSES, *UNSEEN, *REPORTED, *LATER) for form in group.twins]
 
 
 def name(value: object) -> str:

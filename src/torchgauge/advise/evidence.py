@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -87,7 +87,8 @@ class LiveModel(Protocol):
 class Evidence:
     """Everything is computed when it is first asked for. `view` is a view of the capture that is there already;
     `predicted` are seconds by the index of the op on this machine, or the queues of the device that the advice is for;
-    `on` is its name then: a GPU, which waits for the host for `idle` of a run. `model` is there for a live one."""
+    `on` is its name then: a GPU, which waits for the host for `idle` of a run. `model` is there for a live one.
+    `kernel_s` predicts the seconds of an op on the device that is named, also of one that the model does not have."""
 
     def __init__(
         self,
@@ -98,8 +99,10 @@ class Evidence:
         on: str | None = None,
         idle: float = 0.0,
         model: LiveModel | None = None,
+        kernel_s: Callable[[OpRecord], float] | None = None,
     ) -> None:
         self.capture = capture
+        self.kernel_s = kernel_s
         self.on, self._idle = on, idle
         self.model = model
         self._predicted = predicted
@@ -244,7 +247,7 @@ class Evidence:
     def without_times(self) -> Evidence:
         """The same without a profile."""
         static = replace(self.capture, measured=None)
-        return Evidence(static, None, self.machine, self._predicted, self.on, self._idle, self.model)
+        return Evidence(static, None, self.machine, self._predicted, self.on, self._idle, self.model, self.kernel_s)
 
     @cached_property
     def times(self) -> OpTimes:
@@ -302,7 +305,8 @@ class Evidence:
         if not gain.is_time:
             whole = self.totals.get(gain.quantity)
             basis = "bound" if gain.low == 0 else gain.basis
-            return replace(gain, amount=None if whole is None else gain.middle * whole, basis=basis)
+            amount = gain.amount if gain.amount is not None else None if whole is None else gain.middle * whole
+            return replace(gain, amount=amount, basis=basis)
         if gain.device is not None:
             return replace(gain, amount=gain.middle * (gain.whole_s or 0.0))
         times = self.times

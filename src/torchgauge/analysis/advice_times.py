@@ -15,7 +15,8 @@ from torchgauge.errors import TorchgaugeError
 if TYPE_CHECKING:
     from torch import nn
 
-    from torchgauge.facts import Capture
+    from torchgauge.facts import Capture, OpRecord
+    from torchgauge.predict.time import Profile
 
 _THIS = ("this", "cpu")
 # Larger masks are not looked at: a comparison reads them whole.
@@ -29,7 +30,8 @@ class ModelInMemory:
         self._model = model
 
     def is_triangle(self, name: str) -> bool:
-        """Whether it is a causal mask: true, 1 or 0.0 up to the diagonal, beyond false, 0 or -inf."""
+        """Whether it is a causal mask: true, 1 or 0.0 up to the diagonal, beyond false, 0 or -inf; or the opposite, of
+        what is hidden."""
         import torch
 
         try:
@@ -41,7 +43,7 @@ class ModelInMemory:
         square = mask.reshape(mask.shape[-2:])
         lower = torch.ones_like(square, dtype=torch.bool).tril()
         is_seen = square == 0 if square.is_floating_point() and bool((square < 0).any()) else square != 0
-        return bool(torch.equal(is_seen, lower))
+        return bool(torch.equal(is_seen, lower) or torch.equal(~is_seen, lower))
 
     def made_at(self, name: str) -> str | None:
         """The line of `__init__` that assigns or registers it, as "file.py:LINE"."""
@@ -91,5 +93,9 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
         whole = queues.run_seconds()
         idle = max(0.0, 1 - sum(device_s.values()) / whole) if whole else 0.0
         machine = Machine(peaks_of_device(find_device(name)), matmul_tf32=False, convolution_tf32=True)
-        return {"predicted": queues, "machine": machine, "on": name, "idle": idle}
+
+        def kernel_s(op: OpRecord, profile: Profile = profile) -> float:
+            return predict_ops([op], profile).ops[0].device_s
+
+        return {"predicted": queues, "machine": machine, "on": name, "idle": idle, "kernel_s": kernel_s}
     return {}

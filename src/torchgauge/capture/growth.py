@@ -51,7 +51,9 @@ class HeldBytes:
                     yield (number, name), nbytes
 
 
-def growing_attributes(paths: ModulePaths, before: HeldBytes, call_again: Callable[[], object]) -> list[GrowingAttribute]:
+def growing_attributes(
+    paths: ModulePaths, before: HeldBytes, call_again: Callable[[], object]
+) -> list[GrowingAttribute]:
     """Those that grew in the run since `before`, and grow again by another call. What the code of the module empties or
     shortens anywhere, or what cannot be read, is left out."""
     candidates = before.grown()
@@ -132,6 +134,7 @@ def _change(node: ast.AST, myself: str, attribute: str) -> str | None:
         is_empty = isinstance(value, ast.Constant) or (isinstance(value, ast.List | ast.Tuple) and not value.elts)
         is_empty = is_empty or (isinstance(value, ast.Dict) and not value.keys) or name in _FRESH
         # The last so many of them.
-        is_cut = isinstance(value, ast.Subscript)
+        branches = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+        is_cut = any(isinstance(branch, ast.Subscript) for branch in branches)
         return "empties" if is_empty or is_cut else "adds"
     return None

@@ -19,8 +19,8 @@ from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped
 from torchgauge.capture.fake_tensor import Storage, make_fake
-from torchgauge.capture.hub_functions import hub_functions_given
 from torchgauge.capture.growth import HeldBytes, growing_attributes
+from torchgauge.capture.hub_functions import hub_functions_given
 from torchgauge.capture.input_readers import Given, mark_inputs, written_by_ops
 from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
@@ -229,7 +229,9 @@ def _on_fakes(
                 held = HeldBytes(paths)
                 output = call_model(twin, args, kwargs, recorder)
                 results, step = _results(output, run), None
-                growing = [] if request.train else _growing(paths, held, recorder, partial(call_model, twin, args, kwargs))
+                growing = (
+                    [] if request.train else _growing(paths, held, recorder, partial(call_model, twin, args, kwargs))
+                )
             if request.train:
                 parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
                 step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)

@@ -384,7 +384,7 @@ def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
 
 
 def _sets_own_mode(module: nn.Module) -> bool:
-    """Whether it overrides `train(mode)` or `eval()`: to keep batch norms frozen, or a part of it in one mode. A `train`
+    """Whether it overrides `train(mode)` or `eval()`, to keep batch norms frozen or a part of it in one mode. A `train`
     that takes other arguments is a training run."""
     kind = type(module)
     if isinstance(module, torch.jit.ScriptModule):

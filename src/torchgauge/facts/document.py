@@ -109,7 +109,8 @@ def _capture(document: Document) -> Capture:
     step = run.get("step")
     reads = tuple(HostRead(read["call"], read["module"], read["source"]) for read in run.get("host_reads", ()))
     growing = tuple(
-        GrowingAttribute(row["module"], row["attribute"], row["nbytes"], row["source"]) for row in run.get("growing", ())
+        GrowingAttribute(row["module"], row["attribute"], row["nbytes"], row["source"])
+        for row in run.get("growing", ())
     )
     known = (run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"]), results)
     return Capture(

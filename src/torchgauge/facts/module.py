@@ -17,8 +17,8 @@ class ModuleRecord:
     """A module of the model, whether it was called or not; `path` is "" for the root.
 
     `inputs` and `outputs` keep the structure of the first call: dicts and lists hold `TensorSpec`s, other values are
-    given by their text. `called_from` are the lines of the model's code that call it ("file.py:LINE"); files do not keep
-    them.
+    given by their text. `called_from` are the lines of the model's code that call it ("file.py:LINE"); files do not
+    keep them.
     """
 
     path: str

@@ -112,4 +112,32 @@ def _code(evidence: Evidence, op: OpRecord, ops: Sequence[OpRecord]) -> str:
         evidence.model is not None and any(map(evidence.model.is_triangle, buffers))
     )
     given = ", is_causal=True" if is_causal else ", attn_mask=mask" if masks else ""
-    return f"out = torch.nn.functional.scaled_dot_product_attention(q, k, v{given})"
+    scale, default = _scale(ops, op), _inner_size(ops[0]) ** -0.5
+    if scale is None or abs(scale / default - 1) > 1e-3:
+        given += ", scale=scale" if scale is None else f", scale={scale:.6g}"
+    # Only tensors with a dimension for heads, and rows in order, have fused kernels.
+    has_heads = len(op.signature.outputs[0].shape) > 3
+    taken = "" if has_heads else "[:, None]"
+    taken += ".contiguous()" if _are_turned(ops[0], ops[-1]) else ""
+    tensors, behind = ", ".join(f"{name}{taken}" for name in "qkv"), "" if has_heads else ".squeeze(1)"
+    return f"out = torch.nn.functional.scaled_dot_product_attention({tensors}{given}){behind}"
+
+
+def _scale(ops: Sequence[OpRecord], softmax: OpRecord) -> float | None:
+    """What the scores are multiplied with before the softmax; None where it is not a number."""
+    scale = 1.0
+    for op in ops[1 : ops.index(softmax)]:
+        name, factor = op.op.rstrip("_"), op.signature.attributes.get("other")
+        if name not in ("aten::mul", "aten::div"):
+            continue
+        if not isinstance(factor, int | float) or not factor:
+            return None
+        scale = scale * factor if name == "aten::mul" else scale / factor
+    return scale
+
+
+def _are_turned(first: OpRecord, second: OpRecord) -> bool:
+    """Whether the rows of queries, keys or values are out of order: images whose channels come first."""
+    query, keys, values = first.signature.inputs[-2], first.signature.inputs[-1], second.signature.inputs[-1]
+    are_in_order = [spec.stride is None or spec.stride[-1] == 1 for spec in (query, values)]
+    return not all(are_in_order) or keys.stride is None or keys.stride[-2] != 1

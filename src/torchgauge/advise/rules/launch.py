@@ -14,6 +14,8 @@ from torchgauge.advise.rules.transfers import host_waits
 _LEAST_LAUNCHED = 0.3
 # Of a run, what the host may take for its launches before it holds up kernels in narrower types.
 _HELD_UP = 0.5
+# Of the launches, those of one line of code (a loop) for it to be the place to look at.
+_OF_ONE_LINE = 0.3
 _GRAPH = "graphed = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
 
@@ -28,11 +30,11 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
     busy = (1 - idle) * whole
     trains = evidence.is_train
     launches = Counter(op.source for op in evidence.flow.steps if op.source is not None)
-    line = launches.most_common(1)[0][0] if launches else None
-    first = next((op.index for op in evidence.flow.steps if line is not None and op.source == line), None)
+    line, count = launches.most_common(1)[0] if launches else (None, 0)
+    is_one_place = count >= _OF_ONE_LINE * len(evidence.flow.steps)
+    first = next((op.index for op in evidence.flow.steps if is_one_place and op.source == line), None)
     yield Advice(
         rule="launch-bound",
-        # The line with the most launches is where to look first.
         where=Where("", source=None if first is None else evidence.line_of(first)),
         evidence={"time_s": whole, "kernels_s": busy, "idle_share": idle, "ops": len(evidence.capture.ops)},
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",

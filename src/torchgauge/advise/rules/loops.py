@@ -12,7 +12,7 @@ from itertools import compress
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord
+from torchgauge.facts import FREE, OpRecord
 
 # Fewer rounds are as often written out on purpose: query, key and value, two branches.
 _LEAST_ROUNDS, _LEAST_STEPS = 4, 8
@@ -24,6 +24,11 @@ _LEAST_APART = 0.8
 # So far back two calls are looked at for one depending on the other.
 _MOST_ANCESTORS = 500
 _LAYERS = {"LSTM", "GRU", "RNN"}
+_MAPPED = "y = layer(x)  # all parts at once; torch.vmap(function)(x) where it takes one of them"
+_GROUPED = (
+    "y = torch.nn.functional.conv2d(x.reshape(1, -1, *x.shape[2:]), weights.flatten(0, 1), groups=len(x))  "
+    "# weights: (samples, out, in, k, k); then y.unflatten(1, (len(x), -1))[0]"
+)
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
 
 
@@ -100,12 +105,17 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
 def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
     same = _loops(evidence)
     steps = {op.source for loop in same if _is_recurrent(evidence, loop) for op in loop.products}
-    by_parts = [*_loops(evidence, _part), *_loops(evidence, _part, one_weight=False)]
+    by_parts = [*_loops(evidence, _part, one_weight=False), *_loops(evidence, _part), *_loops_over_parts(evidence)]
     covered: set[int] = set()
+    routed = {op.index for mixture in evidence.mixtures if not mixture.is_dense for op in mixture.ops}
     for loop in by_parts:
         # A product that needs the round before, as of a state and the part of a sequence, cannot be batched.
         if loop.products[0].source in steps or loop.products[-1] not in _side_by_side(loop):
             continue
+        # Experts that get as many rows as tokens choose them have no batched form; `host-wait` has theirs.
+        if not (covered | routed).isdisjoint(op.index for op in loop.products):
+            continue
+        covered |= {op.index for op in loop.body}
         if len({op.weights for op in loop.products}) > 1:
             yield _advice(
                 evidence,
@@ -121,11 +131,10 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 "loop-over-samples",
                 loop,
                 "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
-                "y = layer(x)  # all parts at once; torch.vmap where the layer takes one of them",
+                _GROUPED if _convolves_by_sample(loop) else _MAPPED,
                 _batched(evidence, loop),
             )
 
-    covered |= {op.index for loop in by_parts for op in loop.body}
     independent = [_are_independent(evidence, loop) for loop in same]
     waiting = [loop for loop, is_apart in zip(same, independent, strict=True) if not is_apart]
     for loop in compress(same, independent):
@@ -143,6 +152,34 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 "outs = layer(torch.cat([a, b, c, d])).chunk(4)",
                 _batched(evidence, loop),
             )
+
+
+def _convolves_by_sample(loop: Loop) -> bool:
+    """Whether each round has a convolution with a weight made for it."""
+    return any(op.category == "convolution" and not op.weights for op in loop.body)
+
+
+def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
+    """Of ops of any kind that take equal parts of one tensor, and whose rounds need nothing of each other. A loop over
+    different layers is left to those rules."""
+    groups: dict[tuple[object, ...], list[OpRecord]] = {}
+    for op in evidence.flow.steps:
+        if op.source is not None and op.signature.inputs and not _is_in_layer(evidence, op):
+            groups.setdefault((op.source, re.sub(r"\d+", "#", op.module), id(op.signature), op.weights), []).append(op)
+    covered: set[int] = set()
+    for group in groups.values():
+        if len(group) < _LEAST_ROUNDS or not covered.isdisjoint(op.index for op in group):
+            continue
+        for ops in _by_tensor(evidence, group, _slice):
+            loop = _with_body(evidence, ops)
+            weights: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}
+            for op in loop.body:
+                if op.weights and op.status != FREE:
+                    weights.setdefault((op.source, op.op), set()).add(op.weights)
+            is_of_layers = any(len(names) > 1 for names in weights.values())
+            if not is_of_layers and len(_side_by_side(loop)) >= _LEAST_APART * len(loop.body):
+                covered |= {op.index for op in loop.body}
+                yield loop
 
 
 def _are_independent(evidence: Evidence, loop: Loop) -> bool:
@@ -236,22 +273,48 @@ def _with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
 def _side_by_side(loop: Loop) -> list[OpRecord]:
     """The ops of the body that one batched op could do: those that need nothing of an earlier round. Blocks that are
     called one after the other share such products (a projection of the same condition), and nothing else."""
-    starts = [op.index for op in loop.products]
+    starts = _round_starts(loop)
     round_of = {op.index: bisect_right(starts, op.index) for op in loop.body}
     waiting: set[int] = set()
     kinds: set[tuple[str | None, str]] = set()  # the first round has none before it
     for op in loop.body:
         before = [source for source in op.producers if source in round_of]
-        if any(source in waiting or round_of[source] < round_of[op.index] for source in before):
+        # What runs before the first round is not of the loop.
+        if any(source in waiting or 0 < round_of[source] < round_of[op.index] for source in before):
             waiting.add(op.index)
             kinds.add((op.source, op.op))
     return [op for op in loop.body if (op.source, op.op) not in kinds]
+
+
+def _round_starts(loop: Loop) -> list[int]:
+    """The index of the first op of each round: of those that run as often as the products, the kind that comes first
+    between one product and the next."""
+    products = [op.index for op in loop.products]
+    kinds: dict[tuple[str | None, str], list[int]] = {}
+    for op in loop.body:
+        kinds.setdefault((op.source, op.op), []).append(op.index)
+    starts = products
+    for found in kinds.values():
+        each, rest = divmod(len(found), loop.rounds)
+        first = found[:: max(each, 1)]
+        is_aligned = not rest and all(
+            at <= product and (not n or at > products[n - 1])
+            for n, (at, product) in enumerate(zip(first, products, strict=False))
+        )
+        if is_aligned and first[0] < starts[0]:
+            starts = first
+    return starts
 
 
 def _places(evidence: Evidence, op: OpRecord) -> list[int]:
     """The inputs that were made by ops or given to the model."""
     reads = evidence.dataflow.input_reads
     return [at for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
+
+
+def _slice(evidence: Evidence, op: OpRecord) -> object | None:
+    found = (evidence.dataflow.reads_part(op, place) for place in _places(evidence, op))
+    return next((base for base in found if base is not None), None)
 
 
 def _part(evidence: Evidence, op: OpRecord) -> object | None:

@@ -160,7 +160,11 @@ def _dead(evidence: Evidence, matrix: Matrix, dead: int) -> Advice:
         rule="dead-rows",
         where=matrix.where,
         evidence={"dead_rows": dead, "rows": rows, "examples": list(examples)[:10], "bytes": matrix.nbytes},
-        recommendation="remove the outputs whose weights are all zero: each is a constant, its bias",
+        recommendation="remove these rows, or train them: whatever looks them up gets zeros"
+        if matrix.is_table
+        else "remove these rows, of outputs that are always zero or of entries never trained: all their values are zero"
+        if matrix.is_from_file
+        else "remove the outputs whose weights are all zero: each is a constant, its bias",
         code=f"alive = model.get_parameter({matrix.name!r}).flatten(1).any(dim=1)",
         expected_gain=whole_gain(evidence, saved, 2 * saved, "these rows, at most as much again in the layer after"),
         risk="none for the outputs, if the biases of these rows are added to those of the next layer",

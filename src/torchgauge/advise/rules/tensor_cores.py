@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord
+from torchgauge.facts import Cost, OpRecord, TensorSpec
 from torchgauge.hardware import Peaks
 from torchgauge.units import format_factor, format_whole_percent
 
 _HALF = ("float16", "bfloat16")
 # NVIDIA's guide "Matrix multiplication background": 16 bytes, 8 half-precision elements; 128 bytes on the A100 is best.
 _MULTIPLE, _BEST = 8, 64
+# Fewer channels are those of images, or too few for tensor cores to matter.
+_LEAST_CHANNELS = 16
 _LEAST_SHARE = 0.02
 # Rows that do not start at 16 bytes are read element by element: of the time above the roof, at least this goes away.
 _LEAST_PADDED = 0.3
@@ -31,36 +35,64 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
         if not odd:
             continue
         weight, sizes = odd
+        is_convolution = op.category == "convolution"
+        padded = {size: _padded(size, _MULTIPLE if is_convolution else _BEST) for size in sizes}
+        saved = _saved_by_padding(evidence, op, padded)
+        if saved is None:
+            most, how = _unreached(evidence, op), "the op's time up to the roof; half of it where that is not known"
+            least = _LEAST_PADDED * most
+        else:
+            least, most, how = 0.7 * saved, min(1.2 * saved, 0.95), "the op as predicted with padded sizes"
         yield Advice(
             rule="odd-dimensions",
             where=Where(op.module, (op.index,), weight),
-            evidence={"sizes": sizes, "padded": [_padded(size) for size in sizes], "dtype": op.signature.dtype},
-            recommendation="pad the dimension to a multiple of 64: tensor cores read rows in multiples of 8 elements",
+            evidence={"sizes": sizes, "padded": list(padded.values()), "dtype": op.signature.dtype},
+            recommendation="make these channels a multiple of 8: tensor cores take 8 half-precision elements at a time"
+            if is_convolution
+            else "pad the dimension to a multiple of 64: tensor cores read rows in multiples of 8 elements",
             code=_pad_code(evidence, weight),
-            expected_gain=evidence.share([op]).gain(
-                _LEAST_PADDED * (most := _unreached(evidence, op)),
-                most,
-                "the op's time up to the roof; half of it where that is not known",
-                fewer_calls=0.0,
-            ),
+            expected_gain=evidence.share([op]).gain(least, most, how, fewer_calls=0.0),
             risk="the padding must be masked or sliced off; a checkpoint does not fit without padding",
             confidence="medium",
         )
 
 
 def _odd_sizes(evidence: Evidence, op: OpRecord) -> tuple[str, list[int]] | None:
-    if op.category != "matmul" or op.signature.dtype not in _HALF:
+    """The weight of a product and those of its sizes that are off the multiples. Convolutions only where their time
+    with other channels can be predicted: libraries pad some of them on their own."""
+    is_convolution = op.category == "convolution" and int(op.signature.attributes.get("groups") or 1) == 1
+    if op.signature.dtype not in _HALF or not (op.category == "matmul" or (is_convolution and evidence.kernel_s)):
         return None
     for weight in op.weights:
         param = evidence.params.get(weight)
-        if param is not None and len(param.spec.shape) == 2:
-            sizes = [size for size in param.spec.shape if size % _MULTIPLE and size > _BEST]
+        if param is not None and (len(param.spec.shape) > 2 if is_convolution else len(param.spec.shape) == 2):
+            least = _LEAST_CHANNELS if is_convolution else _BEST
+            sizes = [size for size in dict.fromkeys(param.spec.shape[:2]) if size % _MULTIPLE and size > least]
             return (weight, sizes) if sizes else None
     return None
 
 
-def _padded(size: int) -> int:
-    return -(-size // _BEST) * _BEST
+def _padded(size: int, multiple: int = _BEST) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _saved_by_padding(evidence: Evidence, op: OpRecord, padded: Mapping[int, int]) -> float | None:
+    """The part of its time that an op saves with padded sizes, as predicted; None where nothing is."""
+    if evidence.kernel_s is None:
+        return None
+    signature = op.signature
+
+    def pad(spec: TensorSpec) -> TensorSpec:
+        stride = None if spec.stride is None else tuple(padded.get(step, step) for step in spec.stride)
+        return TensorSpec(tuple(padded.get(size, size) for size in spec.shape), spec.dtype, stride)
+
+    inputs, outputs = tuple(map(pad, signature.inputs)), tuple(map(pad, signature.outputs))
+    more = prod(wide / size for size, wide in padded.items())
+    read, written = (sum(spec.nbytes for spec in specs) for specs in (inputs, outputs))
+    cost = Cost(int(more * signature.cost.macs), int(more * signature.cost.flops), read, written)
+    wide = replace(op, signature=replace(signature, inputs=inputs, outputs=outputs, cost=cost))
+    before = evidence.kernel_s(op)
+    return max(1 - evidence.kernel_s(wide) / before, 0.0) if before else 0.0
 
 
 def _pad_code(evidence: Evidence, weight: str) -> str | None:

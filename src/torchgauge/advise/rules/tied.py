@@ -6,18 +6,76 @@ import re
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.matrices import Matrix, matrices
-from torchgauge.advise.record import Advice, Gain
+from torchgauge.advise.matrices import Matrix, matrices, model_name
+from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 
 
 @rule("tied-weights", family="sharing")
 def tied_weights(evidence: Evidence) -> Iterator[Advice]:
     """Of a model in memory; a file's duplicates are told as such."""
-    if evidence.capture.stored is None:
-        for matrix, original in _copies(evidence):
-            if not _is_same_layer(matrix.name, original):
-                yield _tie(evidence, matrix, original)
+    if evidence.capture.stored is not None:
+        return
+    copies = list(_copies(evidence))
+    side_by_side = {
+        pair for matrix, original in copies if (pair := _owners(matrix.name, original)) and _read_alike(evidence, *pair)
+    }
+    for matrix, original in copies:
+        # Blocks made as copies of one start out equal, and are meant to differ; side by side they compute the same.
+        if not _is_same_layer(matrix.name, original) or _owners(matrix.name, original) in side_by_side:
+            yield _tie(evidence, matrix, original)
+
+
+@rule("repeated-buffers", family="sharing")
+def repeated_buffers(evidence: Evidence) -> Iterator[Advice]:
+    """The same table or mask in a buffer of every layer."""
+    rows = [row for row in evidence.weight_rows.values() if row.role == "buffer" and row.shared_with is None]
+    copies = [row for row in rows if row.get("duplicate_of") and row.elements > 1]
+    stored = evidence.totals.stored_bytes if evidence.capture.stored is not None else None
+    whole = max(stored or (evidence.totals.param_bytes or 0) + (evidence.totals.buffer_bytes or 0), 1)
+    nbytes = sum(row.bytes for row in copies)
+    if copies:
+        largest = max(copies, key=lambda row: row.bytes)
+        quantity = "param_bytes" if evidence.capture.stored is None else "stored_bytes"
+        share = min(nbytes / whole, 1.0)
+        name = model_name(largest)
+        yield Advice(
+            rule="repeated-buffers",
+            where=Where(
+                name.rpartition(".")[0],
+                (),
+                str(largest.name),
+                evidence.model.made_at(name) if evidence.model is not None else None,
+            ),
+            evidence={"buffers": len(copies), "bytes": nbytes, "same_values_as": largest.duplicate_of},
+            recommendation="keep one buffer for all layers and pass it on: each layer holds the same values",
+            code="self.register_buffer('mask', mask, persistent=False)  # in the model; layer(x, mask=self.mask)",
+            expected_gain=Gain(
+                quantity, share, share, "the bytes of the copies, of parameters and buffers together", amount=nbytes
+            ),
+            risk="a checkpoint with the old names needs strict=False",
+            confidence="high",
+        )
+
+
+def _owners(name: str, other: str) -> tuple[str, str] | None:
+    """The paths of the two modules that differ in a number: experts.0 and experts.1 of experts.1.up.weight."""
+    parts, others = name.split("."), other.split(".")
+    if len(parts) != len(others):
+        return None
+    at = next((at for at, (part, its) in enumerate(zip(parts, others, strict=True)) if part != its), None)
+    return None if at is None else (".".join(parts[: at + 1]), ".".join(others[: at + 1]))
+
+
+def _read_alike(evidence: Evidence, *owners: str) -> bool:
+    """Whether the modules read the same tensor, whole or in part."""
+    read: list[set[object]] = []
+    for owner in owners:
+        ops = [op for op in evidence.flow.steps if op.module == owner or op.module.startswith(f"{owner}.")]
+        inside = {op.index for op in ops}
+        bases = (evidence.dataflow.base(op, at) for op in ops for at in range(len(op.producers)))
+        read.append({base[0] for base in bases if base is not None and base[0] not in inside})
+    return bool(read[0] & read[1])
 
 
 @rule("duplicate-tensors", family="file")

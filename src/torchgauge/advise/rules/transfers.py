@@ -33,7 +33,7 @@ _READING = (
 )
 _PRINTING = (
     "print and log outside forward: to format a tensor the host waits for its values",
-    "return y, {'mean': x.mean().detach()}  # and print behind the call; in forward no print, str or f-string of tensors",
+    "return y, x.mean().detach()  # and print it behind the call: no print, str or f-string of a tensor in forward",
 )
 # Layers of torch that compare their mask with a causal one unless `is_causal` is given.
 _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}

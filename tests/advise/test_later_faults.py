@@ -1,0 +1,222 @@
+"""Faults that need values, another device or a training step to be seen, and the lines that advice points at."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.later_faults import CausalStack, KeepsFeatures, NeverEvaluated, StaysInTraining, printed
+from tests.advise.planted import said, seen
+from torchgauge import analyze
+
+
+def told(model: Any, *inputs: Any, **settings: Any) -> dict[str, Any]:
+    """By rule, what a report shows."""
+    return {row.rule: row for row in analyze(model, inputs=inputs, progress=False, **settings).advice}
+
+
+class ScaledBranches(nn.Module):
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+        self.gamma = nn.Parameter(torch.full((3, 32), start))
+
+    def forward(self, h: Tensor) -> Tensor:
+        for branch, gamma in zip(self.branches, self.gamma.unbind(0), strict=True):
+            h = h + gamma * torch.tanh(branch(h))
+        return h
+
+
+class SideBranch(nn.Module):
+    """A branch that ends in a layer of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main, self.side = nn.Conv1d(4, 8, 3), nn.Conv1d(4, 8, 3)
+        self.out = nn.Conv1d(8, 8, 1)
+        nn.init.zeros_(self.out.weight)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.main(h) + self.out(F.silu(self.side(h)))
+
+
+class Triangle(nn.Module):
+    def __init__(self, size: int = 64) -> None:
+        super().__init__()
+        self.fc = nn.Linear(16, 16)
+        self.weights = nn.Buffer(torch.ones(size, size).tril() / size)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.fc(self.weights @ h)
+
+
+def test_parameters_of_zeros_are_told_with_what_they_leave_idle() -> None:
+    whole = told(ScaledBranches(0.0), x(4, 32), weights=True)["zero-parameters"]
+    side = told(SideBranch(), x(1, 4, 32), weights=True)["zero-parameters"]
+
+    assert whole.expected_gain["low"] == 1.0
+    assert side.where["weight"] == "out.weight"
+    assert set(side.evidence["parameters"]) >= {"out.weight", "side.weight"}
+    assert "main.weight" not in side.evidence["parameters"]
+    assert "zero-parameters" not in told(ScaledBranches(1e-4), x(4, 32), weights=True)
+
+
+def test_a_bias_of_zeros_is_how_layers_start() -> None:
+    layer = nn.Linear(32, 32)
+    nn.init.zeros_(layer.bias)
+    assert "zero-parameters" not in told(nn.Sequential(layer, nn.LayerNorm(32)), x(4, 32), weights=True)
+
+
+def test_copies_that_read_the_same_tensor_are_one_parameter() -> None:
+    first = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32))
+    experts = nn.ModuleList(copy.deepcopy(first) for _ in range(3))
+    beside = Does(lambda self, h: sum(expert(h) for expert in self.experts), experts=experts)
+    behind = nn.Sequential(*(copy.deepcopy(first) for _ in range(3)))
+
+    assert told(beside, x(4, 32), weights=True)["tied-weights"].expected_gain["low"] > 0.6
+    assert "tied-weights" not in told(behind, x(4, 32), weights=True)
+
+
+def test_a_table_in_every_layer_is_kept_once() -> None:
+    found = told(nn.Sequential(*(Triangle() for _ in range(4))), x(1, 64, 16), weights=True)["repeated-buffers"]
+    others = nn.Sequential(Triangle(64), Does(lambda self, h: self.body(h[:, :32]), body=Triangle(32)))
+
+    assert found.expected_gain["bytes"] == 3 * 64 * 64 * 4
+    assert found.where["source"] == f"test_later_faults.py:{Triangle.__init__.__code__.co_firstlineno + 3}"
+    assert "repeated-buffers" not in told(others, x(1, 64, 16), weights=True)
+
+
+def test_rows_of_zeros_in_a_stored_table(tmp_path: Path) -> None:
+    torch.save({"tokens.weight": torch.cat([x(300, 16), torch.zeros(200, 16)]), "out": x(8, 8)}, tmp_path / "a.pth")
+    found = {row.rule: row for row in analyze(tmp_path / "a.pth", progress=False).advice}
+    assert found["dead-rows"].where["weight"] == "tokens.weight"
+
+
+def test_odd_channels_are_told_where_the_forecast_says_that_they_cost() -> None:
+    def body(width: int) -> nn.Module:
+        layers = [nn.Conv2d(width, width, 3, padding=1) for _ in range(3)]
+        return nn.Sequential(nn.Conv2d(4, width, 3), *layers).half()
+
+    odd, even = (told(body(width), x(8, 4, 96, 96).half(), on="h200") for width in (93, 96))
+
+    assert odd["odd-dimensions"].evidence["padded"][0] == 96
+    assert "odd-dimensions" not in even
+
+
+def test_a_wait_that_forbids_a_graph_is_worth_the_graph() -> None:
+    body = nn.Sequential(*(nn.Linear(16, 16) for _ in range(12)))
+    waits = Does(
+        lambda self, i: self.body(self.table(i)) if bool((i > 3).any()) else i, body=body, table=nn.Embedding(9, 16)
+    )
+    found = told(waits, torch.arange(8), on="h200")["host-wait"]
+
+    assert found.expected_gain["low"] > 0.2
+    assert found.expected_gain["basis"] == "predicted"
+    assert "CUDA graph" in found.expected_gain["how"]
+
+
+def test_a_copy_that_is_not_trained_is_run_without_gradients() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return (self.student(h) - self.teacher(h).detach()).square().mean()
+
+    def net() -> nn.Module:
+        return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 32))
+
+    found = told(Does(forward, student=net(), teacher=net()), x(64, 32), mode="train")["never-trained"]
+
+    assert (found.kind, found.where["module"]) == ("gain", "teacher")
+    assert found.where["source"] == f"test_later_faults.py:{forward.__code__.co_firstlineno + 1}"
+    assert "detach" not in found.recommendation
+
+
+def test_blocks_without_a_gradient_are_not_checkpointed() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return self.head(self.body(h).detach()).square().mean()
+
+    block = nn.Sequential(nn.Linear(32, 128), nn.Tanh(), nn.Linear(128, 32))
+    cut = Does(forward, body=nn.Sequential(*(copy.deepcopy(block) for _ in range(4))), head=nn.Linear(32, 4))
+    assert "activation-checkpointing" not in told(cut, x(256, 32), mode="train")
+
+
+def test_a_repeated_mask_is_not_taken_for_repeated_keys() -> None:
+    def forward(self: Any, h: Tensor, keep: Tensor) -> Tensor:
+        q, k, v = self.qkv(h).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, None].repeat(1, 4, h.shape[1], 1))
+
+    rules = [row.rule for row in said(seen(Does(forward, qkv=nn.Linear(64, 192)), inputs=(x(2, 48, 64), x(2, 48) > 0)))]
+    assert "expanded-mask" in rules
+    assert "repeated-keys" not in rules
+
+
+def test_fused_attention_keeps_the_scale_and_gets_rows_in_order() -> None:
+    """A non-local block: no heads, channels first, no scale."""
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        q, k, v = (layer(h).flatten(2) for layer in (self.q, self.k, self.v))
+        return torch.softmax(q.transpose(1, 2) @ k, -1) @ v.transpose(1, 2)
+
+    layers = {name: nn.Conv2d(8, 8, 1) for name in "qkv"}
+    [found] = [row for row in said(seen(Does(forward, **layers), 1, 8, 16, 16)) if row.rule == "attention-by-hand"]
+
+    assert found.code is not None
+    assert "scale=1)" in found.code
+    assert "q[:, None].contiguous()" in found.code
+
+
+def test_the_line_of_a_loop_is_that_of_its_caller() -> None:
+    class Patch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = nn.ModuleList(nn.Conv2d(3, 3, 3, padding=1) for _ in range(2))
+
+        def forward(self, h: Tensor) -> Tensor:
+            for conv in self.convs:
+                h = torch.relu(conv(h))
+            return h
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        rows = [torch.cat([self.patch(tile) for tile in row.split(16, 3)], 3) for row in h.split(16, 2)]
+        return torch.cat(rows, 2)
+
+    found = told(Does(forward, patch=Patch()), x(1, 3, 64, 64))["loop-over-samples"]
+    assert found.where["source"] == f"test_later_faults.py:{forward.__code__.co_firstlineno + 1}"
+
+
+def test_the_line_that_prints_and_the_line_that_adds_are_told() -> None:
+    [read] = seen(Does(printed, fc=nn.Linear(32, 32)), 8, 32).capture.run.host_reads
+    [grown] = seen(KeepsFeatures([]), 8, 32).capture.run.growing
+
+    assert read.source == f"later_faults.py:{printed.__code__.co_firstlineno + 2}"
+    assert grown.source == f"later_faults.py:{KeepsFeatures.forward.__code__.co_firstlineno + 2}"
+    assert grown.nbytes == 8 * 32 * 4
+
+
+def test_a_model_with_its_own_modes_is_left_as_it_was() -> None:
+    for model, inputs in ((StaysInTraining(), x(4, 4, 32)), (NeverEvaluated(), x(4, 16))):
+        before = {name: part.training for name, part in model.named_modules()}
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        rules = told(model, inputs)
+
+        assert "conv-bn-fusion" not in rules
+        assert {name: part.training for name, part in model.named_modules()} == before
+        assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_layer_with_a_causal_mask_is_faster_as_advised() -> None:
+    found = told(CausalStack(), x(1, 128, 48))["causal-mask"]
+    model, h = CausalStack().eval(), x(1, 128, 48)
+    mask = nn.Transformer.generate_square_subsequent_mask(128)
+    with torch.no_grad():
+        expected, before = model(h), torch.backends.mha.get_fastpath_enabled()
+        try:
+            given = {"torch": torch, "encoder": model.stack, "x": h, "mask": mask}
+            exec(str(found.code), given)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)
+    torch.testing.assert_close(given["y"], expected)
