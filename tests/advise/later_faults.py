@@ -163,10 +163,12 @@ class NumberedFeatures(nn.Module):
 class Memory(nn.Module):
     """A bank of vectors that every call makes longer; `limit` keeps the last so many."""
 
+    bank: Tensor
+
     def __init__(self, limit: int | None) -> None:
         super().__init__()
         self.fc, self.limit = nn.Linear(32, 32), limit
-        self.bank = nn.Buffer(torch.zeros(4, 32))
+        self.register_buffer("bank", torch.zeros(4, 32))
 
     def forward(self, h: Tensor) -> Tensor:
         made = self.fc(h)

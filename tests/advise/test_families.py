@@ -6,6 +6,7 @@ import pytest
 
 from tests.advise import zoo_experts, zoo_flow, zoo_memory, zoo_runs, zoo_structure, zoo_weights
 from tests.advise.fault_classes import CLASSES
+from tests.advise.later_faults import LATER
 from tests.advise.reported_faults import REPORTED
 from torchgauge.advise import RULES
 from torchgauge.advise.registry import load_rules
@@ -35,9 +36,9 @@ FAMILIES = {
     "copies": ("needless-copy",),
     "device transfers": ("device-transfer", "host-wait"),
     "recomputed constants": ("recomputed-constant", "recomputed-weight"),
-    "unused parameters": ("unused-parameters",),
+    "unused parameters": ("unused-parameters", "zero-parameters"),
     "dead rows": ("dead-rows",),
-    "tied weights": ("tied-weights",),
+    "tied weights": ("tied-weights", "repeated-buffers"),
     "embeddings": ("embedding-dominated",),
     "activation checkpointing": ("activation-checkpointing",),
     "gradient memory": ("gradient-memory", "frozen-in-graph", "never-trained"),
@@ -55,7 +56,13 @@ FAMILIES = {
     "experts": ("expert-imbalance", "starved-experts", "dense-experts", "idle-experts"),
     "work repeated": ("repeated-work",),
     "loops": ("loop-over-steps", "loop-over-samples", "parallel-linears", "scan-in-python"),
-    "memory that grows": ("grown-by-cat", "held-activations", "double-precision", "one-hot-product"),
+    "memory that grows": (
+        "grown-by-cat",
+        "grows-with-calls",
+        "held-activations",
+        "double-precision",
+        "one-hot-product",
+    ),
     "attention": ("causal-mask", "expanded-mask", "repeated-keys"),
     "layers beside each other": (
         "affine-after-layer",
@@ -76,8 +83,9 @@ FAMILIES = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_rules_with_planted_faults(family: str) -> None:
     load_rules()
-    planted = {case.rule for case in ZOO} | {rule for group in (*CLASSES, *REPORTED) for rule in group.rules}
+    planted = {case.rule for case in ZOO} | {rule for group in (*CLASSES, *REPORTED, *LATER) for rule in group.rules}
     planted.add("never-trained")  # test_parameters_behind_a_detach_are_never_trained
+    planted |= {"zero-parameters", "repeated-buffers"}  # test_later_faults.py
 
     assert set(FAMILIES[family]) <= set(RULES)
     assert set(FAMILIES[family]) <= planted

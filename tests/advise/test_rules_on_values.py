@@ -128,8 +128,8 @@ def test_heads_that_share_keys_get_no_advice_on_the_cache() -> None:
 def test_all_experts_for_every_token_are_counted() -> None:
     evidence = only(zoo_memory.routed(), "dense-experts").evidence
 
-    assert evidence["products_computed"] == 64 * 8
-    assert evidence["products_needed"] == 64
+    assert evidence["products_computed"] == 4096 * 8
+    assert evidence["products_needed"] == 4096
 
 
 def test_checkpointing_gains_no_more_than_blocks_hold_beyond_their_outputs() -> None:

@@ -127,7 +127,7 @@ def trained(model: nn.Module, *shape: int) -> Evidence:
 
 
 def routed(**settings: int | bool) -> Evidence:
-    return seen(Experts(**settings), 64, 32)  # type: ignore[arg-type]
+    return seen(Experts(**settings), 4096, 32)  # type: ignore[arg-type]
 
 
 def batched(batch: int) -> Evidence:

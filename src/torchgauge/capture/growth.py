@@ -7,7 +7,6 @@ import inspect
 import textwrap
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import torch
@@ -85,7 +84,6 @@ def _tensor_bytes(value: Any, depth: int = _DEEPEST) -> int:
     return sum(_tensor_bytes(item, depth - 1) for item in vars(value).values())
 
 
-@cache
 def _adding_line(kind: type, attribute: str) -> str | None:
     """The line of a class that adds to an attribute; None where none is found, or where one empties it."""
     found: str | None = None
