@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from torchgauge.checkpoint.byte_source import opened
@@ -65,15 +66,22 @@ def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -
         method = _TITLES.get(kind.upper()) or printable(kind).replace("_", " ").lower()
     record = _described(method, config, own)
     base = config.get("base_model_name_or_path")
-    if isinstance(base, str) and (params := _base_params(base, open_base)) is not None:
-        record = replace(record, base_params=params)
+    # A base model on a local disk is counted; hub names are not looked up, network paths not followed.
+    if isinstance(base, str) and not (base.startswith(("//", "\\\\")) or "\0" in base) and os.path.exists(base):
+        with suppress(FormatError):
+            record = replace(record, base_params=open_base(base).logical_params or None)
     return replace(index, adapter=record, warnings=warnings)
 
 
 def _described(method: str, config: Mapping[str, object], entries: list[Entry]) -> AdapterRecord:
     downs = {match[1]: entry for entry in entries if (match := _DOWN.fullmatch(entry.name))}
     ups = {match[1]: entry for entry in entries if (match := _UP.fullmatch(entry.name))}
-    sizes = [_adapted(downs[place], ups[place]) for place in downs.keys() & ups.keys()]
+    adapted = 0
+    for place in downs.keys() & ups.keys():
+        # The elements of the product of the two factors: a matrix or a convolution kernel.
+        inner, outer = downs[place].spec.shape, ups[place].spec.shape
+        rank = min(inner[0], outer[1] if len(outer) > 1 else inner[0]) if inner else 0
+        adapted += downs[place].elements * ups[place].elements // (rank * rank) if rank else 0
     ranks = {min(entry.spec.shape) for entry in downs.values() if len(entry.spec.shape) == 2}
     stated, alpha = number_of(config.get("r")), number_of(config.get("lora_alpha"))
     places = downs or dict.fromkeys(entry.name.rpartition(".")[0] for entry in entries)
@@ -91,23 +99,6 @@ def _described(method: str, config: Mapping[str, object], entries: list[Entry]) 
         targets=tuple(sorted(printable(name) for name in named if isinstance(name, str))),
         modules=len(places),
         trainable_params=sum(entry.elements for entry in entries if entry.shared_with is None),
-        adapted_params=sum(sizes) or None,
+        adapted_params=adapted or None,
         settings=settings,
     )
-
-
-def _adapted(down: Entry, up: Entry) -> int:
-    """The number of elements of the product of the two factors: a matrix or a convolution kernel."""
-    inner, outer = down.spec.shape, up.spec.shape
-    rank = min(inner[0], outer[1] if len(outer) > 1 else inner[0]) if inner else 0
-    return down.elements * up.elements // (rank * rank) if rank else 0
-
-
-def _base_params(base: str, open_base: Callable[[str], Index]) -> int | None:
-    """The parameters of a base model on a local disk; hub names are not looked up, network paths not followed."""
-    if base.startswith(("//", "\\\\")) or "\0" in base or not os.path.exists(base):
-        return None
-    try:
-        return open_base(base).logical_params or None
-    except FormatError:
-        return None

@@ -76,19 +76,16 @@ def bitsandbytes_4bit(names: Names, weight: str, read: Read) -> Logical:
     states = [name for kind in ("nf4", "fp4") if (name := f"{weight}.quant_state.bitsandbytes__{kind}") in names]
     if packed is None:
         return {}
-    shape = _quant_state_shape(read(names[states[0]])) if states else None
-    # Two values per byte; the last byte may hold only one, which follows from the stored shape.
-    count = prod(shape) if shape and (prod(shape) + 1) // 2 == packed.nbytes else 2 * packed.nbytes
-    return {weight: count, **dict(_served(names, (*states, *(f"{weight}.{part}" for part in _SERVES_4BIT))))}
-
-
-def _quant_state_shape(content: bytes | None) -> list[int] | None:
     try:
-        state = json.loads(content or b"")
+        state = json.loads(read(names[states[0]]) or b"") if states else None
     except (ValueError, RecursionError):
-        return None
+        state = None
     shape = state.get("shape") if isinstance(state, dict) else None
-    return shape if isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape) else None
+    count = 2 * packed.nbytes
+    if isinstance(shape, list) and shape and all(type(size) is int and size >= 0 for size in shape):
+        # Two values per byte; the last byte may hold only one, which follows from the stored shape.
+        count = prod(shape) if (prod(shape) + 1) // 2 == packed.nbytes else count
+    return {weight: count, **dict(_served(names, (*states, *(f"{weight}.{part}" for part in _SERVES_4BIT))))}
 
 
 @rule(".SCB")

@@ -59,7 +59,14 @@ def read_directory(source: ByteSource) -> Directory:
     end = _find_end(source)
     if end is None:
         raise FormatError(f"{source.label}: a zip archive without its directory; is it cut off?")
-    shift = _shift(source, end)
+    shift = end.position - end.size - end.offset
+    if shift < 0:
+        raise FormatError(f"{source.label}: the declared zip directory is beyond the end of the file")
+    if source.read(end.offset, 4) == b"PK\x01\x02":
+        shift = 0  # PyTorch reads the directory at the declared offset, whatever is elsewhere
+    elif shift and source.head(4) == b"PK\x03\x04":
+        # The directory of an archive within the archive, whose own end is missing.
+        raise FormatError(f"{source.label}: a zip archive without its own directory; is it cut off?")
     if end.count * _ENTRY.size > end.size:
         raise FormatError(f"{source.label}: the zip directory is corrupt")
     data = source.read(end.offset + shift, end.size)
@@ -68,19 +75,6 @@ def read_directory(source: ByteSource) -> Directory:
         record, at = _parse(source, data, at)
         records.append(record)
     return Directory(records, shift)
-
-
-def _shift(source: ByteSource, end: _End) -> int:
-    """PyTorch reads the directory at the declared offset, whatever is elsewhere."""
-    shift = end.position - end.size - end.offset
-    if shift < 0:
-        raise FormatError(f"{source.label}: the declared zip directory is beyond the end of the file")
-    if source.read(end.offset, 4) == b"PK\x01\x02":
-        return 0
-    if shift and source.head(4) == b"PK\x03\x04":
-        # The directory of an archive within the archive, whose own end is missing.
-        raise FormatError(f"{source.label}: a zip archive without its own directory; is it cut off?")
-    return shift
 
 
 def _find_end(source: ByteSource) -> _End | None:
@@ -128,7 +122,13 @@ def large_sizes(source: ByteSource, extra: bytes, sizes: tuple[int, int, int]) -
     """Sizes that do not fit in 32 bits are in an extra field, in this order."""
     if _MAX32 not in sizes:
         return sizes
-    field = _zip64_field(extra)
+    field, at = b"", 0
+    while at + 4 <= len(extra) and not field:
+        kind, length = struct.unpack_from("<HH", extra, at)
+        if kind == 1:
+            field = extra[at + 4 : at + 4 + length]
+            break
+        at += 4 + length
     found = []
     for size in sizes:
         if size == _MAX32:
@@ -137,16 +137,6 @@ def large_sizes(source: ByteSource, extra: bytes, sizes: tuple[int, int, int]) -
             size, field = int.from_bytes(field[:8], "little"), field[8:]
         found.append(size)
     return found[0], found[1], found[2]
-
-
-def _zip64_field(extra: bytes) -> bytes:
-    at = 0
-    while at + 4 <= len(extra):
-        kind, length = struct.unpack_from("<HH", extra, at)
-        if kind == 1:
-            return extra[at + 4 : at + 4 + length]
-        at += 4 + length
-    return b""
 
 
 LOCAL = struct.Struct("<4s5H3L2H")

@@ -258,25 +258,19 @@ def _tree_order(path: str) -> list[tuple[int, int, str]]:
 
 
 def _group_statistics(tallies: list[Tally]) -> Figures:
-    if len(tallies) == 1:
-        total = tallies[0]
-        statistics = value_statistics(total)
-    else:
-        total = reduce(merge_tallies, map(to_float32_codes, tallies))
-        statistics = value_statistics(total) | _mean_entropy(tallies)
+    total = tallies[0] if len(tallies) == 1 else reduce(merge_tallies, map(to_float32_codes, tallies))
+    statistics = value_statistics(total)
+    if len(tallies) > 1:
+        # Over several types: the bits of all symbols as stored, each type with its own code.
+        parts = [(value_statistics(part), part.count) for part in tallies if part.count]
+        count = sum(size for _, size in parts)
+        stored = sum(part["entropy_symbol_bits"] * size for part, size in parts)
+        needed = sum(part["entropy_bits"] * size for part, size in parts)
+        statistics |= dict.fromkeys(STORAGE_FIGURES)
+        if count:
+            statistics |= {
+                "entropy_bits": needed / count,
+                "entropy_symbol_bits": stored / count,
+                "compressibility": 1 - needed / stored,
+            }
     return {**statistics, "quantization": tensor_quantization(total), "pruning": unstructured_pruning(total)}
-
-
-def _mean_entropy(tallies: list[Tally]) -> Figures:
-    """Over several types: the bits of all symbols as stored, each type with its own code."""
-    parts = [(value_statistics(part), part.count) for part in tallies if part.count]
-    count = sum(size for _, size in parts)
-    if not count:
-        return dict.fromkeys(STORAGE_FIGURES)
-    stored = sum(part["entropy_symbol_bits"] * size for part, size in parts)
-    needed = sum(part["entropy_bits"] * size for part, size in parts)
-    return {
-        "entropy_bits": needed / count,
-        "entropy_symbol_bits": stored / count,
-        "compressibility": 1 - needed / stored,
-    }

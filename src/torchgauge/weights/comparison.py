@@ -54,7 +54,11 @@ def compare_checkpoints(
     new: Index, old: Index, *, threads: int | None = None, progress: Progress | None = None
 ) -> Against:
     """The `against` member of the JSON document: how `new` differs from `old`, the largest change first."""
-    ours, theirs = _match_names(new, old)
+    # The model's tensors in both, by names with or without wrappers, whichever match best.
+    model_tensors = _model_tensors(new), _model_tensors(old)
+    names = common_names(*({name: entry.spec.shape for name, entry in side.items()} for side in model_tensors))
+    ours = {name: model_tensors[0][stored] for name, stored in names[0].items()}
+    theirs = {name: model_tensors[1][stored] for name, stored in names[1].items()}
     new_tensors, old_tensors = ({entry.name: entry for entry in index.entries} for index in (new, old))
     pairs = [Pair(name, ours[name], theirs[name], new_tensors, old_tensors) for name in ours if name in theirs]
     rows = list(_compare_pairs(pairs, threads, progress))
@@ -83,16 +87,6 @@ def _drift_order(row: DriftRow) -> tuple[bool, float, str]:
 
 def _summary(name: str, entry: Entry) -> Named:
     return {"name": name, "shape": list(entry.spec.shape), "dtype": entry.spec.dtype, "bytes": entry.nbytes}
-
-
-def _match_names(new: Index, old: Index) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """The model's tensors in both, by names with or without wrappers, whichever match best."""
-    entries = _model_tensors(new), _model_tensors(old)
-    ours, theirs = common_names(*({name: entry.spec.shape for name, entry in side.items()} for side in entries))
-    return (
-        {name: entries[0][stored] for name, stored in ours.items()},
-        {name: entries[1][stored] for name, stored in theirs.items()},
-    )
 
 
 def _model_tensors(index: Index) -> dict[str, Entry]:

@@ -213,17 +213,19 @@ def make_batches(pieces: Iterable[Piece]) -> Iterator[Batch]:
     """The pieces in order; small contiguous ones that are close together in a file form a batch."""
     batch: list[Piece] = []
     for piece in pieces:
-        if batch and not _fits_batch(piece, batch):
-            yield Batch(tuple(batch))
-            batch = []
+        if batch:
+            first, last = batch[0], batch[-1]
+            gap = piece.offset - (last.offset + last.nbytes)
+            if not (
+                len(batch) < BATCH_PIECES
+                and piece.is_plain
+                and last.is_plain
+                and piece.file == last.file
+                and 0 <= gap <= BATCH_GAP_BYTES
+                and piece.offset + piece.nbytes - first.offset <= BATCH_BYTES
+            ):
+                yield Batch(tuple(batch))
+                batch = []
         batch.append(piece)
     if batch:
         yield Batch(tuple(batch))
-
-
-def _fits_batch(piece: Piece, batch: list[Piece]) -> bool:
-    first, last = batch[0], batch[-1]
-    if not (piece.is_plain and last.is_plain) or piece.file != last.file or len(batch) >= BATCH_PIECES:
-        return False
-    gap = piece.offset - (last.offset + last.nbytes)
-    return 0 <= gap <= BATCH_GAP_BYTES and piece.offset + piece.nbytes - first.offset <= BATCH_BYTES

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint import Chunk, Entry
+from torchgauge.checkpoint import Chunk
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.errors import FormatError
 from torchgauge.weights.decoding import decode_rows, zero_nonfinite
@@ -195,17 +195,13 @@ class FileRows:
             raise RowsUnavailableError(f"{entry.nbytes:,} bytes are too many to reorder in memory")
         parts = [part.copy() for piece in self._plan.pieces for part in read_piece(self._reader, piece)]
         values = decode_rows(np.concatenate(parts), self.dtype, big_endian=entry.big_endian)
-        return _in_logical_order(values, entry).reshape(self.shape)
-
-
-def _in_logical_order(values: NDArray[np.floating], entry: Entry) -> NDArray[np.floating]:
-    """From the order of the pieces (descending stride) to the order of the tensor's indices."""
-    shape, stride = entry.spec.shape, entry.spec.stride
-    if stride is None:
-        return values.reshape(shape)
-    # Expanded dimensions are stored once; those of size 1 can be anywhere.
-    order = sorted((d for d in range(len(shape)) if stride[d] and shape[d] > 1), key=lambda d: (-stride[d], -shape[d]))
-    stored = values.reshape([shape[d] for d in order])
-    moved = stored.transpose([order.index(d) for d in sorted(order)])
-    kept = [shape[d] if d in order else 1 for d in range(len(shape))]
-    return np.broadcast_to(moved.reshape(kept), shape)
+        # From the order of the pieces (descending stride) to the order of the tensor's indices.
+        shape, stride = entry.spec.shape, entry.spec.stride
+        if stride is not None:
+            # Expanded dimensions are stored once; those of size 1 can be anywhere.
+            stored = [d for d in range(len(shape)) if stride[d] and shape[d] > 1]
+            order = sorted(stored, key=lambda d: (-stride[d], -shape[d]))
+            moved = values.reshape([shape[d] for d in order]).transpose([order.index(d) for d in stored])
+            kept = [shape[d] if d in order else 1 for d in range(len(shape))]
+            values = np.broadcast_to(moved.reshape(kept), shape)
+        return values.reshape(self.shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, TypeVar
@@ -107,6 +107,8 @@ def scan(
 ) -> ScanResult:
     """Scan all tensors. `reader` provides the bytes if they are not in files, `on_row` receives each row in file order
     as soon as it is complete, `recommend` fills its `recommendations`."""
+    import psutil
+
     start = time.perf_counter()
     plans = plan_checkpoint(index)
     with ExitStack() as stack:
@@ -114,8 +116,16 @@ def scan(
         options = (request.deep, request.spectrum, request.heads)
         path = journal_path(index.path, stamps, options) if request.journal and reader is None else None
         journal = stack.enter_context(Journal(path, resume=request.resume))
-        source = reader or stack.enter_context(FileReader(stamps, drop_cache=_exceeds_memory(plans)))
-        pool = stack.enter_context(_make_pool(request, source))
+        # More than half of the free memory: the page cache would evict what other processes need.
+        is_large = sum(plan.nbytes for plan in plans) > psutil.virtual_memory().available // 2
+        source = reader or stack.enter_context(FileReader(stamps, drop_cache=is_large))
+        pool: Pool
+        if request.dask is None:
+            pool = stack.enter_context(Threads(source, request.threads))
+        else:
+            from torchgauge.weights.cluster import Cluster
+
+            pool = stack.enter_context(Cluster(request.dask, source, request.threads))
         if request.deep:
             stack.enter_context(single_blas_thread())
         work = _Scan(index, request, plans, pool, source, journal, progress or (lambda done, total, part: None))
@@ -124,21 +134,6 @@ def scan(
     result.seconds = time.perf_counter() - start
     result.threads = getattr(pool, "count", None)
     return result
-
-
-def _make_pool(request: ScanRequest, reader: Reader) -> AbstractContextManager[Pool]:
-    if request.dask is None:
-        return Threads(reader, request.threads)
-    from torchgauge.weights.cluster import Cluster
-
-    return Cluster(request.dask, reader, request.threads)
-
-
-def _exceeds_memory(plans: list[TensorPlan]) -> bool:
-    """More than half of the free memory: the page cache would evict what other processes need."""
-    import psutil
-
-    return bool(sum(plan.nbytes for plan in plans) > psutil.virtual_memory().available // 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,16 +75,14 @@ def tally_batch(reader: Reader, batch: Batch) -> list[PieceTally]:
             return tallies
         except FormatError:
             pass  # one of them cannot be read: read each on its own
-    return [_tally_piece(reader, piece) for piece in batch.pieces]
-
-
-def _tally_piece(reader: Reader, piece: Piece) -> PieceTally:
-    try:
-        result = _tally(piece, read_piece(reader, piece))
-    except FormatError as error:
-        return PieceTally(piece, None, str(error))
-    reader.release(piece.file, piece.offset, piece.span)
-    return result
+    tallies = []
+    for piece in batch.pieces:
+        try:
+            tallies.append(_tally(piece, read_piece(reader, piece)))
+            reader.release(piece.file, piece.offset, piece.span)
+        except FormatError as error:
+            tallies.append(PieceTally(piece, None, str(error)))
+    return tallies
 
 
 def _tally(piece: Piece, parts: Iterable[Bytes]) -> PieceTally:

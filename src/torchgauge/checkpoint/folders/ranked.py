@@ -42,20 +42,6 @@ class _Part:
     is_optimizer: bool = False
 
 
-def _current(folder: str) -> str:
-    """The folder of the last step, if a text file names it."""
-    for pointer, form in _POINTERS.items():
-        path = os.path.join(folder, pointer)
-        if not os.path.isfile(path) or os.path.getsize(path) > _POINTER_BYTES:
-            continue
-        with opened(path) as source:
-            name = source.read(0, source.size).decode("utf-8", "replace").strip()
-        for step in (form.format(name), name):
-            if is_file_name(step) and os.path.isdir(os.path.join(folder, step)):
-                return os.path.join(folder, step)
-    return folder
-
-
 def _deepspeed_parts(folder: str) -> Iterator[_Part]:
     for name in sorted(os.listdir(folder)):
         is_optimizer = _DEEPSPEED_OPTIMIZER.fullmatch(name) is not None
@@ -83,7 +69,16 @@ _LAYOUTS = {"deepspeed": _deepspeed_parts, "megatron": _megatron_parts, "tensor-
 
 def find_parts(folder: str) -> tuple[str, list[_Part]]:
     """The layout of a folder and its files; no files if it has none of these layouts."""
-    current = _current(folder)
+    steps = []
+    for pointer, form in _POINTERS.items():
+        # A text file names the folder of the last step.
+        path = os.path.join(folder, pointer)
+        if os.path.isfile(path) and os.path.getsize(path) <= _POINTER_BYTES:
+            with opened(path) as source:
+                name = source.read(0, source.size).decode("utf-8", "replace").strip()
+            named = [step for step in (form.format(name), name) if is_file_name(step)]
+            steps += [step for step in named if os.path.isdir(os.path.join(folder, step))]
+    current = os.path.join(folder, steps[0]) if steps else folder
     for layout, parts_of in _LAYOUTS.items():
         parts = list(parts_of(current))
         if any(not part.is_optimizer for part in parts):

@@ -52,22 +52,17 @@ def with_trainer_files(index: Index, folder: str) -> Index:
             warnings.append(f"{printable(name)} was not used: {error}")
             continue
         imports += part.imports
-        found.append(_named(part.training, name))
+        if part.training is not None:
+            # A file that is a single value is named after the file.
+            optimizers: list[Optimizer] = [{**one, "name": one["name"] or name} for one in part.training.optimizers]
+            schedulers: list[Scheduler] = [{**one, "name": one["name"] or name} for one in part.training.schedulers]
+            found.append(replace(part.training, optimizers=tuple(optimizers), schedulers=tuple(schedulers)))
     training = merge_training(found)
     if training is not None and training.best_metric is not None and training.best_metric["name"] == "best_metric":
         metric = training.arguments.get("metric_for_best_model")
         if isinstance(metric, str):
             training = replace(training, best_metric={**training.best_metric, "name": metric})
     return replace(index, training=training, imports=tuple(imports), warnings=tuple(warnings))
-
-
-def _named(found: TrainingRecord | None, file: str) -> TrainingRecord | None:
-    """A file that is a single value is named after the file."""
-    if found is None:
-        return None
-    optimizers: list[Optimizer] = [{**one, "name": one["name"] or file} for one in found.optimizers]
-    schedulers: list[Scheduler] = [{**one, "name": one["name"] or file} for one in found.schedulers]
-    return replace(found, optimizers=tuple(optimizers), schedulers=tuple(schedulers))
 
 
 def _trainer_state(path: str) -> TrainingRecord:

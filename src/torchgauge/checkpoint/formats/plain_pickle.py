@@ -46,19 +46,15 @@ def open_pickle(source: ByteSource, progress: Progress) -> Index:
         value = machine.run()
         warnings = scan_followers(source, log, machine.position)
         index = index_of_pickle("pickle", source.path, value, _no_place, log)
-        if not index.entries and not index.modules:
-            raise FormatError(
-                f"{source.label} is not a model file: it looks like a pickle of {_kind(value)}, without tensors"
-            )
-        return replace(index, warnings=tuple(warnings))
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Instance):
-        return f"what {printable(value.type_path)} makes"
-    if isinstance(value, Global):
-        return f"the name {printable(value.path)}"
-    return next((words for kind, words in _KINDS if isinstance(value, kind)), "a single value")
+        if index.entries or index.modules:
+            return replace(index, warnings=tuple(warnings))
+        if isinstance(value, Instance):
+            kind = f"what {printable(value.type_path)} makes"
+        elif isinstance(value, Global):
+            kind = f"the name {printable(value.path)}"
+        else:
+            kind = next((words for kind, words in _KINDS if isinstance(value, kind)), "a single value")
+        raise FormatError(f"{source.label} is not a model file: it looks like a pickle of {kind}, without tensors")
 
 
 def _no_place(storage: Storage) -> Place:

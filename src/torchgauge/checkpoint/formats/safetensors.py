@@ -45,7 +45,16 @@ def open_safetensors(source: ByteSource, progress: Progress) -> Index:
     end = source.start + source.size
     if at < end:
         raise FormatError(f"{source.label}: {end - at} bytes after the last tensor do not belong to any")
-    missing = at - end
+    missing, warnings = at - end, []
+    if missing:
+        # The header is complete, so the tensors before the cut can be used.
+        complete = sum(0 < entry.nbytes <= end - entry.offset for entry in entries if entry.offset is not None)
+        if not complete:
+            raise FormatError(f"{source.label}: {missing} bytes are missing at its end; is the download complete?")
+        warnings.append(
+            f"{source.label}: {missing:,} bytes are missing at its end, and with them {len(entries) - complete:,} of "
+            f"{len(entries):,} tensors; is the download complete?"
+        )
     # The metadata of the header, strings only.
     items = metadata.items() if isinstance(metadata, dict) else ()
     named = {"safetensors": {printable(key): printable(value) for key, value in items if isinstance(value, str)}}
@@ -55,19 +64,7 @@ def open_safetensors(source: ByteSource, progress: Progress) -> Index:
         files=(source.path,),
         entries=unpack_packed(entries),
         metadata={"model_prefix": "", **named},
-        warnings=(_cut_off(source, missing, entries),) if missing else (),
-    )
-
-
-def _cut_off(source: ByteSource, missing: int, entries: list[Entry]) -> str:
-    """The header is complete, so the tensors before the cut can be used; raises if there are none."""
-    end = source.start + source.size
-    whole = sum(0 < entry.nbytes <= end - entry.offset for entry in entries if entry.offset is not None)
-    if not whole:
-        raise FormatError(f"{source.label}: {missing} bytes are missing at its end; is the download complete?")
-    return (
-        f"{source.label}: {missing:,} bytes are missing at its end, and with them {len(entries) - whole:,} of "
-        f"{len(entries):,} tensors; is the download complete?"
+        warnings=tuple(warnings),
     )
 
 

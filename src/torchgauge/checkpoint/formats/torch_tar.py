@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchgauge.checkpoint.byte_source import ByteSource
@@ -69,7 +68,18 @@ def open_torch_tar(source: ByteSource, progress: Progress) -> Index:
             shape, stride = sizes(numbers[:dimensions]), sizes(numbers[dimensions:-1])
             offset, at = whole(numbers[-1]), at + 8 + 8 * len(numbers)
             tensors[key] = Tensor(held.storage, held.storage.dtype or "uint8", shape, stride, offset)
-        value = PickleMachine(members["pickle"], log, persistent=_persistent(tensors, storages)).run()
+
+        def persistent(identifier: object) -> object:
+            if isinstance(identifier, tuple) and identifier:
+                return identifier[0]  # a module's class, with its source beside it
+            key = str(identifier) if isinstance(identifier, str | int) else ""
+            if key in tensors:
+                return tensors[key]
+            if key in storages:
+                return storages[key].storage
+            raise FormatError("the pickle refers to a tensor that the file does not hold")
+
+        value = PickleMachine(members["pickle"], log, persistent=persistent).run()
         places = {key: held.place for key, held in storages.items()}
         return index_of_pickle("torch-tar", source.path, value, lambda storage: places[storage.key], log)
 
@@ -78,20 +88,6 @@ def open_torch_tar(source: ByteSource, progress: Progress) -> Index:
 class _Held:
     storage: Storage
     place: Place
-
-
-def _persistent(tensors: dict[str, Tensor], storages: dict[str, _Held]) -> Callable[[object], object]:
-    def find(identifier: object) -> object:
-        if isinstance(identifier, tuple) and identifier:
-            return identifier[0]  # a module's class, with its source beside it
-        key = str(identifier) if isinstance(identifier, str | int) else ""
-        if key in tensors:
-            return tensors[key]
-        if key in storages:
-            return storages[key].storage
-        raise FormatError("the pickle refers to a tensor that the file does not hold")
-
-    return find
 
 
 def _read_storages(part: ByteSource, log: ImportLog) -> dict[str, _Held]:

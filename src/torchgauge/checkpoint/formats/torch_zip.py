@@ -111,19 +111,14 @@ def storage_of(identifier: object) -> object:
     view = identifier[5] if len(identifier) > 5 else None
     first = whole(view[1]) if isinstance(view, tuple) and len(view) == 3 else 0
     name = _plain(key)
-    return Storage(name if isinstance(name, str) else str(whole(name)), _storage_dtype(kind), whole(numel), first)
+    if kind.name not in UNTYPED_STORAGE_CLASSES and kind.name not in STORAGE_CLASSES:
+        raise FormatError(f"{printable(kind.path)} is not a torch storage type")
+    dtype = None if kind.name in UNTYPED_STORAGE_CLASSES else STORAGE_CLASSES[kind.name]
+    return Storage(name if isinstance(name, str) else str(whole(name)), dtype, whole(numel), first)
 
 
 def _plain(value: object) -> object:
     return value.content.decode("ascii", "replace") if isinstance(value, Data) else value
-
-
-def _storage_dtype(kind: Global) -> str | None:
-    if kind.name in UNTYPED_STORAGE_CLASSES:
-        return None
-    if kind.name not in STORAGE_CLASSES:
-        raise FormatError(f"{printable(kind.path)} is not a torch storage type")
-    return STORAGE_CLASSES[kind.name]
 
 
 def storage_places(archive: ZipArchive, folder: str) -> Callable[[Storage], Place]:
@@ -157,7 +152,14 @@ def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -
         if lowered in done or not (is_named or _begins_like_pickle(archive, lowered, record)):
             continue
         try:
-            _scan(archive.open(record), log)
+            source = archive.open(record)
+            if source.head(4) == b"PK\x03\x04":
+                inner = ZipArchive(source)  # a torch file inside the archive
+                for held in inner.records.values():
+                    if held.name.lower().endswith(".pkl"):
+                        _scan_pickle(inner.open(held), log)
+            elif source.size:
+                _scan_pickle(source, log)
         except FormatError as error:
             # object text or bytes may start like a pickle; the imports up to the error are in the log.
             if is_named:
@@ -171,17 +173,6 @@ def _begins_like_pickle(archive: ZipArchive, lowered: str, record: Record) -> bo
         return False
     head = archive.open(record).head(_HEAD_BYTES)
     return head[:2] in PROTOCOL_MARKS or (head[:1] in b"(ci" and GLOBAL_LINE.search(head) is not None)
-
-
-def _scan(source: ByteSource, log: ImportLog) -> None:
-    """Scan a pickle, or a torch file inside the archive."""
-    if source.head(4) == b"PK\x03\x04":
-        inner = ZipArchive(source)
-        for record in inner.records.values():
-            if record.name.lower().endswith(".pkl"):
-                _scan_pickle(inner.open(record), log)
-    elif source.size:
-        _scan_pickle(source, log)
 
 
 def _scan_pickle(source: ByteSource, log: ImportLog) -> None:

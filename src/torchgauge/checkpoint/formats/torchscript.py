@@ -39,51 +39,48 @@ def is_torchscript(archive: ZipArchive) -> bool:
 @opens(ARCHIVES, "torchscript", is_torchscript)
 def open_torchscript(archive: ZipArchive, progress: Progress) -> Index:
     with ImportLog() as log:
-        return _read(archive, log)
-
-
-def _read(archive: ZipArchive, log: ImportLog) -> Index:
-    facts = archive_facts(archive)
-    read = {f"{archive.root}{name}" for name in ("data.pkl", "constants.pkl")}
-    model = read_pickle(archive, f"{archive.root}data.pkl", log)
-    code = _code(archive)
-    found = _modules_and_tensors(model, _declared_roles(code))
-    missing = sum(text.count(_CONVERTED) for text in code.values())
-    if missing:
-        archive.warnings.append(f"{missing} weights are missing from the file: {_NOT_SAVED}")
-    listing = list_entries(
-        found.tensors,
-        storage_places(archive, f"{archive.root}data/"),
-        archive.source.path,
-        big_endian=facts.is_big_endian,
-    )
-    entries = [
-        replace(entry, role=item.role or Role.OTHER) for entry, item in zip(listing.entries, found.tensors, strict=True)
-    ]
-    has_parameters = any(entry.role is Role.PARAMETER for entry in entries)
-    constants = _constants(archive, log, facts.is_big_endian, has_parameters=has_parameters)
-    scan_other_pickles(archive, log, read=read)
-    names = [name.removeprefix(archive.root) for name in archive.names()]
-    contents = {
-        "code": [printable(name) for name in names if name.startswith("code/") and name.endswith(".py")],
-        "extra": [printable(name) for name in names if name.startswith("extra/")],
-    }
-    return Index(
-        path=archive.source.path,
-        format="torchscript",
-        files=(archive.source.path,),
-        entries=(*entries, *constants),
-        imports=log.imports,
-        modules=tuple(found.modules),
-        metadata={
-            "model_prefix": "",
-            "archive_version": facts.version,
-            "archive": archive_metadata(archive),
-            "missing_weights": missing,
-            **contents,
-        },
-        warnings=tuple(archive.warnings),
-    )
+        facts = archive_facts(archive)
+        read = {f"{archive.root}{name}" for name in ("data.pkl", "constants.pkl")}
+        model = read_pickle(archive, f"{archive.root}data.pkl", log)
+        code = _code(archive)
+        found = _modules_and_tensors(model, _declared_roles(code))
+        missing = sum(text.count(_CONVERTED) for text in code.values())
+        if missing:
+            archive.warnings.append(f"{missing} weights are missing from the file: {_NOT_SAVED}")
+        listing = list_entries(
+            found.tensors,
+            storage_places(archive, f"{archive.root}data/"),
+            archive.source.path,
+            big_endian=facts.is_big_endian,
+        )
+        entries = [
+            replace(entry, role=item.role or Role.OTHER)
+            for entry, item in zip(listing.entries, found.tensors, strict=True)
+        ]
+        has_parameters = any(entry.role is Role.PARAMETER for entry in entries)
+        constants = _constants(archive, log, facts.is_big_endian, has_parameters=has_parameters)
+        scan_other_pickles(archive, log, read=read)
+        names = [name.removeprefix(archive.root) for name in archive.names()]
+        contents = {
+            "code": [printable(name) for name in names if name.startswith("code/") and name.endswith(".py")],
+            "extra": [printable(name) for name in names if name.startswith("extra/")],
+        }
+        return Index(
+            path=archive.source.path,
+            format="torchscript",
+            files=(archive.source.path,),
+            entries=(*entries, *constants),
+            imports=log.imports,
+            modules=tuple(found.modules),
+            metadata={
+                "model_prefix": "",
+                "archive_version": facts.version,
+                "archive": archive_metadata(archive),
+                "missing_weights": missing,
+                **contents,
+            },
+            warnings=tuple(archive.warnings),
+        )
 
 
 def _code(archive: ZipArchive) -> dict[str, str]:

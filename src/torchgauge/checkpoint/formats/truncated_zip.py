@@ -80,7 +80,15 @@ def _read_pickle(source: ByteSource, log: ImportLog) -> _Pickle:
         raise FormatError(f"{source.label}: a zip archive without its directory; is it cut off?")
     sizes: dict[str, int] = {}
     body = source.part(header.start, source.size - header.start, f"{source.label}:{printable(header.name)}")
-    machine = PickleMachine(body, log, persistent=lambda identifier: _noting(storage_of(identifier), sizes))
+
+    def persistent(identifier: object) -> object:
+        storage = storage_of(identifier)
+        if isinstance(storage, Storage):
+            size = storage.numel * (1 if storage.dtype is None else item_bytes(storage.dtype))
+            sizes.setdefault(storage.key, size)
+        return storage
+
+    machine = PickleMachine(body, log, persistent=persistent)
     try:
         value = machine.run()
     except FormatError as error:
@@ -91,12 +99,6 @@ def _read_pickle(source: ByteSource, log: ImportLog) -> _Pickle:
     warnings = scan_followers(record, log, machine.position)
     end = None if size is None else record_end(source, header, size)
     return _Pickle(value, header.name.removesuffix(_PICKLE), sizes, end, warnings)
-
-
-def _noting(value: object, sizes: dict[str, int]) -> object:
-    if isinstance(value, Storage):
-        sizes.setdefault(value.key, value.numel * (1 if value.dtype is None else item_bytes(value.dtype)))
-    return value
 
 
 def _records(source: ByteSource, pickle: _Pickle) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -506,8 +506,16 @@ def call(machine: PickleMachine, function: object, args: object) -> object:
 def _scan_nested(machine: PickleMachine, arguments: tuple[object, ...]) -> None:
     """Byte strings passed to a function may be pickles that it loads."""
     for value in arguments[:4]:
-        content = _bytes_of(machine, value) if isinstance(value, (Data, Blob)) else None
-        if content is None or not _may_be_pickle(content):
+        content = b""
+        if isinstance(value, Data):
+            content = value.content
+        elif isinstance(value, Blob) and value.size <= _LONGEST_NESTED_BYTES:
+            content = machine.source.read(value.at, 1)
+            content = machine.source.read(value.at, value.size) if content == b"\x80" else b""
+        # Protocols from 2 start with a mark; older ones start with an opcode and end with a full stop.
+        is_new = content[:1] == b"\x80" and content[1:2] <= b"\x05"
+        is_old = content[-1:] == b"." and content[:1] in b"c(]}l" and b"\n" in content
+        if not (is_new or is_old):
             continue
         machine.nested += 1
         if machine.nested > limits.NESTED_PICKLES or machine.depth >= limits.NESTED_DEPTH:
@@ -519,18 +527,3 @@ def _scan_nested(machine: PickleMachine, arguments: tuple[object, ...]) -> None:
         with suppress(FormatError):
             inner.run()
         machine.memory_left = min(machine.memory_left, inner.memory_left)
-
-
-def _bytes_of(machine: PickleMachine, value: object) -> bytes | None:
-    if isinstance(value, Data):
-        return value.content
-    if isinstance(value, Blob) and value.size <= _LONGEST_NESTED_BYTES and machine.source.read(value.at, 1) == b"\x80":
-        return machine.source.read(value.at, value.size)
-    return None
-
-
-def _may_be_pickle(content: bytes) -> bool:
-    """Protocols from 2 start with a mark; older ones start with an opcode and end with a full stop."""
-    if content[:1] == b"\x80":
-        return content[1:2] <= b"\x05"
-    return content[-1:] == b"." and content[:1] in b"c(]}l" and b"\n" in content

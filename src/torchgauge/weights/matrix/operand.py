@@ -205,7 +205,13 @@ def _streamed_row_gram(operand: Operand) -> Matrix:
     height = max(1, PANEL_BYTES // (8 * columns))
     step = max(1, _PART_BYTES // (8 * columns))
     for start in range(0, rows, height):
-        panel = _read_panel(operand, start, min(start + height, rows))
+        stop, top = min(start + height, rows), 0
+        panel = np.empty((stop - start, columns))
+        for block in operand.blocks():
+            first, last = max(start, top), min(stop, top + len(block))
+            if first < last:
+                panel[first - start : last - start] = block[first - top : last - top]
+            top += len(block)
         top = 0
         for block in operand.blocks():
             if top + len(block) > start:
@@ -214,14 +220,3 @@ def _streamed_row_gram(operand: Operand) -> Matrix:
             top += len(block)
     upper = np.triu(total)
     return upper + np.triu(upper, 1).T
-
-
-def _read_panel(operand: Operand, start: int, stop: int) -> Matrix:
-    panel = np.empty((stop - start, operand.shape[1]))
-    top = 0
-    for block in operand.blocks():
-        first, last = max(start, top), min(stop, top + len(block))
-        if first < last:
-            panel[first - start : last - start] = block[first - top : last - top]
-        top += len(block)
-    return panel

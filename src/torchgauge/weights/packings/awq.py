@@ -32,9 +32,13 @@ _POSITIONS = np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32)
 @layout("awq")
 def awq(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
     zeros, scales = (sibling(tensors, entry, ".qweight", f".{part}") for part in ("qzeros", "scales"))
-    if zeros is None or scales is None or not _shapes_match(entry, zeros, scales):
+    if zeros is None or scales is None or entry.spec.dtype != "int32" or zeros.spec.dtype != "int32":
+        return None
+    if not all(is_readable(part) and len(part.spec.shape) == 2 for part in (entry, zeros, scales)):
         return None
     (inputs, words), (groups, outputs) = entry.spec.shape, scales.spec.shape
+    if zeros.spec.shape != (groups, words) or outputs != words * _PER_WORD or not groups or inputs % groups:
+        return None
     scale = read_float32(scales, read).reshape(groups, outputs)
     zero = _codes(read_elements(zeros, read).reshape(groups, words)).astype(np.float32)
     size = inputs // groups
@@ -46,15 +50,6 @@ def awq(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
             yield Block(((codes - zero[group]) * scale[group]).ravel(), codes.ravel())
 
     return Packing("awq 4 bit", _BITS, (inputs, outputs), blocks, is_transposed=True)
-
-
-def _shapes_match(entry: Entry, zeros: Entry, scales: Entry) -> bool:
-    if not all(is_readable(part) and len(part.spec.shape) == 2 for part in (entry, zeros, scales)):
-        return False
-    if entry.spec.dtype != "int32" or zeros.spec.dtype != "int32":
-        return False
-    (inputs, words), (groups, outputs) = entry.spec.shape, scales.spec.shape
-    return zeros.spec.shape == (groups, words) and outputs == words * _PER_WORD and groups > 0 and inputs % groups == 0
 
 
 def _codes(words: NDArray[np.integer]) -> NDArray[np.uint8]:

@@ -59,8 +59,16 @@ def four_bits(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None
     kind = next((kind for kind in _KINDS if f"{entry.name}.quant_state.bitsandbytes__{kind}" in tensors), None)
     if absmax is None or levels is None or levels.elements != 16 or kind is None:
         return None
-    state = _state(tensors[f"{entry.name}.quant_state.bitsandbytes__{kind}"], read)
-    shape = _shape(state, entry)
+    held = tensors[f"{entry.name}.quant_state.bitsandbytes__{kind}"]
+    try:
+        stated = json.loads(read(held, 0, min(held.nbytes, _MAX_STATE_BYTES)))
+    except (ValueError, RecursionError):
+        stated = {}
+    state: Mapping[str, object] = stated if isinstance(stated, dict) else {}
+    # The shape in the state, if it matches the number of bytes; otherwise one-dimensional.
+    sizes, shape = state.get("shape"), (2 * entry.nbytes,)
+    if isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes):
+        shape = tuple(sizes) if (prod(sizes) + 1) // 2 == entry.nbytes else shape
     count, size = prod(shape), _positive(state.get("blocksize")) or 64
     scales = _scales(entry, absmax, state, tensors, read)
     if scales is None or absmax.elements != -(-count // size) or size > _MAX_BLOCK or size % 2:
@@ -90,22 +98,6 @@ def _scales(
     if not fits or not isinstance(offset, int | float):
         return None
     return _Scales(absmax, read_float32(table, read), read_float32(coarse, read), size, np.float32(offset))
-
-
-def _state(entry: Entry, read: ReadBytes) -> Mapping[str, object]:
-    try:
-        state = json.loads(read(entry, 0, min(entry.nbytes, _MAX_STATE_BYTES)))
-    except (ValueError, RecursionError):
-        return {}
-    return state if isinstance(state, dict) else {}
-
-
-def _shape(state: Mapping[str, object], entry: Entry) -> tuple[int, ...]:
-    """The shape in the state, if it matches the number of bytes; otherwise one-dimensional."""
-    shape = state.get("shape")
-    if isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape):
-        return tuple(shape) if (prod(shape) + 1) // 2 == entry.nbytes else (2 * entry.nbytes,)
-    return (2 * entry.nbytes,)
 
 
 def _positive(value: object) -> int | None:

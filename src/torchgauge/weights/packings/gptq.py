@@ -81,19 +81,14 @@ def _parts(entry: Entry, tensors: Tensors, read: ReadBytes) -> _Parts | None:
     if not bits or not fits or entry.spec.shape[0] % unit_words(bits) or zeros.spec.shape[1] % unit_words(bits):
         return None
     inputs = entry.spec.shape[0] * 32 // bits
-    group_of_input = _groups(order, inputs, groups, read)
-    if group_of_input is None:
-        return None
-    return _Parts(bits, len(group_of_input), outputs, group_of_input, scales, zeros)
-
-
-def _groups(order: Entry | None, inputs: int, groups: int, read: ReadBytes) -> NDArray[np.int64] | None:
-    """The group of each input; consecutive groups if the file stores no order."""
     if order is None or not order.elements:
-        return np.arange(inputs) // -(-inputs // max(groups, 1))
+        # Consecutive groups if the file stores no order.
+        return _Parts(bits, inputs, outputs, np.arange(inputs) // -(-inputs // max(groups, 1)), scales, zeros)
     group_of_input: NDArray[np.int64] = read_elements(order, read).astype(np.int64)
     is_complete = 0 <= inputs - len(group_of_input) < 32
-    return group_of_input if is_complete and group_of_input.min() >= 0 and group_of_input.max() < groups else None
+    if not is_complete or group_of_input.min() < 0 or group_of_input.max() >= groups:
+        return None
+    return _Parts(bits, len(group_of_input), outputs, group_of_input, scales, zeros)
 
 
 def _stores_true_zeros(entry: Entry) -> bool:

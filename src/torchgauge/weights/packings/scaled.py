@@ -56,7 +56,9 @@ def scaled(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
     grid = grid_of(scale, rows, columns, read)
     if grid is None or (len(entry.spec.shape) > 2 and grid.scales.shape[1] > 1):
         return None
-    zero = _zero(sibling(tensors, entry, "weight", "weight_zero_point"), grid, read)
+    zero, points = None, sibling(tensors, entry, "weight", "weight_zero_point")
+    if points is not None and points.elements == grid.scales.size and is_readable(points):
+        zero = grid._replace(scales=read_float32(points, read).reshape(grid.scales.shape))
     values = value_table(entry.spec.dtype)
 
     def blocks() -> Iterator[Block]:
@@ -85,10 +87,3 @@ def _block_size(size: int, scales: int) -> int | None:
     if -(-size // _DEEPSEEK_BLOCK) == scales:
         return _DEEPSEEK_BLOCK
     return max(size // scales, 1) if size % scales == 0 else None
-
-
-def _zero(entry: Entry | None, grid: Grid, read: ReadBytes) -> Grid | None:
-    """The zero points, if there is one per scale."""
-    if entry is None or entry.elements != grid.scales.size or not is_readable(entry):
-        return None
-    return grid._replace(scales=read_float32(entry, read).reshape(grid.scales.shape))

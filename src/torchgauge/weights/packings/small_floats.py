@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry
 from torchgauge.weights.packings.packing import (
@@ -72,7 +71,12 @@ def fp4(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
     def blocks() -> Iterator[Block]:
         for start, stop in row_steps(rows, 2 * width):
             codes = nibbles(read_elements(entry, read, start * width, stop * width).reshape(-1, width))
-            scale = _scale(scales, read, start * groups, stop * groups, is_power=tensor_scale is None)
+            if scales.spec.dtype == "uint8":
+                # Powers of two (E8M0) in MXFP4, E4M3 in NVFP4.
+                kind = E8M0 if tensor_scale is None else E4M3
+                scale = value_table(kind)[read_elements(scales, read, start * groups, stop * groups)]
+            else:
+                scale = read_float32(scales, read, start * groups, stop * groups)
             scale = scale if tensor_scale is None else scale * tensor_scale
             each = scale.reshape(-1, groups).repeat(2 * width // groups, axis=1)
             yield Block((values[codes] * each).ravel(), codes.ravel())
@@ -90,10 +94,3 @@ def _tensor_scale(entry: Entry, own: str, tensors: Tensors, read: ReadBytes) -> 
         return None
     value = read_float32(divisor, read)[0]
     return np.float32(1 / value) if value else None
-
-
-def _scale(scales: Entry, read: ReadBytes, start: int, stop: int, *, is_power: bool) -> NDArray[np.float32]:
-    """uint8 scales are powers of two (E8M0) in MXFP4, and E4M3 in NVFP4."""
-    if scales.spec.dtype == "uint8":
-        return value_table(E8M0 if is_power else E4M3)[read_elements(scales, read, start, stop)]
-    return read_float32(scales, read, start, stop)
