@@ -35,7 +35,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def wait_for(stream: Terminal, text: str) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while text not in stream.getvalue() and time.monotonic() < deadline:
         time.sleep(0.01)
 

@@ -187,18 +187,22 @@ def test_old_leftovers_are_removed(index: Index, cache: Path) -> None:
         assert not leftover.exists()
 
 
-SLOWED = """
+# Stops at a row until it is killed.
+STOPPED = """
 import sys, time
 from torchgauge.cli import main
 from torchgauge import advise
 from torchgauge.weights import journal
 journal.WRITE_AFTER_S = 0.0
-original = advise.recommend
-def slow(row):
-    print(row["name"], flush=True)
-    time.sleep(0.2)
+original, left = advise.recommend, int(sys.argv.pop(1))
+def recommend(row):
+    global left
+    left -= 1
+    if not left:
+        print(row["name"], flush=True)
+        time.sleep(600)
     return original(row)
-advise.recommend = slow
+advise.recommend = recommend
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -207,11 +211,21 @@ sys.exit(main(sys.argv[1:]))
 def test_a_killed_process_leaves_no_half_file_and_can_be_resumed(index: Index, tmp_path: Path, rows: int) -> None:
     target = tmp_path / "out.jsonl"
     target.write_text("before\n")
-    command = [sys.executable, "-c", SLOWED, "weights", index.path, "--no-deep", "--quiet", "-o", str(target)]
+    command = [
+        sys.executable,
+        "-c",
+        STOPPED,
+        str(rows),
+        "weights",
+        index.path,
+        "--no-deep",
+        "--quiet",
+        "-o",
+        str(target),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        for _ in range(rows):
-            process.stdout.readline()
+        assert process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)
     assert target.read_text() == "before\n"
     from torchgauge.cli import main
