@@ -26,8 +26,12 @@ class Planted:
     twin: Callable[[], Evidence]
 
     @cache  # noqa: B019 -- as many as there are cases, for as long as the tests run
+    def evidence(self) -> Evidence:
+        return self.fault()
+
+    @cache  # noqa: B019
     def in_fault(self) -> list[Advice]:
-        return self._said(self.fault())
+        return self._said(self.evidence())
 
     def in_twin(self) -> list[Advice]:
         """What a report shows."""
@@ -65,10 +69,11 @@ def seen(model: Any, *shape: int, **settings: Any) -> Evidence:
 def on_cuda(evidence: Evidence, machine: Machine | None = None) -> Evidence:
     """As if the tensors had been on a CUDA device: a build of torch without CUDA cannot pretend that."""
     capture = evidence.capture
-    return Evidence(replace(capture, run=replace(capture.run, device="cuda:0")), machine=machine)
+    there = replace(capture, run=replace(capture.run, device="cuda:0"))
+    return Evidence(there, machine=machine, model=evidence.model)
 
 
 def timed(evidence: Evidence, figures: dict[str, Any], ops: dict[int, dict[str, Any]] | None = None) -> Evidence:
     """With measured figures."""
     capture = replace(evidence.capture, measured=Measured(cast(Any, {"latency": None} | figures), ops=ops or {}))
-    return Evidence(capture, machine=evidence.machine)
+    return Evidence(capture, machine=evidence.machine, model=evidence.model)

@@ -13,7 +13,7 @@ from torch import nn
 import torchgauge
 from tests.advise.planted import Planted
 from tests.advise.test_families import ZOO
-from torchgauge.advise import RULES, Evidence, advise
+from torchgauge.advise import RULES, Evidence, Patch, advise
 from torchgauge.cli import main
 from torchgauge.errors import UsageError
 from torchgauge.facts import Row
@@ -122,7 +122,7 @@ def test_the_text_report_shows_evidence_code_and_the_expected_range() -> None:
 @pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule} {case.name}")
 def test_a_piece_of_advice_takes_three_lines_before_its_code(case: Planted, width: int) -> None:
     for advice in case.in_fault():
-        row = Row(replace(advice, code="the code").member())
+        row = Row(replace(advice, change=Patch("the code")).member())
         view: Any = SimpleNamespace(advice=[row], options=[], plan=None)
         text = write_sections(advice_content.sections(view, Options()), width).splitlines()
 
@@ -203,7 +203,7 @@ def test_the_command_line_refuses_to_silence_what_is_no_rule(
 
 
 OWN_RULE = """\
-from torchgauge.advise import Advice, Where, rule
+from torchgauge.advise import Patch, Advice, Where, rule
 
 @rule("own-rule-of-the-file", family="own")
 def own(evidence):

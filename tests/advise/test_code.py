@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from tests.advise import faulty_models, flow_models, zoo_memory, zoo_weights
-from tests.advise.planted import places, seen
+from tests.advise.pasting import check_code
+from tests.advise.planted import Planted, places, seen
 from tests.advise.test_families import ZOO
 from torchgauge.advise import Advice, Evidence, advise
 
@@ -41,10 +41,19 @@ def shaken(model: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("case", ZOO, ids=lambda case: f"{case.rule}, {case.name}")
-def test_the_code_of_every_fault_is_python(case: Any) -> None:
+def test_the_code_of_every_fault_runs_on_its_model(case: Planted) -> None:
+    evidence = case.evidence()
+    specs = [entry.spec for entry in evidence.capture.inputs]
+    inputs = tuple(made(spec.shape, getattr(torch, spec.dtype)) for spec in specs)
     for advice in case.in_fault():
-        if advice.code is not None:
-            assert ast.parse(advice.code).body, advice.code
+        check_code(advice, getattr(evidence.model, "_model", None), inputs)
+
+
+def made(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randint(0, 2, shape, generator=generator).to(dtype)
 
 
 def linear_bn() -> nn.Module:
@@ -169,7 +178,9 @@ def test_optimizers_step_while_gradients_arrive() -> None:
 
 def test_the_narrower_type_is_taken_where_nothing_is_lost() -> None:
     code = said(zoo_weights.saved(zoo_weights.rounded), "narrower-type").code
-    scope: dict[str, Any] = {"torch": torch, "state": {"a": torch.tensor([0.5]), "b": torch.tensor([0.1])}}
+    model = nn.Module()
+    model.a, model.b = (nn.Parameter(torch.tensor([value])) for value in (0.5, 0.1))
+    scope: dict[str, Any] = {"torch": torch, "model": model}
 
     exec(code or "", scope)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import CLASSES, Does, FaultClass, Form, x
 from tests.advise.later_faults import LATER
+from tests.advise.pasting import check_code
 from tests.advise.planted import said, seen
 from tests.advise.reported_faults import REPORTED, ByHandGru
 from tests.advise.unseen_faults import UNSEEN, Scripted
@@ -32,6 +33,8 @@ def test_every_form_of_a_fault_is_found(group: FaultClass, form: Form) -> None:
 
     assert found, [advice.rule for advice in said(evidence)]
     assert {advice.kind for advice in found} == {group.kind}
+    for advice in found:
+        check_code(advice, form[1], form[2])
 
 
 @pytest.mark.parametrize(("group", "form"), TWINS, ids=name)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchgauge.advise.listing import LINE, literal, merged_code
+from torchgauge.advise.listing import LINE, literal
 
 
 def test_a_run_of_numbers_is_a_comprehension() -> None:
@@ -47,25 +47,3 @@ _NAME = st.lists(st.sampled_from(["h", "mlp", "layer", "0", "1", "2", "10", "con
 @given(st.lists(st.tuples(_NAME.map(".".join), _NAME.map(".".join)), unique=True, max_size=30))
 def test_every_list_of_names_survives(rows: list[tuple[str, str]]) -> None:
     assert sorted(eval(literal(rows))) == sorted(rows)
-
-
-def test_code_that_differs_in_names_and_numbers_becomes_a_loop() -> None:
-    codes = [f"prune(model.get_submodule('h.{n}'), 'weight', 0.{n + 1})" for n in range(4)]
-    seen: list[Any] = []
-    model = type("Model", (), {"get_submodule": lambda self, name: name})()
-    scope = {"model": model, "prune": lambda *arguments: seen.append(arguments)}
-    code = merged_code(codes)
-    assert code is not None
-    exec(code, scope)
-    assert seen == [("h.0", "weight", 0.1), ("h.1", "weight", 0.2), ("h.2", "weight", 0.3), ("h.3", "weight", 0.4)]
-    assert code.startswith("for name_1, name_2 in")
-
-
-def test_names_with_quotes_in_them_are_not_taken_apart() -> None:
-    codes = [f"use({name!r}, 'weight')" for name in ("a '", "b '", "c ', evil(), '")]
-    assert merged_code(codes) == "\n".join(codes)
-
-
-def test_other_code_stands_line_by_line_and_equal_code_once() -> None:
-    assert merged_code(["a = 1", "b = f(x)", "a = 1"]) == "a = 1\nb = f(x)"
-    assert merged_code([]) is None

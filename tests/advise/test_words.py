@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.advise.planted import Planted, gain_of, seen
 from tests.advise.test_families import ZOO
-from torchgauge.advise import Advice
+from torchgauge.advise import Advice, Patch
 from torchgauge.facts import Capture, View
 from torchgauge.report.content import figure_text, gain_text
 from torchgauge.report.content.advice import sections
@@ -51,7 +51,7 @@ def lines_before_code(advice: Advice) -> list[str]:
     """As a terminal of 80 columns shows it, at a place with a path, a file and a line."""
     path = "encoder.layers.11" if advice.where.module else advice.where.module
     place = replace(advice.where, module=path, weight=None, source="model.py:1234")
-    row = replace(advice, where=place, code="code = 'to paste'").member()
+    row = replace(advice, where=place, change=Patch("code = 'to paste'")).member()
     capture = replace(small_capture(), advice=(row,), options=(), plan=None)
     lines = write_sections(sections(View(capture), Options()), 80).splitlines()
     return lines[lines.index("Advice") + 1 : next(at for at, line in enumerate(lines) if "to paste" in line)]

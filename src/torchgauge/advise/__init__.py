@@ -1,5 +1,6 @@
 """Rules: evidence -> recommendation with an expected gain. Nothing is said without evidence in this model."""
 
+from torchgauge.advise.code import Patch, SourceEdit
 from torchgauge.advise.evidence import Evidence, LiveModel, Machine
 from torchgauge.advise.op_time import Queues
 from torchgauge.advise.record import Advice, Gain, Where
@@ -23,7 +24,9 @@ __all__ = [
     "Gain",
     "LiveModel",
     "Machine",
+    "Patch",
     "Queues",
+    "SourceEdit",
     "TensorRow",
     "Where",
     "advise",

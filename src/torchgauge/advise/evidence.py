@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,6 +10,7 @@ from pathlib import PurePath
 from typing import Any, Protocol
 
 from torchgauge.advise.chains import Chain, pointwise_chains
+from torchgauge.advise.code import Source, SourceEdit
 from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.least_time import LeastTime
@@ -77,10 +79,12 @@ class Machine:
 
 
 class LiveModel(Protocol):
-    """What can be asked of a model in memory: whether a buffer holds a triangle of ones (a causal mask), and the line
-    of code that makes a module or parameter."""
+    """What can be asked of a model in memory: whether a buffer holds a triangle of ones (a causal mask), whether a
+    module or one that it is in has an attribute, the line that makes a module or parameter, and the text of a file."""
 
     def is_triangle(self, name: str) -> bool: ...
+    def has(self, path: str, attribute: str) -> bool: ...
+    def source_text(self, file: str) -> str | None: ...
     def made_at(self, name: str) -> str | None: ...
 
 
@@ -105,6 +109,7 @@ class Evidence:
         self.kernel_s = kernel_s
         self.on, self._idle = on, idle
         self.model = model
+        self._sources: dict[str, Source | None] = {}
         self._predicted = predicted
         self.view = View(capture) if view is None else view
         self.machine = Machine.of(capture) if machine is None else machine
@@ -289,6 +294,53 @@ class Evidence:
         """The line of code that calls a module."""
         lines = self.modules[path].called_from if path in self.modules else ()
         return PurePath(lines[0].replace("\\", "/")).name if lines else None
+
+    def code_at(self, op: OpRecord | str | None) -> tuple[Source, int] | None:
+        """The file of the model's code that calls an op, and the line; None for code of an installed package, and where
+        the file is not there."""
+        source = op.source if isinstance(op, OpRecord) else op
+        file, _, line = (source or "").replace("\\", "/").rpartition(":")
+        if not file or "/" in file or not line.isdigit() or self.model is None:
+            return None
+        if file not in self._sources:
+            text = self.model.source_text(file)
+            self._sources[file] = None if text is None else Source(file, text)
+        known = self._sources[file]
+        return None if known is None else (known, int(line))
+
+    def call_of(self, op: OpRecord, names: Sequence[str]) -> tuple[Source, ast.Call] | None:
+        """The call in the model's code that an op comes from, by its name; of several on a line, that in its place."""
+        place = self.code_at(op)
+        calls = [] if place is None else place[0].calls(place[1], *names)
+        same = [
+            each.index for each in self.forward if (each.source, each.op, each.module) == (op.source, op.op, op.module)
+        ]
+        if place is None or not calls or (len(calls) > 1 and len(same) % len(calls)):
+            return None
+        return place[0], calls[same.index(op.index) % len(calls)]
+
+    def without_calls(self, ops: Iterable[OpRecord], names: Sequence[str]) -> SourceEdit | None:
+        """The model's code without the calls that these ops come from; None unless each is found, in one file."""
+        found = [self.call_of(op, names) for op in ops]
+        known = [each for each in found if each is not None]
+        if not known or len(known) < len(found) or any(source is not known[0][0] for source, _ in known):
+            return None
+        return known[0][0].edit([span for source, call in known for span in source.without(call)])
+
+    def is_whole(self, path: str, ops: Iterable[OpRecord]) -> bool:
+        """Whether a module, called once, does nothing but these ops and casts, so that another can take its place."""
+        record, own = self.modules.get(path), {op.index for op in ops}
+        if not path or record is None or record.calls != 1:
+            return False
+        rest = [op for op in self.forward if op.module == path and op.status != FREE and op.index not in own]
+        inside = any(each.parent == path for each in self.capture.modules)
+        return not inside and all(op.op == "aten::_to_copy" for op in rest)
+
+    def ops_at(self, op: OpRecord) -> int:
+        """How many ops the line of an op makes in its module."""
+        return sum(
+            (each.source, each.module) == (op.source, op.module) and each.status != FREE for each in self.forward
+        )
 
     def library_of(self, op: OpRecord) -> str | None:
         """The installed package whose code calls an op ("timm", "transformers"); None for the user's own."""

@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from math import prod
-from textwrap import indent
 
 LINE = 96  # with the indent of the report's advice it fits 100 columns
-# Text in quotes, and numbers that are not part of a name.
-_TOKEN = re.compile(r"(?<!\w)'[^'\\\n]*'|(?<![\w.'])\d+(?:\.\d+)?(?![\w.'])")
 _QUOTED = re.compile(r"'[^']*'")
 # Not taken apart: quotes within quotes, escapes, braces.
 _SPECIAL = re.compile(r'["\\{]')
@@ -20,7 +17,7 @@ _LETTERS = "ijklmnpq"
 Vector = tuple[int, ...]
 
 
-def literal(rows: Sequence[str] | Sequence[tuple[str, ...]]) -> str:
+def literal(rows: Sequence[object]) -> str:
     """A list of names, or of tuples of names, as an expression in lines of a readable length. Rows whose numbers make a
     grid are written as a comprehension; their order may change."""
     texts = [repr(row) for row in rows]
@@ -39,39 +36,6 @@ def literal(rows: Sequence[str] | Sequence[tuple[str, ...]]) -> str:
         return f"[{items[0][2:-1]}]"
     whole = f"[{', '.join(items)}]"
     return whole if len(whole) <= LINE else "[\n" + "".join(f"    {line}\n" for line in _filled(items)) + "]"
-
-
-def merged_code(codes: Sequence[str]) -> str | None:
-    """The code of several places, equal code once. Codes that differ in names and numbers alone become a loop."""
-    distinct = list(dict.fromkeys(codes))
-    if len(distinct) < 3:
-        return "\n".join(distinct) or None
-    rows = [_TOKEN.findall(code) for code in distinct]
-    frames = {_TOKEN.sub("\0", code) for code in distinct}
-    # A name with quotes in it would be taken apart in the wrong places.
-    if len(frames) > 1 or any('"' in code or "\\" in code for code in distinct):
-        return "\n".join(distinct)
-    columns = list(zip(*rows, strict=True))
-    varying = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
-    names = ["name"] if len(varying) == 1 else [f"name_{place + 1}" for place in range(len(varying))]
-    known = dict(zip(varying, names, strict=True))
-    tokens = iter(known.get(column, column[0]) for column in columns)
-    body = _TOKEN.sub(lambda _: next(tokens), distinct[0])
-    values = [tuple(_value(text) for text in row) for row in zip(*varying, strict=True)]
-    listed = [row[0] for row in values] if len(names) == 1 else values
-    return f"for {', '.join(names)} in {literal(listed)}:\n{indent(body, '    ')}"
-
-
-def _value(token: str) -> str:
-    """A quoted name as a string; a number as something that is written as it stood."""
-    return token[1:-1] if token.startswith("'") else _Written(token)
-
-
-class _Written(str):
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def _grids(pattern: str, vectors: list[Vector]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from torchgauge.advise.listing import merged_code
+from torchgauge.advise import code
 from torchgauge.advise.record import CONFIDENCES, Advice, Gain
 
 # The largest moment of the run counts: what two places save there does not add up.
@@ -30,7 +30,7 @@ def _merge(group: list[Advice]) -> Advice:
         first,
         evidence={**first.evidence, "count": len(group), "places": [_place(advice) for advice in group]},
         # What is pasted is what the gain is promised for: the code of every place.
-        code=merged_code([advice.code for advice in group if advice.code]),
+        change=code.merged([advice.change for advice in group]),
         expected_gain=_sum([advice.expected_gain for advice in group if advice.expected_gain], first.expected_gain),
         confidence=least.confidence,
     )

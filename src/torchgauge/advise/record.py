@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchgauge.advise.code import Patch, SourceEdit
+
 CONFIDENCES = ("high", "medium", "low")
 # In the order in which advice is shown.
 QUANTITIES = ("time_s", "peak_activation_bytes", "param_bytes", "stored_bytes")
@@ -77,14 +79,15 @@ def _whole_number(value: float | None) -> int | None:
 @dataclass(frozen=True, slots=True)
 class Advice:
     """`recommendation` is worded without figures and names of the place, so that equal blocks get equal words and
-    become one piece of advice; the figures are `evidence`. `code` is what to paste: one line for each place.
-    `expected_gain` may be None for a bug: what it costs is not the point."""
+    become one piece of advice; the figures are `evidence`. `change` is what to run on the model or to edit in its
+    source; None where the recommendation says it all. `expected_gain` may be None for a bug: what it costs is not the
+    point."""
 
     rule: str
     where: Where
     evidence: Mapping[str, Any]
     recommendation: str
-    code: str | None
+    change: Patch | SourceEdit | None
     expected_gain: Gain | None
     risk: str
     confidence: str
@@ -98,6 +101,15 @@ class Advice:
         if self.expected_gain is None and self.kind != "bug":
             raise ValueError(f"the advice of '{self.rule}' is not a bug, so it needs an expected gain")
 
+    @property
+    def code(self) -> str | None:
+        return None if self.change is None else self.change.text()
+
+    @property
+    def code_kind(self) -> str | None:
+        """ "patch": statements to run on the model; "edit": a diff of its source."""
+        return None if self.change is None else "patch" if isinstance(self.change, Patch) else "edit"
+
     def member(self) -> dict[str, Any]:
         """The row of the JSON document."""
         return {
@@ -107,6 +119,7 @@ class Advice:
             "evidence": dict(self.evidence),
             "recommendation": self.recommendation,
             "code": self.code,
+            "code_kind": self.code_kind,
             "expected_gain": None if self.expected_gain is None else self.expected_gain.member(),
             "risk": self.risk,
             "confidence": self.confidence,

@@ -20,6 +20,7 @@ from math import sqrt
 from pkgutil import iter_modules
 from typing import Any
 
+from torchgauge.advise.code import Patch, SourceEdit
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.merging import merged
 from torchgauge.advise.record import Advice
@@ -31,8 +32,8 @@ TensorRow = Mapping[str, Any]
 TensorFinder = Callable[[TensorRow], Iterator[str]]
 # Choices that every model has; they are listed apart from advice.
 OPTIONS = ("precision", "batch", "compile", "quantize")
-# Kinds of targets whose modules cannot be replaced.
-_COMPILED = ("torchscript", "exported")
+# Of targets whose modules cannot be replaced, what made them of one whose can.
+_MADE_BY = {"torchscript": "torch.jit.script or trace", "exported": "torch.export"}
 # Gains whose middle is below these shares of the whole are left out unless all advice is asked for.
 LEAST_TIME, LEAST_BYTES = 0.01, 0.05
 
@@ -127,13 +128,24 @@ def _settled(advice: Advice, evidence: Evidence) -> Advice:
     where = replace(advice.where, source=advice.where.source or _line(evidence, advice.where.ops))
     known = advice.evidence
     if "places" in known:
-        places = [place | {"source": place["source"] or _line(evidence, place["ops"])} for place in known["places"]]
-        known = {**known, "places": places}
-    gain, code = advice.expected_gain, advice.code
-    if code and "model." in code and evidence.capture.target.kind in _COMPILED:
-        code = f"# in the source that the script or export was made from:\n{code}"
+        sourced = [place | {"source": place["source"] or _line(evidence, place["ops"])} for place in known["places"]]
+        known = {**known, "places": sourced}
+    gain, change = advice.expected_gain, advice.change
+    made = _MADE_BY.get(evidence.capture.target.kind)
+    places = [where.ops, *(place["ops"] for place in known.get("places", ()))]
+    if isinstance(change, SourceEdit) and _others_run_it(evidence, places):
+        change = None
+    if isinstance(change, Patch) and made is not None:
+        change = replace(change, note=f"# model: the nn.Module, before {made}\n{change.note}")
     settled = None if gain is None else evidence.settled(gain)
-    return replace(advice, where=where, evidence=known, code=code, expected_gain=settled)
+    return replace(advice, where=where, evidence=known, change=change, expected_gain=settled)
+
+
+def _others_run_it(evidence: Evidence, places: Iterable[Sequence[int]]) -> bool:
+    """Whether the lines of an edit also run where nothing is wrong: a function that several layers share."""
+    own = {index for ops in places for index in ops}
+    lines = {(op.source, op.op) for op in evidence.forward if op.index in own}
+    return any((op.source, op.op) in lines and op.index not in own for op in evidence.forward)
 
 
 def _line(evidence: Evidence, ops: Iterable[int]) -> str | None:

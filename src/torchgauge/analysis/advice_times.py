@@ -45,6 +45,19 @@ class ModelInMemory:
         is_seen = square == 0 if square.is_floating_point() and bool((square < 0).any()) else square != 0
         return bool(torch.equal(is_seen, lower) or torch.equal(~is_seen, lower))
 
+    def has(self, path: str, attribute: str) -> bool:
+        """Whether the module or one that it is in has it."""
+        parts = path.split(".") if path else []
+        paths = [".".join(parts[:count]) for count in range(len(parts) + 1)]
+        modules = dict(self._model.named_modules())
+        return any(hasattr(modules.get(each), attribute) for each in paths)
+
+    def source_text(self, file: str) -> str | None:
+        """Of a file of the model's code, by the name that ops have it under."""
+        from torchgauge.capture import source_text
+
+        return source_text(file)
+
     def made_at(self, name: str) -> str | None:
         """The line of `__init__` that assigns or registers it, as "file.py:LINE"."""
         path, _, own = name.rpartition(".")

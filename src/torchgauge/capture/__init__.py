@@ -2,6 +2,7 @@
 
 from torchgauge.capture.paths import unwrap
 from torchgauge.capture.run import Request, Trace, trace
+from torchgauge.capture.source_lines import source_text
 from torchgauge.capture.surroundings import undisturbed
 
-__all__ = ["Request", "Trace", "trace", "undisturbed", "unwrap"]
+__all__ = ["Request", "Trace", "source_text", "trace", "undisturbed", "unwrap"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import sys
@@ -45,6 +46,13 @@ def source_line(file: str, line: int | None) -> str | None:
         _known[file] = _told(file)
     name = _known[file]
     return name if name is None else f"{name}:{line}"
+
+
+def source_text(name: str) -> str | None:
+    """The text of the file that is reported by this name; None where it is not on this machine, or several are."""
+    files = [file for file, told in _known.items() if told == name and Path(file).is_file()]
+    text = "".join(linecache.getlines(files[0])) if len(files) == 1 else ""
+    return text or None
 
 
 def is_python_library(file: str) -> bool:

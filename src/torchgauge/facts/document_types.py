@@ -883,6 +883,7 @@ class Advice(TypedDict):
     evidence: Evidence
     recommendation: str
     code: str | None
+    code_kind: NotRequired[Literal["patch", "edit"] | None]
     expected_gain: Gain | None
     risk: str
     confidence: Literal["high", "medium", "low"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isclose
 
+from torchgauge.advise.attention_edit import WrittenAttention
+from torchgauge.advise.code import Patch, SourceEdit
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
@@ -12,13 +15,29 @@ from torchgauge.facts import OpRecord
 _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
 # What may stand between: scales, masks, casts, dropout.
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
+_PLAIN_PRODUCTS = _PRODUCTS - {"aten::baddbmm"}
 _MOST_BETWEEN = 8
 _MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
-# Libraries that have both forms.
+# Libraries that have both forms, and the attribute of a module that says so.
 _SWITCHES = {
-    "timm": "timm.layers.set_fused_attn(True, experimental=True)  # before the model is built",
-    "transformers": 'model.set_attn_implementation("sdpa")  # or from_pretrained(..., attn_implementation="sdpa")',
+    "timm": (
+        "fused_attn",
+        "for module in model.modules():  # of models to come: timm.layers.set_fused_attn(True)\n"
+        "    if hasattr(module, 'fused_attn'):\n"
+        "        module.fused_attn = True",
+    ),
+    "transformers": (
+        "config",
+        "for module in model.modules():  # or from_pretrained(..., attn_implementation='sdpa')\n"
+        "    if hasattr(module, 'set_attn_implementation'):\n"
+        "        module.set_attn_implementation('sdpa')",
+    ),
 }
+_WITHOUT_WEIGHTS = """\
+def without_weights(module, args, kwargs):
+    return args, {**kwargs, 'need_weights': False}
+"""
+_HOOK = "model.get_submodule(path).register_forward_pre_hook(without_weights, with_kwargs=True)"
 
 
 @rule("attention-by-hand", family="fusion")
@@ -37,7 +56,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, tuple(step.index for step in ops)),
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
             recommendation="use scaled_dot_product_attention: the scores are never written to memory",
-            code=_code(evidence, op, ops),
+            change=_change(evidence, op, ops),
             expected_gain=whole.gain(
                 0.5 * spared,
                 min(spared, 1.0),
@@ -98,29 +117,45 @@ def _is_over_scores(product: OpRecord, direction: int, elements: int) -> bool:
     return any(spec.numel == elements for spec in specs)
 
 
-def _code(evidence: Evidence, op: OpRecord, ops: Sequence[OpRecord]) -> str:
-    switch = _SWITCHES.get(evidence.library_of(op) or "")
-    if switch is not None:
-        return switch
+def _change(evidence: Evidence, op: OpRecord, ops: Sequence[OpRecord]) -> Patch | SourceEdit | None:
+    attribute, switch = _SWITCHES.get(evidence.library_of(op) or "", ("", ""))
+    if switch:
+        has_switch = evidence.model is not None and evidence.model.has(op.module, attribute)
+        return Patch(switch) if has_switch else None
     record = evidence.modules.get(op.module)
     if record is not None and record.type == "MultiheadAttention":
-        return "out, _ = attention(query, key, value, need_weights=False)"
+        return Patch(_HOOK, ("path",), ((op.module,),), _WITHOUT_WEIGHTS)
+    return _edit(evidence, ops)
+
+
+def _edit(evidence: Evidence, ops: Sequence[OpRecord]) -> SourceEdit | None:
+    first, last = evidence.code_at(ops[0]), evidence.code_at(ops[-1])
+    if first is None or last is None or first[0] is not last[0] or ops[0].op not in _PLAIN_PRODUCTS:
+        return None
     masks = [each for each in ops if each.op.rstrip("_") in _MASKS and len(each.signature.inputs) > 1]
     near = [near for each in masks for near in (each, *evidence.dataflow.ancestors(each, _MOST_BETWEEN, ops[0]))]
     buffers = {name for each in near for name in each.weights}
     is_causal = any(each.op.rstrip("_") in ("aten::tril", "aten::triu") for each in near) or (
-        evidence.model is not None and any(map(evidence.model.is_triangle, buffers))
+        evidence.model is not None and bool(buffers) and any(map(evidence.model.is_triangle, buffers))
     )
-    given = ", is_causal=True" if is_causal else ", attn_mask=mask" if masks else ""
-    scale, default = _scale(ops, op), _inner_size(ops[0]) ** -0.5
-    if scale is None or abs(scale / default - 1) > 1e-3:
-        given += ", scale=scale" if scale is None else f", scale={scale:.6g}"
+    *_, queries, keys = ops[0].signature.outputs[0].shape
+    softmax = next(op for op in ops if op.op == "aten::_softmax")
+    scale = _scale(ops, softmax)
+    if scale is None:
+        return None
+    is_default = isclose(scale, _inner_size(ops[0]) ** -0.5, rel_tol=1e-3)
     # Only tensors with a dimension for heads, and rows in order, have fused kernels.
-    has_heads = len(op.signature.outputs[0].shape) > 3
-    taken = "" if has_heads else "[:, None]"
-    taken += ".contiguous()" if _are_turned(ops[0], ops[-1]) else ""
-    tensors, behind = ", ".join(f"{name}{taken}" for name in "qkv"), "" if has_heads else ".squeeze(1)"
-    return f"out = torch.nn.functional.scaled_dot_product_attention({tensors}{given}){behind}"
+    has_heads = len(softmax.signature.outputs[0].shape) > 3
+    mask_ranks = {len(spec.shape) for each in masks for spec in each.signature.inputs[1:]}
+    written = WrittenAttention(
+        first[0],
+        scale=None if is_default else scale,
+        is_causal=is_causal and queries == keys,
+        taken=("" if has_heads else "[:, None]") + (".contiguous()" if _are_turned(evidence, ops[0], ops[-1]) else ""),
+        given=".squeeze(1)" if not has_heads else "",
+        mask_taken="[:, None]" if not has_heads and 3 in mask_ranks else "",
+    )
+    return written.edit(first[1], last[1])
 
 
 def _scale(ops: Sequence[OpRecord], softmax: OpRecord) -> float | None:
@@ -136,8 +171,15 @@ def _scale(ops: Sequence[OpRecord], softmax: OpRecord) -> float | None:
     return scale
 
 
-def _are_turned(first: OpRecord, second: OpRecord) -> bool:
-    """Whether the rows of queries, keys or values are out of order: images whose channels come first."""
-    query, keys, values = first.signature.inputs[-2], first.signature.inputs[-1], second.signature.inputs[-1]
+def _are_turned(evidence: Evidence, first: OpRecord, second: OpRecord) -> bool:
+    """Whether the rows of queries, keys or values are out of order: images whose channels come first. The copies that
+    products make of turned tensors are not what attention would be given."""
+    given = []
+    for product, at in ((first, -2), (first, -1), (second, -1)):
+        place = len(product.signature.inputs) + at
+        source = evidence.flow.source(product, place)
+        is_copy = source is not None and source.op == "aten::clone"
+        given.append(source.signature.inputs[0] if source is not None and is_copy else product.signature.inputs[place])
+    query, keys, values = given
     are_in_order = [spec.stride is None or spec.stride[-1] == 1 for spec in (query, values)]
     return not all(are_in_order) or keys.stride is None or keys.stride[-2] != 1

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence, moved
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Advice, Gain, Where
@@ -157,7 +158,7 @@ def _autocast(evidence: Evidence, found: _Narrowable) -> Advice:
         where=Where("", tuple(op.index for op in found.ops)),
         evidence=found.evidence(evidence),
         recommendation="run matrix products and convolutions in bfloat16: this device's tensor cores are faster there",
-        code='with torch.autocast("cuda", dtype=torch.bfloat16): output = model(*inputs)',
+        change=Patch('with torch.autocast("cuda", dtype=torch.bfloat16):\n    output = model(*inputs)'),
         expected_gain=found.gain(evidence),
         risk="8 bits of mantissa: compare the outputs; models bound by launches gain nothing",
         confidence="low" if evidence.waits_for_host else "medium",
@@ -171,7 +172,7 @@ def _without_casts(evidence: Evidence, found: _Narrowable) -> Advice:
         where=Where("", tuple(op.index for op in found.ops)),
         evidence=found.evidence(evidence) | told,
         recommendation="hold weights and activations in bfloat16: the casts of autocast would keep the host busy",
-        code=_WHOLE,
+        change=Patch(_WHOLE),
         expected_gain=found.gain(evidence),
         risk=_WHOLE_RISK,
         confidence="low" if evidence.waits_for_host else "medium",
@@ -184,7 +185,7 @@ def _halve(ops: list[OpRecord], share: float, gain: Gain) -> Advice:
         where=Where(ops[0].module, tuple(op.index for op in ops)),
         evidence={"ops": len(ops), "share_of_op_time": share, "bytes_moved": sum(map(moved, ops))},
         recommendation="hold activations and weights in 16 bits: these ops run at the bandwidth of the memory",
-        code=_WHOLE,
+        change=Patch(_WHOLE),
         expected_gain=gain,
         risk=_WHOLE_RISK,
         confidence="medium",

@@ -94,7 +94,7 @@ def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float)
             "device": peaks.name if peaks else None,
         },
         recommendation="per sample, with larger batches: weights are read once for each batch, whatever its size",
-        code=None,
+        change=None,
         expected_gain=Gain(
             "time_s",
             0.5 * gain,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch, SourceEdit, called
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
@@ -22,16 +24,20 @@ _MOST_BETWEEN = 12
 _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli", "aten::bernoulli_"}
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
+# Where these functions take `training` without its name.
+_TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_norm": 5}
 _TRAINED = "evaluation gives something else at every call, and something worse"
 
 
-def _bug(rule_name: str, op: OpRecord, words: str, code: str | None, risk: str, **evidence: object) -> Advice:
+def _bug(
+    rule_name: str, op: OpRecord, words: str, change: Patch | SourceEdit | None, risk: str, **evidence: object
+) -> Advice:
     return Advice(
         rule=rule_name,
         where=Where(op.module, (op.index,), op.weights[0] if len(op.weights) == 1 else None),
         evidence={"op": op.op, **evidence},
         recommendation=words,
-        code=code,
+        change=change,
         expected_gain=None,
         risk=risk,
         confidence="high",
@@ -50,7 +56,7 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
             "double-softmax",
             op,
             "remove one softmax: this one is given probabilities, and flattens them (cross_entropy has its own)",
-            "logits = layer(x)  # no softmax: torch.nn.functional.cross_entropy(logits, target)",
+            _without_softmax(evidence, source),
             "none, unless two of them are meant",
             first=source.module,
         )
@@ -78,6 +84,42 @@ def _softmax_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
     return found if not todo else None
 
 
+def _without_softmax(evidence: Evidence, op: OpRecord) -> Patch | SourceEdit | None:
+    """The first of the two goes: a module, or the call of a function."""
+    record = evidence.modules.get(op.module)
+    if record is not None and record.type == "Softmax" and op.module:
+        return Patch("model.set_submodule(path, torch.nn.Identity())", ("path",), ((op.module,),))
+    return evidence.without_calls([op], ("softmax",))
+
+
+def _in_training_only(evidence: Evidence, op: OpRecord) -> Patch | SourceEdit | None:
+    """A module is put in evaluation; a function is given the mode of the module around it."""
+    record = evidence.modules.get(op.module)
+    if op.module and record is not None and record.type.startswith(("Dropout", "AlphaDropout", "BatchNorm")):
+        has_statistics = f"{op.module}.running_mean" in evidence.params or "Dropout" in record.type
+        return Patch("model.get_submodule(path).eval()", ("path",), ((op.module,),)) if has_statistics else None
+    found = evidence.call_of(
+        op, ("dropout", "dropout2d", "alpha_dropout", "batch_norm", "scaled_dot_product_attention")
+    )
+    if found is None or not found[0].has_self(found[1]):
+        return None
+    source, call = found
+    if called(call) != "scaled_dot_product_attention":
+        return source.edit(source.with_keyword(call, "training", "self.training", place=_TRAINING_PLACES[called(call)]))
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == "dropout_p"), None)
+    value = None if given is None else f"{source.operand(given)} if self.training else 0.0"
+    return None if value is None else source.edit(source.with_keyword(call, "dropout_p", value))
+
+
+def _guarded(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
+    """The statement that writes, under `if self.training:`."""
+    place = evidence.code_at(op)
+    statement = None if place is None else place[0].statement(place[1])
+    if place is None or not isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign):
+        return None
+    return place[0].edit(place[0].under(statement, "if self.training:")) if place[0].has_self(statement) else None
+
+
 def _is_along_the_same(op: OpRecord, source: OpRecord) -> bool:
     dims = [each.signature.attributes.get("dim") for each in (op, source)]
     ranks = [len(each.signature.outputs[0].shape) for each in (op, source)]
@@ -92,14 +134,11 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         return
     for op in evidence.forward:
         if op.op in _DROPOUTS or _is_attention_dropout(op) or _is_dropout_by_hand(evidence, op):
-            is_attention = op.category == "attention"
             yield _bug(
                 "dropout-in-evaluation",
                 op,
                 f"switch this dropout off in evaluation: {_TRAINED}",
-                "dropout_p=self.dropout if self.training else 0.0  # of scaled_dot_product_attention"
-                if is_attention
-                else "y = torch.nn.functional.dropout(x, p, training=self.training)  # or torch.nn.Dropout(p)",
+                _in_training_only(evidence, op),
                 "none, unless the randomness is meant (Monte Carlo dropout)",
             )
 
@@ -141,7 +180,7 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             "batch-statistics-in-evaluation",
             op,
             "use running statistics in evaluation: with those of the batch, a sample's result depends on the others",
-            "y = torch.nn.functional.batch_norm(x, mean, var, weight, bias, training=self.training)",
+            _in_training_only(evidence, op),
             "a model that was only ever used so may need its statistics collected first",
             buffers=list(op.weights),
         )
@@ -168,6 +207,6 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
                 "state-written-in-evaluation",
                 op,
                 "update this buffer in training only: evaluation changes it, so results depend on what ran before",
-                "if self.training:\n    self.buffer.copy_(update)  # the update as it is, in training only",
+                _guarded(evidence, op),
                 "none, unless the model is meant to adapt while it is used",
             )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
 
 _CAST = "aten::_to_copy"
+# Methods that cast.
+CASTS = ("to", "float", "half", "bfloat16", "double", "type", "type_as")
 _MOST_POINTWISE = 2
 
 
@@ -28,7 +31,7 @@ def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (before.index, op.index)),
             evidence={"from": back.dtype, "to": there.dtype, "bytes_moved": sum(map(moved, spared))},
             recommendation="leave out the cast there and back: nothing is computed in between",
-            code=f"y = x  # not x.to(torch.{there.dtype}).to(torch.{back.dtype})",
+            change=evidence.without_calls([before, op], CASTS) if len(spared) == 2 else None,
             expected_gain=evidence.share(spared).gain(1.0, 1.0, "the copies go away"),
             risk="values are not rounded to the narrower type any more" if there.itemsize < back.itemsize else "none",
             confidence="high",
@@ -48,7 +51,7 @@ def cast_round_pointwise(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, tuple(each.index for each in (*casts, *between, op))),
             evidence={"from": op.signature.outputs[0].dtype, "ops": [each.op for each in between]},
             recommendation="leave out the casts around this op: its kernel computes in float32 anyway",
-            code="y = torch.nn.functional.silu(x)  # not silu(x.float()).to(x.dtype)",
+            change=evidence.without_calls([*casts, op], CASTS),
             expected_gain=evidence.share([*casts, op]).gain(0.8, 1.0, "the casts go away"),
             risk="a sum of several ops is rounded after each of them",
             confidence="medium",
@@ -96,17 +99,17 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (op.index,), op.weights[0]),
             evidence={"from": op.signature.inputs[0].dtype, "to": to, "bytes_moved": moved(op)},
             recommendation="keep the parameter in the type it is used in: it is cast anew at every call",
-            code=_keep_code(evidence, op.weights[0], to),
+            change=_kept(evidence, op.weights[0], to),
             expected_gain=evidence.share([op]).gain(1.0, 1.0, "the copy at every call goes away"),
             risk="training updates a narrower parameter less exactly",
             confidence="high",
         )
 
 
-def _keep_code(evidence: Evidence, name: str, to: str) -> str:
+def _kept(evidence: Evidence, name: str, to: str) -> Patch:
     param = evidence.params.get(name)
     kind = "buffer" if param is not None and param.is_buffer else "parameter"
-    return f"weight = model.get_{kind}({name!r}); weight.data = weight.data.to(torch.{to})"
+    return Patch(f"tensor = model.get_{kind}(name)\ntensor.data = tensor.data.to(torch.{to})", ("name",), ((name,),))
 
 
 @rule("type-promotion", family="types")
@@ -130,7 +133,7 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (op.index,)),
             evidence={"from": narrow.dtype, "to": wide.dtype, "op": op.op, "ops_after_in_wide_type": len(after)},
             recommendation="make the smaller operand in the type of the larger: it widens the result",
-            code=f"other = other.to(torch.{narrow.dtype})",
+            change=_kept(evidence, op.weights[0], narrow.dtype) if len(op.weights) == 1 else None,
             expected_gain=all_of_them.gain(
                 spared * alone / max(all_of_them.value, 1e-12),
                 spared,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -12,6 +13,11 @@ from torchgauge.facts import ModuleRecord, tensor_specs
 
 # Recomputing costs a third more arithmetic: less saved does not pay for it.
 LEAST_SAVING = 0.25
+CHECKPOINT_IMPORTS = "from functools import partial\nfrom torch.utils.checkpoint import checkpoint\n"
+CHECKPOINT = """\
+block = model.get_submodule(path)
+block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ def _advice(evidence: Evidence, blocks: Sequence[Block], share: float) -> Advice
             "recomputed_flops_share": sum(block.flops for block in blocks) / max(evidence.totals.flops, 1),
         },
         recommendation="checkpoint these blocks: keep their outputs alone and compute the rest again when needed",
-        code="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+        change=Patch(CHECKPOINT, ("path",), tuple((block.record.path,) for block in blocks), CHECKPOINT_IMPORTS),
         expected_gain=Gain(
             "peak_activation_bytes",
             0.5 * share,

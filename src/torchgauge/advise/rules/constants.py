@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
@@ -32,7 +33,7 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in ops)),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
             recommendation="make this constant once, in __init__, and keep it as a buffer: it depends on shapes alone",
-            code="self.register_buffer('constant', constant, persistent=False)  # in __init__",
+            change=None,
             expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
             risk="a buffer has a fixed size: make it for the largest shape and slice it",
             confidence="high",
@@ -54,7 +55,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in ops), weights[0] if len(weights) == 1 else None),
             evidence={"ops": len(ops), "weights": weights, "bytes_moved": sum(map(moved, ops))},
             recommendation="compute this once before inference: it depends on parameters and buffers alone",
-            code=_settle_code(module, weights),
+            change=_settled(module, weights),
             expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
             # One pass does not show what the model keeps for the next.
             risk="for inference only; nothing is gained where the model keeps it after its first call",
@@ -75,7 +76,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in ops)),
             evidence={"ops": len(ops), "repeated": sorted({op.op for op in ops})},
             recommendation="compute this once and pass it on: the same ops ran on the same tensors before",
-            code=None,
+            change=None,
             expected_gain=evidence.share(ops).gain(0.9, 1.0, "the second computation goes away"),
             risk="the result is kept in memory until its last use",
             confidence="high",
@@ -86,18 +87,21 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
 _HOOKS = {"_g": "remove_weight_norm", "_orig": "remove_spectral_norm"}
 
 
-def _settle_code(module: str, weights: list[str]) -> str | None:
+def _settled(module: str, weights: list[str]) -> Patch | None:
     """Code for torch's parametrizations and hooks (weight norm, spectral norm). Anything else is computed in somebody's
     forward, and only its author can move it."""
     owner, is_parametrized, rest = module.partition(".parametrizations.")
     if is_parametrized:
         name = rest.partition(".")[0]
-        return f"torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule({owner!r}), {name!r})"
+        remove = "torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule(path), name)"
+        return Patch(remove, ("path", "name"), ((owner, name),))
     for ending, remove in _HOOKS.items():
         found = next((weight for weight in weights if weight.startswith(module) and weight.endswith(ending)), "")
         if found:
             attribute = found.rpartition(".")[2].removesuffix(ending)
-            return f"torch.nn.utils.{remove}(model.get_submodule({module!r}), {attribute!r})"
+            return Patch(
+                f"torch.nn.utils.{remove}(model.get_submodule(path), name)", ("path", "name"), ((module, attribute),)
+            )
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.advise.code import SourceEdit
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
@@ -11,6 +12,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
 
 _CLONE = "aten::clone"
+_COPYING = ("clone", "contiguous")
 # They read any stride as fast as the copy would.
 _ANY_STRIDE = {"elementwise", "activation", "reduction"}
 # They take a matrix as it is or transposed.
@@ -23,20 +25,31 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
         why = _why_needless(evidence.flow, op)
         if why is None:
             continue
-        reason, recommendation, code, confidence = why
+        reason, recommendation, confidence = why
         yield Advice(
             rule="needless-copy",
             where=Where(op.module, (op.index,)),
             evidence={"copied_bytes": op.signature.outputs[0].nbytes, "bytes_moved": moved(op), "why": reason},
             recommendation=recommendation,
-            code=code,
+            change=_without_copy(evidence, op),
             expected_gain=evidence.share([op]).gain(0.5, 1.0, "the copy's pass over memory goes away"),
             risk="code outside the forward pass that writes into the copy would then write into the original",
             confidence=confidence,
         )
 
 
-def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str, str] | None:
+def _without_copy(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
+    """Of a copy of a copy the first goes, unless a view between the two needs it."""
+    source = evidence.flow.source(op)
+    if source is None or source.op != _CLONE or op.signature.inputs[0] == op.signature.outputs[0]:
+        return evidence.without_calls([op], _COPYING)
+    first, second = evidence.code_at(source), evidence.code_at(op)
+    if first is None or second is None or first[1] != second[1] or first[0].calls(first[1], "view"):
+        return None
+    return evidence.without_calls([source], _COPYING)
+
+
+def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
     read, written = op.signature.inputs[0], op.signature.outputs[0]
     # What is given back is the caller's to write to, and what is written to needs memory of its own.
     if op.weights or flow.is_result(op) or not flow.users(op) or _is_written_to(flow, op):
@@ -44,14 +57,14 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str, str] | None:
     source = flow.source(op)
     if source is not None and source.op == _CLONE and flow.is_kept_for(source, op):
         words = "remove the second copy: permute first, then call .contiguous() once"
-        return "it copies a copy", words, "y = x.permute(dims).contiguous()  # one copy, of x itself", "high"
+        return "it copies a copy", words, "high"
     if read == written:
         words = "leave out the clone(): nothing writes to it"
-        return "its input is contiguous and nothing writes to it", words, "y = x  # not x.clone()", "medium"
+        return "its input is contiguous and nothing writes to it", words, "medium"
     reader = flow.only_reader(op)
     if read.stride is not None and reader is not None and _reads_as_it_is(reader, op):
         words = "leave out contiguous(): the op that reads it takes any stride"
-        return f"{reader.op} reads it, which takes any stride", words, "y = x  # not x.contiguous()", "medium"
+        return f"{reader.op} reads it, which takes any stride", words, "medium"
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -39,17 +40,17 @@ def _advice(table: ParamRecord, ops: list[OpRecord], share: float) -> Advice:
         where=Where(table.module, tuple(op.index for op in ops), table.name),
         evidence={"share_of_params": share, "rows": spec.shape[0], "width": spec.shape[-1], "looked_up": looked_up},
         recommendation="shrink the table first: keep its rows in 8 or 16 bits, or make it a narrow table and a linear",
-        code=_narrow_code(table),
+        change=_narrow(table),
         expected_gain=Gain("param_bytes", min(low, high), high, "rows in 16 bits to rows in 8 bits with a scale each"),
         risk="rare rows suffer first: evaluate on rare tokens; a narrow table has to be trained",
         confidence="medium",
     )
 
 
-def _narrow_code(table: ParamRecord) -> str | None:
+def _narrow(table: ParamRecord) -> Patch | None:
     rows, width = table.spec.shape[0], table.spec.shape[-1]
     inner = max(width // 4, 1)
     if not table.module or len(table.spec.shape) != 2:
         return None
     narrow = f"torch.nn.Embedding({rows}, {inner}), torch.nn.Linear({inner}, {width}, bias=False)"
-    return f"model.set_submodule({table.module!r}, torch.nn.Sequential({narrow}))  # to train"
+    return Patch(f"model.set_submodule({table.module!r}, torch.nn.Sequential({narrow}))  # untrained: train it")

@@ -60,7 +60,7 @@ def _dense(evidence: Evidence, mixture: Mixture, kept: float) -> Advice:
             "products_needed": mixture.tokens * mixture.chosen,
         },
         recommendation="compute for each token only the experts it chose: all are computed, and most thrown away",
-        code="rows = (chosen == n).any(-1); out[rows] += gates[rows, n, None] * experts[n](x[rows])",
+        change=None,
         expected_gain=evidence.share(mixture.ops).gain(
             0.5 * kept * (1 - mixture.share),
             kept * (1 - mixture.share),
@@ -85,7 +85,7 @@ def _idle(evidence: Evidence, found: Sequence[Mixture], idle: float) -> Advice:
             "idle_share_of_bytes": idle,
         },
         recommendation="hold the experts in fewer bits, or on several devices: they cost memory, not arithmetic",
-        code=None,
+        change=None,
         expected_gain=Gain(
             "param_bytes",
             min(0.5 * idle, 1.0),

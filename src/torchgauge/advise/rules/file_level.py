@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -38,7 +39,7 @@ def stored_optimizer_state(evidence: Evidence) -> Iterator[Advice]:
             where=Where(weight=largest.name),
             evidence={"tensors": len(state), "bytes": nbytes, "stored_bytes": whole},
             recommendation="for inference, save the model's parameters alone: the optimizer's state is for training",
-            code="torch.save(model.state_dict(), path)",
+            change=None,
             expected_gain=Gain("stored_bytes", nbytes / whole, nbytes / whole, "the bytes of the state"),
             risk="training cannot go on from such a file: keep this one if it should",
             confidence="high",
@@ -63,8 +64,13 @@ def _narrower(rows: list[Row], gain: Gain) -> Advice:
             "names": [row.name for row in rows[:10]],
         },
         recommendation=f"store these tensors as {largest.fits}: every one of their values is one, nothing is lost",
-        code=f"fits = lambda t: t.is_floating_point() and torch.equal(t, t.to(torch.{largest.fits}).to(t.dtype)); "
-        f"state = {{name: t.to(torch.{largest.fits}) if fits(t) else t for name, t in state.items()}}",
+        change=Patch(
+            f"narrow = torch.{largest.fits}\n"
+            "state = model.state_dict()\n"
+            "for name, tensor in state.items():\n"
+            "    if tensor.is_floating_point() and torch.equal(tensor, tensor.to(narrow).to(tensor.dtype)):\n"
+            "        state[name] = tensor.to(narrow)  # then save the state"
+        ),
         expected_gain=gain,
         risk="none for the values; loaded so, the arithmetic runs in that type too: convert back if it should not",
         confidence="high",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import compress
+from textwrap import dedent
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
-from torchgauge.advise.listing import literal
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
@@ -109,8 +109,6 @@ def _advice(
     if evidence.is_train or not pairs:
         return
     are_plain = [is_plain(pair) for pair in pairs]
-    plain = [(pair.layer.module, pair.norm.module) for pair in compress(pairs, are_plain)]
-    code = f"model.eval()\nfor first, second in {literal(plain)}:\n{statements}"
     for pair, has_code in zip(pairs, are_plain, strict=True):
         # On CUDA a convolution adds its bias in a kernel of its own; one that had none gets one from the norm.
         weights = [evidence.params[name].spec for name in pair.layer.weights if name in evidence.params]
@@ -122,7 +120,11 @@ def _advice(
             where=Where(pair.norm.module, tuple(sorted((pair.layer.index, pair.norm.index)))),
             evidence={_ROLES[rule_name]: pair.layer.module, "norm_bytes_moved": moved(pair.norm)},
             recommendation=words,
-            code=code if has_code else None,
+            change=Patch(
+                dedent(statements), ("first", "second"), ((pair.layer.module, pair.norm.module),), "model.eval()"
+            )
+            if has_code
+            else None,
             expected_gain=evidence.share([pair.norm]).gain(
                 low,
                 high,

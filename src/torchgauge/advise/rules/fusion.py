@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
@@ -26,7 +27,7 @@ def linear_activation(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (product.index, op.index)),
             evidence={"activation": op.op, "linear": product.module, "activation_bytes_moved": moved(op)},
             recommendation="compile the model: torch.compile can fuse the activation into the linear layer",
-            code="model = torch.compile(model)",
+            change=Patch("model = torch.compile(model)"),
             expected_gain=evidence.share([op]).gain(0.3, 1.0, "the activation's pass over its input and output"),
             risk=_RISK,
             confidence="medium",
@@ -49,7 +50,7 @@ def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
                 "activation_bytes_moved": moved(chain[-1]),
             },
             recommendation="compile the model with its weights frozen: the activation runs with the convolution",
-            code='model = torch.compile(model.eval(), options={"freezing": True})',
+            change=Patch('model = torch.compile(model.eval(), options={"freezing": True})'),
             expected_gain=evidence.share(chain[-1:]).gain(
                 # On CUDA convolutions are library kernels, and the activation keeps a pass unless it joins another.
                 0.0 if evidence.is_cuda else 0.3,

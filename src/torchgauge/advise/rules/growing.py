@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
+from torchgauge.advise.code import SourceEdit, called
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.casts import CASTS
 from torchgauge.facts import OpRecord
 
 _CAT = ("aten::cat",)
@@ -38,11 +41,9 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
         how, share = "the copies of what was there before", evidence.share(ops)
         if is_extended or _is_read_between(evidence, ops):
             words = "write into a cache that is allocated once: cat copies all that came before at every step"
-            code = "cache[:, start : start + new.shape[1]] = new  # cache: torch.zeros for the longest sequence"
             gain = share.gain(0.7, 1.0, how, fewer_calls=0.0)  # the new part is still written
         else:
             words = "collect the parts in a list and join them once: each cat copies all that came before"
-            code = "parts.append(part)  # in the loop; behind it: out = torch.cat(parts, dim)"
             saved = 1 - 2 / len(ops)
             gain = share.gain(0.7 * saved, saved, how)
         yield Advice(
@@ -50,7 +51,7 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
             where=Where(ops[-1].module, tuple(op.index for op in ops)),
             evidence={"copies": len(ops), "bytes_moved": sum(map(moved, ops))},
             recommendation=words,
-            code=code,
+            change=None,
             expected_gain=gain,
             risk="the parts, or the longest sequence, must fit in memory",
             confidence="high",
@@ -84,7 +85,7 @@ def grows_with_calls(evidence: Evidence) -> Iterator[Advice]:
             where=Where(found.module, (), None, found.source),
             evidence={"attribute": found.attribute, "bytes_per_call": found.nbytes},
             recommendation="empty this attribute at the start of each call: it keeps the tensors of every call so far",
-            code=f"self.{found.attribute} = []  # first in forward; or a collections.deque(maxlen=n) for the last n",
+            change=None,
             expected_gain=None,
             risk="none, unless the caller reads what earlier calls left there",
             confidence="high",
@@ -123,7 +124,7 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         where=Where(dead[0].module, tuple(op.index for op in dead), source=evidence.loop_line(dead)),
         evidence={"tensors": len(dead), "held_bytes": held, "peak_bytes": peak},
         recommendation="do not keep every step's tensor: a list or an attribute holds them, and nothing reads them",
-        code="x = layer(x)  # without outputs.append(x); of hooks that collect features: clear() before each call",
+        change=None,
         expected_gain=Gain("peak_activation_bytes", 0.7 * share, share, "the tensors without a reader"),
         risk="code outside forward may read what an attribute holds",
         confidence="medium",
@@ -179,13 +180,28 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
         where=Where(first.module, tuple(op.index for op in wide)),
         evidence={"ops": len(wide), "first": first.op, "bytes_moved": sum(map(moved, wide))},
         recommendation="keep this in float32: a float64 tensor, or a call of double(), widens all that follows from it",
-        code="x = x.float()  # constants: torch.tensor(values, dtype=torch.float32)",
+        change=None if any(op.weights and _is_double(op) for op in wide) else _in_single(evidence, first),
         expected_gain=evidence.share(wide).gain(
             0.3, 0.6, "half of the bytes, twice the rate", fewer_calls=sum(op.op in _CASTS for op in wide) / len(wide)
         ),
         risk="sums over very many elements may want the digits",
         confidence="high",
     )
+
+
+def _in_single(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
+    """The line that makes the first wide tensor, with float32 in place of what it asks for."""
+    place = evidence.code_at(op)
+    if place is None:
+        return None
+    source, line = place
+    named = [node for node in source.expressions(line) if isinstance(node, ast.Attribute)]
+    types = [node for node in named if node.attr in ("float64", "double") and source.text(node.value) == "torch"]
+    spans = [span for node in types for span in source.replaced(node, "torch.float32")]
+    for call in source.calls(line, "double"):
+        if isinstance(call.func, ast.Attribute) and not call.args:
+            spans += source.replaced(call, f"{source.text(call.func.value)}.float()")
+    return source.edit(spans)
 
 
 def _is_double(op: OpRecord) -> bool:
@@ -205,11 +221,35 @@ def one_hot_product(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, tuple(each.index for each in touched), op.weights[0] if op.weights else None),
             evidence={"one_hot_shape": list(made[-1].signature.outputs[0].shape), "macs": op.cost.macs},
             recommendation="look the rows up: a product with one-hot rows multiplies with zeros",
-            code="y = torch.nn.functional.embedding(indices, table)  # table: weight.T of a linear layer",
+            change=_looked_up(evidence, made, op),
             expected_gain=evidence.share(touched).gain(0.8, 1.0, "the one-hot rows and the product become a lookup"),
             risk="none",
             confidence="high",
         )
+
+
+def _looked_up(evidence: Evidence, made: list[OpRecord], product: OpRecord) -> SourceEdit | None:
+    """Where the one-hot rows are made in the expression of the product."""
+    place = evidence.code_at(product)
+    if place is None or place[0].functional is None:
+        return None
+    source, line = place
+    for call in source.calls(line, "one_hot"):
+        node: ast.AST = call
+        while isinstance(around := source.parents[node], ast.Attribute | ast.Call) and source.product(around) is None:
+            if isinstance(around, ast.Call) and (around.func is not node or called(around) not in CASTS):
+                break
+            node = around
+        factors = source.product(around)
+        if factors is not None and factors[0] is node and call.args:
+            lookup = f"{source.functional}.embedding({source.text(call.args[0])}, {source.text(factors[1])})"
+            return source.edit(source.replaced(around, lookup))
+        if isinstance(around, ast.Call) and node in around.args and len(product.weights) <= 2 and call.args:
+            layer = source.text(around.func)
+            bias = f" + {layer}.bias" if len(product.weights) == 2 else ""
+            lookup = f"{source.functional}.embedding({source.text(call.args[0])}, {layer}.weight.T){bias}"
+            return source.edit(source.replaced(around, lookup if source.is_alone(around) else f"({lookup})"))
+    return None
 
 
 def _one_hot(evidence: Evidence, op: OpRecord) -> list[OpRecord] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -65,7 +66,9 @@ def _advice(evidence: Evidence, known: Mapping[str, Any], cache: int) -> Advice:
             **{name: known[name] for name in _NEEDED},
         },
         recommendation="keep keys and values in fewer bits; in a model yet to be trained, let heads share them",
-        code='model.generate(**inputs, cache_implementation="quantized")',
+        change=Patch('model.generation_config.cache_implementation = "quantized"')
+        if evidence.model is not None and evidence.model.has("", "generation_config")
+        else None,
         expected_gain=Gain(
             "peak_activation_bytes",
             0.5 * share,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -16,7 +17,7 @@ _LEAST_LAUNCHED = 0.3
 _HELD_UP = 0.5
 # Of the launches, those of one line of code (a loop) for it to be the place to look at.
 _OF_ONE_LINE = 0.3
-_GRAPH = "graphed = torch.cuda.make_graphed_callables(model, inputs)"
+_GRAPH = "model = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
 
 
@@ -38,7 +39,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
         where=Where("", source=None if first is None else evidence.line_of(first)),
         evidence={"time_s": whole, "kernels_s": busy, "idle_share": idle, "ops": len(evidence.capture.ops)},
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
-        code="model = torch.compile(model, mode='reduce-overhead')" if trains else _GRAPH,
+        change=Patch("model = torch.compile(model, mode='reduce-overhead')" if trains else _GRAPH),
         expected_gain=Gain(
             "time_s",
             idle / 2,
@@ -64,7 +65,7 @@ def launch_limit(evidence: Evidence) -> Iterator[Advice]:
         where=Where(""),
         evidence={"time_s": whole, "host_s": host, "float32_ops": len(products)},
         recommendation="replay the run as a CUDA graph first: in narrower types its kernels would wait for launches",
-        code=_GRAPH,
+        change=Patch(_GRAPH),
         expected_gain=Gain(
             "time_s", 0.0, evidence.idle_share, "the device's idle share now; it grows as the kernels get faster"
         ),
@@ -95,7 +96,7 @@ def dispatch_bound(evidence: Evidence) -> Iterator[Advice]:
             "ops": len(evidence.capture.ops),
         },
         recommendation="compile the model or give it larger batches: most ops take less time than their dispatch",
-        code="model = torch.compile(model)",
+        change=Patch("model = torch.compile(model)"),
         expected_gain=Gain(
             "time_s",
             share / 4,

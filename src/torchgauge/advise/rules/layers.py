@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch, Source, SourceEdit, receiver
 from torchgauge.advise.evidence import Evidence, Share
 from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS
-from torchgauge.facts import OpRecord, TensorSpec
+from torchgauge.facts import FREE, OpRecord, TensorSpec
 
 _SCALES = {"aten::mul", "aten::mul_", "aten::div", "aten::div_"}
 _SHIFTS = {"aten::add", "aten::add_", "aten::sub", "aten::sub_"}
@@ -28,6 +30,26 @@ _MOST_BETWEEN = 12
 # torch's fast path: a layer in one op, with a mask for every head and sample.
 _WHOLE_LAYERS = {"aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"}
 _SCORES_RANK = 4
+_ATTENTION = ("scaled_dot_product_attention",)
+_MASK_AT = 3
+_FOLD = """\
+layer, affine = model.get_submodule(first), model.get_submodule(second)
+with torch.no_grad():
+    zeros = layer.weight.new_zeros(1, layer.weight.shape[0], *[1] * (layer.weight.dim() - 2))
+    shift = affine(zeros).flatten()
+    scale = affine(zeros + 1).flatten() - shift
+    bias = 0 if layer.bias is None else layer.bias
+    layer.bias = torch.nn.Parameter(shift + scale * bias)
+    layer.weight.mul_(scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))
+model.set_submodule(second, torch.nn.Identity())
+"""
+# Running statistics were collected with the bias.
+_DROP_BIAS = """\
+layer, norm = model.get_submodule(first), model.get_submodule(second)
+if norm.running_mean is not None:
+    norm.running_mean.sub_(layer.bias.detach())
+layer.bias = None
+"""
 
 
 @rule("affine-after-layer", family="fusion")
@@ -47,14 +69,25 @@ def affine_after_layer(evidence: Evidence) -> Iterator[Advice]:
             where=Where(chain[0].module, (layer.index, *(op.index for op in chain))),
             evidence={"layer": layer.module, "ops": [op.op for op in chain]},
             recommendation="fold this scale by channel into the layer before it: inference does not change it",
-            code="with torch.no_grad():\n"
-            "    layer.weight.mul_(scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))\n"
-            "    bias = 0 if layer.bias is None else layer.bias\n"
-            "    layer.bias = torch.nn.Parameter(bias * scale.flatten() + shift.flatten())  # without a shift: + 0",
+            change=_folded(evidence, layer, chain),
             expected_gain=evidence.share(chain).gain(0.7, 1.0, "the passes of the scale and the shift"),
             risk="for inference only; rounding differs in the last digits",
             confidence="high",
         )
+
+
+def _folded(evidence: Evidence, layer: OpRecord, chain: list[OpRecord]) -> Patch | None:
+    """Where a module does nothing but scale and shift: what it makes of zeros and ones says by how much."""
+    path, record = chain[0].module, evidence.modules.get(layer.module)
+    is_known = record is not None and (record.type == "Linear" or record.type in ("Conv1d", "Conv2d", "Conv3d"))
+    # Roots and products of its own statistics do not read data.
+    rest = [op for op in evidence.forward if op.module == path and op.status != FREE and op not in chain]
+    is_whole = all(op.index in evidence.dataflow.constants for op in rest) and path != layer.module
+    runs_once = path in evidence.modules and evidence.modules[path].calls == 1
+    is_inside = layer.module.startswith(f"{path}.") or not path
+    if not is_known or not is_whole or not runs_once or is_inside:
+        return None
+    return Patch(_FOLD, ("first", "second"), ((layer.module, path),))
 
 
 def _runs_once(evidence: Evidence, op: OpRecord) -> bool:
@@ -107,11 +140,57 @@ def resample_before_pointwise(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (before.index, op.index)),
             evidence={"resampling": before.op, "pixels_saved_share": saved},
             recommendation="put the 1×1 convolution before the upsampling: the result is the same, on fewer pixels",
-            code="y = torch.nn.functional.interpolate(conv(x), size=size, mode=mode)  # not conv(interpolate(x))",
+            change=_swapped(evidence, before, op),
             expected_gain=_reordered(evidence, op, before, saved, 1 - channels_out / channels_in),
             risk="rounding differs in the last digits",
             confidence="high",
         )
+
+
+def _swapped(evidence: Evidence, resize: OpRecord, conv: OpRecord) -> Patch | SourceEdit | None:
+    """Neighbours in a Sequential change places; so do two statements `x = f(x)`, and calls one inside the other."""
+    parent, _, first = resize.module.rpartition(".")
+    holder, _, second = conv.module.rpartition(".")
+    record = evidence.modules.get(parent)
+    are_digits = first.isdigit() and second.isdigit()
+    if record is not None and record.type == "Sequential" and holder == parent and are_digits:
+        if int(second) != int(first) + 1:
+            return None
+        swap = "both = model.get_submodule(path)\nboth[first], both[second] = both[second], both[first]"
+        return Patch(swap, ("path", "first", "second"), ((parent, int(first), int(second)),))
+    before, after = evidence.code_at(resize), evidence.code_at(conv)
+    if before is None or after is None or before[0] is not after[0]:
+        return None
+    source = before[0]
+    if before[1] == after[1]:
+        return _turned_inside_out(source, before[1])
+    one, other = source.statement(before[1]), source.statement(after[1])
+    if one is None or other is None or source.next_statement(one) is not other:
+        return None
+    is_alike = _step_of(source, one) is not None and _step_of(source, one) == _step_of(source, other)
+    return (
+        source.edit(source.replaced(one, source.text(other)) + source.replaced(other, source.text(one)))
+        if (is_alike)
+        else None
+    )
+
+
+def _step_of(source: Source, statement: ast.stmt) -> str | None:
+    """The variable of `x = f(x, …)`."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call) or not statement.value.args:
+        return None
+    name, given = source.text(statement.targets[0]), source.text(statement.value.args[0])
+    return name if name == given and len(statement.targets) == 1 else None
+
+
+def _turned_inside_out(source: Source, line: int) -> SourceEdit | None:
+    """`conv(interpolate(x, …))` becomes `interpolate(conv(x), …)`."""
+    for inner in source.calls(line, "interpolate", "upsample"):
+        outer = source.parents[inner]
+        if isinstance(outer, ast.Call) and outer.args == [inner] and not outer.keywords and inner.args:
+            moved = source.replaced(inner.args[0], f"{source.text(outer.func)}({source.text(inner.args[0])})")
+            return source.edit(source.without_around(outer, inner) + moved)
+    return None
 
 
 def _reordered(evidence: Evidence, op: OpRecord, resize: OpRecord, pixels: float, channels: float) -> Gain:
@@ -149,7 +228,7 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
             recommendation="switch torch's fast path off and pass is_causal=True: the other has a causal kernel"
             if is_whole_layer
             else "pass is_causal=True instead of the mask: no matrix is made, half of the scores are skipped",
-            code=_causal_code(evidence, op),
+            change=_causal(evidence, op),
             expected_gain=_causal_layer_gain(evidence, op, share)
             if is_whole_layer
             else share.gain(0.1, 0.5, "half of the products of the scores and values", fewer_calls=0.0),
@@ -176,15 +255,13 @@ def _causal_layer_gain(evidence: Evidence, op: OpRecord, share: Share) -> Gain:
     return share.gain(low * part, min(high * part, 0.9), how, fewer_calls=0.0)
 
 
-def _causal_code(evidence: Evidence, op: OpRecord) -> str:
-    """As the layer that is called takes it."""
-    if op.op == "aten::_transformer_encoder_layer_fwd":
-        return "torch.backends.mha.set_fastpath_enabled(False)\ny = encoder(x, mask=mask, is_causal=True)"
-    record = evidence.modules.get(op.module)
-    if record is not None and record.type == "MultiheadAttention":
-        call = "y, _ = attention(x, x, x, attn_mask=mask, is_causal=True, need_weights=False)"
-        return f"torch.backends.mha.set_fastpath_enabled(False)\n{call}" if op.op in _WHOLE_LAYERS else call
-    return "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)"
+def _causal(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
+    found = evidence.call_of(op, _ATTENTION)
+    if found is None:
+        return None
+    source, call = found
+    masks = [*call.args[_MASK_AT:], *(keyword for keyword in call.keywords if keyword.arg == "attn_mask")]
+    return source.edit(source.replaced(masks[0], "is_causal=True")) if len(masks) == 1 else None
 
 
 @rule("expanded-mask", family="attention")
@@ -207,7 +284,7 @@ def expanded_mask(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (*(each.index for each in reversed(made)), op.index)),
             evidence={"mask_shape": list(mask.shape), "mask_bytes": mask.nbytes},
             recommendation="pass the mask as it is, (batch, 1, 1, keys): attention broadcasts it to heads and queries",
-            code="out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, None, :])",
+            change=None,
             expected_gain=evidence.share(made).gain(0.8, 1.0, "the passes that write the mask out"),
             risk="none",
             confidence="high",
@@ -262,11 +339,31 @@ def repeated_keys(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (*(copy.index for copy in copies), op.index)),
             evidence={"copied_bytes": sum(copy.signature.outputs[0].nbytes for copy in copies)},
             recommendation="pass enable_gqa=True and the keys and values as they are: heads share them without copies",
-            code="out = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)",
+            change=_shared(evidence, copies, op),
             expected_gain=evidence.share(copies).gain(0.5, 1.0, "the copies of keys and values"),
             risk="on a GPU the fused kernels want a recent version of torch",
             confidence="high",
         )
+
+
+def _shared(evidence: Evidence, copies: list[OpRecord], op: OpRecord) -> SourceEdit | None:
+    """The flag, and the calls of repeat_interleave left out."""
+    found = evidence.call_of(op, _ATTENTION)
+    calls = [evidence.call_of(copy, ("repeat_interleave",)) for copy in copies]
+    if found is None or len(copies) != 2 or not all(calls):
+        return None
+    source, call = found
+    spans = source.with_keyword(call, "enable_gqa", "True")
+    for where, repeat in filter(None, calls):
+        if where is not source:
+            return None
+        around = source.parents[repeat]
+        is_name = isinstance(around, ast.Assign) and source.text(around.targets[0]) == source.text(
+            receiver(repeat, source)
+        )
+        gone = source.deleted(around) if isinstance(around, ast.Assign) and is_name else []
+        spans += gone or source.without(repeat)
+    return source.edit(spans)
 
 
 def _repeats(op: OpRecord) -> bool:
@@ -299,11 +396,25 @@ def cancelling_permutes(evidence: Evidence) -> Iterator[Advice]:
             where=Where(back.module, (near.index, back.index)),
             evidence={"ops_between": len(between), "bytes_moved": near.cost.bytes_read * 2 + back.cost.bytes_read * 2},
             recommendation="leave out both permutes: what runs between them works in any layout",
-            code="y = activation(x)  # not activation(x.permute(...).contiguous()).permute(...).contiguous()",
+            change=_without_permutes(evidence, near, back),
             expected_gain=evidence.share([near, back]).gain(0.8, 1.0, "the two copies"),
             risk="none",
             confidence="medium",
         )
+
+
+def _without_permutes(evidence: Evidence, there: OpRecord, back: OpRecord) -> SourceEdit | None:
+    """The calls that turn, and those that copy, left out at both lines."""
+    places = [evidence.code_at(op) for op in (there, back)]
+    if any(place is None for place in places) or len({id(place[0]) for place in places if place}) > 1:
+        return None
+    known = [place for place in places if place is not None]
+    source, lines = known[0][0], sorted({line for _, line in known})
+    turns = [call for line in lines for call in source.calls(line, "permute", "transpose", "movedim", "swapaxes")]
+    copies = [call for line in lines for call in source.calls(line, "contiguous", "clone")]
+    if len(turns) != 2 or len(copies) > 2:
+        return None
+    return source.edit([span for call in (*turns, *copies) for span in source.without(call)])
 
 
 def _undoes(evidence: Evidence, there: OpRecord, back: OpRecord) -> bool:
@@ -344,11 +455,19 @@ def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
             ),
             evidence={"norm": norm.module, "bias_bytes": nbytes},
             recommendation="leave out the bias: the norm behind the layer subtracts it again",
-            code="bias=False  # of the layer before the norm",
+            change=_without_bias(evidence, layer, norm),
             expected_gain=Gain("param_bytes", share, share, "the bytes of the bias"),
             risk="none for a model yet to be trained; folding the norm needs none either",
             confidence="high",
         )
+
+
+def _without_bias(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> Patch | None:
+    records = [evidence.modules.get(op.module) for op in (layer, norm)]
+    kinds = [record.type for record in records if record is not None and record.path]
+    is_known = len(kinds) == 2 and (kinds[0] == "Linear" or kinds[0].startswith("Conv"))
+    is_known = is_known and kinds[1].startswith(("BatchNorm", "InstanceNorm"))
+    return Patch(_DROP_BIAS, ("first", "second"), ((layer.module, norm.module),)) if is_known else None
 
 
 def _size(evidence: Evidence, name: str) -> tuple[int, ...]:

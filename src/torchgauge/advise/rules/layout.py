@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -12,6 +13,12 @@ from torchgauge.facts import OpRecord
 # cuDNN names the kernels that turn the layout around.
 _CONVERSIONS = ("nchwtonhwc", "nhwctonchw")
 _LEAST_MACS = 0.5
+
+
+CHANNELS_LAST = """\
+model = model.to(memory_format=torch.channels_last)
+inputs = [x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs]
+"""
 
 
 @rule("channels-last", family="layout")
@@ -29,7 +36,7 @@ def channels_last(evidence: Evidence) -> Iterator[Advice]:
         where=Where("", tuple(op.index for op in planar)),
         evidence={"convolutions": len(planar), "converted": len(converted) if evidence.op_times else None},
         recommendation="keep images in channels_last: half-precision kernels use it and convert other layouts",
-        code="model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
+        change=Patch(CHANNELS_LAST),
         expected_gain=_spared(evidence, planar),
         risk="ops without a channels_last kernel convert it back; check the output strides",
         confidence="high" if converted else "medium",

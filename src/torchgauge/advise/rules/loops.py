@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -24,11 +25,6 @@ _LEAST_APART = 0.8
 # So far back two calls are looked at for one depending on the other.
 _MOST_ANCESTORS = 500
 _LAYERS = {"LSTM", "GRU", "RNN"}
-_MAPPED = "y = layer(x)  # all parts at once; torch.vmap(function)(x) where it takes one of them"
-_GROUPED = (
-    "y = torch.nn.functional.conv2d(x.reshape(1, -1, *x.shape[2:]), weights.flatten(0, 1), groups=len(x))  "
-    "# weights: (samples, out, in, k, k); then y.unflatten(1, (len(x), -1))[0]"
-)
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
 
 
@@ -53,7 +49,6 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
                 "loop-over-steps",
                 loop,
                 "use a recurrent layer (torch.nn.LSTM, GRU, RNN) for the loop over time steps: one call for all",
-                "out, state = torch.nn.LSTM(input_size, hidden_size, batch_first=True)(x)  # weights of the cell: *_l0",
                 evidence.share(loop.body).gain(
                     # On a CPU only LSTM is one kernel: GRU and RNN run step by step, in C++.
                     # Measured on one core: 23 % and 45 % of two loops over a GRU.
@@ -92,7 +87,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in steps)),
             evidence={"steps": loop.rounds, "ops": len(loop.body), "op": steps[0].op},
             recommendation="compute this recurrence as a scan, or compile its loop: Python runs small ops step by step",
-            code="scan = torch.compile(scan)  # the function with the loop; or a scan in log2(steps) parallel passes",
+            change=Patch("model.get_submodule(path).compile()", ("path",), ((module,),)),
             expected_gain=share.gain(
                 0.5 * idle, min(1.2 * idle, 0.98), f"the calls of {loop.rounds} steps, and what they write in between"
             ),
@@ -122,7 +117,6 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 "parallel-linears",
                 loop,
                 "stack the weights of these layers and use torch.bmm: each takes its own part of one tensor",
-                "outs = torch.baddbmm(bias, parts, weight)  # all stacked: weight is (layers, in, out)",
                 _batched(evidence, loop),
             )
         else:
@@ -130,8 +124,9 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 evidence,
                 "loop-over-samples",
                 loop,
-                "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
-                _GROUPED if _convolves_by_sample(loop) else _MAPPED,
+                "use one convolution with groups=batch: the loop takes one sample after the other, with its own weights"
+                if _convolves_by_sample(loop)
+                else "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
                 _batched(evidence, loop),
             )
 
@@ -149,7 +144,6 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 "loop-over-samples",
                 loop,
                 "call this once on its inputs joined along the batch: it is called on one after the other",
-                "outs = layer(torch.cat([a, b, c, d])).chunk(4)",
                 _batched(evidence, loop),
             )
 
@@ -207,13 +201,11 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
                 "parallel-linears",
                 loop,
                 "make one layer of these: they read the same tensor one after the other",
-                "weight = torch.cat([layer.weight for layer in layers]); "
-                "outs = torch.nn.functional.linear(x, weight).chunk(len(layers), -1)",
                 _batched(evidence, loop),
             )
 
 
-def _advice(evidence: Evidence, name: str, loop: Loop, words: str, code: str, gain: Gain) -> Advice:
+def _advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
     first = loop.products[0]
     return Advice(
         rule=name,
@@ -224,7 +216,7 @@ def _advice(evidence: Evidence, name: str, loop: Loop, words: str, code: str, ga
         ),
         evidence={"rounds": loop.rounds, "ops": len(loop.body), "op": first.op},
         recommendation=words,
-        code=code,
+        change=None,
         expected_gain=gain,
         risk="rounding differs in the last digits; a larger op needs its inputs and outputs at once",
         confidence="medium",

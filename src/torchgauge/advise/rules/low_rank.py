@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.matrices import Matrix, matrices, whole_gain
 from torchgauge.advise.record import Advice
@@ -14,6 +15,17 @@ from torchgauge.advise.registry import rule
 ERROR = "0.01"
 # Two factors cost a second kernel: less than a quarter saved is not worth that.
 LEAST_SAVING = 0.25
+
+
+_FACTORS = """\
+layer = model.get_submodule(path)
+u, s, v = torch.linalg.svd(layer.weight.detach(), full_matrices=False)
+first = torch.nn.Linear(layer.in_features, rank, bias=False)
+second = torch.nn.Linear(rank, layer.out_features)
+first.weight = torch.nn.Parameter(s[:rank, None] * v[:rank])
+second.weight, second.bias = torch.nn.Parameter(u[:, :rank].contiguous()), layer.bias
+model.set_submodule(path, torch.nn.Sequential(first, second))
+"""
 
 
 @rule("low-rank", family="factorisation")
@@ -43,7 +55,7 @@ def _advice(evidence: Evidence, matrix: Matrix, found: Mapping[str, Any]) -> Adv
             "params": matrix.row.elements,
         },
         recommendation="replace this layer by two: its weight is close to the product of two thin matrices",
-        code=_code(evidence, matrix, rank),
+        change=_two_layers(evidence, matrix, rank),
         expected_gain=whole_gain(
             evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
         ),
@@ -52,19 +64,7 @@ def _advice(evidence: Evidence, matrix: Matrix, found: Mapping[str, Any]) -> Adv
     )
 
 
-def _code(evidence: Evidence, matrix: Matrix, rank: int) -> str:
+def _two_layers(evidence: Evidence, matrix: Matrix, rank: int) -> Patch | None:
     record = evidence.modules.get(matrix.module)
-    if record is None or record.type != "Linear" or not matrix.module:
-        return (
-            f"u, s, v = torch.linalg.svd(model.get_parameter({matrix.name!r}).flatten(1), full_matrices=False); "
-            f"first, second = s[:{rank}, None] * v[:{rank}], u[:, :{rank}]"
-        )
-    rows, columns = matrix.row.shape
-    return (
-        f"layer = model.get_submodule({matrix.module!r}); "
-        "u, s, v = torch.linalg.svd(layer.weight.detach(), full_matrices=False); "
-        f"first, second = torch.nn.Linear({columns}, {rank}, bias=False), torch.nn.Linear({rank}, {rows}); "
-        f"first.weight = torch.nn.Parameter(s[:{rank}, None] * v[:{rank}]); "
-        f"second.weight, second.bias = torch.nn.Parameter(u[:, :{rank}].contiguous()), layer.bias; "
-        f"model.set_submodule({matrix.module!r}, torch.nn.Sequential(first, second))"
-    )
+    is_linear = record is not None and record.type == "Linear" and bool(matrix.module)
+    return Patch(_FACTORS, ("path", "rank"), ((matrix.module, rank),)) if is_linear else None

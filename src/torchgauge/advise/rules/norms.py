@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
@@ -35,24 +36,42 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
         yield Advice(
             rule="norm-by-hand",
             where=Where(ops[0].module, tuple(op.index for op in ops)),
-            evidence={"ops": len(ops), "passes": [op.op for op in ops], "bytes_moved": sum(map(moved, ops))},
+            evidence={
+                "norm": name,
+                "ops": len(ops),
+                "passes": [op.op for op in ops],
+                "bytes_moved": sum(map(moved, ops)),
+            },
             recommendation=f"use torch's {name} norm: written out, each op goes over memory",
-            code=_code(norm),
+            change=_torch_norm(evidence, norm),
             expected_gain=evidence.share(ops).one_pass(spared, len(ops)),
             risk="rounding differs in the last digits; a wider type inside must stay",
             confidence="high",
         )
 
 
-def _code(norm: Norm) -> str:
-    """With the scale and the shift that are behind it, and its eps."""
-    last = norm.ops[-1]
-    scales = [op for op in norm.ops if op.weights and op.op in _SCALES]
-    shifts = ["bias"] if norm.is_centred and last.weights and last.op in _SUMS else []
-    affine = ", ".join(["weight" if scales else "None", *shifts] if scales or shifts else [])
-    eps = next((op.signature.attributes.get("other") for op in norm.ops if _is_eps(op)), "eps")
-    name = "layer_norm" if norm.is_centred else "rms_norm"
-    return f"y = torch.nn.functional.{name}(x, x.shape[-1:], {affine + ', ' if affine else ''}eps={eps})"
+def _torch_norm(evidence: Evidence, norm: Norm) -> Patch | None:
+    """For a module that does nothing else, with its parameters; a norm amid a larger forward has to be edited."""
+    path, ops = norm.ops[0].module, norm.ops
+    size = ops[0].signature.inputs[0].shape[-1]
+    scales = [op.weights for op in ops if op.weights and op.op in _SCALES]
+    shifts = [op.weights for op in ops if op.weights and op.op in _SUMS]
+    eps = next((op.signature.attributes.get("other") for op in ops if _is_eps(op)), None)
+    names = [name for op in ops for name in op.weights]
+    is_plain = all(name in evidence.params and evidence.params[name].spec.shape == (size,) for name in names)
+    # Torch's norms divide by the number of elements, not by one less.
+    is_biased = all(not op.signature.attributes.get("correction", 1) for op in ops if op.op == "aten::var")
+    if not evidence.is_whole(path, ops) or len(scales) > 1 or len(shifts) > 1 or not is_plain or not is_biased:
+        return None
+    if eps is None or (shifts and not (norm.is_centred and scales)):
+        return None
+    kind = "LayerNorm" if norm.is_centred else "RMSNorm"
+    given = f", bias={bool(shifts)}" if norm.is_centred and scales else ""
+    made = f"torch.nn.{kind}({size}, eps={eps}, elementwise_affine={bool(scales)}{given})"
+    lines = [f"old, new = model.get_submodule(path), {made}"]
+    pairs = [*zip(("weight",), scales, strict=False), *zip(("bias",), shifts, strict=False)]
+    lines += [f"new.{own} = old.{weights[0].rpartition('.')[2]}" for own, weights in pairs]
+    return Patch("\n".join([*lines, "model.set_submodule(path, new)"]), ("path",), ((path,),))
 
 
 def _norm(flow: Flow, root: OpRecord) -> Norm | None:

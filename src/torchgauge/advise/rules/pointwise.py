@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from torchgauge.advise.code import Patch, SourceEdit
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Gain, Where
@@ -24,18 +25,29 @@ def gelu_by_hand(evidence: Evidence) -> Iterator[Advice]:
             where=Where(chain[0].module, tuple(op.index for op in chain)),
             evidence={"ops": len(chain), "passes": [op.op for op in chain], "bytes_moved": _bytes(chain)},
             recommendation="use torch's GELU: as separate ops it reads and writes memory once per op",
-            code=_gelu_code(evidence, chain[0], form),
+            change=_gelu(evidence, chain, form),
             expected_gain=_one_pass(evidence, chain),
             risk="rounding differs in the last digits",
             confidence="high",
         )
 
 
-def _gelu_code(evidence: Evidence, op: OpRecord, form: str) -> str:
-    if evidence.library_of(op) == "transformers":
-        name = "gelu_pytorch_tanh" if form == "tanh" else "gelu"
-        return f"config.activation_function = {name!r}  # or config.hidden_act; before the model is built"
-    return f"y = torch.nn.functional.gelu(x, approximate={form!r})"
+def _gelu(evidence: Evidence, chain: Sequence[OpRecord], form: str) -> Patch | SourceEdit | None:
+    """A module that does nothing else is replaced; in a larger forward, the expression is."""
+    path = chain[0].module
+    if evidence.is_whole(path, chain):
+        names = "gelu_pytorch_tanh" if form == "tanh" else "gelu"
+        note = (
+            f"  # or config.activation_function = {names!r}" if evidence.library_of(chain[0]) == "transformers" else ""
+        )
+        return Patch(f"model.set_submodule(path, torch.nn.GELU({form!r})){note}", ("path",), ((path,),))
+    place = evidence.code_at(chain[0])
+    if place is None or len({op.source for op in chain}) > 1:
+        return None
+    source, line = place
+    return source.written_out(
+        line, evidence.ops_at(chain[0]) == len(chain), lambda x: f"gelu({x}, approximate={form!r})"
+    )
 
 
 def _gelu_form(chain: Sequence[OpRecord]) -> str | None:
@@ -59,15 +71,11 @@ def pointwise_chain(evidence: Evidence) -> Iterator[Advice]:
             where=Where(chain[0].module, tuple(op.index for op in chain)),
             evidence={"ops": len(chain), "passes": [op.op for op in chain], "bytes_moved": _bytes(chain)},
             recommendation="compile this chain of pointwise ops: one kernel goes over memory once",
-            code="model = torch.compile(model)" if not chain[0].module else _compile_line(chain[0].module),
+            change=Patch("model.get_submodule(path).compile()", ("path",), ((chain[0].module,),)),
             expected_gain=_one_pass(evidence, chain),
             risk="compiling takes time at the first call and at every new shape",
             confidence="high" if evidence.op_times else "medium",
         )
-
-
-def _compile_line(path: str) -> str:
-    return f"model.get_submodule({path!r}).compile()"
 
 
 def _bytes(chain: Sequence[OpRecord]) -> int:

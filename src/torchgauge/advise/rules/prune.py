@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.matrices import Matrix, matrices, whole_gain
 from torchgauge.advise.record import Advice
@@ -22,6 +23,18 @@ TWO_FOUR_ENERGY = 0.99
 # Of the rows of a dense tensor hardly any are removable; of a few rows one is chance.
 REMOVABLE_ROWS, LEAST_ROWS = 0.05, 16
 _SIDES = {"rows": "outputs", "columns": "inputs", "channels": "input channels", "heads": "attention heads"}
+
+
+_IMPORT = "from torch.nn.utils import prune\n"
+_TWO_FOUR = """\
+layer = model.get_submodule(path)
+weight = getattr(layer, name).detach()
+fours = weight.reshape(-1, 4)
+small = fours.abs().topk(2, largest=False).indices
+weight = fours.scatter(1, small, 0.0).view_as(weight)
+sparse = torch.sparse.to_sparse_semi_structured(weight.half().cuda())
+setattr(layer, name, torch.nn.Parameter(sparse))
+"""
 
 
 @rule("unstructured-pruning", family="pruning")
@@ -76,8 +89,8 @@ def _is_worthwhile(matrix: Matrix, side: str, share: float) -> bool:
     return is_large and matrix.is_multiplied and share < 1 and share - dead >= REMOVABLE_ROWS
 
 
-def _place(matrix: Matrix) -> str:
-    return f"model.get_submodule({matrix.module!r}), {matrix.attribute!r}"
+def _place(matrix: Matrix) -> tuple[str, str]:
+    return matrix.module, matrix.attribute
 
 
 def _sparse_bytes(matrix: Matrix, share: float) -> int:
@@ -99,7 +112,12 @@ def _unstructured(evidence: Evidence, matrix: Matrix, share: float, after: int) 
             "bytes_sparse": after,
         },
         recommendation="set the smallest weights to zero and store them sparse; dense kernels are no faster for it",
-        code=f"from torch.nn.utils import prune; prune.l1_unstructured({_place(matrix)}, {share:.3f})",
+        change=Patch(
+            "prune.l1_unstructured(model.get_submodule(path), name, share)",
+            ("path", "name", "share"),
+            ((*_place(matrix), round(share, 3)),),
+            _IMPORT,
+        ),
         expected_gain=whole_gain(evidence, saved, saved, "values and indices in compressed rows (CSR)"),
         risk="memory only: sparse products of this density are slower than dense ones on CPUs and GPUs",
         confidence="medium",
@@ -117,21 +135,12 @@ def _two_four(evidence: Evidence, matrix: Matrix, energy: float) -> Advice:
         where=matrix.where,
         evidence={"kept_energy_share": energy, "bytes": matrix.nbytes, "device": evidence.device},
         recommendation=f"keep two of each four weights (2:4): {speed if evidence.is_cuda else slow}",
-        code=_two_four_code(matrix),
+        change=Patch(_TWO_FOUR, ("path", "name"), (_place(matrix),)),
         expected_gain=whole_gain(
             evidence, 0.0, saved, "half of the values and two bits of index; nothing if kept dense"
         ),
         risk="the error of the weights is measured, that of the outputs is not: evaluate, or train on with the mask",
         confidence="medium" if evidence.is_cuda else "low",
-    )
-
-
-def _two_four_code(matrix: Matrix) -> str:
-    return (
-        f"weight = model.get_parameter({matrix.name!r}).detach(); fours = weight.reshape(-1, 4); "
-        "small = fours.abs().topk(2, largest=False).indices; weight = fours.scatter(1, small, 0.0).view_as(weight); "
-        "weight = torch.sparse.to_sparse_semi_structured(weight.half().cuda()); "
-        f"setattr({_place(matrix)}, torch.nn.Parameter(weight))"
     )
 
 
@@ -142,10 +151,14 @@ def _structured(evidence: Evidence, matrix: Matrix, side: str, share: float) -> 
         where=matrix.where,
         evidence={"side": side, "removable_share": share, "relative_error": float(ERROR), "bytes": matrix.nbytes},
         recommendation=f"remove the {_SIDES[side]} of smallest norm, and what makes or reads them beside",
-        code=None
+        change=None
         if side == "heads"
-        else f"from torch.nn.utils import prune; "
-        f"prune.ln_structured({_place(matrix)}, {share:.3f}, 2, dim={0 if side == 'rows' else 1})",
+        else Patch(
+            "prune.ln_structured(model.get_submodule(path), name, share, 2, dim)",
+            ("path", "name", "share", "dim"),
+            ((*_place(matrix), round(share, 3), 0 if side == "rows" else 1),),
+            _IMPORT,
+        ),
         expected_gain=whole_gain(evidence, saved, 2 * saved, "this matrix, at most as much again in the layer beside"),
         risk="smaller dense matrices are faster everywhere; evaluate, and keep sizes multiples of 8 for tensor cores",
         confidence="medium",
@@ -165,7 +178,7 @@ def _dead(evidence: Evidence, matrix: Matrix, dead: int) -> Advice:
         else "remove these rows, of outputs that are always zero or of entries never trained: all their values are zero"
         if matrix.is_from_file
         else "remove the outputs whose weights are all zero: each is a constant, its bias",
-        code=f"alive = model.get_parameter({matrix.name!r}).flatten(1).any(dim=1)",
+        change=None,
         expected_gain=whole_gain(evidence, saved, 2 * saved, "these rows, at most as much again in the layer after"),
         risk="none for the outputs, if the biases of these rows are added to those of the next layer",
         confidence="high",

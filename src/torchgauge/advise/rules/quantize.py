@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.matrices import Matrix, matrices, whole_gain
 from torchgauge.advise.record import Advice, Where
@@ -134,16 +135,19 @@ def _error_per_byte(pair: tuple[Choice, Choice]) -> float:
 def _advice(evidence: Evidence, choice: Choice, traffic: float | None) -> Advice:
     matrix, config = choice.matrix, _config(evidence, choice)
     known = {"weight_share_of_bytes_moved": traffic} if traffic is not None else {}
-    code = (
-        f"from torchao.quantization import {config}, quantize_; "
-        f"quantize_(model, {config}(), filter_fn=lambda _, name: name == {matrix.module!r})"
-    )
     return Advice(
         rule="quantize-weights",
         where=matrix.where,
         evidence={**_figures(choice), **known},
         recommendation=f"store these weights as {choice.format}, {_WORDS[choice.granularity]}",
-        code=code if config else None,
+        change=Patch(
+            f"quantize_(model, {config}(), filter_fn=lambda module, name: name == path)",
+            ("path",),
+            ((matrix.module,),),
+            f"from torchao.quantization import {config}, quantize_\n",
+        )
+        if config
+        else None,
         expected_gain=whole_gain(evidence, choice.saved, choice.saved, "bytes of the codes and their scales"),
         risk=_RISK,
         confidence="high" if choice.noise == 0 else "medium",
@@ -184,7 +188,7 @@ def _plan_advice(evidence: Evidence, chosen: Sequence[Choice], plain: int) -> Ad
             "bytes_after_without_plan": plain,
         },
         recommendation="spend one error budget over all matrices: fewer bits where they cost least (`formats`)",
-        code=None,
+        change=None,
         expected_gain=whole_gain(evidence, saved, saved, "bytes of the codes and their scales"),
         risk=_RISK,
         confidence="medium",

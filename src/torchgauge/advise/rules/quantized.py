@@ -34,8 +34,7 @@ def dequantized_each_call(evidence: Evidence) -> Iterator[Advice]:
                 where=Where(module, tuple(op.index for op in ops)),
                 evidence={"dequantize_bytes": moved, "half_precision_bytes": plain, "ops": len(ops)},
                 recommendation="use a kernel for quantized weights, or half precision: restoring them moves more bytes",
-                code="# once, after loading: the restored weight takes the place of the codes\n"
-                "layer.weight = torch.nn.Parameter(layer.weight.dequantize().to(torch.bfloat16), requires_grad=False)",
+                change=None,
                 expected_gain=evidence.share(ops).gain(0.5, 1.0, "the ops that restore the weights go away"),
                 risk="weights in half precision take their full memory again",
                 confidence="medium",
@@ -59,8 +58,7 @@ def quantized_but_larger(evidence: Evidence) -> Iterator[Advice]:
                 where=Where(module, weight=params[0].name),
                 evidence={"bits_per_weight": size.bits_per_weight, "stored_bytes": size.nbytes},
                 recommendation="use larger groups or half precision here: scales and zero points outweigh the codes",
-                code="# when quantizing with torchao; transformers has modules_to_not_convert\n"
-                f"quantize_(model, config, filter_fn=lambda module, path: path != {module!r})",
+                change=None,
                 expected_gain=Gain(
                     "param_bytes", excess / whole, excess / whole, "their bytes beyond 16 bits a weight"
                 ),

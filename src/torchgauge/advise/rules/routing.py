@@ -125,7 +125,7 @@ def _imbalance(evidence: Evidence, mixture: Mixture, loads: Sequence[float], eve
             "even_tokens": even,
         },
         recommendation="balance the router (a loss on its load, a capacity): one expert gets several times its share",
-        code="loss = loss + 0.01 * experts * (load * probability).sum()  # shares of tokens, mean scores, by expert",
+        change=None,
         expected_gain=Gain(
             "time_s",
             0.0,
@@ -145,7 +145,7 @@ def _starvation(evidence: Evidence, mixture: Mixture, starved: int) -> Advice:
         where=Where(mixture.module),
         evidence={"experts": mixture.experts, "starved": starved, "bytes": nbytes},
         recommendation="remove these experts: their weights, or their rows of the router, are next to nothing",
-        code=None,
+        change=None,
         expected_gain=Gain("param_bytes", 0.0, share, "the bytes of these experts, if none of them is ever chosen"),
         risk="a row of zeros still scores 0, which may win: count the choices over real data first",
         confidence="medium",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.layout import CHANNELS_LAST
 from torchgauge.facts import OpRecord, TensorSpec
 
 # Their kernels make the input contiguous first, in a copy that is no op of the model's. Measured on a CPU, one thread:
@@ -58,7 +60,7 @@ def _advice(evidence: Evidence, access: Access) -> Advice:
             "bytes_moved": moved(access.op),
         },
         recommendation=access.words,
-        code=_code(evidence, access),
+        change=_change(evidence, access),
         expected_gain=_gain(evidence, access),
         risk="the copy may only move elsewhere: the producer should write contiguous output",
         confidence="medium",
@@ -135,7 +137,7 @@ def _gain(evidence: Evidence, access: Access) -> Gain:
     return evidence.share([access.op]).gain(0.1 * wasted, 0.5 * wasted, how, fewer_calls=0.0)
 
 
-def _code(evidence: Evidence, access: Access) -> str | None:
+def _change(evidence: Evidence, access: Access) -> Patch | None:
     """Images turned into rows, or back, are in order where convolutions work in channels_last."""
     has_images = any(op.category == "convolution" for op in evidence.flow.sources(access.op)) or _follows_image(
         evidence, access.op
@@ -143,7 +145,7 @@ def _code(evidence: Evidence, access: Access) -> str | None:
     is_turned = len(access.spec.shape) == 4 and step(access.spec) == 1
     if not has_images or not is_turned:
         return None
-    return "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)"
+    return Patch(CHANNELS_LAST)
 
 
 def _follows_image(evidence: Evidence, op: OpRecord) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Advice, Where
@@ -24,6 +25,25 @@ _LEAST_SHARE = 0.02
 _LEAST_PADDED = 0.3
 # Of the time that TF32 could save by the roofline, what it saves at least.
 LEAST_REACHED = 0.3
+
+
+# The padding stays inside the layer: what is around it sees the same sizes.
+PADDED_LINEAR = """\
+class PaddedLinear(torch.nn.Module):
+    def __init__(self, linear, multiple=64):
+        super().__init__()
+        rows, columns = -linear.out_features % multiple, -linear.in_features % multiple
+        self.outputs, self.columns = linear.out_features, columns
+        self.weight = torch.nn.Parameter(torch.nn.functional.pad(linear.weight.detach(), (0, columns, 0, rows)))
+        self.bias = None
+        if linear.bias is not None:
+            self.bias = torch.nn.Parameter(torch.nn.functional.pad(linear.bias.detach(), (0, rows)))
+
+    def forward(self, x):
+        x = torch.nn.functional.pad(x, (0, self.columns)) if self.columns else x
+        return torch.nn.functional.linear(x, self.weight, self.bias)[..., : self.outputs]
+"""
+PAD = "model.set_submodule(path, PaddedLinear(model.get_submodule(path)))"
 
 
 @rule("odd-dimensions", family="tensor cores")
@@ -50,7 +70,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             recommendation="make these channels a multiple of 8: tensor cores take 8 half-precision elements at a time"
             if is_convolution
             else "pad the dimension to a multiple of 64: tensor cores read rows in multiples of 8 elements",
-            code=_pad_code(evidence, weight),
+            change=_padding(evidence, weight),
             expected_gain=evidence.share([op]).gain(least, most, how, fewer_calls=0.0),
             risk="the padding must be masked or sliced off; a checkpoint does not fit without padding",
             confidence="medium",
@@ -95,20 +115,11 @@ def _saved_by_padding(evidence: Evidence, op: OpRecord, padded: Mapping[int, int
     return max(1 - evidence.kernel_s(wide) / before, 0.0) if before else 0.0
 
 
-def _pad_code(evidence: Evidence, weight: str) -> str | None:
-    param = evidence.params[weight]
-    record = evidence.modules.get(param.module)
-    if record is None or record.type != "Linear":
-        return None
-    rows, columns = param.spec.shape
-    wider, higher = _padded(columns) - columns, _padded(rows) - rows
-    return (
-        f"layer, pad = model.get_submodule({param.module!r}), torch.nn.functional.pad; "
-        f"layer.weight = torch.nn.Parameter(pad(layer.weight.detach(), (0, {wider}, 0, {higher}))); "
-        f"layer.bias = None if layer.bias is None else "
-        f"torch.nn.Parameter(pad(layer.bias.detach(), (0, {higher})))"
-        f"  # then y = layer(pad(x, (0, {wider})))[..., :{rows}]"
-    )
+def _padding(evidence: Evidence, weight: str) -> Patch | None:
+    module = evidence.params[weight].module
+    record = evidence.modules.get(module)
+    is_linear = record is not None and record.type == "Linear" and bool(module)
+    return Patch(PAD, ("path",), ((module,),), PADDED_LINEAR) if is_linear else None
 
 
 def _unreached(evidence: Evidence, op: OpRecord) -> float:
@@ -137,7 +148,7 @@ def narrow_groups(evidence: Evidence) -> Iterator[Advice]:
             evidence={"groups": groups, "channels_per_group": channels},
             recommendation="use fewer and wider groups, of 16 channels or more: groups this narrow leave tensor cores "
             "idle",
-            code=None,
+            change=None,
             expected_gain=evidence.share([op]).gain(0.3 * lost, lost, "the op's time above the roof"),
             risk="another architecture, with more parameters: it must be trained again",
             confidence="medium",
@@ -164,7 +175,7 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
             "device": peaks.name,
         },
         recommendation="let float32 matmuls use TF32: the device has tensor cores for it, and they are switched off",
-        code="torch.set_float32_matmul_precision('high')",
+        change=Patch("torch.set_float32_matmul_precision('high')"),
         expected_gain=evidence.kernel_gain(
             LEAST_REACHED * saved,
             saved,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -38,7 +39,7 @@ def thread_count(evidence: Evidence) -> Iterator[Advice]:
             "best_median_s": best["median_s"],
         },
         recommendation="run it with fewer threads: more of them are slower here",
-        code=f"torch.set_num_threads({best['threads']})",
+        change=Patch(f"torch.set_num_threads({best['threads']})"),
         expected_gain=Gain(
             "time_s",
             gain / 2,
@@ -65,7 +66,7 @@ def thread_oversubscription(evidence: Evidence) -> Iterator[Advice]:
         where=Where(""),
         evidence={"threads": threads, "cores": cores, **_variables(evidence)},
         recommendation="run it with no more threads than there are cores: an op ends with its slowest thread",
-        code=f"torch.set_num_threads({cores})",
+        change=Patch(f"torch.set_num_threads({cores})"),
         expected_gain=Gain(
             "time_s", 0.0, 1 - cores / threads, "assumed: none, up to the share of the threads that have no core"
         ),
@@ -88,7 +89,7 @@ def idle_cores(evidence: Evidence) -> Iterator[Advice]:
         where=Where(""),
         evidence={"threads": threads, "cores": cores, "thread_efficiency": busy, **_variables(evidence)},
         recommendation="run it with one thread per physical core: these threads are busy, and most cores are not used",
-        code=f"torch.set_num_threads({wanted})  # instead of OMP_NUM_THREADS",
+        change=Patch(f"torch.set_num_threads({wanted})  # instead of OMP_NUM_THREADS"),
         expected_gain=Gain(
             "time_s",
             0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.matrices import Matrix, matrices, model_name
 from torchgauge.advise.record import Advice, Gain, Where
@@ -49,7 +50,7 @@ def repeated_buffers(evidence: Evidence) -> Iterator[Advice]:
             ),
             evidence={"buffers": len(copies), "bytes": nbytes, "same_values_as": largest.duplicate_of},
             recommendation="keep one buffer for all layers and pass it on: each layer holds the same values",
-            code="self.register_buffer('mask', mask, persistent=False)  # in the model; layer(x, mask=self.mask)",
+            change=None,
             expected_gain=Gain(
                 quantity, share, share, "the bytes of the copies, of parameters and buffers together", amount=nbytes
             ),
@@ -106,7 +107,11 @@ def _tie(evidence: Evidence, matrix: Matrix, original: str) -> Advice:
         where=matrix.where,
         evidence={"same_values_as": original, "bytes": matrix.nbytes},
         recommendation="share one parameter: these hold the same values, bit for bit",
-        code=f"setattr(model.get_submodule({module!r}), {name!r}, model.get_parameter({original!r}))",
+        change=Patch(
+            "setattr(model.get_submodule(path), name, model.get_parameter(original))",
+            ("path", "name", "original"),
+            ((module, name, original),),
+        ),
         expected_gain=Gain("param_bytes", share, share, "the bytes of the copy"),
         risk="none for inference; trained on, they stay equal, which they did not have to before",
         confidence="high",
@@ -120,7 +125,7 @@ def _store_once(evidence: Evidence, matrix: Matrix, original: str) -> Advice:
         where=matrix.where,
         evidence={"same_values_as": original, "bytes": matrix.nbytes, "file": matrix.row.file},
         recommendation="store these values once: tie the parameters before saving (safetensors: leave one name out)",
-        code=f"state[{matrix.row.name!r}] = state[{original!r}]; torch.save(state, path)",
+        change=None,
         expected_gain=Gain("stored_bytes", min(share, 1.0), min(share, 1.0), "the bytes of the copy"),
         risk="code that loads the file must know both names",
         confidence="high",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -27,7 +28,7 @@ def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module="", ops=tuple(op.index for op in _allocations(evidence))[:10]),
             evidence={"state_bytes": state, "peak_bytes": evidence.totals.peak_activation_bytes, "share": share},
             recommendation="keep the optimizer's state in 8 bits, or factored: it is most of what training holds",
-            code="from torchao.optim import AdamW8bit; optimizer = AdamW8bit(model.parameters())",
+            change=Patch("from torchao.optim import AdamW8bit\noptimizer = AdamW8bit(model.parameters())"),
             expected_gain=Gain(
                 "peak_activation_bytes",
                 min(0.5 * share, 1.0),
@@ -50,9 +51,11 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module=""),
             evidence={"gradient_bytes": sum(gradients), "largest_bytes": max(gradients), "peak_bytes": peak},
             recommendation="step the optimizer for each parameter as its gradient arrives, and free that at once",
-            code="optimizers = {p: torch.optim.AdamW([p]) for p in model.parameters()}\n"
-            "def step(p): optimizers[p].step(); optimizers[p].zero_grad()\n"
-            "handles = [p.register_post_accumulate_grad_hook(step) for p in optimizers]",
+            change=Patch(
+                "optimizers = {p: torch.optim.AdamW([p]) for p in model.parameters()}\n"
+                "def step(p):\n    optimizers[p].step()\n    optimizers[p].zero_grad()\n"
+                "handles = [p.register_post_accumulate_grad_hook(step) for p in optimizers]"
+            ),
             expected_gain=Gain(
                 "peak_activation_bytes",
                 0.5 * saved,
@@ -90,7 +93,9 @@ def frozen_in_graph(evidence: Evidence) -> Iterator[Advice]:
         where=Where(gap[0].module, tuple(op.index for op in backward), min(early)),
         evidence={"trained_before": sorted(early)[:8], "frozen_ops": len(gap), "backward_ops": len(backward)},
         recommendation="freeze these few parameters too: for them alone backward goes through every frozen layer",
-        code="".join(f"model.get_parameter({name!r}).requires_grad_(False)\n" for name in sorted(early)).rstrip(),
+        change=Patch(
+            "model.get_parameter(name).requires_grad_(False)", ("name",), tuple((name,) for name in sorted(early))
+        ),
         expected_gain=evidence.share(backward).gain(0.8, 1.0, "the backward pass of the frozen layers"),
         risk="none, unless these parameters are meant to be trained",
         confidence="medium",
@@ -130,7 +135,7 @@ def never_trained(evidence: Evidence) -> Iterator[Advice]:
             recommendation="run this copy under torch.no_grad(): no gradient reaches it, and its activations are kept"
             if is_copy
             else "no gradient reaches these parameters: freeze them if that is meant, else look for a detach() behind",
-            code=f"model.get_submodule({place!r}).requires_grad_(False)  # and call it under torch.no_grad()",
+            change=Patch("model.get_submodule(path).requires_grad_(False)", ("path",), ((place,),)),
             expected_gain=kept if is_copy else None,
             risk="none, unless other losses train them",
             confidence="high",

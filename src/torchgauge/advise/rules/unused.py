@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -48,7 +49,7 @@ def _advice(evidence: Evidence, place: str, params: list[ParamRecord]) -> Advice
         ),
         evidence={"parameters": [param.name for param in params], "unused_bytes": nbytes},
         recommendation=words,
-        code=f"model.set_submodule({place!r}, torch.nn.Identity())" if is_module else None,
+        change=Patch("model.set_submodule(path, torch.nn.Identity())", ("path",), ((place,),)) if is_module else None,
         expected_gain=Gain("param_bytes", share, share, "their bytes over those of all parameters"),
         risk="other inputs, another method or, after inference, training may use it"
         if not evidence.is_train

@@ -7,12 +7,13 @@ import re
 import psutil
 import torch
 
+from torchgauge.advise.code import Patch
+from torchgauge.advise.rules.checkpointing import CHECKPOINT, CHECKPOINT_IMPORTS
 from torchgauge.capture.structure import map_tensors
 from torchgauge.errors import InputError
 from torchgauge.measure.sweep import batch_size
 from torchgauge.source import Candidate
 from torchgauge.units import format_bytes
-from torchgauge.verify.code import literal
 from torchgauge.verify.registry import Applied, NotApplicableError, Trial, transformation
 
 _THREADS = re.compile(r"torch\.set_num_threads\(\d+\)")
@@ -59,11 +60,5 @@ def checkpointed(trial: Trial) -> Applied:
     if not names:
         raise NotApplicableError("the model that runs has no blocks of this name")
     paths = [f"{parent}.{name}".lstrip(".") for name in names]
-    return Applied(
-        "from functools import partial\n"
-        "from torch.utils.checkpoint import checkpoint\n"
-        f"for path in {literal(paths)}:\n"
-        "    block = model.get_submodule(path)\n"
-        "    block.forward = partial(checkpoint, block.forward, use_reentrant=False)\n",
-        in_plan=False,
-    )
+    code = Patch(CHECKPOINT, ("path",), tuple((path,) for path in paths), CHECKPOINT_IMPORTS)
+    return Applied(code.text() + "\n", in_plan=False)

@@ -60,7 +60,7 @@ def torch_gelu(trial: Trial) -> Applied:
 
 @transformation("norm-by-hand")
 def torch_norm(trial: Trial) -> Applied:
-    is_layer_norm = "layer_norm" in str(trial.row["code"])
+    is_layer_norm = trial.row["evidence"]["norm"] == "layer"
     found = _whole_modules(trial)
     lines = []
     for path in found:

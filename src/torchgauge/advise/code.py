@@ -1,0 +1,339 @@
+"""Code that advice shows: statements that run on the model, or an edit of the model's own source.
+
+Nothing in between: a `Patch` uses `model` (and `inputs`, a tuple of the model's arguments) and names that it defines; a
+`SourceEdit` is a diff of the user's file in the names of that file. Advice that can give neither has no code.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import unified_diff
+from functools import cached_property
+from textwrap import indent
+
+from torchgauge.advise.listing import literal
+
+# Their text can stand anywhere an operand can.
+_ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
+# Columns of a line; longer calls are broken.
+_LONG = 100
+_FUNCTIONAL = "torch.nn.functional"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Statements that run as they are after `model = …`: `setup` once, then `body` with the `variables` set to each of
+    `rows`, the names of modules and parameters that it is for."""
+
+    body: str
+    variables: tuple[str, ...] = ()
+    rows: tuple[tuple[object, ...], ...] = ()
+    setup: str = ""
+    note: str = ""
+
+    def text(self) -> str:
+        body = self.body
+        if self.rows:
+            rows = list(dict.fromkeys(self.rows))
+            listed = literal([row[0] for row in rows] if len(self.variables) == 1 else rows)
+            body = f"for {', '.join(self.variables)} in {listed}:\n{indent(body, '    ')}"
+        return "\n".join(part.strip("\n") for part in (self.note, self.setup, body) if part)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Bytes of a file, and what takes their place."""
+
+    start: int
+    end: int
+    new: bytes
+
+    def is_apart(self, other: Span) -> bool:
+        return self.end <= other.start or other.end <= self.start
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    file: str
+    before: bytes
+    spans: tuple[Span, ...]
+
+    @property
+    def after(self) -> bytes:
+        result = self.before
+        for span in sorted(self.spans, reverse=True):
+            result = result[: span.start] + span.new + result[span.end :]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEdit:
+    """Lines of the model's own code and what they should become."""
+
+    files: tuple[FileEdit, ...]
+    note: str = ""
+
+    def text(self) -> str:
+        """A diff, as `patch` takes it: the lines that change, without context."""
+        lines = [self.note] if self.note else []
+        for edit in self.files:
+            before, after = (text.decode().splitlines() for text in (edit.before, edit.after))
+            lines += unified_diff(before, after, edit.file, edit.file, lineterm="", n=0)
+        return "\n".join(lines)
+
+
+def merged(found: Sequence[Patch | SourceEdit | None]) -> Patch | SourceEdit | None:
+    """The code of several places: of the kind that covers more of them."""
+    patches = [code for code in found if isinstance(code, Patch)]
+    edits = [code for code in found if isinstance(code, SourceEdit)]
+    covered = max(len(patches), len(edits))
+    note = "" if covered == len(found) else f"# {covered} of {len(found)} places; the others have no such code"
+    if len(patches) >= len(edits):
+        groups: dict[tuple[str, str, tuple[str, ...]], Patch] = {}
+        for patch in patches:
+            key = (patch.setup, patch.body, patch.variables)
+            groups[key] = replace(patch, rows=groups[key].rows + patch.rows) if key in groups else patch
+        if len(groups) == 1:
+            return replace(patches[0], rows=next(iter(groups.values())).rows, note=note)
+        # What is set up once comes first, then what is done with it.
+        setup = "\n".join(dict.fromkeys(patch.setup for patch in groups.values() if patch.setup))
+        texts = [replace(patch, setup="").text() for patch in groups.values()]
+        return Patch("\n".join(dict.fromkeys(texts)), setup=setup, note=note) if groups else None
+    files: dict[str, FileEdit] = {}
+    for edit in (each for code in edits for each in code.files):
+        known = files.setdefault(edit.file, replace(edit, spans=()))
+        # Several layers run one line, and lines of two places may be one statement.
+        if all(span.is_apart(other) for span in edit.spans for other in known.spans):
+            files[edit.file] = replace(known, spans=known.spans + edit.spans)
+    return SourceEdit(tuple(files.values()), note)
+
+
+class Source:
+    """A file of the model's code, to look up what is written at a line and to edit it."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self._text = file, text.encode()
+        self.tree = ast.parse(text)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """By line, the offset of its first byte."""
+        starts = [0, 0]
+        for line in self._text.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line))
+        return starts
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def functional(self) -> str | None:
+        """What this file calls torch.nn.functional; None where it has no name for it."""
+        known = dict(self._imports())
+        if _FUNCTIONAL in known:
+            return known[_FUNCTIONAL]
+        if "torch.nn" in known:
+            return f"{known['torch.nn']}.functional"
+        return f"{known['torch']}.nn.functional" if "torch" in known else None
+
+    def _imports(self) -> Iterator[tuple[str, str]]:
+        for node in self.tree.body:
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    yield (name.name, name.asname) if name.asname else (name.name.partition(".")[0],) * 2
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+                for name in node.names:
+                    yield f"{node.module}.{name.name}", name.asname or name.name
+
+    def text(self, node: ast.AST) -> str:
+        start, end = self._range(node)
+        return self._text[start:end].decode()
+
+    def operand(self, node: ast.AST) -> str:
+        """Its text, in brackets where it could not stand as an operand."""
+        text = self.text(node)
+        return text if isinstance(node, _ATOMS) else f"({text})"
+
+    def _range(self, node: ast.AST) -> tuple[int, int]:
+        assert isinstance(node, ast.expr | ast.stmt | ast.keyword)
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self._starts[node.lineno] + node.col_offset, self._starts[node.end_lineno] + node.end_col_offset
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The innermost statement that has the line; None for the body of none, as in a decorator."""
+        nodes = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
+        return max(nodes, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+    def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
+        """The one behind it in the same block."""
+        for _, value in ast.iter_fields(self.parents[statement]):
+            if isinstance(value, list) and statement in value[:-1]:
+                behind = value[value.index(statement) + 1]
+                return behind if isinstance(behind, ast.stmt) else None
+        return None
+
+    def expressions(self, line: int) -> list[ast.expr]:
+        """What the line computes, in the order in which it does: of a call, the line is where its name stands."""
+        found = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or 0):
+                own = (node.func.end_lineno, node.lineno) if isinstance(node, ast.Call) else (node.lineno,)
+                if line in own:
+                    found.append(node)
+        return sorted(found, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0, -node.col_offset))
+
+    def calls(self, line: int, *names: str) -> list[ast.Call]:
+        """Calls on a line by the last part of their name: `softmax` finds `F.softmax(x)` and `x.softmax(-1)`."""
+        return [node for node in self.expressions(line) if isinstance(node, ast.Call) and called(node) in names]
+
+    def product(self, node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+        """The factors of a matrix product: `a @ b`, `torch.matmul(a, b)`, `a.bmm(b)`."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return node.left, node.right
+        if not isinstance(node, ast.Call) or called(node) not in ("matmul", "bmm", "mm") or node.keywords:
+            return None
+        given = [receiver(node, self), *(node.args[1:] if receiver(node, self) in node.args else node.args)]
+        return (given[0], given[1]) if len(given) == 2 else None
+
+    # --- edits
+
+    def without(self, call: ast.Call) -> list[Span]:
+        """`x.clone()` becomes `x`, and `F.softmax(x, -1)` too: what it is called on is what stays."""
+        start, end = self._range(call)
+        stays = receiver(call, self)
+        first, last = self._range(stays)
+        opens, closes = (b"", b"") if isinstance(stays, _ATOMS) or self.is_alone(call) else (b"(", b")")
+        # The brackets around the receiver of a method are part of what stands before its name.
+        if isinstance(call.func, ast.Attribute) and stays is call.func.value:
+            name = self._text.rindex(b".", last, self._range(call.func)[1])
+            return [Span(len(self._text[:name].rstrip()), end, b"")]
+        return [Span(start, first, opens), Span(last, end, closes)]
+
+    def is_alone(self, node: ast.AST) -> bool:
+        """Nothing around it binds more closely: the value of an assignment, or an argument."""
+        return isinstance(self.parents[node], ast.Assign | ast.Return | ast.Call | ast.keyword | ast.Lambda)
+
+    def replaced(self, node: ast.AST, new: str) -> list[Span]:
+        return [Span(*self._range(node), new.encode())]
+
+    def replaced_by_call(self, node: ast.AST, function: str, arguments: Sequence[str], behind: str = "") -> list[Span]:
+        """One argument to a line where the call is long; without the brackets that an operator needed."""
+        start, end = self._range(node)
+        if self._text[start - 1 : start] + self._text[end : end + 1] == b"()" and not isinstance(node, ast.Call):
+            before = self._text[: start - 1].rstrip()[-1:]
+            start, end = (start, end) if before.isalnum() or before in b"_])" else (start - 1, end + 1)
+        line = self._text[:start].rpartition(b"\n")[2].decode()
+        margin = line[: len(line) - len(line.lstrip())]
+        call = f"{function}({', '.join(arguments)})"
+        if len(line) + len(call) > _LONG:
+            call = "".join([f"{function}(\n", *(f"{margin}    {each},\n" for each in arguments), f"{margin})"])
+        return [Span(start, end, f"{call}{behind}".encode())]
+
+    def deleted(self, statement: ast.stmt) -> list[Span]:
+        """With its lines; not the only statement of a block, nor one of several on a line."""
+        start, end = self._range(statement)
+        first, last = self._starts[statement.lineno], self._text.find(b"\n", end) + 1
+        around = self._text[first:start] + self._text[end:last]
+        return [Span(first, last, b"")] if not around.strip() and last else []
+
+    def without_around(self, outer: ast.Call, inner: ast.expr) -> list[Span]:
+        """`f(g(x))` becomes `g(x)`."""
+        (start, end), (first, last) = self._range(outer), self._range(inner)
+        return [Span(start, first, b""), Span(last, end, b"")]
+
+    def under(self, statement: ast.stmt, header: str) -> list[Span]:
+        """The statement in a block of its own."""
+        margin = " " * statement.col_offset
+        text = self.text(statement).replace("\n", "\n    ")
+        return self.replaced(statement, f"{header}\n{margin}    {text}")
+
+    def has_self(self, node: ast.AST) -> bool:
+        """Whether it stands in a method."""
+        while node in self.parents:
+            node = self.parents[node]
+            if isinstance(node, ast.FunctionDef | ast.Lambda):
+                return bool(node.args.args) and node.args.args[0].arg == "self"
+        return False
+
+    def written_out(self, line: int, is_alone: bool, call: Callable[[str], str]) -> SourceEdit | None:
+        """The expression that a line computes, as one function of torch.nn.functional of the one variable in it."""
+        statement = self.statement(line)
+        if not is_alone or not isinstance(statement, ast.Assign | ast.Return) or self.functional is None:
+            return None
+        value = statement.value
+        if value is None:
+            return None
+        imported = {name.partition(".")[0] for _, name in self._imports()}
+        names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - imported - set(dir(builtins))
+        constants = {name for node in self.tree.body for name in _assigned(node)}
+        names -= constants | {"self"}
+        whole = self.replaced(value, f"{self.functional}.{call(*names)}") if len(names) == 1 else []
+        return self.edit(whole) if whole else None
+
+    def with_keyword(self, call: ast.Call, name: str, value: str, *, place: int | None = None) -> list[Span]:
+        """`f(x)` becomes `f(x, name=value)`; a value that is given already, by name or at `place`, is replaced."""
+        if place is not None and len(call.args) > place:
+            return self.replaced(call.args[place], value)
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return self.replaced(keyword.value, value)
+        _, end = self._range(call)
+        given = [*call.args, *call.keywords]
+        at = max((self._range(node)[1] for node in given), default=end - 1)
+        return [Span(at, at, f"{', ' if given else ''}{name}={value}".encode())]
+
+    def edit(self, spans: Iterable[Span]) -> SourceEdit | None:
+        """None where nothing changes, or where the file would not compile or use a name it does not have."""
+        edit = FileEdit(self.file, self._text, tuple(spans))
+        try:
+            changed = ast.parse(edit.after)
+        except SyntaxError:
+            return None
+        known = _names(self.tree) | set(dir(builtins))
+        return SourceEdit((edit,)) if _names(changed) <= known and edit.after != edit.before else None
+
+
+def called(call: ast.Call) -> str:
+    """The last part of the name that is called."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def receiver(call: ast.Call, source: Source) -> ast.expr:
+    """The tensor that a call works on: that of a method, else the first argument."""
+    is_function = isinstance(call.func, ast.Name) or (
+        isinstance(call.func, ast.Attribute) and source.text(call.func.value) in _modules(source)
+    )
+    assert isinstance(call.func, ast.Attribute) or call.args
+    return call.args[0] if is_function or not isinstance(call.func, ast.Attribute) else call.func.value
+
+
+def _modules(source: Source) -> set[str]:
+    """What stands before the name of a function, not of a method."""
+    return {name for name in ("torch", "torch.special", "torch.nn.functional", source.functional) if name}
+
+
+def _assigned(node: ast.stmt) -> Iterator[str]:
+    """Constants of a module."""
+    if isinstance(node, ast.Assign):
+        yield from (each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def _names(tree: ast.AST) -> set[str]:
+    """Every name that a file binds or reads."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
+        bound for node in ast.walk(tree) for bound in _bound(node)
+    }
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.alias):
+        yield node.asname or node.name.partition(".")[0]
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
