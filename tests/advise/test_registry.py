@@ -137,8 +137,8 @@ def test_the_row_has_the_members_of_the_contract_and_nothing_verified() -> None:
     row = advice().member()
 
     assert list(row) == [
-        "rule", "kind", "where", "evidence", "recommendation", "code", "expected_gain", "risk", "confidence",
-        "verified",
+        "rule", "kind", "where", "evidence", "recommendation", "code", "code_kind", "expected_gain", "risk",
+        "confidence", "verified",
     ]  # fmt: skip
     assert row["where"] == {"module": "a", "ops": [], "weight": None, "source": None}
     assert list(row["expected_gain"]) == ["quantity", "low", "high", "seconds", "basis", "how"]
