@@ -177,6 +177,19 @@ class Source:
                 return behind if isinstance(behind, ast.stmt) else None
         return None
 
+    def is_kept(self, line: int) -> bool:
+        """Whether what a line computes is kept in an attribute that a condition around it looks at first:
+        `if self.mask is None: self.mask = …`. Later calls find it there."""
+        node: ast.AST | None = self.statement(line)
+        while node is not None:
+            if isinstance(node, ast.If):
+                looked_at = {self.text(each) for each in ast.walk(node.test) if isinstance(each, ast.Attribute)}
+                stores = [each for inside in node.body for each in ast.walk(inside) if isinstance(each, ast.Attribute)]
+                if any(isinstance(each.ctx, ast.Store) and self.text(each) in looked_at for each in stores):
+                    return True
+            node = self.parents.get(node)
+        return False
+
     def expressions(self, line: int) -> list[ast.expr]:
         """What the line computes, in the order in which it does: of a call, the line is where its name stands."""
         found = []

@@ -308,6 +308,11 @@ class Evidence:
         known = self._sources[file]
         return None if known is None else (known, int(line))
 
+    def is_kept(self, op: OpRecord | str) -> bool:
+        """Whether the model's code keeps what an op makes for the calls to come."""
+        place = self.code_at(op)
+        return place is not None and place[0].is_kept(place[1])
+
     def call_of(self, op: OpRecord, names: Sequence[str]) -> tuple[Source, ast.Call] | None:
         """The call in the model's code that an op comes from, by its name; of several on a line, that in its place."""
         place = self.code_at(op)

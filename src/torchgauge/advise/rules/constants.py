@@ -123,7 +123,12 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
         record = evidence.modules.get(op.module)
         if _is_inside_torch(evidence, op) or (record is not None and record.type in _OWN_INDICES):
             continue
-        if (op.index in weighted) == from_weights and op.status != "free" and not is_written:
+        if (
+            (op.index in weighted) == from_weights
+            and op.status != "free"
+            and not is_written
+            and not evidence.is_kept(op)
+        ):
             groups.setdefault(op.module, []).append(op)
     yield from groups.items()
 

@@ -76,7 +76,8 @@ def _other_device(evidence: Evidence, op: OpRecord) -> str | None:
 def host_wait(evidence: Evidence) -> Iterator[Advice]:
     """Values that Python asks for. They cost little on a CPU: the gain is what they cost on a GPU."""
     asking = [(op, words) for op in evidence.forward if (words := _remedy(evidence, op)) is not None]
-    reads = evidence.capture.run.host_reads
+    asking = [(op, words) for op, words in asking if not evidence.is_kept(op)]
+    reads = [read for read in evidence.capture.run.host_reads if not evidence.is_kept(read.source)]
     if not asking and not reads:
         return
     on_gpu = _waiting_on_gpu(evidence, len(asking) + len(reads))
