@@ -115,3 +115,44 @@ def test_the_line_that_makes_an_unused_layer_is_told() -> None:
         row for row in analyze(Idle(), input_size=(2, 16), progress=False).advice if row.rule == "unused-parameters"
     ]
     assert found.where["source"] == f"test_fault_classes.py:{Idle.__init__.__code__.co_firstlineno + 3}"
+
+
+class Pairs(nn.Module):
+    """Indices of all pairs, kept until the number of rows changes; `keeps=False`: made at every call."""
+
+    def __init__(self, keeps: bool) -> None:
+        super().__init__()
+        self.fc, self.keeps = nn.Linear(32, 32), keeps
+        self.pairs: Tensor | None = None
+        self.rows = 0
+
+    def forward(self, h: Tensor) -> Tensor:
+        if self.pairs is None or self.rows != h.shape[0]:
+            self.rows = h.shape[0]
+            self.pairs = (torch.ones(h.shape[0], h.shape[0]) - torch.eye(h.shape[0])).nonzero()
+        pairs = self.pairs
+        if not self.keeps:
+            pairs = (torch.ones(h.shape[0], h.shape[0]) - torch.eye(h.shape[0])).nonzero()
+        return self.fc(h[pairs[:, 0]] - h[pairs[:, 1]])
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_the_model_keeps_for_later_calls_is_no_advice(keeps: bool) -> None:
+    found = {advice.rule for advice in said(seen(Pairs(keeps), inputs=(x(64, 32),)))}
+
+    assert bool(found & {"host-wait", "recomputed-constant"}) != keeps
+
+
+def test_a_table_in_float64_that_is_made_at_every_call_is_one_fault() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        start = torch.zeros(h.shape[0], 64)
+        table = torch.cos(torch.arange(4096, dtype=torch.float64).view(64, 64)).float()
+        return start + self.fc(h) @ table
+
+    found = said(seen(Does(forward, fc=nn.Linear(64, 64)), inputs=(x(64, 64),)))
+    constants = [advice for advice in found if advice.rule == "recomputed-constant"]
+
+    assert "double-precision" not in {advice.rule for advice in found}
+    # Not the line of the zeros, which are written to as often as not.
+    first = forward.__code__.co_firstlineno
+    assert [advice.where.source for advice in constants] == [f"test_fault_classes.py:{first + 2}"]

@@ -26,11 +26,13 @@ _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLo
 def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
     """Positions, masks and tables that depend on shapes alone."""
     for module, ops in _constant_groups(evidence, from_weights=False):
-        if all(op.op in _PLAIN for op in ops):
+        tables = [op.index for op in ops if op.op not in _PLAIN]
+        if not tables:
             continue
+        line = next(filter(None, map(evidence.line_of, tables)), None)
         yield Advice(
             rule="recomputed-constant",
-            where=Where(module, tuple(op.index for op in ops)),
+            where=Where(module, tuple(op.index for op in ops), source=line),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
             recommendation="make this constant once, in __init__, and keep it as a buffer: it depends on shapes alone",
             change=None,

@@ -164,7 +164,8 @@ def _writes(op: OpRecord) -> bool:
 @rule("double-precision", family="types")
 def double_precision(evidence: Evidence) -> Iterator[Advice]:
     """Ops in float64 in a model whose parameters are not."""
-    wide = [op for op in evidence.flow.steps if _is_double(op)]
+    # A table that is made anew at each call is a fault of its own, whatever type it is made in.
+    wide = [op for op in evidence.flow.steps if _is_double(op) and op.index not in evidence.dataflow.constants]
     if not wide:
         return
     params = [param.spec for param in evidence.capture.params if param.spec.is_floating and not param.is_buffer]
