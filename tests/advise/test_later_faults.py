@@ -67,6 +67,22 @@ def test_parameters_of_zeros_are_told_with_what_they_leave_idle() -> None:
     assert "zero-parameters" not in told(ScaledBranches(1e-4), x(4, 32), weights=True)
 
 
+def test_norms_of_zeros_are_how_branches_start() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv1d(4, 4, 3, padding=1, bias=False), nn.BatchNorm1d(4))
+            nn.init.zeros_(self.body[1].weight)
+
+        def forward(self, h: Tensor) -> Tensor:
+            return h + self.body(h)
+
+    built, trained = Block(), Block()
+    trained(x(4, 4, 16))  # collects statistics
+    assert "zero-parameters" not in told(built, x(1, 4, 16), weights=True)
+    assert "zero-parameters" in told(trained, x(1, 4, 16), weights=True)
+
+
 def test_a_bias_of_zeros_is_how_layers_start() -> None:
     layer = nn.Linear(32, 32)
     nn.init.zeros_(layer.bias)
@@ -152,6 +168,21 @@ def test_a_repeated_mask_is_not_taken_for_repeated_keys() -> None:
     rules = [row.rule for row in said(seen(Does(forward, qkv=nn.Linear(64, 192)), inputs=(x(2, 48, 64), x(2, 48) > 0)))]
     assert "expanded-mask" in rules
     assert "repeated-keys" not in rules
+
+
+def test_a_bias_by_distance_is_not_a_mask_written_out() -> None:
+    def windowed(self: Any, h: Tensor) -> Tensor:
+        at = torch.arange(h.shape[2])
+        return F.scaled_dot_product_attention(h, h, h, attn_mask=(at[:, None] - at[None]).abs() < 8)
+
+    def biased(self: Any, h: Tensor) -> Tensor:
+        bias = self.table(self.buckets).permute(2, 0, 1)[None].contiguous()
+        return F.scaled_dot_product_attention(h, h, h, attn_mask=bias)
+
+    buckets = torch.arange(64).view(-1, 1).sub(torch.arange(64)).abs().clamp(max=15)
+    models = (Does(windowed), Does(biased, table=nn.Embedding(16, 4), buckets=buckets))
+    for model in models:
+        assert "expanded-mask" not in {row.rule for row in said(seen(model, 1, 4, 64, 16))}
 
 
 def test_fused_attention_keeps_the_scale_and_gets_rows_in_order() -> None:

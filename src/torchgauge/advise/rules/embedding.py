@@ -25,7 +25,8 @@ def embedding_dominated(evidence: Evidence) -> Iterator[Advice]:
 def _tables(evidence: Evidence) -> Iterator[tuple[ParamRecord, list[OpRecord]]]:
     for name, ops in evidence.weight_users.items():
         lookups = [op for op in ops if op.category == "embedding"]
-        if lookups and name in evidence.params:
+        # A buffer is what is looked up: the indices of relative positions.
+        if lookups and name in evidence.params and not evidence.params[name].is_buffer:
             yield evidence.params[name], lookups
 
 

@@ -32,11 +32,15 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
     trains = evidence.is_train
     launches = Counter(op.source for op in evidence.flow.steps if op.source is not None)
     line, count = launches.most_common(1)[0] if launches else (None, 0)
-    is_one_place = count >= _OF_ONE_LINE * len(evidence.flow.steps)
-    first = next((op.index for op in evidence.flow.steps if is_one_place and op.source == line), None)
+    there = (
+        [op for op in evidence.flow.steps if op.source == line]
+        if count >= _OF_ONE_LINE * len(evidence.flow.steps)
+        else []
+    )
+    rounds = [op for op in there if op.op == there[0].op]
     yield Advice(
         rule="launch-bound",
-        where=Where("", source=None if first is None else evidence.line_of(first)),
+        where=Where("", source=(evidence.loop_line(rounds) or evidence.line_of(rounds[0].index)) if rounds else None),
         evidence={"time_s": whole, "kernels_s": busy, "idle_share": idle, "ops": len(evidence.capture.ops)},
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
         change=Patch("model = torch.compile(model, mode='reduce-overhead')" if trains else _GRAPH),

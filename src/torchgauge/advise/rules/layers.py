@@ -17,6 +17,7 @@ _SCALES = {"aten::mul", "aten::mul_", "aten::div", "aten::div_"}
 _SHIFTS = {"aten::add", "aten::add_", "aten::sub", "aten::sub_"}
 _COMPARISONS = {"aten::ge", "aten::gt", "aten::le", "aten::lt"}
 _TRIANGLES = {"aten::tril", "aten::triu", "aten::tril_", "aten::triu_"}
+_LOOKUPS = {"aten::embedding", "aten::index", "aten::index_select", "aten::gather", "aten::take"}
 _POINTWISE = ("elementwise", "activation")
 _REPEATS = {
     "aten::clone",
@@ -274,7 +275,9 @@ def expanded_mask(evidence: Evidence) -> Iterator[Advice]:
         while near is not None and mask is not None and near.signature.outputs[0].numel >= mask.numel:
             made.append(near)
             read = [spec for spec in near.signature.inputs if spec.numel > 1]
-            if read and all(2 * spec.distinct_numel <= mask.numel for spec in read):
+            # Of two tensors (rows against columns) or a table (a bias by distance) a matrix is made, not written out.
+            is_spread = len(read) == 1 and near.op not in _LOOKUPS
+            if is_spread and 2 * read[0].distinct_numel <= mask.numel:
                 break
             near = evidence.flow.source(near) if len(read) == 1 else None
         if near is None or mask is None or not made or made[-1].op in _TRIANGLES:

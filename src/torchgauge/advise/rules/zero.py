@@ -17,15 +17,21 @@ _SCALING = {"aten::mul", "aten::div"}
 def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
     """A layer scale, the weight of a norm or of a layer whose values are all zero. Before training that is how many
     residual branches start, after it the branch was never trained or never loaded."""
-    rows = {model_name(row): row for row in evidence.weight_rows.values() if row.role == "parameter"}
+    rows = {model_name(row): row for row in evidence.weight_rows.values()}
     zero = [
-        name for name, row in rows.items() if row.get("abs_max") == 0 and row.elements > 1 and row.shared_with is None
+        name
+        for name, row in rows.items()
+        if row.role == "parameter" and row.get("abs_max") == 0 and row.elements > 1 and row.shared_with is None
     ]
     whole = max(evidence.totals.param_bytes or 0, 1)
     for name in zero:
         users = [op for op in evidence.weight_users.get(name, ()) if _multiplies(evidence, op, name)]
         if not users or len(users) != len(evidence.weight_users[name]):
             continue  # a bias, or a file without code
+        # A batch norm that has not collected statistics is as it was built, and ResNets are built with zeros.
+        mean = rows.get(f"{name.rpartition('.')[0]}.running_mean")
+        if mean is not None and mean.get("abs_max") == 0:
+            continue
         idle = _without_effect(evidence, users)
         names = {name} | {weight for op in idle for weight in op.weights}
         names = {
