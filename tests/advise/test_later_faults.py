@@ -71,8 +71,9 @@ def test_norms_of_zeros_are_how_branches_start() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.body = nn.Sequential(nn.Conv1d(4, 4, 3, padding=1, bias=False), nn.BatchNorm1d(4))
-            nn.init.zeros_(self.body[1].weight)
+            norm = nn.BatchNorm1d(4)
+            nn.init.zeros_(norm.weight)
+            self.body = nn.Sequential(nn.Conv1d(4, 4, 3, padding=1, bias=False), norm)
 
         def forward(self, h: Tensor) -> Tensor:
             return h + self.body(h)

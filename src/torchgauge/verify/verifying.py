@@ -56,6 +56,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "frozen-in-graph": _LOOP,
         "gradient-memory": _LOOP,
         "grown-by-cat": _FORWARD,
+        "grows-with-calls": _FORWARD,
         "held-activations": _FORWARD,
         "host-wait": _FORWARD,
         "idle-experts": "where the experts go depends on the machines available",
@@ -71,6 +72,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "parallel-linears": _FORWARD,
         "quantized-but-larger": "the weights before they were quantized are not known",
         "recomputed-constant": _FORWARD,
+        "repeated-buffers": _FORWARD,
         "repeated-keys": _FORWARD,
         "repeated-work": _FORWARD,
         "resample-before-pointwise": _FORWARD,
@@ -80,6 +82,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "stored-optimizer-state": _FILE,
         "structured-pruning": "the layers beside must shrink with it, and only the forward says which they are",
         "type-promotion": _FORWARD,
+        "zero-parameters": "what a trained model should hold there is not known",
     }
 )
 UNKNOWN = "its rule has no transformation"
