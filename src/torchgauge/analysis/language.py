@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.hardware.roofline import Roof
-    from torchgauge.language.answers import PointFacts
+    from torchgauge.language.answers import HeldFacts, PointFacts
     from torchgauge.language.passes import Point
 
 # Bits per weight as they are stored, scales and zero points included.
@@ -314,7 +314,8 @@ class _Model:
                         f"weights alone do not say what a token costs: add the code, --as file.py:Net{why}"
                     )
                 self._opened = source.model
-            return answer(self._opened, Question(points, devices, describes=describes, **settings), library, tell)
+            question = Question(points, devices, describes=describes, **settings)
+            return {**answer(self._opened, question, library, tell)}
 
 
 @dataclass(frozen=True)
@@ -480,8 +481,7 @@ class Llm:
                     together = self._point(length, count, self._encoder(length), last_logits=True)
                     cache = self._kept(together["cache_after"], self._after(length), count)
                     row = need(alone, together, cache, self.weights_bytes).row(device, length, count)
-                    row["fewest_devices"] = fewest_devices(row)
-                    rows.append(row)
+                    rows.append({**row, "fewest_devices": fewest_devices(row)})
         return rows
 
     def longest_context(self, on: str, sequences: int = 1) -> int:
@@ -548,12 +548,12 @@ class Llm:
             self._points[point, devices] = found["points"][0]
         return self._points[point, devices]
 
-    def _kept(self, held: list[dict[str, Any]], tokens: int, sequences: int) -> int:
+    def _kept(self, held: Sequence[HeldFacts], tokens: int, sequences: int) -> int:
         """All of the cache, with a shared prefix once."""
         total = sum(one["bytes"] for one in held)
         return self._scaled(total, held) - self._shared(held, tokens, sequences) * (sequences - 1)
 
-    def _shared(self, held: list[dict[str, Any]], tokens: int, sequences: int) -> int:
+    def _shared(self, held: Sequence[HeldFacts], tokens: int, sequences: int) -> int:
         """Of one sequence, what a prefix takes in the cache."""
         from torchgauge.language.capacity import shared_bytes
 
@@ -570,7 +570,7 @@ class Llm:
         rate = peaks.flops_per_s.get(self.facts["dtype"] or "float32") or peaks.flops_per_s["float32"]
         return Roof(rate, float(peaks.bytes_per_s or 0))
 
-    def _scaled(self, total: int, held: list[dict[str, Any]]) -> int:
+    def _scaled(self, total: int, held: Sequence[HeldFacts]) -> int:
         """In `cache_dtype`: floating tensors of the model's type; states kept in another type stay as they are."""
         if self.asked.cache_dtype is None:
             return total

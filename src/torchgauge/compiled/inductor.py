@@ -33,6 +33,8 @@ from torchgauge.errors import InputError
 from torchgauge.facts.compiled import EXTERN, GENERATED, CompiledGraph, CompiledKernel, GraphBreak, Recompilation
 from torchgauge.source.modules import all_modules
 
+Function = Callable[..., Any]  # of torch: its arguments are passed on as they are
+
 # Options that try variants on the device while they compile.
 TUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 UNTUNED = "autotuning was left out: it may choose other kernels for products and convolutions"
@@ -78,7 +80,7 @@ class Recording:
     _unsupported: Any = None  # the last exception that Dynamo raised for code that it cannot trace
     _cause: Any = None  # of these, the one because of which it started again, to end the graph before
     _graph: int = 0
-    _owners: dict[Any, str] = field(default_factory=dict)
+    _owners: dict[types.CodeType | str, str] = field(default_factory=dict)
 
     @property
     def breaks(self) -> tuple[GraphBreak, ...]:
@@ -110,7 +112,7 @@ class Recording:
             for row in self._kernels.get(call.graph, ())
         )
 
-    def note_call(self, graph: int, inputs: Sequence[Any]) -> None:
+    def note_call(self, graph: int, inputs: Sequence[object]) -> None:
         """Parameters are inputs of the graph; which they are says whose work it does."""
         given = tuple(self.names.get(id(value)) for value in inputs)
         first = self._parameters.setdefault(graph, given)
@@ -307,7 +309,7 @@ def _ordered(nodes: Iterable[fx.Node]) -> list[fx.Node]:
     return sorted(found, key=lambda node: place.get(node, 0))
 
 
-def _op_name(target: Any) -> str:
+def _op_name(target: object) -> str:
     schema = getattr(target, "_schema", None)
     if schema is not None:
         return str(schema.name)
@@ -322,7 +324,7 @@ def _value_bytes(node: fx.Node) -> int:
     return sum(_hint(tensor.numel()) * tensor.element_size() for tensor in tensors)
 
 
-def _hint(size: Any) -> int:
+def _hint(size: int | torch.SymInt) -> int:
     """A dynamic size counts with its value in this run."""
     if isinstance(size, int):
         return size
@@ -330,7 +332,7 @@ def _hint(size: Any) -> int:
     return int(hint) if hint is not None else 0
 
 
-def _size_hint(expression: Any) -> int:
+def _size_hint(expression: object) -> int:
     """The same for Inductor's expressions."""
     from torch._inductor.virtualized import V
 
@@ -432,31 +434,31 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
             super().__init__()
             self._plain, self._boxed_call = plain, True
 
-        def __call__(self, inputs: Sequence[Any]) -> Any:
+        def __call__(self, inputs: Sequence[object]) -> object:
             # The outputs of generated code share storage and are not views to autograd, so that a part of the model
             # behind a break may write into them. Without this key the outputs of the graph are not views either.
             keys = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
             with torch._C._ExcludeDispatchKeyGuard(keys):
                 return self._plain(*inputs)
 
-        def post_compile(self, *args: Any, **kwargs: Any) -> None:
+        def post_compile(self, *args: object, **kwargs: object) -> None:
             pass
 
-        def set_triton_bundle(self, triton_bundle: Any) -> None:
+        def set_triton_bundle(self, triton_bundle: object) -> None:
             pass
 
-    def patched(place: Any, name: str, make: Callable[[Any], Any]) -> None:
+    def patched(place: Any, name: str, make: Callable[[Function], Function]) -> None:
         original = getattr(place, name)
         own, replacement = name in vars(place), make(original)
 
-        def choose(*args: Any, **kwargs: Any) -> Any:
+        def choose(*args: object, **kwargs: object) -> object:
             return (replacement if threading.get_ident() == owner else original)(*args, **kwargs)
 
         stack.callback(setattr, place, name, original) if own else stack.callback(delattr, place, name)
         setattr(place, name, choose)
 
-    def compile_subgraph(original: Any) -> Any:
-        def call(output: Any, *args: Any, **kwargs: Any) -> Any:
+    def compile_subgraph(original: Function) -> Function:
+        def call(output: Any, *args: object, **kwargs: object) -> object:
             found.note_owner(output)
             # Before 2.9 another argument stood before it.
             given = (*args, *kwargs.values())
@@ -467,22 +469,22 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
 
         return call
 
-    def unsupported(original: Any) -> Any:
-        def call(error: Any, *args: Any, **kwargs: Any) -> None:
+    def unsupported(original: Function) -> Function:
+        def call(error: Any, *args: object, **kwargs: object) -> None:
             original(error, *args, **kwargs)
             found._unsupported = error
 
         return call
 
-    def restart(original: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def restart(original: Function) -> Function:
+        def call(*args: object, **kwargs: object) -> object:
             found._cause = found._unsupported
             return original(*args, **kwargs)
 
         return call
 
-    def call_compiler(original: Any) -> Any:
-        def call(output: Any, module: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    def call_compiler(original: Function) -> Function:
+        def call(output: Any, module: fx.GraphModule, *args: object, **kwargs: object) -> object:
             graph = found.note_graph(output, module)
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
@@ -492,7 +494,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
                     found.note_failure(graph, error, [str(warning.message) for warning in told])
                     raise
 
-            def counted(*inputs: Any) -> Any:
+            def counted(*inputs: object) -> object:
                 found.note_call(graph, inputs)
                 return compiled(*inputs)
 
@@ -500,10 +502,10 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
 
         return call
 
-    def example_inputs(original: Any) -> Any:
+    def example_inputs(original: Function) -> Function:
         """Before 2.11 a backend takes real tensors or those of Dynamo's fake mode; later it copies others itself."""
 
-        def call(output: Any) -> Any:
+        def call(output: Any) -> object:
             context = output.tracing_context
             mode, found = context.fake_mode, []
             for value in original(output):
@@ -516,16 +518,16 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
 
         return call
 
-    def find_failed_guards(original: Any) -> Any:
-        def call(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+    def find_failed_guards(original: Function) -> Function:
+        def call(entries: Any, frame: Any, *args: object, **kwargs: object) -> object:
             guards = original(entries, frame, *args, **kwargs)
             found.note_recompilation(frame.f_code, guards)
             return guards
 
         return call
 
-    def generate(original: Any) -> Any:
-        def call(module: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    def generate(original: Function) -> Function:
+        def call(module: fx.GraphModule, *args: object, **kwargs: object) -> object:
             if kwargs.get("is_backward"):
                 found.note_backward(module)
             if runs_code:
@@ -538,24 +540,24 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
 
         return call
 
-    def codegen(original: Any) -> Any:
-        def call(own: Any, *args: Any, **kwargs: Any) -> Any:
+    def codegen(original: Function) -> Function:
+        def call(own: Any, *args: object, **kwargs: object) -> object:
             result = original(own, *args, **kwargs)
             found.note_kernels(own)
             return result
 
         return call
 
-    def define_kernel(original: Any) -> Any:
-        def call(own: Any, source: str, nodes: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    def define_kernel(original: Function) -> Function:
+        def call(own: Any, source: str, nodes: Sequence[Any], *args: object, **kwargs: object) -> object:
             name = original(own, source, nodes, *args, **kwargs)
             found.note_names(nodes, name)
             return name
 
         return call
 
-    def compile_to_module(original: Any) -> Any:
-        def call(own: Any) -> Any:
+    def compile_to_module(original: Function) -> Function:
+        def call(own: Any) -> object:
             own.codegen()
             raise _Generated
 
@@ -621,11 +623,11 @@ def _caches_kept() -> Iterator[None]:
 class Options:
     """What `torch.compile` was given. `changes` are options of Inductor; another backend has none that are known."""
 
-    backend: Callable[..., Any]
+    backend: Function
     name: str = "inductor"
     dynamic: bool | None = None
     fullgraph: bool = False
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def default(cls) -> Options:
@@ -633,11 +635,11 @@ class Options:
 
         return cls(lookup_backend("inductor"))
 
-    def fresh_backend(self, *, runs_code: bool) -> Callable[..., Any]:
+    def fresh_backend(self, *, runs_code: bool) -> Function:
         """The same backend, equal to no other: what a backend has compiled is found again by any that is equal to it,
         and nothing that the user compiled may stand for what is to be recorded."""
 
-        def backend(module: fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
+        def backend(module: fx.GraphModule, inputs: object, **kwargs: object) -> object:
             tuning = [] if runs_code else [name for name in TUNING if self.changes.get(name)]
             if not tuning:
                 return self.backend(module, inputs, **kwargs)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import nn
@@ -15,8 +15,21 @@ from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import Capture, Environment, OpRecord, ParamRecord, RunRecord, TargetRecord
 from torchgauge.facts.experts import find_mixtures
 from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
-from torchgauge.language.layers import layer_rows
-from torchgauge.language.passes import Held, Interface, Observed, Pass, Point, Seen, language_part, observe
+from torchgauge.language.layers import LayerFacts, layer_rows
+from torchgauge.language.passes import (
+    Held,
+    Interface,
+    Observed,
+    Pass,
+    Point,
+    Progress,
+    Reduce,
+    Seen,
+    T,
+    language_part,
+    observe,
+    whole_observation,
+)
 from torchgauge.predict.kernels import Library
 
 # Lengths at which a model shows what its layers are: a window is longer than the first, and experts share the tokens
@@ -25,6 +38,57 @@ _FEW, _SOME = 3, 290
 # Between the lengths that a longer one is extended from, and how many of them each length has: chunks and rounding have
 # to divide a step, and the memory at the peak follows from the last two lengths.
 STEPS = {64: (1, 2, 3, 8, 16), 512: (1, 2, 3, 4, 5), 1024: (1, 2, 3, 4, 5)}
+
+
+class ModuleFacts(TypedDict):
+    path: str
+    macs: int
+    flops: int
+    bytes_read: int
+    bytes_written: int
+
+
+class HeldFacts(TypedDict):
+    """A tensor of the cache; `of` is "text" or "encoder"."""
+
+    layer: str
+    name: str
+    of: str
+    shape: list[int]
+    dtype: str
+    bytes: int
+
+
+class IdleModule(TypedDict):
+    """A module that text alone does not reach."""
+
+    path: str
+    type: str
+    params: int
+
+
+class ModelFacts(TypedDict):
+    type: str
+    params: int
+    active_params: int
+    embedding_params: int
+    head_params: int
+    tied: bool
+    vocabulary: int | None
+    context_limit: int | None
+    positions: str
+    dtype: str | None
+    weight_bytes: int
+    buffer_bytes: int
+    bits_per_weight: float
+    encoder: bool
+    encoder_fixed: bool
+    cache_class: str
+    layers: list[LayerFacts]
+    not_run: list[IdleModule]
+    layer_matrix_params: int
+    loose_cache_bytes: int
+    ops_per_token: NotRequired[float]
 
 
 class PassFacts(TypedDict):
@@ -38,9 +102,9 @@ class PassFacts(TypedDict):
     peak_bytes: int
     before_bytes: int
     after_bytes: int
-    modules: list[dict[str, Any]]
+    modules: list[ModuleFacts]
     uncounted: dict[str, int]
-    times: dict[str, dict[str, Any]]
+    times: dict[str, dict[str, float | str | None]]
 
 
 class PointFacts(TypedDict):
@@ -52,9 +116,17 @@ class PointFacts(TypedDict):
     drafts: int
     prefill: PassFacts
     decode: PassFacts
-    cache: list[dict[str, Any]]
-    cache_after: list[dict[str, Any]]
+    cache: list[HeldFacts]
+    cache_after: list[HeldFacts]
     extended_from: list[int] | None
+
+
+class Answer(TypedDict):
+    """As plain data: it comes from a process that has no rights."""
+
+    model: NotRequired[ModelFacts]
+    warnings: NotRequired[list[str]]
+    points: list[PointFacts]
 
 
 @dataclass(frozen=True)
@@ -72,7 +144,7 @@ class Question:
     context_limit: int | None = None
 
 
-def answer(model: nn.Module, question: Question, library: Library, progress: Any = None) -> dict[str, Any]:
+def answer(model: nn.Module, question: Question, library: Library, progress: Progress | None = None) -> Answer:
     """Answer a question about a live model. Lengths beyond its limit are refused."""
     whole = unwrap(model)
     inside, model = language_part(whole)
@@ -81,8 +153,7 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
     for point in question.points:
         _require_possible(point, limit, interface)
 
-    def run(points: Sequence[Point], reduce: Any = None) -> tuple[Seen, dict[Point, Any]]:
-        kept = {} if reduce is None else {"reduce": reduce}
+    def run(points: Sequence[Point], reduce: Reduce[T]) -> tuple[Seen, dict[Point, T]]:
         return observe(
             model,
             points,
@@ -92,17 +163,17 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
             fold=question.fold,
             limit=limit,
             progress=progress,
-            **kept,
+            reduce=reduce,
         )
 
     stored: dict[str, int] = getattr(model, "stored_bytes", {})
     facts = _Facts(question, stored, inside)
-    result: dict[str, Any] = {}
+    result: Answer = {"points": []}
     per_token = question.ops_per_token
     if question.describes or per_token is None:
         some = max(min(_SOME, (limit or 2 * _SOME) // 2), _FEW + 1)
         probes = [Point(tokens, 1, _probe_encoder(interface, tokens)) for tokens in (_FEW, some)]
-        seen, probed = run(probes)
+        seen, probed = run(probes, whole_observation)
         # A model whose code loops over tokens in Python has more ops for more tokens.
         traced = [sum(len(part.ops) for part in probed[probe].prefill.segments) for probe in probes]
         per_token = max(traced[1] - traced[0], 0) / (some - _FEW)
@@ -113,7 +184,7 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
         tokens = min(tokens, limit - 1) if limit and limit > 2 else tokens  # a step needs a position too
         long = Point(tokens, 1, _probe_encoder(interface, tokens))
         try:
-            _, wide = run([long])
+            _, wide = run([long], whole_observation)
         except ForwardError as error:
             if limit is None:
                 raise
@@ -124,13 +195,13 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
             while fails - works > 1:
                 limit = (works + fails) // 2
                 try:
-                    run([Point(limit, 1, _probe_encoder(interface, limit))])
+                    run([Point(limit, 1, _probe_encoder(interface, limit))], whole_observation)
                     works = limit
                 except ForwardError:
                     fails = limit
             limit = works
             long = Point(limit - 1, 1, _probe_encoder(interface, limit - 1))
-            _, wide = run([long])
+            _, wide = run([long], whole_observation)
         result["model"] = _description(model, interface, seen, probed, probes, long, wide[long], limit)
         result["model"]["ops_per_token"] = per_token
         result["warnings"] = seen.warnings
@@ -145,7 +216,7 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Any
     found: dict[Point, PointFacts] = run(direct, facts.of_point)[1] if direct else {}
     shorter: dict[Point, PointFacts] = {}
     for point in too_long:
-        found[point] = _extend(point, run, facts, shorter)
+        found[point] = _extend(point, lambda points: run(points, facts.of_point)[1], shorter)
     result["points"] = [found[point] for point in question.points]
     return result
 
@@ -188,15 +259,12 @@ class _Facts:
             "peak_bytes": run.peak_bytes,
             "before_bytes": run.before_bytes,
             "after_bytes": run.after_bytes,
-            "modules": [
-                {"path": f"{self.inside}.{path}".strip("."), **dict(zip(FIGURES, row, strict=True))}
-                for path, row in cost.modules.items()
-            ],
+            "modules": [_module_facts(f"{self.inside}.{path}".strip("."), row) for path, row in cost.modules.items()],
             "uncounted": dict(cost.uncounted),
             "times": {device: self.time(run, device, new_lengths) for device in self.question.devices},
         }
 
-    def time(self, run: Pass, device: str, new_lengths: Collection[int]) -> dict[str, Any]:
+    def time(self, run: Pass, device: str, new_lengths: Collection[int]) -> dict[str, float | str | None]:
         from torchgauge.predict.time import predict_ops
 
         ops = [op for part in run.segments for _ in range(part.times) for op in part.ops]
@@ -219,7 +287,14 @@ def _grown_lengths(one: Observed) -> set[int]:
     }
 
 
-def _extend(point: Point, run: Any, facts: _Facts, known: dict[Point, PointFacts]) -> PointFacts:
+def _module_facts(path: str, row: Sequence[int]) -> ModuleFacts:
+    macs, flops, bytes_read, bytes_written = row
+    return {"path": path, "macs": macs, "flops": flops, "bytes_read": bytes_read, "bytes_written": bytes_written}
+
+
+def _extend(
+    point: Point, run: Callable[[Sequence[Point]], dict[Point, PointFacts]], known: dict[Point, PointFacts]
+) -> PointFacts:
     """A point with too many ops to be traced, from five shorter ones; traced after all where these do not agree.
     `known` are those that were traced for other points, and is added to."""
     for step, multiples in STEPS.items():
@@ -228,7 +303,7 @@ def _extend(point: Point, run: Any, facts: _Facts, known: dict[Point, PointFacts
             break
         shorter = [replace(point, tokens=length) for length in lengths]
         if missing := [one for one in shorter if one not in known]:
-            known |= run(missing, facts.of_point)[1]
+            known |= run(missing)
         rows = [known[one] for one in shorter]
         found = extended(lengths, [_costs(row) for row in rows], point.tokens)
         if found is not None:
@@ -236,10 +311,7 @@ def _extend(point: Point, run: Any, facts: _Facts, known: dict[Point, PointFacts
             result: PointFacts = {**last, "tokens": point.tokens, "extended_from": lengths}
             for name in ("prefill", "decode"):
                 row: Any = {**last[name], **found[name]}
-                row["modules"] = [
-                    {"path": path, **dict(zip(FIGURES, values, strict=True))}
-                    for path, values in found[name]["modules"].items()
-                ]
+                row["modules"] = [_module_facts(path, values) for path, values in found[name]["modules"].items()]
                 for key in ("peak_bytes", "before_bytes", "after_bytes"):
                     # Memory at the peak is the largest of several polynomials: that of the longest prompts.
                     known_bytes = [(length, one[name][key]) for length, one in zip(lengths, rows, strict=True)][-3:]
@@ -255,33 +327,39 @@ def _extend(point: Point, run: Any, facts: _Facts, known: dict[Point, PointFacts
                     for held, nbytes in zip(last[name], found[name], strict=True)  # type: ignore[literal-required]
                 ]
             return result
-    whole: PointFacts = run([point], facts.of_point)[1][point]
-    return whole
+    return run([point])[point]
 
 
-def _costs(row: PointFacts) -> dict[str, Any]:
+def _costs(row: PointFacts) -> dict[str, object]:
     """What has to follow a polynomial."""
-    found: dict[str, Any] = {}
-    for name in ("prefill", "decode"):
-        part: Any = row[name]
-        found[name] = {key: part[key] for key in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")}
-        found[name]["modules"] = {one["path"]: [one[key] for key in FIGURES] for one in part["modules"]}
-    for name in ("cache", "cache_after"):
-        found[name] = [held["bytes"] for held in row[name]]  # type: ignore[literal-required]
+    found: dict[str, object] = {
+        "cache": [held["bytes"] for held in row["cache"]],
+        "cache_after": [held["bytes"] for held in row["cache_after"]],
+    }
+    for name, part in (("prefill", row["prefill"]), ("decode", row["decode"])):
+        figures: Mapping[str, object] = {**part}
+        modules = {
+            one["path"]: [one["macs"], one["flops"], one["bytes_read"], one["bytes_written"]] for one in part["modules"]
+        }
+        kept = {key: figures[key] for key in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")}
+        found[name] = {**kept, "modules": modules}
     return found
 
 
-def _extended_time(rows: list[dict[str, Any]], lengths: list[int], tokens: int) -> dict[str, Any]:
+def _extended_time(
+    rows: list[dict[str, float | str | None]], lengths: list[int], tokens: int
+) -> dict[str, float | str | None]:
     """Each further token is assumed to cost what the last ones did."""
     result = dict(rows[-1])
     for key, value in rows[-1].items():
-        if isinstance(value, float):
-            slope = (value - rows[-2][key]) / (lengths[-1] - lengths[-2])
+        before = rows[-2][key]
+        if isinstance(value, float) and isinstance(before, int | float):
+            slope = (value - before) / (lengths[-1] - lengths[-2])
             result[key] = max(value + slope * (tokens - lengths[-1]), 0.0)
     return result
 
 
-def held_rows(cache: list[Held]) -> list[dict[str, Any]]:
+def held_rows(cache: list[Held]) -> list[HeldFacts]:
     return [
         {
             "layer": held.layer,
@@ -304,7 +382,7 @@ def _description(
     long: Point,
     wide: Observed,
     limit: int | None,
-) -> dict[str, Any]:
+) -> ModelFacts:
     own = [param for param in seen.params if not param.is_buffer]
     run = probed[probes[1]].prefill
     idle = idle_params(run, seen.params)
@@ -344,7 +422,7 @@ def _description(
     }
 
 
-def _add_surroundings(facts: dict[str, Any], whole: nn.Module, inside: str) -> None:
+def _add_surroundings(facts: ModelFacts, whole: nn.Module, inside: str) -> None:
     """Count the parameters around the language model `inside` a larger one: they are loaded with it, but not run."""
     tied = {id(param) for param in whole.get_submodule(inside).parameters()}
     around = [param for param in whole.parameters() if id(param) not in tied]
@@ -358,8 +436,8 @@ def _add_surroundings(facts: dict[str, Any], whole: nn.Module, inside: str) -> N
             facts["not_run"].append({"path": path, "type": type(module).__name__, "params": count})
     facts["not_run"].sort(key=lambda row: -row["params"])
     facts["layers"] = [{**row, "path": f"{inside}.{row['path']}"} for row in facts["layers"]]
-    for name in ("params", "active_params"):
-        facts[name] += sum(param.numel() for param in around)
+    facts["params"] += sum(param.numel() for param in around)
+    facts["active_params"] += sum(param.numel() for param in around)
     facts["weight_bytes"] += sum(param.nbytes for param in around)
     facts["buffer_bytes"] = sum(buffer.nbytes for buffer in whole.buffers())
     facts["bits_per_weight"] = 8 * facts["weight_bytes"] / max(facts["params"], 1)
@@ -429,16 +507,14 @@ def _positions(model: nn.Module, params: Sequence[ParamRecord], ops: list[OpReco
     return "none found"
 
 
-def _not_run(
-    model: nn.Module, params: Sequence[ParamRecord], called: set[str], layers: set[str]
-) -> list[dict[str, Any]]:
+def _not_run(model: nn.Module, params: Sequence[ParamRecord], called: set[str], layers: set[str]) -> list[IdleModule]:
     """The largest modules that text alone does not reach: towers for images and sound, further heads."""
     reached = {""}
     for path in (*called, *layers):
         while path not in reached:
             reached.add(path)
             path = path.rpartition(".")[0]
-    found: list[dict[str, Any]] = []
+    found: list[IdleModule] = []
     waiting = [("", model)]
     while waiting:
         path, module = waiting.pop()

@@ -6,15 +6,33 @@ larger of the two decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from torchgauge.predict import fit
 from torchgauge.predict.devices import Device
 
+if TYPE_CHECKING:
+    from torchgauge.language.answers import HeldFacts, PointFacts
+
 FITS, TOO_CLOSE, DOES_NOT_FIT = "fits", "too close", "does not fit"
+
+
+class Fit(TypedDict):
+    device: str
+    context: int
+    concurrent: int
+    verdict: str
+    used_bytes: int
+    low_bytes: int
+    high_bytes: int
+    capacity_bytes: int
+    weights_bytes: int
+    cache_bytes: int
+    activation_bytes: int
+    overhead_bytes: int
 
 
 @dataclass(frozen=True)
@@ -25,7 +43,7 @@ class Need:
     cache_bytes: int
     activation_bytes: int
 
-    def row(self, device: Device, context: int, concurrent: int) -> dict[str, Any]:
+    def row(self, device: Device, context: int, concurrent: int) -> Fit:
         overhead = fit._CONTEXT_BYTES + fit._CUBLAS_CONTEXT_BYTES["forward"] + device.chip.cublas_bytes
         tensors = self.weights_bytes + self.cache_bytes + self.activation_bytes
         times = 1 if device.is_measured else 2
@@ -49,7 +67,7 @@ class Need:
         }
 
 
-def need(alone: Mapping[str, Any], together: Mapping[str, Any], cache_bytes: int, weights_bytes: int) -> Need:
+def need(alone: PointFacts, together: PointFacts, cache_bytes: int, weights_bytes: int) -> Need:
     """`alone` is the pass of one prompt, `together` the step of all sequences, as `answers` has them; `cache_bytes` is
     what all of them hold, of whatever type it is kept in."""
     one, all_ = alone["prefill"], together["decode"]
@@ -59,7 +77,7 @@ def need(alone: Mapping[str, Any], together: Mapping[str, Any], cache_bytes: int
     return Need(weights_bytes, cache_bytes, max(prompt, step, 0))
 
 
-def fewest_devices(row: Mapping[str, Any]) -> int | None:
+def fewest_devices(row: Fit) -> int | None:
     """With weights, cache and activations split evenly by tensor parallelism, a lower bound: some is repeated on every
     device, and links need buffers of their own."""
     room = row["capacity_bytes"] - row["overhead_bytes"]
@@ -67,7 +85,7 @@ def fewest_devices(row: Mapping[str, Any]) -> int | None:
     return ceil(split / room) if room > 0 else None
 
 
-def length_of(held: Mapping[str, Any], tokens: int) -> int | None:
+def length_of(held: HeldFacts, tokens: int) -> int | None:
     """How many of the last tokens a tensor of the cache holds: all, or those of a window; None for a fixed state."""
     shape = held["shape"]
     if len(shape) < 3:
@@ -77,7 +95,7 @@ def length_of(held: Mapping[str, Any], tokens: int) -> int | None:
     return int(shape[2]) if held["name"] in ("keys", "values") else None
 
 
-def paged_bytes(held: Iterable[Mapping[str, Any]], tokens: int, page: int) -> int:
+def paged_bytes(held: Iterable[HeldFacts], tokens: int, page: int) -> int:
     """As servers allocate it: what grows with the length comes in pages of `page` tokens."""
     total = 0
     for one in held:
@@ -86,7 +104,7 @@ def paged_bytes(held: Iterable[Mapping[str, Any]], tokens: int, page: int) -> in
     return total
 
 
-def shared_bytes(held: Iterable[Mapping[str, Any]], tokens: int, prefix: int) -> int:
+def shared_bytes(held: Iterable[HeldFacts], tokens: int, prefix: int) -> int:
     """What the entries of the first `prefix` tokens take in all sequences together; a window may have left some of
     them behind, and a state cannot be shared."""
     total = 0

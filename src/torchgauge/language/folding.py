@@ -54,7 +54,7 @@ class _Reference:
     span: Span
     storages: dict[int, int]  # of what the call was given: by id, a number
     output: Any
-    entries: list[Any] | None  # what the cache holds for the layer after the call; None where others changed too
+    entries: list[object] | None  # what the cache holds for the layer after the call; None where others changed too
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Folding:
         self.layers = list(_repeated(twin, paths))
         self.spans: list[Span] = []
         self.cache_of: dict[str, list[tuple[int, int]]] = {}
-        self._known: dict[Any, _Reference] = {}
+        self._known: dict[tuple[object, ...], _Reference] = {}
         self.checks = True
 
     def begin(self) -> None:
@@ -94,7 +94,7 @@ class Folding:
 
         return undo
 
-    def _call(self, layer: _Layer, call: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, layer: _Layer, call: Callable[..., object], *args: object, **kwargs: object) -> object:
         entries = _entries((args, kwargs))
         own = [_entry(group, layer.position) for group in entries]
         numbers: dict[int, int] = {}
@@ -108,8 +108,15 @@ class Folding:
         return self._trace(key, known, layer, entries, call, args, kwargs)
 
     def _trace(
-        self, key: Any, known: _Reference | None, layer: _Layer, entries: Any, call: Any, args: Any, kwargs: Any
-    ) -> Any:
+        self,
+        key: tuple[object, ...],
+        known: _Reference | None,
+        layer: _Layer,
+        entries: list[list[Any]],
+        call: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
         ops = self._run.recorder.ops
         given = _tensors((args, kwargs, [_entry(group, layer.position) for group in entries]))
         storages: dict[int, int] = {}
@@ -144,7 +151,14 @@ class Folding:
         del given
         return output
 
-    def _replay(self, known: _Reference, layer: _Layer, entries: Any, args: Any, kwargs: Any) -> Any:
+    def _replay(
+        self,
+        known: _Reference,
+        layer: _Layer,
+        entries: list[list[Any]],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
         recorder = self._run.recorder
         now = len(recorder.ops)
         made: dict[int, Storage] = {}
@@ -200,12 +214,12 @@ def _repeated(twin: nn.Module, paths: ModulePaths) -> Iterator[_Layer]:
 def _kinds(members: Sequence[nn.Module]) -> list[int]:
     """For each member a number, equal for equal ones. Integers that are the position in every member do not count."""
     facts = [_facts(member) for member in members]
-    differing: set[Any] = set()
+    differing: set[tuple[str, ...]] = set()
     for position, own in enumerate(facts):
         for key, value in own.items():
             if type(value) is not int or value != position:
                 differing.add(key)
-    known: dict[Any, int] = {}
+    known: dict[tuple[object, ...], int] = {}
     return [
         known.setdefault(
             tuple((key, value if key in differing else "position") for key, value in own.items()), len(known)
@@ -214,8 +228,8 @@ def _kinds(members: Sequence[nn.Module]) -> list[int]:
     ]
 
 
-def _facts(member: nn.Module) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+def _facts(member: nn.Module) -> dict[tuple[str, ...], object]:
+    found: dict[tuple[str, ...], object] = {}
     for path, module in member.named_modules():
         found[path, ""] = type(module)
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
@@ -226,7 +240,7 @@ def _facts(member: nn.Module) -> dict[Any, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, list | tuple):
@@ -234,9 +248,12 @@ def _plain(value: Any) -> Any:
     return type(value)
 
 
-def _caches(value: Any) -> Iterator[Any]:
+_Call = tuple[tuple[object, ...], dict[str, object]]
+
+
+def _caches(given: _Call) -> Iterator[Any]:
     """Objects in the arguments that hold an entry for each layer."""
-    args, kwargs = value
+    args, kwargs = given
     for item in (*args, *kwargs.values()):
         if type(item) is FakeTensor or isinstance(item, _PLAIN):
             continue  # asking one for an attribute that it lacks takes long
@@ -244,20 +261,20 @@ def _caches(value: Any) -> Iterator[Any]:
             yield item
 
 
-def _entries(value: Any) -> list[list[Any]]:
+def _entries(given: _Call) -> list[list[Any]]:
     """The lists of entries by layer: those for attention to the text, and to what an encoder gave."""
     found = []
-    for cache in _caches(value):
+    for cache in _caches(given):
         parts = [cache.self_attention_cache, cache.cross_attention_cache] if hasattr(cache, "is_updated") else [cache]
         found += [part.layers for part in parts]
     return found
 
 
-def _beside(value: Any) -> list[int]:
+def _beside(given: _Call) -> list[int]:
     """Tensors that a cache keeps beside its entries, as MiniMax does for linear attention."""
     places = ("layers", "self_attention_cache", "cross_attention_cache")
     found: list[FakeTensor] = []
-    for cache in _caches(value):
+    for cache in _caches(given):
         for name, kept in vars(cache).items():
             if name not in places:
                 _add_tensors(kept, found)
@@ -268,16 +285,16 @@ def _entry(group: list[Any], position: int) -> Any:
     return group[position] if position < len(group) else None
 
 
-def _tensors(value: Any) -> list[FakeTensor]:
+def _tensors(value: object) -> list[FakeTensor]:
     """The fake tensors in nested containers and cache entries, in order."""
     found: list[FakeTensor] = []
     _add_tensors(value, found)
     return found
 
 
-def _add_tensors(value: Any, found: list[FakeTensor]) -> None:
+def _add_tensors(value: object, found: list[FakeTensor]) -> None:
     kind = type(value)
-    if kind is FakeTensor:
+    if type(value) is FakeTensor:
         found.append(value)
     elif isinstance(value, list | tuple):
         for item in value:
@@ -289,11 +306,11 @@ def _add_tensors(value: Any, found: list[FakeTensor]) -> None:
         _add_tensors(vars(value), found)
 
 
-def _identities(entry: Any) -> tuple[int, ...]:
+def _identities(entry: object) -> tuple[int, ...]:
     return (id(entry), *(id(tensor) for tensor in _tensors(vars(entry))))
 
 
-def _description(value: Any) -> Any:
+def _description(value: object) -> object:
     """What a call depends on: structure, shapes, plain values."""
     if type(value) is FakeTensor:
         return value.spec
@@ -306,15 +323,12 @@ def _description(value: Any) -> Any:
     if hasattr(value, "layers") or hasattr(value, "self_attention_cache"):
         return type(value)  # its entry for the layer is described beside it
     if hasattr(value, "__dict__") and not isinstance(value, nn.Module) and not callable(value):
-        return type(value), _description(vars(value)) if _tensors_only(value) else id(value)
+        is_state = bool(_tensors(vars(value))) or type(value).__name__.endswith("Layer")
+        return type(value), _description(vars(value)) if is_state else id(value)
     return id(value)
 
 
-def _tensors_only(value: Any) -> bool:
-    return bool(_tensors(vars(value))) or type(value).__name__.endswith("Layer")
-
-
-def _describe(value: Any, numbers: dict[int, int], records: dict[int, _Tensor]) -> Any:
+def _describe(value: object, numbers: dict[int, int], records: dict[int, _Tensor]) -> object:
     if type(value) is FakeTensor:
         if id(value) not in records:
             number = numbers.setdefault(id(value.storage_), len(numbers))
@@ -322,7 +336,7 @@ def _describe(value: Any, numbers: dict[int, int], records: dict[int, _Tensor]) 
         return records[id(value)]
     if type(value) is dict:
         return {key: _describe(item, numbers, records) for key, item in value.items()}
-    if type(value) in (list, tuple):
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(_describe(item, numbers, records) for item in value)
     return value
 
@@ -332,7 +346,7 @@ def _rebuilt(value: Any, build: Callable[[_Tensor], FakeTensor]) -> Any:
         return build(value)
     if isinstance(value, dict):
         return {key: _rebuilt(item, build) for key, item in value.items()}
-    if type(value) in (list, tuple):
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(_rebuilt(item, build) for item in value)
     return value
 

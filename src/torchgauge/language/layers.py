@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TypedDict
 
 from torchgauge.facts import OpRecord, ParamRecord
 from torchgauge.language.passes import Held, Pass
+
+
+class AttentionFacts(TypedDict, total=False):
+    heads: int | None
+    kv_heads: int
+    window: int
+
+
+class LayerFacts(AttentionFacts):
+    path: str
+    index: int
+    kind: str
+    feed_forward: str
+    params: int
+    matrix_params: int
+    active_params: int
+    cache_bytes_per_token: float
+    cache_fixed_bytes: int
 
 
 def layer_rows(
@@ -18,7 +36,7 @@ def layer_rows(
     run: Pass,
     params: Iterable[ParamRecord],
     idle: Mapping[str, int],
-) -> list[dict[str, Any]]:
+) -> list[LayerFacts]:
     """A row for each layer that ran. `short` and `long` are the cache after two lengths of prompt, for one sequence."""
     ops: dict[str, list[OpRecord]] = {}
     for segment in run.segments:
@@ -37,7 +55,7 @@ def layer_rows(
                     matrices[owner] += param.spec.numel if len(param.spec.shape) > 1 else 0
                     break
     early, late = _by_layer(short), _by_layer(long)
-    rows = []
+    rows: list[LayerFacts] = []
     for path, position, _ in layers:
         if path not in ops:
             continue
@@ -52,7 +70,7 @@ def layer_rows(
                 "path": path,
                 "index": position,
                 "kind": mixer,
-                "feed_forward": _feed_forward(path, ops[path], idle),
+                "feed_forward": "mixture of experts" if idle.get(path) else "dense",
                 **detail,
                 "params": sizes[path],
                 "matrix_params": matrices[path],
@@ -83,10 +101,10 @@ def _length_dimension(held: Held, others: list[Held]) -> int | None:
 
 def _mixer(
     path: str, ops: list[OpRecord], before: list[Held], after: list[Held], lengths: tuple[int, int]
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, AttentionFacts]:
     """How the layer mixes tokens: attention of some kind, or a state that is carried on, or both."""
     kinds: list[str] = []
-    detail: dict[str, Any] = {}
+    detail: AttentionFacts = {}
     growing = [held for held in before if _length_dimension(held, after) is not None and held.group == 0]
     fixed = [held for held in before if held.spec.shape and held not in growing and held.group == 0]
     names = {held.name for held in fixed}
@@ -109,7 +127,9 @@ def _mixer(
         products = attention or [op for op in ops if op.op in ("aten::bmm", "aten::baddbmm")]
         used = {spec.shape[-1] for op in products for spec in op.signature.inputs[:3] if spec.shape}
         lasting = [next(o for o in after if (o.name, o.group) == (held.name, held.group)) for held in growing]
-        longest = max(_growth(held, late) for held, late in zip(growing, lasting, strict=True))
+        places = [_length_dimension(held, [late]) for held, late in zip(growing, lasting, strict=True)]
+        sizes = zip(places, lasting, strict=True)
+        longest = max(0 if place is None else late.spec.shape[place] for place, late in sizes)
         if kv_heads:
             detail |= {"heads": heads or None, "kv_heads": kv_heads}
         if longest < lengths[1] - 1:
@@ -126,12 +146,3 @@ def _mixer(
     elif attention and not kinds:
         kinds.append("attention without a cache of its own")
     return " and ".join(kinds) or "no mixing of tokens", detail
-
-
-def _growth(held: Held, late: Held) -> int:
-    place = _length_dimension(held, [late])
-    return 0 if place is None else int(late.spec.shape[place])
-
-
-def _feed_forward(path: str, ops: list[OpRecord], idle: Mapping[str, int]) -> str:
-    return "mixture of experts" if idle.get(path) else "dense"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -243,6 +242,15 @@ def language_part(model: nn.Module) -> tuple[str, nn.Module]:
     return "", model
 
 
+T = TypeVar("T")
+Progress = Callable[[int, int, str], None]
+Reduce = Callable[[Point, Observed, tuple[ParamRecord, ...]], T]
+
+
+def whole_observation(point: Point, observed: Observed, params: tuple[ParamRecord, ...]) -> Observed:
+    return observed
+
+
 def observe(
     model: nn.Module,
     points: Iterable[Point],
@@ -252,21 +260,32 @@ def observe(
     adapter: tuple[int, str] | None = None,
     fold: bool = True,
     limit: int | None = None,
-    progress: Any = None,
-    reduce: Callable[[Point, Observed, tuple[ParamRecord, ...]], Any] = lambda point, observed, params: observed,
+    progress: Progress | None = None,
+    reduce: Reduce[Any] = whole_observation,
 ) -> tuple[Seen, dict[Point, Any]]:
     """Run the model at every point and leave it unchanged. `adapter` adds low-rank adapters: rank, pattern of names.
     `limit` is the number of positions where it is not the one that the config gives.
     `reduce` turns an observation into what is kept of it: a pass has many ops."""
     points = list(points)
     signal: DataDependent | None = None
+
+    def job(way: _Way) -> tuple[Seen, dict[Point, Any]]:
+        leftovers = Leftovers()
+        try:
+            session = _Session(unwrap(model), library, dtype, adapter, limit, leftovers, way)
+            return session.run(points, progress, reduce)
+        except BaseException as error:
+            let_go(error)
+            raise
+        finally:
+            leftovers.release()
+
     with one_at_a_time, no_collections(), undisturbed(model):
         for way in _WAYS:
             if (way.assume and signal is None) or (way.fold and not fold):
                 continue
             try:
-                job = partial(_observe, unwrap(model), points, library, dtype, adapter, limit, way, progress, reduce)
-                return contextvars.copy_context().run(job)
+                return contextvars.copy_context().run(job, way)
             except Unequal:
                 continue
             except DataDependent as error:
@@ -300,27 +319,6 @@ class _LimitedKnowledge(Knowledge):
         return elements <= self._limit and super().has_room(elements, dtype)
 
 
-def _observe(
-    model: nn.Module,
-    points: list[Point],
-    library: Library,
-    dtype: torch.dtype | None,
-    adapter: tuple[int, str] | None,
-    limit: int | None,
-    way: _Way,
-    progress: Any,
-    reduce: Callable[[Point, Observed, tuple[ParamRecord, ...]], Any],
-) -> tuple[Seen, dict[Point, Any]]:
-    leftovers = Leftovers()
-    try:
-        return _Session(model, library, dtype, adapter, limit, leftovers, way).run(points, progress, reduce)
-    except BaseException as error:
-        let_go(error)
-        raise
-    finally:
-        leftovers.release()
-
-
 class _Session:
     def __init__(
         self,
@@ -338,7 +336,7 @@ class _Session:
         self.limit = self.interface.context_limit
         self.name = type(model).__name__
 
-    def run(self, points: list[Point], progress: Any, reduce: Any) -> tuple[Seen, dict[Point, Any]]:
+    def run(self, points: Sequence[Point], progress: Progress | None, reduce: Reduce[T]) -> tuple[Seen, dict[Point, T]]:
         copier = Copier()
         with prepared(self.model, train=False, copier=copier) as twin:
             if self.adapter is not None:
@@ -451,7 +449,7 @@ def _peak(tape: list[tuple[int, int]], begin: int, live: int, lasting: frozenset
 
 
 def _held(
-    value: Any, name: str = "", group: int = 0, entry: int = -1, seen: set[int] | None = None
+    value: object, name: str = "", group: int = 0, entry: int = -1, seen: set[int] | None = None
 ) -> Iterator[tuple[FakeTensor, str, int, int]]:
     """Every tensor of a cache, each once, with its name and the place of the entry that it belongs to."""
     seen = set() if seen is None else seen
