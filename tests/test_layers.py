@@ -44,7 +44,7 @@ WITHOUT_TORCH = {
     "report",
 }  # fmt: skip
 # They ask torch about the machine, inside functions that only a run calls.
-TORCH_ON_USE = {"hardware/machine.py", "hardware/environment.py"}
+TORCH_ON_USE = {"hardware/machine.py"}
 # A report shows what was found: it finds nothing out.
 REPORTED = {"lazy", "errors", "units", "cache", "facts", "hardware", "checkpoint", "advise", "report"}
 PRINTING = {"cli", "compat"}

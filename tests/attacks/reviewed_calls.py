@@ -144,9 +144,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "_OPTIMIZER_SCALAR.format(op=name)": OWN,
         "torch.ops.aten.index.Tensor": OWN,
     },
-    "checkpoint/adapter.py": {
-        "re.compile('|'.join((mark.pattern for mark in _MARKS.values())))": OWN,
-    },
     "checkpoint/byte_source.py": {
         "open(path, 'rb')": PLAIN_NAME,
     },
@@ -165,7 +162,8 @@ REVIEWED: dict[str, dict[str, str]] = {
     "checkpoint/folders/sharded.py": {
         "os.listdir(folder)": USER,
     },
-    "checkpoint/folders/trainer_files.py": {
+    "checkpoint/folders/side_files.py": {
+        "re.compile('|'.join((mark.pattern for mark in _MARKS.values())))": OWN,
         "os.listdir(folder)": USER,
     },
     "checkpoint/pickle/machine.py": {

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from torchgauge.measure import MOST_NUMBERS, MOST_POINTS, Absent, Sampler, Samples, Series, sampling
-from torchgauge.measure.readings import Quantity, Value, process, processor, read_now, transfers
+from torchgauge.measure.readings import Quantity, Value, process, processor, read_now
 from torchgauge.measure.sampler import offered
 
 
@@ -173,7 +173,7 @@ def test_without_a_cuda_device_its_quantities_say_so(monkeypatch: pytest.MonkeyP
 
 
 def test_a_reading_has_as_many_values_as_labels() -> None:
-    for quantity in (*processor.quantities(), *process.quantities(), *transfers.quantities()):
+    for quantity in (*processor.quantities(), *process.quantities()):
         value = read_now(quantity)
         if not isinstance(value, Absent):
             assert len(value if isinstance(value, tuple) else (value,)) == max(1, len(quantity.labels)), quantity.name

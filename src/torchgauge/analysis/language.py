@@ -22,7 +22,7 @@ from torchgauge.units import parse_sizes
 if TYPE_CHECKING:
     import torch
 
-    from torchgauge.hardware.roofline import Roof
+    from torchgauge.hardware.devices import Roof
     from torchgauge.language.answers import HeldFacts, PointFacts
     from torchgauge.language.passes import Point
 
@@ -562,7 +562,7 @@ class Llm:
 
     def _roof(self, on: str) -> Roof:
         """Of the type that the model computes in."""
-        from torchgauge.hardware.roofline import Roof
+        from torchgauge.hardware.devices import Roof
         from torchgauge.predict.devices import find_device
         from torchgauge.predict.time import peaks_of_device
 

@@ -1,8 +1,9 @@
-"""Bounded reading of a file, or of a part of it such as a record of an archive."""
+"""Bounded reading of a file, or of a part of it such as a record of an archive; its JSON, and names safe to print."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,3 +71,30 @@ def opened(path: str) -> Iterator[ByteSource]:
 def is_file_name(text: str) -> bool:
     """Whether a name from a file is a plain file name, not a path that leaves the folder."""
     return os.path.basename(text) == text and text not in ("", ".", "..") and "\\" not in text and "\0" not in text
+
+
+_MAX_PRINTED_CHARACTERS = 300
+
+
+def parse_json(content: bytes, label: str) -> dict[str, object]:
+    """The JSON object in `content`; a duplicate key is an error."""
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            raise ValueError("duplicate key")
+        return members
+
+    try:
+        value = json.loads(content.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{label}: invalid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise FormatError(f"{label}: expected a JSON object")
+    return value
+
+
+def printable(text: str) -> str:
+    """Text that can be encoded as UTF-8, shortened to fit a message."""
+    text = text if len(text) <= _MAX_PRINTED_CHARACTERS else text[:_MAX_PRINTED_CHARACTERS] + "…"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
+from torchgauge.checkpoint.byte_source import printable
 from torchgauge.checkpoint.dtypes import VALUES_PER_BYTE, item_bytes
-from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Deflated, Entry, Role
 from torchgauge.checkpoint.pickle.values import Inline, Storage, Tensor
 from torchgauge.checkpoint.pickle.walk import Found

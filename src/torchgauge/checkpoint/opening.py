@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 
-from torchgauge.checkpoint.adapter import with_adapter
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.checkpoint.folders import distributed, ranked, sharded
 from torchgauge.checkpoint.folders.listing import unrelated_files
-from torchgauge.checkpoint.folders.trainer_files import with_trainer_files
+from torchgauge.checkpoint.folders.side_files import with_adapter, with_trainer_files
 from torchgauge.checkpoint.formats import (
     exported,
     gguf,

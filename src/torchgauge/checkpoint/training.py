@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.byte_source import printable
 from torchgauge.checkpoint.index import Entry
 from torchgauge.checkpoint.pickle.plain_values import number_of, plain_value
 from torchgauge.checkpoint.pickle.values import Instance, Tensor

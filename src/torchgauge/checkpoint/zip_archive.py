@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from torchgauge.checkpoint import limits
-from torchgauge.checkpoint.byte_source import ByteSource, in_memory
-from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.byte_source import ByteSource, in_memory, printable
 from torchgauge.errors import FormatError
 
 _END = struct.Struct("<4s4H2LH")

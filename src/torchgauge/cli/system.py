@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from torchgauge.energy.meter import offered
     from torchgauge.hardware import collect_system
     from torchgauge.isolation import barriers
-    from torchgauge.measure.describe_machine import offers
+    from torchgauge.measure.calibrate import offers
 
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []

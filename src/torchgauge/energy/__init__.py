@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.energy.attribution import BY_TIME, REPLAYED, Replayed, Whole, attribute, module_sums
+    from torchgauge.energy.attribution import (
+        BY_TIME,
+        REPLAYED,
+        Kind,
+        Replayed,
+        Whole,
+        attribute,
+        heavy_op_groups,
+        key_of,
+        module_sums,
+        op_groups_of,
+    )
     from torchgauge.energy.carbon import BOUNDARY, Footprint, footprint, given_grid, grid_of, grids
     from torchgauge.energy.energy_window import (
         Effort,
@@ -23,7 +34,7 @@ if TYPE_CHECKING:
         measure_energy_window,
     )
     from torchgauge.energy.estimate import NO_POWER, NO_TIME, Circumstances, module_shares
-    from torchgauge.energy.measuring import EnergyOrder, measure_run, tokens_per_run
+    from torchgauge.energy.measuring import MEASURED, EnergyOrder, blank, measure_run, tokens_per_run, unavailable
     from torchgauge.energy.meter import (
         FINDERS,
         JOULES,
@@ -42,9 +53,7 @@ if TYPE_CHECKING:
         offered,
     )
     from torchgauge.energy.nvml_meter import of_device
-    from torchgauge.energy.op_groups import Kind, heavy_op_groups, key_of, op_groups_of
     from torchgauge.energy.op_replay import Collector, Play, collect, prepare
-    from torchgauge.energy.record import MEASURED, blank, unavailable
     from torchgauge.energy.replay import ReplayClock, ReplayMeter
     from torchgauge.energy.target import Analysed, completed, front, mark_efficient, noted
     from torchgauge.energy.technology import PICO, Range, power_of, technology_of
@@ -62,21 +71,22 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "attribution": ("BY_TIME", "REPLAYED", "Replayed", "Whole", "attribute", "module_sums"),
+    "attribution": (
+        "BY_TIME", "Kind", "REPLAYED", "Replayed", "Whole", "attribute", "heavy_op_groups", "key_of", "module_sums",
+        "op_groups_of",
+    ),
     "carbon": ("BOUNDARY", "Footprint", "footprint", "given_grid", "grid_of", "grids"),
     "energy_window": (
         "Effort", "RunEnergy", "Span", "Trial", "mean_interval", "measure_energy", "measure_energy_window",
     ),
-    "estimate": ("NO_POWER", "NO_TIME", "Circumstances", "module_shares"),
-    "measuring": ("EnergyOrder", "measure_run", "tokens_per_run"),
+    "estimate": ("Circumstances", "NO_POWER", "NO_TIME", "module_shares"),
+    "measuring": ("EnergyOrder", "MEASURED", "blank", "measure_run", "tokens_per_run", "unavailable"),
     "meter": (
-        "FINDERS", "JOULES", "MACHINE", "WATTS", "FunctionMeter", "Integrated", "Meter", "Reading", "Unwrapped",
+        "FINDERS", "FunctionMeter", "Integrated", "JOULES", "MACHINE", "Meter", "Reading", "Unwrapped", "WATTS",
         "choose", "counting", "meters", "meters_of", "offer", "offered",
     ),
     "nvml_meter": ("of_device",),
-    "op_groups": ("Kind", "heavy_op_groups", "key_of", "op_groups_of"),
     "op_replay": ("Collector", "Play", "collect", "prepare"),
-    "record": ("MEASURED", "blank", "unavailable"),
     "replay": ("ReplayClock", "ReplayMeter"),
     "target": ("Analysed", "completed", "front", "mark_efficient", "noted"),
     "technology": ("PICO", "Range", "power_of", "technology_of"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
@@ -11,27 +11,53 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchgauge.energy import thermal
-from torchgauge.energy.attribution import Attributed, Replayed, Whole, attribute
+from torchgauge.energy.attribution import Attributed, Replayed, Whole, attribute, heavy_op_groups, op_groups_of
 from torchgauge.energy.energy_window import Effort, RunEnergy, Span, measure_energy, measure_energy_window
 from torchgauge.energy.meter import Meter, choose, counting, meters_of, offer
-from torchgauge.energy.op_groups import heavy_op_groups, op_groups_of
 from torchgauge.energy.op_replay import Play, collect, prepare, waiting_play
-from torchgauge.energy.record import MEASURED, blank, unavailable
 from torchgauge.facts import EnergyFacts, OpRecord
+from torchgauge.facts.energy import UNAVAILABLE
+from torchgauge.facts.figures import ESTIMATED, MEASURED
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.joining import join
+from torchgauge.measure.joining import OpTime, join, op_times
+from torchgauge.measure.latency import middle_half
 from torchgauge.measure.measuring import failure_text, items_per_run
 from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.nvml import Device
-from torchgauge.measure.op_times import OpTime, op_times
 from torchgauge.measure.profile import profile_runs
 from torchgauge.measure.readings.cuda import nvml_device
 from torchgauge.measure.sampler import Samples, sampling
-from torchgauge.measure.samples import middle_half
 from torchgauge.measure.subject import Subject
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Meter as MeterRow
+
+
+__all__ = ["BOUNDARY", "ESTIMATED", "KEYS", "MEASURED", "UNAVAILABLE", "blank", "unavailable"]
+
+BOUNDARY = "device, not host"
+
+KEYS = (
+    "origin", "reason", "boundary", "meters", "joules", "ci95_j", "net_joules", "watts_mean", "watts_peak",
+    "idle_watts", "flops_per_joule", "joules_per_sample", "joules_per_token", "estimated_joules",
+    "estimated_watts_mean", "estimated_flops_per_joule", "trials", "iterations", "window_s",
+    "power_limit_watts", "notes", "thermal", "attribution", "carbon",
+)  # fmt: skip
+
+
+def blank(origin: str, **known: Any) -> dict[str, Any]:
+    """The figures of one run; joules are those of one inference (of one step in training)."""
+    unknown = known.keys() - set(KEYS)
+    if unknown:
+        raise KeyError(f"no figures of energy: {', '.join(sorted(unknown))}")
+    empty: dict[str, Any] = dict.fromkeys(KEYS)
+    return empty | {"origin": origin, "boundary": BOUNDARY, "meters": [], "notes": []} | known
+
+
+def unavailable(reason: str, meters: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """No reading: the reason, and the reason of each meter. An estimate may still take its place."""
+    return blank(UNAVAILABLE, reason=reason, meters=[dict(row) for row in meters])
+
 
 _PROFILED_RUNS = 5
 # Of the ops' time: what is run alone, most first.

@@ -11,8 +11,7 @@ import torch
 from torchgauge.energy.carbon import Footprint
 from torchgauge.energy.energy_window import Effort
 from torchgauge.energy.estimate import Circumstances, Estimate, estimate, module_shares, spread
-from torchgauge.energy.measuring import EnergyOrder, measure_run
-from torchgauge.energy.record import ESTIMATED, MEASURED, unavailable
+from torchgauge.energy.measuring import ESTIMATED, MEASURED, EnergyOrder, measure_run, unavailable
 from torchgauge.energy.technology import power_of
 from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord
 from torchgauge.facts.measurements import blank

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, cast
 from torchgauge.energy.energy_window import Trial
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import Device
-from torchgauge.measure.readings import cuda, processor
-from torchgauge.measure.readings.quantity import Quantity
+from torchgauge.measure.readings import Quantity, cuda, processor
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Ends, Sampled, Series, System, Thermal

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchgauge.hardware.calibration import peaks_of, remember, remembered
-from torchgauge.hardware.devices import Peaks, known_devices, published_peaks
-from torchgauge.hardware.roofline import Roof
+from torchgauge.hardware.devices import Peaks, Roof, known_devices, peaks_of, published_peaks, remember, remembered
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.hardware.calibration import FILE
-    from torchgauge.hardware.environment import System, collect_environment, collect_system
+    from torchgauge.hardware.devices import COMPUTE, FILE, MEMORY
     from torchgauge.hardware.machine import (
         Device,
+        System,
         accelerator_name,
         allows_tf32,
+        collect_environment,
+        collect_system,
         cpu_name,
         device_name,
         has_cuda,
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         total_memory,
         usable_cores,
     )
-    from torchgauge.hardware.roofline import COMPUTE, MEMORY
 
 __all__ = [
     "COMPUTE", "FILE", "MEMORY", "Device", "Peaks", "Roof", "System", "accelerator_name", "allows_tf32",
@@ -33,12 +32,10 @@ __all__ = [
 
 # Reports need the peaks alone; the rest loads psutil.
 _HOMES = {
-    "calibration": ("FILE",),
-    "environment": ("System", "collect_environment", "collect_system"),
+    "devices": ("COMPUTE", "FILE", "MEMORY"),
     "machine": (
-        "Device", "accelerator_name", "allows_tf32", "cpu_name", "device_name", "has_cuda", "parse_cpuinfo",
-        "total_memory", "usable_cores",
+        "Device", "System", "accelerator_name", "allows_tf32", "collect_environment", "collect_system", "cpu_name",
+        "device_name", "has_cuda", "parse_cpuinfo", "total_memory", "usable_cores",
     ),
-    "roofline": ("COMPUTE", "MEMORY"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

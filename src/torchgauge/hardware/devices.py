@@ -1,12 +1,23 @@
-"""Peak rates and bandwidth by the exact name of a device. An unknown device stays unknown."""
+"""Peak rates and bandwidth of a device: published, by its exact name, else measured on this machine and remembered. An
+unknown device stays unknown.
+
+The roofline says what bounds an op: the device's arithmetic, its memory, or the time it takes to launch anything
+(Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 52, 4).
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from torchgauge.cache import cache_folder, replace_file
+from torchgauge.errors import TorchgaugeError
 
 # What the rates of a type are called in the table, by torch's name of the type.
 _RATE_NAMES: Mapping[str, str] = {
@@ -64,3 +75,88 @@ def _table() -> dict[str, Peaks]:
 def _plain(name: str) -> str:
     """Drivers differ in case and spaces, never in the part's number."""
     return " ".join(name.lower().split())
+
+
+FILE = "calibration.json"
+
+
+def remembered(device: str) -> Peaks | None:
+    """The rates measured on a device of this name; None where `torchgauge system --calibrate` has not been run."""
+    row = _read().get(device)
+    if not isinstance(row, Mapping):
+        return None
+    try:
+        rates = {str(dtype): _rate(rate) for dtype, rate in dict(row["flops_per_s"]).items()}
+        return Peaks(device, rates, _rate(row["bytes_per_s"]), None, f"measured {row['measured']}")
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _rate(value: Any) -> float:
+    rate = float(value)
+    if not 0 < rate < math.inf:
+        raise ValueError(f"no rate: {value}")
+    return rate
+
+
+def remember(device: str, flops_per_s: Mapping[str, float], bytes_per_s: float, measured: str) -> Path:
+    """Keep the rates of a device; `measured` says when and with what. The file is written whole or not at all."""
+    rates = {"flops_per_s": dict(flops_per_s), "bytes_per_s": bytes_per_s, "measured": measured}
+    path = cache_folder() / FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, json.dumps(_read() | {device: rates}, indent=1).encode())
+    except OSError as error:
+        raise TorchgaugeError(f"the rates cannot be kept in '{path}': {error.strerror or error}") from error
+    return path
+
+
+def _read() -> dict[str, Any]:
+    """What is there; a file that is missing or spoilt counts as empty, since it can be made again."""
+    try:
+        found = json.loads((cache_folder() / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# Apple gives the processor and its GPU one name: the table holds the GPU's rates, a calibration the processor's.
+_PROCESSOR, _APPLE_GPU = "cpu", "mps"
+
+
+def peaks_of(name: str, kind: str = "cuda") -> Peaks | None:
+    """By the name the driver gives; `kind` is torch's type of the device. None if unknown."""
+    published = None if kind == _PROCESSOR else published_peaks(name)
+    if published is not None or kind == _APPLE_GPU:
+        return published
+    return remembered(name)
+
+
+COMPUTE, MEMORY, LAUNCH = "compute", "memory", "launch"
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """A device's two limits, for one type of number."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+    @property
+    def ridge(self) -> float:
+        """The arithmetic intensity (operations per byte) from which on arithmetic is the limit."""
+        return self.flops_per_s / self.bytes_per_s
+
+    def least_seconds(self, flops: float, nbytes: float) -> float:
+        """No implementation on this device is faster."""
+        return max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
+
+    def attainable(self, intensity: float) -> float:
+        """Operations per second that an op of this intensity can reach."""
+        return min(self.flops_per_s, intensity * self.bytes_per_s)
+
+    def bound(self, flops: float, nbytes: float) -> str | None:
+        """None for an op that neither computes nor moves anything."""
+        if not flops and not nbytes:
+            return None
+        return COMPUTE if flops / self.flops_per_s >= nbytes / self.bytes_per_s else MEMORY

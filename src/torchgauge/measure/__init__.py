@@ -16,31 +16,48 @@ if TYPE_CHECKING:
     from torchgauge.measure.absence import Absent
     from torchgauge.measure.calibrate import DTYPES, ProbeDiedError, doubts
     from torchgauge.measure.counters import GENERAL, Counted, counting, memory_events, tally
-    from torchgauge.measure.floating_point import FloatEvent, Processor, float_events, parse_processor, uncounted_work
-    from torchgauge.measure.joining import align, join
-    from torchgauge.measure.latency import Budget, Timed, time_runs
-    from torchgauge.measure.measuring import HostWatch, Order, measure, module_paths
-    from torchgauge.measure.memory import allocation_peak, fragmentation
-    from torchgauge.measure.module_times import ModuleWatch, time_modules
-    from torchgauge.measure.nvml import Device, opened
-    from torchgauge.measure.op_times import OpTime
-    from torchgauge.measure.parts import device_module_times, trace_of
-    from torchgauge.measure.perf_events import RAW, Count, Event, decode, refusal
-    from torchgauge.measure.profile import RUN, profile_runs
-    from torchgauge.measure.rates import COPY, buffer_bytes, last_cache_bytes, matmul, outcome
-    from torchgauge.measure.sampler import Sampler, Samples, sampling
-    from torchgauge.measure.samples import (
+    from torchgauge.measure.joining import OpTime, align, join
+    from torchgauge.measure.latency import (
+        Budget,
+        Timed,
         median_interval,
         middle_half,
         nearest,
         percentile,
         relative_half_width,
+        time_runs,
     )
-    from torchgauge.measure.series import MOST_NUMBERS, MOST_POINTS, Series
-    from torchgauge.measure.settings import Settings, applied, read_settings
+    from torchgauge.measure.measuring import HostWatch, Order, measure, module_paths
+    from torchgauge.measure.memory import allocation_peak, fragmentation
+    from torchgauge.measure.module_times import ModuleWatch, time_modules
+    from torchgauge.measure.nvml import Device, opened
+    from torchgauge.measure.parts import device_module_times, trace_of
+    from torchgauge.measure.perf_events import (
+        RAW,
+        Count,
+        Event,
+        FloatEvent,
+        Processor,
+        decode,
+        float_events,
+        parse_processor,
+        refusal,
+        uncounted_work,
+    )
+    from torchgauge.measure.profile import RUN, profile_runs
+    from torchgauge.measure.rates import COPY, buffer_bytes, last_cache_bytes, matmul, outcome
+    from torchgauge.measure.sampler import MOST_NUMBERS, MOST_POINTS, Sampler, Samples, Series, sampling
+    from torchgauge.measure.settings import (
+        Settings,
+        applied,
+        read_settings,
+        serial_share,
+        serial_shares,
+        thread_count,
+        thread_counts,
+    )
     from torchgauge.measure.subject import Subject, ready, require_device
     from torchgauge.measure.sweep import Sweep, batch_size, parse_sweeps, rebatched
-    from torchgauge.measure.threads import serial_share, serial_shares, thread_count, thread_counts
 
 __all__ = [
     "COPY", "DTYPES", "GENERAL", "MOST_NUMBERS", "MOST_POINTS", "RAW", "RUN", "Absent", "Budget", "Count", "Counted",
@@ -57,25 +74,28 @@ __all__ = [
 _HOMES = {
     "absence": ("Absent",),
     "calibrate": ("DTYPES", "ProbeDiedError", "doubts"),
-    "counters": ("GENERAL", "Counted", "counting", "memory_events", "tally"),
-    "floating_point": ("FloatEvent", "Processor", "float_events", "parse_processor", "uncounted_work"),
-    "joining": ("align", "join"),
-    "latency": ("Budget", "Timed", "time_runs"),
+    "counters": ("Counted", "GENERAL", "counting", "memory_events", "tally"),
+    "joining": ("OpTime", "align", "join"),
+    "latency": (
+        "Budget", "Timed", "median_interval", "middle_half", "nearest", "percentile", "relative_half_width",
+        "time_runs",
+    ),
     "measuring": ("HostWatch", "Order", "measure", "module_paths"),
     "memory": ("allocation_peak", "fragmentation"),
     "module_times": ("ModuleWatch", "time_modules"),
     "nvml": ("Device", "opened"),
-    "op_times": ("OpTime",),
     "parts": ("device_module_times", "trace_of"),
-    "perf_events": ("RAW", "Count", "Event", "decode", "refusal"),
+    "perf_events": (
+        "Count", "Event", "FloatEvent", "Processor", "RAW", "decode", "float_events", "parse_processor", "refusal",
+        "uncounted_work",
+    ),
     "profile": ("RUN", "profile_runs"),
     "rates": ("COPY", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
-    "sampler": ("Sampler", "Samples", "sampling"),
-    "samples": ("median_interval", "middle_half", "nearest", "percentile", "relative_half_width"),
-    "series": ("MOST_NUMBERS", "MOST_POINTS", "Series"),
-    "settings": ("Settings", "applied", "read_settings"),
+    "sampler": ("MOST_NUMBERS", "MOST_POINTS", "Sampler", "Samples", "Series", "sampling"),
+    "settings": (
+        "Settings", "applied", "read_settings", "serial_share", "serial_shares", "thread_count", "thread_counts",
+    ),
     "subject": ("Subject", "ready", "require_device"),
     "sweep": ("Sweep", "batch_size", "parse_sweeps", "rebatched"),
-    "threads": ("serial_share", "serial_shares", "thread_count", "thread_counts"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""`torchgauge system --calibrate`: what this machine's devices reach, measured and remembered."""
+"""`torchgauge system`: what can be measured on this machine; with `--calibrate` what its devices reach, remembered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from threading import Timer
 from typing import Any
 
@@ -15,7 +15,8 @@ import psutil
 
 from torchgauge.capture.supported import death_text
 from torchgauge.errors import TorchgaugeError
-from torchgauge.hardware import remember
+from torchgauge.hardware import Peaks, System, published_peaks, remember, remembered
+from torchgauge.measure import counters, sampler
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.rates import COPY
 
@@ -117,3 +118,31 @@ def _watch(probe: subprocess.Popen[str]) -> Timer:
     watch.daemon = True
     watch.start()
     return watch
+
+
+def offers(system: System) -> dict[str, Any]:
+    """Plain JSON: peaks of the devices, quantities that can be sampled, counters that can be read."""
+    cuda = sum(device.kind == "cuda" for device in system.devices)
+    return {"peaks": peaks(system), "sensors": sampler.offered(cuda), "counters": counters.offered()}
+
+
+def peaks(system: System) -> list[dict[str, Any]]:
+    """Published and measured side by side; neither if unknown."""
+    devices = [
+        ("cpu", "cpu", system.environment.cpu),
+        *((device.kind, f"{device.kind}:{device.index}", device.name) for device in system.devices),
+    ]
+    return [
+        {
+            "device": device,
+            "name": name,
+            # Apple's processor and its GPU share a name: the table holds the GPU's rates, the memory the processor's.
+            "published": None if kind == "cpu" else _plain(published_peaks(name)),
+            "measured": None if kind == "mps" else _plain(remembered(name)),
+        }
+        for kind, device, name in devices
+    ]
+
+
+def _plain(found: Peaks | None) -> dict[str, Any] | None:
+    return None if found is None else asdict(found) | {"flops_per_s": dict(found.flops_per_s)}

@@ -21,8 +21,18 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.floating_point import FloatEvent, float_events, this_processor, uncounted_work
-from torchgauge.measure.perf_events import HARDWARE, SOFTWARE, Count, Event, Kernel, kernel
+from torchgauge.measure.perf_events import (
+    HARDWARE,
+    SOFTWARE,
+    Count,
+    Event,
+    FloatEvent,
+    Kernel,
+    float_events,
+    kernel,
+    this_processor,
+    uncounted_work,
+)
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Counters, Meter

@@ -1,19 +1,138 @@
-"""How long one run takes: warmed up until stable, repeated until the median is known, nothing attached."""
+"""How long one run takes: warmed up until stable, repeated until the median is known, nothing attached; and what else
+the machine did meanwhile."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean, median, pstdev
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
 
 from torchgauge.capture.surroundings import no_collections
-from torchgauge.measure.samples import median_interval, percentile, relative_half_width
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Latency
+    from torchgauge.facts.document_types import Surroundings as SurroundingFigures
+
+
+T = TypeVar("T")
+
+# The 97.5 % point of the normal distribution: 95 % lie within.
+_Z95 = 1.959963984540054
+
+
+def median_interval(seconds: Sequence[float]) -> tuple[float, float]:
+    """The 95 % confidence interval of the median, from order statistics: no assumption on the distribution.
+
+    The ranks are those of the binomial distribution's normal approximation (Conover, Practical Nonparametric
+    Statistics, 3.2); with fewer than six runs it is the whole range, and promises less.
+    """
+    ordered = sorted(seconds)
+    count = len(ordered)
+    reach = _Z95 * math.sqrt(count) / 2
+    low = max(0, math.floor(count / 2 - reach) - 1)
+    high = min(count - 1, math.ceil(count / 2 + reach))
+    return ordered[low], ordered[high]
+
+
+def relative_half_width(seconds: Sequence[float]) -> float:
+    """Half of the median's confidence interval, as a share of the median."""
+    low, high = median_interval(seconds)
+    middle = median(seconds)
+    return (high - low) / 2 / middle if middle > 0 else 0.0
+
+
+def percentile(seconds: Sequence[float], share: float) -> float:
+    """Linear between the two closest ranks."""
+    ordered = sorted(seconds)
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def middle_half(runs: Sequence[T], total: Callable[[T], float]) -> list[T]:
+    """The runs whose totals are neither among the fastest nor the slowest quarter: their parts, averaged, add up to a
+    total near the median, which medians of the parts would not."""
+    ordered = sorted(runs, key=total)
+    cut = len(ordered) // 4
+    return ordered[cut : len(ordered) - cut]
+
+
+def nearest(runs: Sequence[T], total: Callable[[T], float], target: float, share: float = 0.5) -> list[T]:
+    """The share of runs whose totals are nearest to the target: what they are made of is what a run of that length
+    is."""
+    return sorted(runs, key=lambda run: abs(total(run) - target))[: math.ceil(share * len(runs))]
+
+
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+# Other processes that take more than this share of the machine may slow the runs; measured when the machine is idle,
+# the usual background work stays below it.
+_LOUD_SHARE = 0.10
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Shares are of all cores together, over the block."""
+
+    others_share: float | None = None
+    own_share: float | None = None
+    load_average: float | None = None
+    governor: str | None = None
+
+    @property
+    def is_loud(self) -> bool:
+        return self.others_share is not None and self.others_share > _LOUD_SHARE
+
+    def figures(self) -> SurroundingFigures:
+        return {
+            "other_processes_share": self.others_share,
+            "own_share": self.own_share,
+            "load_average": self.load_average,
+            "governor": self.governor,
+        }
+
+
+@contextmanager
+def surroundings_noted() -> Iterator[Surroundings]:
+    """Fills in what it yields when the block ends."""
+    noted = Surroundings(governor=governor())
+    process = psutil.Process()
+    begin, busy, own = perf_counter(), _busy_seconds(), _own_seconds(process)
+    try:
+        yield noted
+    finally:
+        capacity = (perf_counter() - begin) * (os.cpu_count() or 1)
+        if capacity > 0:
+            noted.own_share = (_own_seconds(process) - own) / capacity
+            noted.others_share = max(0.0, (_busy_seconds() - busy) / capacity - noted.own_share)
+        noted.load_average = psutil.getloadavg()[0]
+
+
+def governor() -> str | None:
+    try:
+        return _GOVERNOR.read_text().strip()
+    except OSError:
+        return None
+
+
+def _busy_seconds() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+
+def _own_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
 
 Clock = Callable[[], float]
 

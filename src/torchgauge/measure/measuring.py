@@ -15,14 +15,12 @@ from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import Measured, OpRecord
 from torchgauge.facts.measurements import blank
 from torchgauge.measure.counters import counting
-from torchgauge.measure.latency import Clock, Timed, time_runs
+from torchgauge.measure.latency import Clock, Surroundings, Timed, surroundings_noted, time_runs
 from torchgauge.measure.module_times import ModuleWatch, module_paths, module_rows
-from torchgauge.measure.noise import Surroundings, surroundings_noted
 from torchgauge.measure.parts import Order, Work, measure_memory, measure_modules
 from torchgauge.measure.sampler import sampling
-from torchgauge.measure.subject import Subject
-from torchgauge.measure.threads import measure_scaling
-from torchgauge.measure.training import TrainingStep
+from torchgauge.measure.settings import measure_scaling
+from torchgauge.measure.subject import Subject, TrainingStep
 from torchgauge.units import format_whole_percent
 
 if TYPE_CHECKING:

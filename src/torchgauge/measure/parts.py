@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.facts import Measured, OpRecord, TraceRecord
 from torchgauge.facts.measurements import blank
 from torchgauge.hardware import Peaks
-from torchgauge.measure.joining import Joined, join
-from torchgauge.measure.latency import Budget
+from torchgauge.measure.joining import Joined, join, least_time, op_figures, op_times
+from torchgauge.measure.latency import Budget, nearest
 from torchgauge.measure.memory import (
     allocation_pattern,
     allocation_peak,
@@ -31,11 +31,8 @@ from torchgauge.measure.module_times import (
     own_times,
     script_roots,
 )
-from torchgauge.measure.op_times import least_time, op_figures, op_times
 from torchgauge.measure.profile import Event, Profiled, profile_runs
-from torchgauge.measure.samples import nearest
-from torchgauge.measure.subject import Subject
-from torchgauge.measure.training import TrainingStep
+from torchgauge.measure.subject import Subject, TrainingStep
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Measurements, Memory, Profile

@@ -14,9 +14,8 @@ from torchgauge.errors import InputError, UsageError
 from torchgauge.measure.latency import Budget, time_runs
 from torchgauge.measure.measuring import INTERRUPTED, Tell, failure_text, items_per_run, let_go
 from torchgauge.measure.parts import memory_figures
-from torchgauge.measure.subject import Subject, ready
-from torchgauge.measure.threads import MOST_THREADS, thread_count
-from torchgauge.measure.training import TrainingStep
+from torchgauge.measure.settings import MOST_THREADS, thread_count
+from torchgauge.measure.subject import Subject, TrainingStep, ready
 from torchgauge.source import Candidate, parse_dtype
 
 if TYPE_CHECKING:

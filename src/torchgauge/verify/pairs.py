@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from torchgauge.capture.surroundings import no_collections
-from torchgauge.measure.latency import Clock
-from torchgauge.measure.samples import median_interval
+from torchgauge.measure.latency import Clock, median_interval
 
 
 @dataclass(frozen=True, slots=True)

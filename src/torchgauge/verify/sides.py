@@ -21,14 +21,12 @@ from torch.nn.utils.parametrize import is_parametrized
 from torchgauge.capture.structure import storage_key
 from torchgauge.capture.twin import in_mode, set_mode
 from torchgauge.facts import Capture
-from torchgauge.measure.latency import Clock
+from torchgauge.measure.latency import Clock, surroundings_noted
 from torchgauge.measure.measuring import failure_text, let_go
 from torchgauge.measure.memory import allocation_peak
 from torchgauge.measure.module_times import module_paths
-from torchgauge.measure.noise import surroundings_noted
 from torchgauge.measure.profile import profile_runs
-from torchgauge.measure.subject import Subject
-from torchgauge.measure.training import TrainingStep
+from torchgauge.measure.subject import Subject, TrainingStep
 from torchgauge.source.building import rng_untouched
 from torchgauge.verify.code import optimised
 from torchgauge.verify.difference import output_tensors

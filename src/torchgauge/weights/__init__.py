@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.weights.aggregate import KINDS, Aggregate, tensor_kinds
+    from torchgauge.weights.aggregate import KINDS, Aggregate, find_outliers, tensor_kinds
     from torchgauge.weights.cluster import Cluster
     from torchgauge.weights.comparison import compare_checkpoints
-    from torchgauge.weights.decoding import decode, decode_rows, zero_nonfinite
     from torchgauge.weights.distribution import Bins, Ranges
     from torchgauge.weights.journal import Journal, journal_path
     from torchgauge.weights.kernels import tally_bytes
-    from torchgauge.weights.live import LiveTensors
     from torchgauge.weights.memory_layout import alignment, shuffle_bytes, stride_class, zstd_ratios
     from torchgauge.weights.number_formats import (
         FORMATS,
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
         Format,
         IntegerFormat,
     )
-    from torchgauge.weights.outliers import find_outliers
     from torchgauge.weights.passes import SMALL_ELEMENTS
     from torchgauge.weights.plan import (
         PIECE_BYTES,
@@ -45,8 +42,8 @@ if TYPE_CHECKING:
     )
     from torchgauge.weights.pruning import structured_pruning, unstructured_pruning
     from torchgauge.weights.quantization import row_quantization, tensor_quantization
-    from torchgauge.weights.reader import FileReader, Reader, read_piece, stamp_files
-    from torchgauge.weights.rows import ArrayRows, FileRows, Rows
+    from torchgauge.weights.reader import FileReader, LiveTensors, Reader, read_piece, stamp_files
+    from torchgauge.weights.rows import ArrayRows, FileRows, Rows, decode, decode_rows, zero_nonfinite
     from torchgauge.weights.scanner import ScanRequest, ScanResult, scan, weight_statistics
     from torchgauge.weights.statistics import HISTOGRAM_BINS, QUANTILES, narrower_dtype, value_statistics
     from torchgauge.weights.symbols import (
@@ -88,27 +85,24 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "aggregate": ("KINDS", "Aggregate", "tensor_kinds"),
+    "aggregate": ("Aggregate", "KINDS", "find_outliers", "tensor_kinds"),
     "cluster": ("Cluster",),
     "comparison": ("compare_checkpoints",),
-    "decoding": ("decode", "decode_rows", "zero_nonfinite"),
     "distribution": ("Bins", "Ranges"),
     "journal": ("Journal", "journal_path"),
     "kernels": ("tally_bytes",),
-    "live": ("LiveTensors",),
     "memory_layout": ("alignment", "shuffle_bytes", "stride_class", "zstd_ratios"),
     "number_formats": (
-        "FORMATS", "FP8_E4M3", "FP8_E5M2", "INT4", "INT8", "NF4", "Float8Format", "Format", "IntegerFormat",
+        "FORMATS", "FP8_E4M3", "FP8_E5M2", "Float8Format", "Format", "INT4", "INT8", "IntegerFormat", "NF4",
     ),
-    "outliers": ("find_outliers",),
     "passes": ("SMALL_ELEMENTS",),
     "plan": (
-        "PIECE_BYTES", "Batch", "Piece", "TensorPlan", "make_batches", "plan_checkpoint", "plan_tensor", "same_views",
+        "Batch", "PIECE_BYTES", "Piece", "TensorPlan", "make_batches", "plan_checkpoint", "plan_tensor", "same_views",
     ),
     "pruning": ("structured_pruning", "unstructured_pruning"),
     "quantization": ("row_quantization", "tensor_quantization"),
-    "reader": ("FileReader", "Reader", "read_piece", "stamp_files"),
-    "rows": ("ArrayRows", "FileRows", "Rows"),
+    "reader": ("FileReader", "LiveTensors", "Reader", "read_piece", "stamp_files"),
+    "rows": ("ArrayRows", "FileRows", "Rows", "decode", "decode_rows", "zero_nonfinite"),
     "scanner": ("ScanRequest", "ScanResult", "scan", "weight_statistics"),
     "statistics": ("HISTOGRAM_BINS", "QUANTILES", "narrower_dtype", "value_statistics"),
     "symbols": (

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import WeightStatistics
-from torchgauge.weights.aggregate import Aggregate
+from torchgauge.weights.aggregate import Aggregate, find_outliers
 from torchgauge.weights.journal import Journal, journal_path
-from torchgauge.weights.outliers import find_outliers
 from torchgauge.weights.plan import Batch, Piece, TensorPlan, make_batches, plan_checkpoint, same_views
 from torchgauge.weights.reader import FileReader, Reader, stamp_files
 from torchgauge.weights.statistics import Figures

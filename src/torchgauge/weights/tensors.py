@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry, Role
 from torchgauge.errors import FormatError
-from torchgauge.weights.decoding import decode
 from torchgauge.weights.matrix import matrix_figures
 from torchgauge.weights.memory_layout import alignment, zstd_ratios
 from torchgauge.weights.packings import dequantized_figures, unpack
@@ -22,7 +21,7 @@ from torchgauge.weights.plan import Batch, Piece, TensorPlan
 from torchgauge.weights.pruning import structured_pruning, unstructured_pruning
 from torchgauge.weights.quantization import row_quantization, tensor_quantization
 from torchgauge.weights.reader import Bytes, Reader, read_batch, read_piece
-from torchgauge.weights.rows import FileRows, RowsUnavailableError
+from torchgauge.weights.rows import FileRows, RowsUnavailableError, decode
 from torchgauge.weights.statistics import Figures, narrower_dtype, value_statistics
 from torchgauge.weights.tally import Tally, empty_tally, merge_tallies
 

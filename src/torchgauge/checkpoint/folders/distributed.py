@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from torchgauge.checkpoint.byte_source import ByteSource, is_file_name, opened
+from torchgauge.checkpoint.byte_source import ByteSource, is_file_name, opened, printable
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import unpack_packed
-from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.formats.torch_zip import open_torch_zip
 from torchgauge.checkpoint.index import Chunk, Entry, Index, Role
 from torchgauge.checkpoint.pickle import PickleMachine

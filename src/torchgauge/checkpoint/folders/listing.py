@@ -7,8 +7,7 @@ import os
 import shlex
 from collections import Counter
 
-from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.byte_source import opened, printable
 from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
 from torchgauge.checkpoint.signatures import EMPTY, SAVED_RUN, describe
 from torchgauge.checkpoint.single_file import open_file, sniff_file

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from torchgauge.checkpoint.byte_source import is_file_name, opened
+from torchgauge.checkpoint.byte_source import is_file_name, opened, parse_json, printable
 from torchgauge.checkpoint.entries import unpack_packed
-from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.folders.distributed import is_distributed, open_distributed
 from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.ranked import is_ranked, with_label

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from torchgauge.checkpoint.byte_source import parse_json, printable
 from torchgauge.checkpoint.dtypes import EXPORT_SCALARS
 from torchgauge.checkpoint.entries import list_entries
-from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.formats.torch_zip import archive_metadata, open_torch_zip, record_place, scan_other_pickles
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.limits import JSON_BYTES

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Mapping
 from math import prod
 
-from torchgauge.checkpoint.byte_source import ByteSource
-from torchgauge.checkpoint.file_text import printable
+from torchgauge.checkpoint.byte_source import ByteSource, printable
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.limits import GGUF_ARRAY_ITEMS, GGUF_HEADER_BYTES, GGUF_TEXT_BYTES, INTEGER
 from torchgauge.checkpoint.registry import FILES, Progress, opens

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.byte_source import ByteSource, printable
 from torchgauge.checkpoint.entries import Place
-from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.formats.safetensors import is_safetensors
 from torchgauge.checkpoint.formats.torch_legacy import is_legacy
 from torchgauge.checkpoint.formats.torch_zip import index_of_pickle, storage_of

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.byte_source import ByteSource, parse_json, printable
 from torchgauge.checkpoint.dtypes import SAFETENSORS
 from torchgauge.checkpoint.entries import unpack_packed
-from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.limits import DIMENSIONS, INTEGER, SAFETENSORS_HEADER_BYTES
 from torchgauge.checkpoint.registry import FILES, Progress, opens

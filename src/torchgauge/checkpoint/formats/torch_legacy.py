@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.byte_source import ByteSource, printable
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import Place
-from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.formats.torch_zip import index_of_pickle, storage_of
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.pickle import PickleMachine

@@ -6,10 +6,9 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.byte_source import ByteSource, parse_json, printable
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, UNTYPED_STORAGE_CLASSES
 from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
-from torchgauge.checkpoint.file_text import parse_json, printable
 from torchgauge.checkpoint.index import Deflated, Index
 from torchgauge.checkpoint.pickle import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
 from torchgauge.checkpoint.pickle.imports import ImportLog

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TypeGuard
 
+from torchgauge.checkpoint.byte_source import printable
 from torchgauge.checkpoint.entries import list_entries
-from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.formats.torch_zip import archive_metadata, read_pickle, scan_other_pickles, storage_places
 from torchgauge.checkpoint.index import Entry, Index, PickledModule, Role
 from torchgauge.checkpoint.limits import WALK_DEPTH

@@ -11,8 +11,8 @@ import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 
 from torchgauge.checkpoint import limits
+from torchgauge.checkpoint.byte_source import printable
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, TORCH_DTYPES, UNTYPED_STORAGE_CLASSES
-from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Import, Verdict
 from torchgauge.errors import FormatError
 

@@ -6,8 +6,8 @@ import math
 import struct
 from collections.abc import Mapping
 
+from torchgauge.checkpoint.byte_source import printable
 from torchgauge.checkpoint.entries import read_small
-from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import Entry
 from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Instance, Key, Storage, Tensor
 from torchgauge.checkpoint.pickle.walk import attributes, is_module, key_text

@@ -8,8 +8,8 @@ from math import prod
 from typing import TypeGuard
 
 from torchgauge.checkpoint import limits
+from torchgauge.checkpoint.byte_source import printable
 from torchgauge.checkpoint.dtypes import item_bytes
-from torchgauge.checkpoint.file_text import printable
 from torchgauge.checkpoint.index import PickledModule, Role
 from torchgauge.checkpoint.pickle.values import Instance, Key, Tensor
 from torchgauge.errors import FormatError

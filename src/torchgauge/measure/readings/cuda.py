@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import THROTTLE_REASONS, Device, opened
-from torchgauge.measure.readings.quantity import Quantity, Value
+from torchgauge.measure.readings import Quantity, Value
 
 _NVML = "NVML"
 # NVML API reference: utilisation is taken over 1/6 s to 1 s, by product; power over 1 s from Ampere on.

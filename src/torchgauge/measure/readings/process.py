@@ -1,4 +1,4 @@
-"""This process: the cores it keeps busy, its memory, its page faults and context switches."""
+"""This process: the cores it keeps busy, its memory, page faults and context switches; traffic of the whole machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from time import process_time
 import psutil
 
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.readings.quantity import Quantity, Value
+from torchgauge.measure.readings import Quantity, Value
 
+_SECTOR_BYTES = 512
 _OWN = "the kernel's account of this process"
 
 
@@ -28,7 +29,15 @@ def quantities() -> Iterator[Quantity]:
     )
     yield Quantity(
         "process_disk_bytes_per_s", "B/s", lambda: _transfers(process), _OWN, is_counter=True,
-        labels=("read", "written"), resolution=512,
+        labels=("read", "written"), resolution=_SECTOR_BYTES,
+    )  # fmt: skip
+    yield Quantity(
+        "disk_bytes_per_s", "B/s", _disk, "the disks of the machine", is_counter=True,
+        labels=("read", "written"), resolution=_SECTOR_BYTES,
+    )  # fmt: skip
+    yield Quantity(
+        "network_bytes_per_s", "B/s", _network, "the network interfaces of the machine", is_counter=True,
+        labels=("received", "sent"), resolution=1,
     )  # fmt: skip
 
 
@@ -59,3 +68,17 @@ def _transfers(process: psutil.Process) -> Value | Absent:
         return Absent("this system does not count a process's disk traffic")
     found = process.io_counters()
     return float(found.read_bytes), float(found.write_bytes)
+
+
+def _disk() -> Value | Absent:
+    found = psutil.disk_io_counters(nowrap=False)
+    if found is None:
+        return Absent("the system shows no disk")
+    return float(found.read_bytes), float(found.write_bytes)
+
+
+def _network() -> Value | Absent:
+    found = psutil.net_io_counters(nowrap=False)
+    if found is None:
+        return Absent("the system shows no network interface")
+    return float(found.bytes_recv), float(found.bytes_sent)

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.readings.quantity import Quantity, Value
+from torchgauge.measure.readings import Quantity, Value
 
 _SCALING = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 _MHZ = 1e6

@@ -11,8 +11,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import torch
 
-from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.file_text import parse_json
+from torchgauge.checkpoint.byte_source import opened, parse_json
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign
