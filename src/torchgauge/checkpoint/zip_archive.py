@@ -84,22 +84,18 @@ def _find_end(source: ByteSource) -> _End | None:
         return None
     _, _, _, _, count, length, offset, _ = _END.unpack_from(tail, at)
     position = source.size - size + at
-    return _find_end64(source, position) or _End(position, count, length, offset)
-
-
-def _find_end64(source: ByteSource, position: int) -> _End | None:
-    """The zip64 end record, which precedes a locator, which precedes the end record."""
-    if position < _LOCATOR64.size + _END64.size:
-        return None
-    locator = _LOCATOR64.unpack(source.read(position - _LOCATOR64.size, _LOCATOR64.size))
-    if locator[0] != b"PK\x06\x07":
-        return None
-    # Where the locator says, as PyTorch looks; right before the locator where bytes were put before the archive.
-    for at in (locator[2], position - _LOCATOR64.size - _END64.size):
-        if at + _END64.size <= source.size and source.read(at, 4) == b"PK\x06\x06":
-            fields = _END64.unpack(source.read(at, _END64.size))
-            return _End(at, fields[7], fields[8], fields[9])
-    raise FormatError(f"{source.label}: the zip64 directory is not where it is said to be")
+    if position >= _LOCATOR64.size + _END64.size:
+        # The zip64 end record precedes a locator, which precedes the end record.
+        locator = _LOCATOR64.unpack(source.read(position - _LOCATOR64.size, _LOCATOR64.size))
+        if locator[0] == b"PK\x06\x07":
+            # Where the locator says, as PyTorch looks; right before the locator where bytes were put before the
+            # archive.
+            for place in (locator[2], position - _LOCATOR64.size - _END64.size):
+                if place + _END64.size <= source.size and source.read(place, 4) == b"PK\x06\x06":
+                    fields = _END64.unpack(source.read(place, _END64.size))
+                    return _End(place, fields[7], fields[8], fields[9])
+            raise FormatError(f"{source.label}: the zip64 directory is not where it is said to be")
+    return _End(position, count, length, offset)
 
 
 def _parse(source: ByteSource, data: bytes, at: int) -> tuple[Record, int]:

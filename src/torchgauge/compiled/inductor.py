@@ -261,7 +261,9 @@ class Recording:
             # The call in Dynamo's graph that it comes from tells two equal ops of a module apart.
             calls = node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or [("", None)]
             is_view = bool(getattr(original, "is_view", False))
-            groups.setdefault((_op_name(original), calls[-1][0], self._path(node), is_view), []).append(node)
+            schema = getattr(original, "_schema", None)
+            name = getattr(original, "__name__", None) or original if schema is None else schema.name
+            groups.setdefault((str(name), calls[-1][0], self._path(node), is_view), []).append(node)
         weights: dict[str, int] = {}
         for (_, _, path, _), nodes in groups.items():
             inside = set(nodes)
@@ -309,27 +311,18 @@ def _ordered(nodes: Iterable[fx.Node]) -> list[fx.Node]:
     return sorted(found, key=lambda node: place.get(node, 0))
 
 
-def _op_name(target: object) -> str:
-    schema = getattr(target, "_schema", None)
-    if schema is not None:
-        return str(schema.name)
-    return str(getattr(target, "__name__", None) or target)
-
-
 def _value_bytes(node: fx.Node) -> int:
     value = node.meta.get("val")
     tensors = [
         item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, torch.Tensor)
     ]
-    return sum(_hint(tensor.numel()) * tensor.element_size() for tensor in tensors)
-
-
-def _hint(size: int | torch.SymInt) -> int:
-    """A dynamic size counts with its value in this run."""
-    if isinstance(size, int):
-        return size
-    hint = getattr(getattr(size, "node", None), "hint", None)
-    return int(hint) if hint is not None else 0
+    total = 0
+    for tensor in tensors:
+        size: int | torch.SymInt = tensor.numel()
+        # A dynamic size counts with its value in this run.
+        hint = size if isinstance(size, int) else getattr(getattr(size, "node", None), "hint", None)
+        total += int(hint or 0) * tensor.element_size()
+    return total
 
 
 def _size_hint(expression: object) -> int:

@@ -115,13 +115,19 @@ def attribute(
     refused: Mapping[str, str] | None = None,
 ) -> Attributed:
     """Joules by op and by module; `refused` are ops that could not be run alone, with the reason."""
-    light_w = _light_watts(times, whole, replayed)
+    # What a second of a light op adds: the mean of the heavy ones; without any, all that is above waiting.
+    worked = sum(time.time_s for time in times.values())
+    heavy_s = sum(found.kind.seconds for found in replayed)
+    if heavy_s:
+        light_w = sum(found.added_each_j(whole.waiting_w) * len(found.kind.indices) for found in replayed) / heavy_s
+    else:
+        above = whole.joules - whole.waiting_w * whole.seconds
+        light_w = max(0.0, above / worked) if worked else 0.0
     added = {index: light_w * time.time_s for index, time in times.items()}
     for found in replayed:
         added |= dict.fromkeys(found.kind.indices, found.added_each_j(whole.waiting_w))
     # Which op the device waited for; if unknown, by time.
     waited = sum(time.idle_s for time in times.values())
-    worked = sum(time.time_s for time in times.values())
     if waited:
         gaps = {index: time.idle_s / waited for index, time in times.items()}
     else:
@@ -131,17 +137,6 @@ def attribute(
         for index, time in times.items()
     }
     return Attributed(_figures(by_op, times, whole, replayed, refused or {}), by_op, module_sums(ops, by_op))
-
-
-def _light_watts(times: Mapping[int, OpTime], whole: Whole, replayed: Sequence[Replayed]) -> float:
-    """What a second of a light op adds: the mean of the heavy ones; without any, all that is above waiting."""
-    heavy_s = sum(found.kind.seconds for found in replayed)
-    if heavy_s:
-        added = sum(found.added_each_j(whole.waiting_w) * len(found.kind.indices) for found in replayed)
-        return added / heavy_s
-    worked = sum(time.time_s for time in times.values())
-    above = whole.joules - whole.waiting_w * whole.seconds
-    return max(0.0, above / worked) if worked else 0.0
 
 
 def module_sums(ops: Sequence[OpRecord], by_op: Mapping[int, float]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from torchgauge.measure.nvml import Device
 from torchgauge.measure.readings import Quantity, cuda, processor
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Ends, Sampled, Series, System, Thermal
+    from torchgauge.facts.document_types import Ends, Series, System, Thermal
 
 POWER, TEMPERATURE, CLOCK, THROTTLED = "power_w", "temperature_c", "clock_hz", "throttled_share"
 # What the figures are called here, by the sampler's names.
@@ -45,7 +45,14 @@ def quantities(device: Device | Absent, kind: str) -> Iterator[Quantity]:
 def thermal_figures(sampled: System, trials: Sequence[Trial]) -> Thermal:
     """Plain JSON: the contract's `energy.thermal`, from the sampler's figures."""
     rows = sampled["quantities"]
-    series = {_NAMES[name]: _series(row) for name, row in rows.items() if name in _NAMES}
+    series: dict[str, Series] = {}
+    for name, sampled_row in rows.items():
+        if name in _NAMES:
+            # One line: of several cores the mean, of several sensors the hottest.
+            join = fmean if sampled_row["unit"] == "Hz" else max
+            readings = cast("list[float | list[float]]", sampled_row["values"])  # the sampler leaves none out
+            values = [join(value) if isinstance(value, list) else value for value in readings]
+            series[_NAMES[name]] = {"t_s": list(sampled_row["t_s"]), "values": values}
     # The share of the run in which each reason held; only reasons that mean it was held back.
     row = rows.get("cuda_throttled_share")
     if row is None:
@@ -62,14 +69,6 @@ def thermal_figures(sampled: System, trials: Sequence[Trial]) -> Thermal:
         "drift": drift(trials),
         "absent": dict(sampled["absent"]),
     }
-
-
-def _series(row: Sampled) -> Series:
-    """One line: of several cores the mean, of several sensors the hottest."""
-    join = fmean if row["unit"] == "Hz" else max
-    readings = cast("list[float | list[float]]", row["values"])  # the sampler leaves none out
-    values = [join(value) if isinstance(value, list) else value for value in readings]
-    return {"t_s": list(row["t_s"]), "values": values}
 
 
 def _extent(series: Series | None) -> Ends | None:

@@ -243,10 +243,16 @@ class _Facts:
     inside: str  # the path of the language model in a larger model
 
     def of_point(self, point: Point, one: Observed, params: Sequence[ParamRecord]) -> PointFacts:
+        # Lengths that the cache has after a step and had not before: the next step has other ones.
+        before = {(held.layer, held.name): held.spec.shape for held in one.cache}
+        grown: set[int] = set()
+        for held in one.cache_after:
+            earlier = before.get((held.layer, held.name), ())
+            grown |= {size for size, old in zip(held.spec.shape, earlier, strict=False) if size != old}
         return {
             **asdict(point),  # type: ignore[typeddict-item]
             "prefill": self.of_pass(one.prefill, params),
-            "decode": self.of_pass(one.decode, params, _grown_lengths(one)),
+            "decode": self.of_pass(one.decode, params, grown),
             "cache": held_rows(one.cache),
             "cache_after": held_rows(one.cache_after),
             "extended_from": None,
@@ -274,17 +280,6 @@ class _Facts:
             "time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "device_s", "host_s",
         )  # fmt: skip
         return {name: getattr(found, name) for name in names}
-
-
-def _grown_lengths(one: Observed) -> set[int]:
-    """Lengths that the cache has after a step and had not before: the next step has other ones."""
-    before = {(held.layer, held.name): held.spec.shape for held in one.cache}
-    return {
-        size
-        for held in one.cache_after
-        for size, earlier in zip(held.spec.shape, before.get((held.layer, held.name), ()), strict=False)
-        if size != earlier
-    }
 
 
 def _module_facts(path: str, row: Sequence[int]) -> ModuleFacts:

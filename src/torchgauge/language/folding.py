@@ -213,7 +213,17 @@ def _repeated(twin: nn.Module, paths: ModulePaths) -> Iterator[_Layer]:
 
 def _kinds(members: Sequence[nn.Module]) -> list[int]:
     """For each member a number, equal for equal ones. Integers that are the position in every member do not count."""
-    facts = [_facts(member) for member in members]
+    facts: list[dict[tuple[str, ...], object]] = []
+    for member in members:
+        found: dict[tuple[str, ...], object] = {}
+        for path, module in member.named_modules():
+            found[path, ""] = type(module)
+            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                found[path, "tensor", name] = tensor.spec if isinstance(tensor, FakeTensor) else None
+            for name, kept in module.__dict__.items():
+                if name not in ("_parameters", "_buffers", "_modules", "_compiled_call_impl") and "hooks" not in name:
+                    found[path, name] = _plain(kept)
+        facts.append(found)
     differing: set[tuple[str, ...]] = set()
     for position, own in enumerate(facts):
         for key, value in own.items():
@@ -226,18 +236,6 @@ def _kinds(members: Sequence[nn.Module]) -> list[int]:
         )
         for own in facts
     ]
-
-
-def _facts(member: nn.Module) -> dict[tuple[str, ...], object]:
-    found: dict[tuple[str, ...], object] = {}
-    for path, module in member.named_modules():
-        found[path, ""] = type(module)
-        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-            found[path, "tensor", name] = tensor.spec if isinstance(tensor, FakeTensor) else None
-        for name, value in module.__dict__.items():
-            if name not in ("_parameters", "_buffers", "_modules", "_compiled_call_impl") and "hooks" not in name:
-                found[path, name] = _plain(value)
-    return found
 
 
 def _plain(value: object) -> object:

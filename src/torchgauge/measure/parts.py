@@ -91,7 +91,15 @@ def measure_modules(work: Work) -> None:
     """Modules, and ops if requested; time that neither explains is a separate figure."""
     subject, order = work.subject, work.order
     paths = module_paths(subject.model)
-    calls = {} if work.on_device else _watched(work, paths)
+    calls: dict[str, ModuleTime] = {}
+    if not work.on_device:
+        # From the watched runs between the undisturbed ones; a few more where those were too few for any, or few of
+        # them as long as the median.
+        watch = work.watch or ModuleWatch(paths)
+        end = perf_counter() + _PARTS_SHARE * order.budget.seconds
+        while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH and perf_counter() < end):
+            watch.run(work.run)
+        calls = watch.times(near_s=work.total_s)
     runs = repeats(work.total_s, order.budget, most=PROFILED_RUNS)
     seen = profile_runs(work.run, paths, runs, device=subject.device)
     profiled = nearest(seen, lambda run: (run.end_ns - run.start_ns) * 1e-9, work.total_s)
@@ -115,16 +123,6 @@ def measure_modules(work: Work) -> None:
         least = least_time(work.ops, times)
         timed = [op for op in work.ops if op.index in times]
         work.op_rows = {op.index: op_figures(op, times[op.index], order.peaks, least_s=least) for op in timed}
-
-
-def _watched(work: Work, paths: dict[int, str]) -> dict[str, ModuleTime]:
-    """From the watched runs between the undisturbed ones; a few more where those were too few for any, or few of them
-    as long as the median."""
-    watch = work.watch or ModuleWatch(paths)
-    end = perf_counter() + _PARTS_SHARE * work.order.budget.seconds
-    while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH and perf_counter() < end):
-        watch.run(work.run)
-    return watch.times(near_s=work.total_s)
 
 
 def repeats(seconds: float, budget: Budget, *, most: int) -> int:

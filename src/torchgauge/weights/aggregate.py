@@ -182,7 +182,17 @@ class Aggregate:
         unique = [entry for entry in entries if entry.shared_with is None]
         self._entries = {entry.name: entry for entry in unique}
         self._kinds = tensor_kinds(unique)
-        self._pending = _tensors_per_module([entry.name for entry in unique if _is_parameter(entry)])
+        # How many tensors each listed module waits for: whole levels of the tree, as many as may be listed.
+        sizes = Counter(module for entry in unique if _is_parameter(entry) for module in _ancestors(entry.name))
+        depths = Counter(module.count(".") for module, size in sizes.items() if size > 1)
+        listed, deepest = 0, -1
+        for depth in sorted(depths):
+            listed += depths[depth]
+            if listed > MAX_MODULES:
+                break
+            deepest = depth
+        waiting = {module: size for module, size in sizes.items() if size > 1 and module.count(".") <= deepest}
+        self._pending = Counter(waiting)
         self._open: dict[str, _Group] = {}
         self._modules: dict[str, Figures] = {}
         self._by_kind: dict[str, _Group] = {}
@@ -242,19 +252,6 @@ def _ancestors(name: str) -> Iterator[str]:
     while module:
         yield module
         module = module.rpartition(".")[0]
-
-
-def _tensors_per_module(names: Sequence[str]) -> Counter[str]:
-    """How many tensors each listed module waits for."""
-    sizes = Counter(module for name in names for module in _ancestors(name))
-    depths = Counter(module.count(".") for module, size in sizes.items() if size > 1)
-    listed, deepest = 0, -1
-    for depth in sorted(depths):
-        listed += depths[depth]
-        if listed > MAX_MODULES:
-            break
-        deepest = depth
-    return Counter({module: size for module, size in sizes.items() if size > 1 and module.count(".") <= deepest})
 
 
 def _tree_order(path: str) -> list[tuple[int, int, str]]:

@@ -145,12 +145,8 @@ def compare_pair(reader: Reader, pair: Pair) -> DriftRow | Reshaped | Failure:
 
 
 def _sum_drift(new: _Values, old: _Values, *, exponent: int) -> Drift:
-    steps = _equal_blocks(new.in_order_of(old), old.in_order_of(new))
-    return sum((measure_drift(a, b, exponent) for a, b in steps), Drift())
-
-
-def _equal_blocks(first: Values, second: Values) -> Iterator[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-    """Both sequences in blocks of equal size."""
+    """The blocks of both need not end at the same values."""
+    first, second, total = new.in_order_of(old), old.in_order_of(new), Drift()
     a: NDArray[np.floating] = np.empty(0)
     b = a
     while True:
@@ -158,8 +154,8 @@ def _equal_blocks(first: Values, second: Values) -> Iterator[tuple[NDArray[np.fl
         b = b if len(b) else next(second, b)
         size = min(len(a), len(b))
         if not size:
-            return
-        yield a[:size], b[:size]
+            return total
+        total += measure_drift(a[:size], b[:size], exponent)
         a, b = a[size:], b[size:]
 
 

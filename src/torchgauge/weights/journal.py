@@ -55,7 +55,17 @@ class Journal:
         self._results: dict[str, int] = {}
         self._partials: dict[str, int] = {}
         self._has_written = False
-        self._reader = None if path is None else _open_previous(path, resume=resume)
+        self._reader: BinaryIO | None = None
+        if path is not None:
+            # The journal of an interrupted scan is resumed, otherwise removed, and so are expired ones.
+            with suppress(OSError):
+                for leftover in path.parent.glob("*.jsonl"):
+                    if time.time() - leftover.stat().st_mtime > EXPIRES_AFTER_S:
+                        remove_file(leftover)
+                if resume:
+                    self._reader = path.open("rb")
+                else:
+                    remove_file(path)
         if self._reader is not None:
             offset = 0
             for text in iter(self._reader.readline, b""):
@@ -135,15 +145,3 @@ class Journal:
     def _checksum(self, content: bytes) -> bytes:
         """Of the line and of the scan, which the journal is named after."""
         return blake2b(self._scan_id + content, digest_size=16).hexdigest().encode()
-
-
-def _open_previous(path: Path, *, resume: bool) -> BinaryIO | None:
-    """The journal of an interrupted scan to resume; otherwise it is removed, and so are expired ones."""
-    with suppress(OSError):
-        for leftover in path.parent.glob("*.jsonl"):
-            if time.time() - leftover.stat().st_mtime > EXPIRES_AFTER_S:
-                remove_file(leftover)
-        if resume:
-            return path.open("rb")
-        remove_file(path)
-    return None

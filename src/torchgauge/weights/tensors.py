@@ -100,7 +100,14 @@ def derive_figures(reader: Reader, task: TensorTask) -> TensorResult:
         row, values = _figures(reader, task)
     except (FormatError, MemoryError, np.linalg.LinAlgError) as error:
         return TensorResult(entry.name, {}, failure=str(error) or type(error).__name__)
-    return TensorResult(entry.name, row, values, _fingerprint(entry, task.tally))
+    tally, spec = task.tally, entry.spec
+    if len(tally.codes) < 2:  # of constant tensors many are equal, and none is a mistake
+        return TensorResult(entry.name, row, values)
+    identity = (spec.shape, spec.dtype, spec.stride, tally.count, tally.mean, tally.m2, tally.m3, tally.m4)
+    digest = blake2b(repr(identity).encode(), digest_size=16)
+    digest.update(tally.codes.tobytes())
+    digest.update(tally.counts.tobytes())
+    return TensorResult(entry.name, row, values, digest.hexdigest())
 
 
 def _figures(reader: Reader, task: TensorTask) -> tuple[Figures, Tally]:
@@ -163,18 +170,6 @@ def read_bytes(reader: Reader, entry: Entry, start: int, count: int) -> bytes:
     buffer = np.empty(count, dtype=np.uint8)
     reader.read(entry.file, entry.offset + start, buffer)
     return buffer.tobytes()
-
-
-def _fingerprint(entry: Entry, tally: Tally) -> str | None:
-    """None for constant tensors: many are equal, and none is a mistake."""
-    if len(tally.codes) < 2:
-        return None
-    spec = entry.spec
-    identity = (spec.shape, spec.dtype, spec.stride, tally.count, tally.mean, tally.m2, tally.m3, tally.m4)
-    digest = blake2b(repr(identity).encode(), digest_size=16)
-    digest.update(tally.codes.tobytes())
-    digest.update(tally.counts.tobytes())
-    return digest.hexdigest()
 
 
 class Duplicates:

@@ -115,7 +115,10 @@ def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found:
             raise FormatError("its values refer to each other too often to be listed")
         if id(inner.value) in fertile and id(inner.value) not in above:
             below = above if _is_leaf(inner.value) else above | {id(inner.value)}
-            _visit(inner if child.role is None else _inherit(inner, child, value), path, fertile, below, found)
+            # The items of a list attribute have the role of the attribute; a module declares the roles of its tensors.
+            if child.role is not None and inner.role is None and not (isinstance(value, Instance) and is_module(value)):
+                inner = _Child(inner.keys, inner.value, child.role)
+            _visit(inner, path, fertile, below, found)
     if isinstance(value, Tensor):
         _count_whole(value, found.tensors[first:])
 
@@ -133,13 +136,6 @@ def _count_whole(wrapper: Tensor, parts: list[Found]) -> None:
 
 def _is_leaf(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.parts is None
-
-
-def _inherit(inner: _Child, outer: _Child, container: object) -> _Child:
-    """The items of a list attribute have the role of the attribute; a module declares the roles of its tensors."""
-    if inner.role is not None or outer.role is None or (isinstance(container, Instance) and is_module(container)):
-        return inner
-    return _Child(inner.keys, inner.value, outer.role)
 
 
 def _is_source(value: object) -> bool:
@@ -180,31 +176,25 @@ def children(value: object) -> Iterator[_Child]:
             yield _Child((), tensors[0].value, role)
         else:
             yield from inner
+    elif isinstance(value, Instance) and is_module(value):
+        state = attributes(value)
+        known = {"_parameters": Role.PARAMETER, "_buffers": Role.BUFFER, "_modules": None}
+        for group, declared in known.items():
+            items = state.get(group)
+            for key, item in items.items() if isinstance(items, dict) else ():
+                yield _Child((key_text(key),), item, declared)
+        for key, item in state.items():
+            if key not in known:
+                yield _Child((key_text(key),), item, Role.OTHER)
     elif isinstance(value, Instance):
-        yield from _module_children(value) if is_module(value) else _instance_children(value)
-
-
-def _instance_children(value: Instance) -> Iterator[_Child]:
-    yield from children(value.args)
-    yield from children(value.items)
-    yield from children(value.mapping)
-    state = attributes(value)
-    if state:
-        yield from children(state)
-    elif value.state is not None:
-        yield _Child(("state",), value.state)
-
-
-def _module_children(value: Instance) -> Iterator[_Child]:
-    state = attributes(value)
-    known = {"_parameters": Role.PARAMETER, "_buffers": Role.BUFFER, "_modules": None}
-    for group, role in known.items():
-        items = state.get(group)
-        for key, item in items.items() if isinstance(items, dict) else ():
-            yield _Child((key_text(key),), item, role)
-    for key, item in state.items():
-        if key not in known:
-            yield _Child((key_text(key),), item, Role.OTHER)
+        yield from children(value.args)
+        yield from children(value.items)
+        yield from children(value.mapping)
+        state = attributes(value)
+        if state:
+            yield from children(state)
+        elif value.state is not None:
+            yield _Child(("state",), value.state)
 
 
 def key_text(key: object) -> str:

@@ -19,7 +19,13 @@ _NO_PAIR = "the norm or the layer is not a separate plain module"
 
 @transformation("conv-bn-fusion")
 def into_convolutions(trial: Trial) -> Applied:
-    pairs = [pair for pair in _pairs(trial, "convolution") if _is_convolution(trial.module(pair[0]))]
+    pairs = []
+    for pair in _pairs(trial, "convolution"):
+        layer = trial.module(pair[0])
+        is_known = isinstance(layer, _ConvNd) and type(layer).__module__.startswith("torch.")
+        # With groups the weights of a transposed convolution lie otherwise than the fusion takes them to.
+        if is_known and not (isinstance(layer, _ConvTransposeNd) and layer.groups > 1):
+            pairs.append(pair)
     return _folded(pairs, INTO_CONVOLUTION)
 
 
@@ -31,7 +37,12 @@ def into_linears(trial: Trial) -> Applied:
 
 @transformation("norm-linear-fusion")
 def into_layers_behind(trial: Trial) -> Applied:
-    pairs = [pair for pair in _pairs(trial, "layer") if _takes_norm(trial, pair)]
+    pairs = []
+    for pair in _pairs(trial, "layer"):
+        layer, norm = (trial.module(path) for path in pair)
+        is_plain = type(layer) in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+        if is_plain and type(norm).__name__ in _NORMS and getattr(norm, "weight", None) is not None:
+            pairs.append(pair)
     return _folded(pairs, INTO_LAYER_BEHIND)
 
 
@@ -45,18 +56,6 @@ def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
         for layer, norm in found
         if kinds[norm] in _NORMS or (kinds[norm] == _NORM_WITH_ACTIVATION and hasattr(norms[norm], "act"))
     ]
-
-
-def _is_convolution(module: nn.Module | None) -> bool:
-    # With groups the weights of a transposed convolution lie otherwise than the fusion takes them to.
-    is_known = isinstance(module, _ConvNd) and type(module).__module__.startswith("torch.")
-    return is_known and not (isinstance(module, _ConvTransposeNd) and module.groups > 1)
-
-
-def _takes_norm(trial: Trial, pair: tuple[str, str]) -> bool:
-    layer, norm = (trial.module(path) for path in pair)
-    is_plain = type(layer) in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    return is_plain and type(norm).__name__ in _NORMS and getattr(norm, "weight", None) is not None
 
 
 def _folded(pairs: list[tuple[str, str]], statements: str) -> Applied:

@@ -20,7 +20,6 @@ from torchgauge.weights.number_formats import (
     GROUP_SIZE,
     NF4,
     Float8Format,
-    Format,
     IntegerFormat,
     max_normal_exponent,
 )
@@ -56,7 +55,12 @@ def grids(dtype: np.dtype[Any]) -> Grids:
     ]
     smallest = [2.0**format.min_exponent if isinstance(format, Float8Format) else 0.0 for format in FORMATS]
     return (
-        np.array([_kind(format) for format in FORMATS]),
+        np.array(
+            [
+                INTEGER if isinstance(format, IntegerFormat) else FLOAT8 if isinstance(format, Float8Format) else LEVELS
+                for format in FORMATS
+            ]
+        ),
         np.array([limits, magic, smallest], dtype),
         np.array([NF4.levels, [*NF4.middles(dtype), np.inf]], dtype),
         np.array([all_bits >> mantissa << mantissa, all_bits], integers_of(dtype)),
@@ -70,10 +74,6 @@ def new_buffers(groups: int, width: int, dtype: np.dtype[Any]) -> Buffers:
 
 def integers_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"i{dtype.itemsize}")
-
-
-def _kind(format: Format) -> int:
-    return INTEGER if isinstance(format, IntegerFormat) else FLOAT8 if isinstance(format, Float8Format) else LEVELS
 
 
 @compiled

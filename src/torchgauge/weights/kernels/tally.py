@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, reduce
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,25 +100,29 @@ def _tally(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Workspace) -> T
             tally_singles(single, patterns, halves, _words(stage), tables, state, special, own.singles)
         codes, counts = _collect(tables, own)
     else:
+        rest = (own.wide, own.touched, state, special, own.doubles, own.codes)
         for stage in _stages(buffer, own, swapped):
-            _tally_wide(stage, symbol, own, state, special)
-        codes, counts = _collect_wide(own, len(buffer) * 8 // symbol.item_bits)
+            if symbol.name == FLOAT64.name:
+                tally_doubles(stage.view(np.float64), stage.view(np.int64), *rest)
+                continue
+            numbers = stage.view(symbol.name)
+            wide = numbers.view(np.int64) if symbol.item_bits == 64 else numbers.astype(np.int64)
+            tally_integers(wide, symbol.name.startswith("int"), symbol.shift, *rest)
+        room = min(len(buffer) * 8 // symbol.item_bits, 1 << float64.CODE_BITS)
+        codes, counts = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.int64)
+        size = collect_touched_counts(own.wide, own.touched, GROUP_BITS, codes, counts)
+        codes, counts = codes[:size].copy(), counts[:size].copy()
     nan, inf, zeros = (int(number) for number in special)
+    subnormal = 0
+    if symbol.name in (FLOAT32.name, FLOAT64.name):
+        # A float with exponent 0 is subnormal or zero.
+        mask = np.uint32(0x7F80 if symbol.name == FLOAT32.name else 0x7FF00)
+        subnormal = int(counts[(codes & mask) == 0].sum()) - zeros
     _, mean, m2, m3, m4, l1, minimum, maximum, exponent = state.tolist()
     return Tally(
-        symbol.name, int(counts.sum()), nan, inf, zeros, _subnormal(symbol, codes, counts, zeros), minimum, maximum,
+        symbol.name, int(counts.sum()), nan, inf, zeros, subnormal, minimum, maximum,
         mean, m2, m3, m4, l1, codes, counts, int(exponent),
     )  # fmt: skip
-
-
-def _tally_wide(stage: Bytes, symbol: Symbol, own: Workspace, state: NDArray[Any], special: NDArray[Any]) -> None:
-    rest = (own.wide, own.touched, state, special, own.doubles, own.codes)
-    if symbol.name == FLOAT64.name:
-        tally_doubles(stage.view(np.float64), stage.view(np.int64), *rest)
-        return
-    numbers = stage.view(symbol.name)
-    wide = numbers.view(np.int64) if symbol.item_bits == 64 else numbers.astype(np.int64)
-    tally_integers(wide, symbol.name.startswith("int"), symbol.shift, *rest)
 
 
 def _tally_patterns(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Workspace) -> Tally:
@@ -155,14 +158,6 @@ def _without_padding(tally: Tally, symbol: Symbol, buffer: Bytes, elements: int)
     return tally_of_counts(symbol, tally.codes[counts > 0], counts[counts > 0])
 
 
-def _subnormal(symbol: Symbol, codes: Codes, counts: Counts, zeros: int) -> int:
-    """A float with exponent 0 is subnormal or zero."""
-    if symbol.name not in (FLOAT32.name, FLOAT64.name):
-        return 0
-    exponent = 0x7F80 if symbol.name == FLOAT32.name else 0x7FF00
-    return int(counts[(codes & np.uint32(exponent)) == 0].sum()) - zeros
-
-
 def _stages(buffer: Bytes, own: Workspace, item_bytes: int) -> Iterator[Bytes]:
     """The buffer itself if kernels can read it; otherwise copies of its parts, aligned and in native byte order."""
     if item_bytes == 1 and buffer.ctypes.data % 8 == 0 and buffer.flags.c_contiguous:
@@ -188,10 +183,3 @@ def _tables(own: Workspace, nbytes: int) -> NDArray[np.uint32]:
 def _collect(tables: NDArray[np.uint32], own: Workspace) -> tuple[Codes, Counts]:
     size = collect_counts(tables, own.codes, own.counts)
     return own.codes[:size].copy(), own.counts[:size].copy()
-
-
-def _collect_wide(own: Workspace, items: int) -> tuple[Codes, Counts]:
-    room = min(items, 1 << float64.CODE_BITS)
-    codes, counts = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.int64)
-    size = collect_touched_counts(own.wide, own.touched, GROUP_BITS, codes, counts)
-    return codes[:size].copy(), counts[:size].copy()
