@@ -49,8 +49,8 @@ def test_verdict_and_what_would_settle_it(time: Paired, verdict: str, reason: st
 
     assert found["verdict"] == verdict
     assert found["kept"] is (verdict == "confirmed")
-    assert found["reason"] is None if reason is None else reason in found["reason"]
-    assert found["settled_by"] is None if settled is None else settled in found["settled_by"]
+    assert found["reason"] is None if reason is None else reason in (found["reason"] or "")
+    assert found["settled_by"] is None if settled is None else settled in (found["settled_by"] or "")
 
 
 def test_wrong_outputs_are_refuted_however_busy_the_machine_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,7 +21,7 @@ from torchgauge.measure.parts import Work
 from torchgauge.units import format_seconds
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import SweepPoint
+    from torchgauge.facts.document_types import Best, SweepPoint
 
 # Of the time for the undisturbed runs.
 _TRIALS, _PARTS, _POINT = 1.5, 3.0, 0.6
@@ -167,7 +167,7 @@ def estimated(found: EnergyFacts, guess: Estimate, subject: Analysed) -> EnergyF
     )
 
 
-def device_best(ops: Sequence[OpRecord], peaks: Peaks | None, *, tf32: bool = False) -> dict[str, Any] | None:
+def device_best(ops: Sequence[OpRecord], peaks: Peaks | None, *, tf32: bool = False) -> Best | None:
     """Operations per joule that no run can reach: the published peak over the published limit, in the type most of the
     work is done in. None where one of the two is not known."""
     flops: dict[str, int] = {}
@@ -176,7 +176,7 @@ def device_best(ops: Sequence[OpRecord], peaks: Peaks | None, *, tf32: bool = Fa
             flops[op.signature.dtype] = flops.get(op.signature.dtype, 0) + op.cost.flops
     dtype = max(flops, key=lambda name: flops[name], default=None)
     rate = peaks.rate(dtype, tf32=tf32) if peaks else None
-    if peaks is None or rate is None or not peaks.watts:
+    if peaks is None or rate is None or dtype is None or not peaks.watts:
         return None
     bound = f"published peak over the limit of {peaks.watts:g} W ({peaks.source})"
     return {"flops_per_joule": rate / peaks.watts, "dtype": dtype, "source": bound}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from time import perf_counter
-from typing import Any
 
 from torch import nn
 from torch.jit import ScriptModule
@@ -49,7 +48,7 @@ class _Stopwatch:
         self.in_children: list[float] = []
         self.running: dict[int, int] = {}
 
-    def timed(self, module: nn.Module, call: Callable[[], Any]) -> Any:
+    def timed(self, module: nn.Module, call: Callable[[], object]) -> object:
         key = id(module)
         depth = self.running.get(key, 0)
         self.running[key] = depth + 1
@@ -85,7 +84,7 @@ class ModuleWatch:
     def run(self, run: Callable[[], object]) -> None:
         watch, original, owner = _Stopwatch(), nn.Module.__call__, threading.get_ident()
 
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def call(module: nn.Module, *args: object, **kwargs: object) -> object:
             if id(module) not in self.paths or threading.get_ident() != owner:
                 return original(module, *args, **kwargs)
             return watch.timed(module, lambda: original(module, *args, **kwargs))
@@ -171,7 +170,7 @@ def _is_within(path: str, folder: str) -> bool:
     return not folder or path == folder or path.startswith(f"{folder}.")
 
 
-def module_rows(own: Mapping[str, float], total: float) -> dict[str, dict[str, Any]]:
+def module_rows(own: Mapping[str, float], total: float) -> dict[str, dict[str, float | None]]:
     """A module's time is its own plus that of the modules below its path, as all its figures are: a list that is never
     called has its members' time. Modules in which nothing was called are left out."""
     inclusive: dict[str, float] = {}

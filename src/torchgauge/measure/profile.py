@@ -92,7 +92,7 @@ def _module_ranges(paths: Mapping[int, str]) -> Iterator[None]:
     original = nn.Module.__call__
     owner = threading.get_ident()
 
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call(module: nn.Module, *args: object, **kwargs: object) -> object:
         path = paths.get(id(module))
         if path is None or threading.get_ident() != owner:
             return original(module, *args, **kwargs)

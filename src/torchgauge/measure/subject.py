@@ -192,7 +192,7 @@ class TrainingStep:
             mark()
         return {name: after - before for name, before, after in zip(PHASES, marks, marks[1:], strict=False)}
 
-    def _backward(self, output: Any) -> None:
+    def _backward(self, output: object) -> None:
         roots = gradient_roots(output)
         if not roots:
             raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")

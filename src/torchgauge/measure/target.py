@@ -133,6 +133,6 @@ def _sweep_inputs(source: Source, traced: Trace, request: Request, given: Mappin
     return inputs
 
 
-def _are_given(given: Mapping[str, Any]) -> bool:
+def _are_given(given: Mapping[str, object]) -> bool:
     named = any(given.get(name) is not None for name in ("inputs", "input_size"))
     return named or bool(given.get("specs")) or holds_tensor(given.get("kwargs") or {})

@@ -15,7 +15,7 @@ from torchgauge.advise import listing
 _INPUTS = re.compile(r"\binputs\b")
 
 
-def literal(value: Any) -> str:
+def literal(value: object) -> str:
     """Names of a model's modules as Python writes them, in lines of a readable length."""
     return listing.literal(value) if isinstance(value, list) else pformat(value, width=100, sort_dicts=False)
 

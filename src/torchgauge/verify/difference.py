@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
 
 import torch
 
@@ -26,14 +25,14 @@ class Difference:
         return {"relative": self.relative, "cosine": self.cosine, "top1": self.top1}
 
 
-def output_tensors(value: Any) -> list[tuple[str, torch.Tensor]]:
+def output_tensors(value: object) -> list[tuple[str, torch.Tensor]]:
     """The tensors of a nested output with their names, detached and kept from being written to by a later run. Objects
     are looked into only where there are no others: a cache of keys and values would hide what became of the logits."""
     found = list(_tensors(value, "")) or [("", tensor) for tensor in tensors_within(value)]
     return [(name, tensor.detach().clone()) for name, tensor in found]
 
 
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(value: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, Mapping):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Final, Literal
 
 from torchgauge.units import format_percent, format_value
 from torchgauge.verify.difference import Difference, difference
 from torchgauge.verify.pairs import ROUNDS, Paired
 from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE, Applied
 from torchgauge.verify.sides import SEED, Bench, Side, held_bytes, peak_bytes
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Verified
 
 TIME, PEAK = "time_s", "peak_activation_bytes"
 _HELD = ("param_bytes", "stored_bytes")
@@ -23,7 +26,9 @@ _SELF = 2.0
 _RANDOM = "the model's outputs are random in part and it draws other random numbers, so they cannot be compared"
 _TOO_LONG = "its runs take too long for the time it is given: raise TORCHGAUGE_VERIFY_BUDGET"
 _TOO_NOISY = "the machine is too noisy to tell a gain"
-CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
+CONFIRMED: Final = "confirmed"
+REFUTED: Final = "refuted"
+INCONCLUSIVE: Final = "inconclusive"
 # With more of the machine taken by other processes, times say more about them than about the model.
 MOST_FOREIGN = 0.10
 
@@ -46,7 +51,7 @@ class Verdict:
     one_process: str | None = None  # why there was no second process
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Literal["confirmed", "refuted", "inconclusive"]:
         if self.error.reason == _RANDOM:
             return INCONCLUSIVE
         if self._change() is not None:
@@ -135,7 +140,7 @@ class Verdict:
         """Whether it needs no further round: bytes are counted, time is measured."""
         return self.quantity != TIME or self.time is None or self.time.is_settled
 
-    def member(self) -> dict[str, Any]:
+    def member(self) -> Verified:
         """The document's `verified`."""
         return {
             "quantity": self.quantity,
@@ -160,10 +165,11 @@ def measured(quantity: str) -> str:
     return quantity if quantity in (*_HELD, PEAK) else TIME
 
 
-def failed(quantity: str, reason: str) -> dict[str, Any]:
+def failed(quantity: str, reason: str) -> Verified:
     """The document's `verified` of what could not be run when it was applied."""
     nothing = Verdict(quantity, None, None, Difference(None), 0.0).member()
-    return nothing | {"tolerance": None, "verdict": REFUTED, "kept": False, "reason": reason, "settled_by": None}
+    nothing |= {"tolerance": None, "verdict": REFUTED, "kept": False, "reason": reason, "settled_by": None}
+    return nothing
 
 
 def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: float) -> Verdict:

@@ -7,19 +7,23 @@ makes kernels shorter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.verify.code import function_text
 from torchgauge.verify.judging import TIME, Verdict, compared, confirmed, confirmed_elsewhere, failed, judge
 from torchgauge.verify.registry import STAGES, Applied
 from torchgauge.verify.sides import Bench, attempted, cleaned_up
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Plan as PlanRow
+    from torchgauge.facts.document_types import Tried
+
 # Several ways to compile are the same way twice.
 _GRAPH = "graph"
 _ONCE = ("compile", _GRAPH)
-_FIGURES = ("gain", "ci95", "output_error")
+
 
 Note = Callable[[str], None]
 
@@ -53,7 +57,7 @@ class Plan:
 
     chosen: tuple[Candidate, ...]
     total: Verdict
-    tried: tuple[Mapping[str, Any], ...] = ()
+    tried: tuple[Tried, ...] = ()
 
 
 def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | None:
@@ -110,7 +114,7 @@ def _with_total(plan: Plan, total: Verdict | str) -> Plan:
     return Plan((best,), best.verdict, (*plan.tried, _row(plan.chosen, total)))
 
 
-def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> dict[str, Any]:
+def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> Tried:
     """What a candidate gains over the combination so far."""
     together = ordered([*chosen, candidate])
     before, after = ([each.applied for each in some] for some in (ordered(chosen), together))
@@ -135,20 +139,40 @@ def tolerance(chosen: Sequence[Candidate]) -> float:
     return max(each.verdict.tolerance for each in chosen)
 
 
-def _row(chosen: Sequence[Candidate], outcome: Verdict | str) -> dict[str, Any]:
-    rules = [rule for each in ordered(chosen) for rule in each.rules]
+def _row(chosen: Sequence[Candidate], outcome: Verdict | str) -> Tried:
     figures = failed(TIME, outcome) if isinstance(outcome, str) else outcome.member()
-    return {"rules": rules, **{name: figures[name] for name in (*_FIGURES, "kept", "reason")}}
+    return {
+        "rules": [rule for each in ordered(chosen) for rule in each.rules],
+        "gain": figures["gain"],
+        "ci95": figures["ci95"],
+        "output_error": figures["output_error"],
+        "kept": figures["kept"],
+        "reason": figures["reason"],
+    }
 
 
-def member(plan: Plan, *, train: bool) -> dict[str, Any]:
+def member(plan: Plan, *, train: bool) -> PlanRow:
     """The document's `plan`."""
     row = _row(plan.chosen, plan.total)
-    del row["kept"]
-    code = function_text([each.applied.code for each in ordered(plan.chosen)], train=train)
-    return {**row, "code": code, "tried": list(plan.tried)}
+    return {
+        "rules": row["rules"],
+        "gain": row["gain"],
+        "ci95": row["ci95"],
+        "output_error": row["output_error"],
+        "reason": row["reason"],
+        "code": function_text([each.applied.code for each in ordered(plan.chosen)], train=train),
+        "tried": list(plan.tried),
+    }
 
 
-def no_plan(reason: str) -> dict[str, Any]:
+def no_plan(reason: str) -> PlanRow:
     """Where verification as a whole failed, or did not come to its end."""
-    return {"rules": [], **dict.fromkeys(_FIGURES), "reason": reason, "code": None, "tried": []}
+    return {
+        "rules": [],
+        "gain": None,
+        "ci95": None,
+        "output_error": None,
+        "reason": reason,
+        "code": None,
+        "tried": [],
+    }
