@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchgauge.measure.settings import thread_count
+from torchgauge.measure import thread_count
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.trying import CPU, advised, apart, applied, bench, changed, lively, not_applicable, row, x
-from torchgauge.measure.subject import Subject
+from torchgauge.measure import Subject
 from torchgauge.verify import Bench, Switches, judge
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.trying import row, rule_with, timed_bench
-from torchgauge.measure.settings import Settings
+from torchgauge.measure import Settings
 from torchgauge.source import Candidate
 from torchgauge.verify import Applied, Difference, Job, Paired, Setup, Verdict, verify
 

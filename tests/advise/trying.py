@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torchgauge import analyze
 from torchgauge.advise import Evidence, advise
-from torchgauge.measure.subject import Subject
+from torchgauge.measure import Subject
 from torchgauge.verify import (
     TRANSFORMATIONS,
     Applied,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchgauge.compiled.timing import with_times
+from torchgauge.compiled import with_times
 from torchgauge.facts import Compiled, CompiledGraph, CompiledKernel
 from torchgauge.measure.profile import RUN, Event, Kernel, Profiled
 

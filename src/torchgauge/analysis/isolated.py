@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
-from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.errors import LimitError
 from torchgauge.isolation import is_isolated
+from torchgauge.lazy import collector_paused
 
 if TYPE_CHECKING:
     from torchgauge.isolation.channel import Message

@@ -32,10 +32,10 @@ from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.static_capture import static_run
 from torchgauge.analysis.verification import Opened, check_verify, verify_advice
 from torchgauge.analysis.weight_scan import read_statistics
-from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as_torchgauge
 from torchgauge.facts import COMPILED, Capture, EnergyFacts
 from torchgauge.facts.experts import dense_warnings
+from torchgauge.lazy import collector_paused
 from torchgauge.progress import stage
 from torchgauge.source.target_check import check_target
 

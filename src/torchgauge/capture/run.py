@@ -33,7 +33,7 @@ from torchgauge.capture.sharded import is_split
 from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.supported import unsupported
-from torchgauge.capture.surroundings import no_collections, prepared, undisturbed
+from torchgauge.capture.surroundings import prepared, undisturbed
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.training import MakeOptimizer, train_step
 from torchgauge.capture.triton_kernels import launches_seen
@@ -50,6 +50,7 @@ from torchgauge.facts import (
     StepMemory,
     TensorSpec,
 )
+from torchgauge.lazy import collector_paused
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 from torchgauge.source.modules import all_modules
@@ -89,7 +90,7 @@ class Request:
 
 def trace(model: nn.Module, candidates: Iterable[Candidate], request: Request) -> Trace:
     """Run the model on the first candidate that works. The model is left unchanged, even on errors."""
-    with one_at_a_time, no_collections(), undisturbed(model):
+    with one_at_a_time, collector_paused(), undisturbed(model):
         # A context variable that the forward sets is set in a copy of the context.
         return contextvars.copy_context().run(_first_that_runs, unwrap(model), candidates, request)
 

@@ -4,7 +4,6 @@ on the model itself, everything is put back.
 
 from __future__ import annotations
 
-import gc
 import operator
 import sys
 import threading
@@ -60,19 +59,6 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             frames = engine._dynamo.eval_frame
             stack.callback(frames.set_eval_frame, frames.set_eval_frame(None))
         yield
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """Keep the garbage collector from walking the whole process (0.2 s with transformers loaded) amid many small
-    allocations. What dies by its last reference dies as ever, so live memory is exact, and the same every time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager

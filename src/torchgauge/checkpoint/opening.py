@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.checkpoint.folders import distributed, ranked, sharded
 from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.side_files import with_adapter, with_trainer_files
@@ -24,6 +23,7 @@ from torchgauge.checkpoint.registry import FOLDERS, Progress, find_format, silen
 from torchgauge.checkpoint.signatures import describe, describe_folder
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.errors import FormatError
+from torchgauge.lazy import collector_paused
 
 # Importing a format registers it.
 FORMAT_MODULES = (

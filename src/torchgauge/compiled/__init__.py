@@ -2,6 +2,15 @@
 
 from torchgauge.compiled.inductor import Options, is_compiled, root_options
 from torchgauge.compiled.run import compile_model, compile_target, require_code
-from torchgauge.compiled.timing import CompiledRuns
+from torchgauge.compiled.timing import CompiledRuns, with_times
 
-__all__ = ["CompiledRuns", "Options", "compile_model", "compile_target", "is_compiled", "require_code", "root_options"]
+__all__ = [
+    "CompiledRuns",
+    "Options",
+    "compile_model",
+    "compile_target",
+    "is_compiled",
+    "require_code",
+    "root_options",
+    "with_times",
+]

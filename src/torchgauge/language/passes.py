@@ -28,12 +28,13 @@ from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, describe_value
 from torchgauge.capture.run import one_at_a_time, param_records
 from torchgauge.capture.signals import DataDependent
-from torchgauge.capture.surroundings import no_collections, prepared
+from torchgauge.capture.surroundings import prepared
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.twin import Copier
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord, ParamRecord
 from torchgauge.language.folding import Folding, Unequal
+from torchgauge.lazy import collector_paused
 from torchgauge.predict.kernels import CudaKernels, Library
 from torchgauge.predict.steps import OP, CudaRun, add_adapters
 from torchgauge.source.allowed_ops import is_foreign
@@ -280,7 +281,7 @@ def observe(
         finally:
             leftovers.release()
 
-    with one_at_a_time, no_collections(), undisturbed(model):
+    with one_at_a_time, collector_paused(), undisturbed(model):
         for way in _WAYS:
             if (way.assume and signal is None) or (way.fold and not fold):
                 continue

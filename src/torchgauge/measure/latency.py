@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 
-from torchgauge.capture.surroundings import no_collections
+from torchgauge.lazy import collector_paused
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Latency
@@ -218,7 +218,7 @@ def time_runs(
     limits = budget or Budget()
     timed = Timed()
     gc.collect()
-    with no_collections():  # a collection during a run would be charged to the model
+    with collector_paused():  # a collection during a run would be charged to the model
         try:
             begin = clock()
             timed.cold_s = _once(run, clock)

@@ -34,11 +34,12 @@ from torchgauge.capture.rules.layout import preserved_stride
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import tensors_within
-from torchgauge.capture.surroundings import no_collections, prepared
+from torchgauge.capture.surroundings import prepared
 from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.twin import Copier
 from torchgauge.errors import InputError
 from torchgauge.facts.strides import contiguous_stride
+from torchgauge.lazy import collector_paused
 from torchgauge.predict.convolutions import Workspace
 from torchgauge.predict.kernels import CudaKernels, Library
 from torchgauge.predict.optimizers import MakeOptimizer
@@ -403,7 +404,7 @@ def _adds_in_place(plan: Plan, tensors: list[FakeTensor]) -> bool:
 def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
     """Trace two steps on a copy of the model's structure. A model that looks at its data runs on assumed values where
     that is possible (balanced routing)."""
-    with one_at_a_time, no_collections(), undisturbed(model):
+    with one_at_a_time, collector_paused(), undisturbed(model):
         context = contextvars.copy_context()
         try:
             return context.run(_trace, unwrap(model), candidate, setting, assume=False)

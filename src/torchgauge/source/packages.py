@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
-from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.errors import MissingDependencyError, TargetError
 from torchgauge.isolation import is_isolated
+from torchgauge.lazy import collector_paused
 from torchgauge.source.torchvision_ops import torchvision_importable
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchgauge.checkpoint import Index, Role
-from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, StoredTensor
+from torchgauge.lazy import collector_paused
 from torchgauge.source.source import Source
 from torchgauge.source.state_names import model_entries
 

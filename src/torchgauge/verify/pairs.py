@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from torchgauge.capture.surroundings import no_collections
+from torchgauge.lazy import collector_paused
 from torchgauge.measure.latency import Clock, median_interval
 
 
@@ -161,7 +161,7 @@ def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_co
     """First and second in turns for `seconds`, longer where these do not suffice. The order changes from pair to pair:
     what is faster only because it comes later is so for both."""
     paired = Paired()
-    with no_collections():  # a collection during a run would be charged to it
+    with collector_paused():  # a collection during a run would be charged to it
         repeats = [_warm_up(side, _WARMUP_SHARE * seconds, clock) for side in (first, second)]
         begin = clock()
         while not _is_enough(paired, clock() - begin, seconds):

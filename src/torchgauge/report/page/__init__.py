@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.facts import View
+from torchgauge.lazy import collector_paused
 
 # Importing a part registers it.
 from torchgauge.report.content.summary import model_kind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.checkpoint.collector import collector_paused
 from torchgauge.facts import ArchitectureRecord, ModuleRecord, OpRecord, ParamRecord
+from torchgauge.lazy import collector_paused
 from torchgauge.source.architecture.evidence import Evidence, observed_heads
 from torchgauge.source.architecture.family import RULES, family, family_rule
 from torchgauge.source.architecture.hyperparameters import hyperparameters
