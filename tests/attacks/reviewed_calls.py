@@ -82,6 +82,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "hasattr(value, slot.__name__)": LIVE,
     },
     "capture/memory_access.py": {
+        "setattr(kind, _PRINTS, printed(vars(kind)[_PRINTS]))": OWN,
         "getattr(place, name)": OWN,
         "getattr(torch.Tensor, name)": OWN,
         "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
