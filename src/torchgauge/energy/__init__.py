@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         measure_energy_window,
     )
     from torchgauge.energy.estimate import NO_POWER, NO_TIME, Circumstances, module_shares
-    from torchgauge.energy.measuring import MEASURED, EnergyOrder, blank, measure_run, tokens_per_run, unavailable
+    from torchgauge.energy.measuring import EnergyOrder, blank, measure_run, tokens_per_run, unavailable
     from torchgauge.energy.meter import (
         FINDERS,
         JOULES,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from torchgauge.energy.target import Analysed, completed, front, mark_efficient, noted
     from torchgauge.energy.technology import PICO, Range, power_of, technology_of
     from torchgauge.energy.thermal import drift, quantities, thermal_figures
+    from torchgauge.facts.figures import MEASURED
 
 __all__ = [
     "BOUNDARY", "BY_TIME", "FINDERS", "JOULES", "MACHINE", "MEASURED", "NO_POWER", "NO_TIME", "PICO", "REPLAYED",

@@ -17,7 +17,7 @@ from torchgauge.energy.meter import Meter, choose, counting, meters_of, offer
 from torchgauge.energy.op_replay import Play, collect, prepare, waiting_play
 from torchgauge.facts import EnergyFacts, OpRecord
 from torchgauge.facts.energy import UNAVAILABLE
-from torchgauge.facts.figures import ESTIMATED, MEASURED
+from torchgauge.facts.figures import MEASURED
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.joining import OpTime, join, op_times
 from torchgauge.measure.latency import middle_half
@@ -32,8 +32,6 @@ from torchgauge.measure.subject import Subject
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Meter as MeterRow
 
-
-__all__ = ["BOUNDARY", "ESTIMATED", "KEYS", "MEASURED", "UNAVAILABLE", "blank", "unavailable"]
 
 BOUNDARY = "device, not host"
 
