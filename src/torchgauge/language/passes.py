@@ -434,7 +434,7 @@ class _Session:
 
 def _peak(tape: list[tuple[int, int]], begin: int, live: int, lasting: frozenset[int]) -> int:
     """From the event `begin` on, the most that is live at a time, temporaries of kernels included. The workspaces of
-    libraries last, and are no part of any one pass."""
+    libraries last, and do not belong to any one pass."""
     sizes: dict[int, int] = {}
     most = live
     for place, (number, nbytes) in enumerate(tape):

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 TIME, PEAK = "time_s", "peak_activation_bytes"
 _HELD = ("param_bytes", "stored_bytes")
-# The time of what is advised for memory is told besides, less exactly.
+# Advice about memory also reports the time, measured less exactly: this share of the budget.
 _BESIDES = 0.5
-# What is advised for time is measured in rounds, at times apart.
+# Advice about time is measured in rounds, at times apart.
 _ROUND = 1 / ROUNDS
 # A model that differs from itself by so much (random numbers, atomics) is allowed as much again.
 _SELF = 2.0
@@ -35,8 +35,8 @@ MOST_FOREIGN = 0.10
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`quantity` is what `gain` is of; `time` is told of memory, too, None where it was not measured. Where it
-    runs more `samples` at once, time is that of one."""
+    """`gain` is that of `quantity`; `time` is there for memory too, None where it was not measured. Where the changed
+    model runs more `samples` at once, time is that of one."""
 
     quantity: str
     gain: float | None

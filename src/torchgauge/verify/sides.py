@@ -105,8 +105,8 @@ class Bench:
 
     def copied(self) -> nn.Module:
         try:
-            # A parametrized module has a class of its own, which its copy shares: to take the parametrization off
-            # one would take it off both.
+            # A parametrized module has a separate class, which its copy shares: removing the parametrization from one
+            # would remove it from both.
             model = copy.deepcopy(self.subject.model)
             for module in model.modules():
                 if is_parametrized(module):
@@ -147,7 +147,7 @@ def cleaned_up(bench: Bench, codes: Sequence[str]) -> Iterator[None]:
         if is_compiled or device.type == "cuda" or sum(p.nbytes for p in model.parameters()) >= _LARGE_BYTES:
             gc.collect()
         if device.type == "cuda":
-            # A graph's stream has a workspace of its own, which cuBLAS keeps.
+            # cuBLAS keeps a separate workspace for a graph's stream.
             torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
 
