@@ -27,6 +27,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "import_module(TEXT)": OWN,
     },
     "analysis/advice_times.py": {
+        "hasattr(modules.get(each), attribute)": OWN,
         "self._model.get_submodule(path)": PATHS,
         "self._model.get_buffer(name)": PATHS,
         "re.compile(TEXT)": ESCAPED,
