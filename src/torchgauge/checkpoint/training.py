@@ -119,7 +119,13 @@ class _Reading:
         arguments = self._arguments()
         hint = next((str(arguments[key]).lower() for key in ("opt", "optim", "optimizer") if key in arguments), "")
         optimizers = [self._optimizer(path, value, hint) for path, value in self.nodes if _is_optimizer(value)]
-        schedulers = [_scheduler(path, value) for path, value in self._schedulers()]
+        schedulers: list[Scheduler] = []
+        for path, value in self._schedulers():
+            kind = next((name for name, has in _SCHEDULERS if all(key in value for key in has)), None)
+            kept = {key.removeprefix("_") if key == "_last_lr" else key: item for key, item in value.items()
+                    if isinstance(key, str) and (not key.startswith("_") or key == "_last_lr")}  # fmt: skip
+            name = printable(".".join(path)) or None
+            schedulers.append({"name": name, "type": kind, "settings": _mapping(kept)})
         metrics = {name: number for name, number in self._scalars() if _METRIC.search(name) and not _BEST.search(name)}
         states = (value for _, value in self.nodes if isinstance(value, dict))
         scalers = (state for state in states if "scale" in state and "growth_factor" in state)
@@ -314,13 +320,6 @@ def _optimizer_type(groups: Sequence[Mapping[object, object]], hint: str) -> str
         # Before torch 2.7 the two had the same settings.
         return "AdamW" if "adamw" in hint else "Adam" if "adam" in hint else "Adam or AdamW"
     return found
-
-
-def _scheduler(path: Path, value: Mapping[object, object]) -> Scheduler:
-    kind = next((name for name, has in _SCHEDULERS if all(key in value for key in has)), None)
-    kept = {key.removeprefix("_") if key == "_last_lr" else key: item for key, item in value.items()
-            if isinstance(key, str) and (not key.startswith("_") or key == "_last_lr")}  # fmt: skip
-    return {"name": printable(".".join(path)) or None, "type": kind, "settings": _mapping(kept)}
 
 
 def _made_by(root: Mapping[object, object]) -> str | None:

@@ -71,8 +71,19 @@ def read_directory(source: ByteSource) -> Directory:
     data = source.read(end.offset + shift, end.size)
     records, at = [], 0
     for _ in range(end.count):
-        record, at = _parse(source, data, at)
-        records.append(record)
+        if at + _ENTRY.size > len(data) or data[at : at + 4] != b"PK\x01\x02":
+            raise FormatError(f"{source.label}: the zip directory is corrupt")
+        fields = _ENTRY.unpack_from(data, at)
+        flags, method, crc, packed, size = fields[3], fields[4], fields[7], fields[8], fields[9]
+        name_end = at + _ENTRY.size + fields[10]
+        extra_end = name_end + fields[11]
+        next_entry = extra_end + fields[12]
+        if next_entry > len(data):
+            raise FormatError(f"{source.label}: the zip directory is corrupt")
+        name = data[at + _ENTRY.size : name_end].decode("utf-8" if flags & 0x800 else "cp437", "backslashreplace")
+        size, packed, offset = large_sizes(source, data[name_end:extra_end], (size, packed, fields[16]))
+        records.append(Record(name, flags, method, crc, packed, size, offset))
+        at = next_entry
     return Directory(records, shift)
 
 
@@ -96,21 +107,6 @@ def _find_end(source: ByteSource) -> _End | None:
                     return _End(place, fields[7], fields[8], fields[9])
             raise FormatError(f"{source.label}: the zip64 directory is not where it is said to be")
     return _End(position, count, length, offset)
-
-
-def _parse(source: ByteSource, data: bytes, at: int) -> tuple[Record, int]:
-    if at + _ENTRY.size > len(data) or data[at : at + 4] != b"PK\x01\x02":
-        raise FormatError(f"{source.label}: the zip directory is corrupt")
-    fields = _ENTRY.unpack_from(data, at)
-    flags, method, crc, packed, size = fields[3], fields[4], fields[7], fields[8], fields[9]
-    name_end = at + _ENTRY.size + fields[10]
-    extra_end = name_end + fields[11]
-    end = extra_end + fields[12]
-    if end > len(data):
-        raise FormatError(f"{source.label}: the zip directory is corrupt")
-    name = data[at + _ENTRY.size : name_end].decode("utf-8" if flags & 0x800 else "cp437", "backslashreplace")
-    size, packed, offset = large_sizes(source, data[name_end:extra_end], (size, packed, fields[16]))
-    return Record(name, flags, method, crc, packed, size, offset), end
 
 
 def large_sizes(source: ByteSource, extra: bytes, sizes: tuple[int, int, int]) -> tuple[int, int, int]:

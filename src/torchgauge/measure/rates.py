@@ -23,6 +23,7 @@ COPY = "copy"
 _LONG_ENOUGH_S = 0.03
 _SMALLEST, _LARGE_ENOUGH, _LARGEST = 256, 1024, 8192
 _REPEAT_S = 0.4
+_LAUNCHES = 4
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _MEBI = 2**20
 
@@ -105,28 +106,24 @@ def best_time(run: Callable[[], object], device: torch.device, seconds: float) -
     """The shortest of several runs; the first warms up, and a very long one is not repeated."""
 
     def once(run: Callable[[], object]) -> float:
-        if device.type == "cuda":
-            return _on_cuda(run)
-        begin = perf_counter()
-        run()
-        return perf_counter() - begin
+        if device.type != "cuda":
+            start = perf_counter()
+            run()
+            return perf_counter() - start
+        # Several launches between two events, so that the device never waits for the next.
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(_LAUNCHES):
+            run()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / _LAUNCHES * 1e-3
 
     times = [once(run)]
     until = perf_counter() + seconds
     while times[0] < _REPEAT_S and (len(times) < 4 or perf_counter() < until):
         times.append(once(run))
     return min(times)
-
-
-def _on_cuda(run: Callable[[], object], launches: int = 4) -> float:
-    """Several launches between two events, so that the device never waits for the next."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(launches):
-        run()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / launches * 1e-3
 
 
 if __name__ == "__main__":

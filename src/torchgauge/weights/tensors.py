@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,23 +184,20 @@ class Duplicates:
         if tensor.fingerprint is None:
             return None
         candidates = self._firsts.setdefault(tensor.fingerprint, [])
+        second = self._plans[tensor.name]
         for name in candidates:
-            if _have_equal_bytes(self._reader, self._plans[name], self._plans[tensor.name]):
-                return name
+            first = self._plans[name]
+            if first.entry.big_endian != second.entry.big_endian or len(first.pieces) != len(second.pieces):
+                continue
+            pairs = list(zip(first.pieces, second.pieces, strict=True))
+            if any(one.nbytes != other.nbytes for one, other in pairs):
+                continue  # different chunks: their bytes come in a different order
+            with suppress(FormatError):  # the file has changed since it was tallied
+                if all(self._have_equal_bytes(one, other) for one, other in pairs):
+                    return name
         candidates.append(tensor.name)
         return None
 
-
-def _have_equal_bytes(reader: Reader, first: TensorPlan, second: TensorPlan) -> bool:
-    if first.entry.big_endian != second.entry.big_endian:
-        return False
-    try:
-        for one, other in zip_longest(first.pieces, second.pieces):
-            if one is None or other is None or one.nbytes != other.nbytes:
-                return False  # different chunks: their bytes come in a different order
-            copies = [part.copy() for part in read_piece(reader, one)]
-            if not all(map(np.array_equal, copies, read_piece(reader, other))):
-                return False
-    except FormatError:
-        return False  # the file has changed since it was tallied
-    return True
+    def _have_equal_bytes(self, one: Piece, other: Piece) -> bool:
+        copies = [part.copy() for part in read_piece(self._reader, one)]
+        return all(map(np.array_equal, copies, read_piece(self._reader, other)))

@@ -85,7 +85,15 @@ def tally_bytes(buffer: Bytes, dtype: str, *, big_endian: bool = False, elements
     parts = [buffer[start : start + MAX_RUN_BYTES] for start in range(0, len(buffer), MAX_RUN_BYTES)]
     with workspace() as own:
         whole = reduce(merge_tallies, (_tally(part, symbol, big_endian, own) for part in parts), empty_tally(dtype))
-    return whole if elements is None else _without_padding(whole, symbol, buffer, elements)
+    surplus = 0 if elements is None or symbol.pattern is None else whole.count - elements
+    if not surplus:
+        return whole
+    per_byte = 8 // symbol.bits
+    counts = whole.counts.copy()
+    for place in range(per_byte - surplus, per_byte):
+        code = (int(buffer[-1]) >> (place * symbol.bits)) & ((1 << symbol.bits) - 1)
+        counts[np.searchsorted(whole.codes, code)] -= 1
+    return tally_of_counts(symbol, whole.codes[counts > 0], counts[counts > 0])
 
 
 def _tally(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Workspace) -> Tally:
@@ -144,18 +152,6 @@ def _tally_patterns(buffer: Bytes, symbol: Symbol, big_endian: bool, own: Worksp
         occurring = np.flatnonzero(each)
         codes, counts = occurring.astype(np.uint32), each[occurring]
     return tally_of_counts(symbol, codes, counts)
-
-
-def _without_padding(tally: Tally, symbol: Symbol, buffer: Bytes, elements: int) -> Tally:
-    surplus = tally.count - elements
-    if not surplus or symbol.pattern is None:
-        return tally
-    per_byte = 8 // symbol.bits
-    counts = tally.counts.copy()
-    for place in range(per_byte - surplus, per_byte):
-        code = (int(buffer[-1]) >> (place * symbol.bits)) & ((1 << symbol.bits) - 1)
-        counts[np.searchsorted(tally.codes, code)] -= 1
-    return tally_of_counts(symbol, tally.codes[counts > 0], counts[counts > 0])
 
 
 def _stages(buffer: Bytes, own: Workspace, item_bytes: int) -> Iterator[Bytes]:

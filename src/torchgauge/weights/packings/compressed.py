@@ -45,9 +45,18 @@ def compressed(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | Non
     if bits is None or not rows or scales.elements % rows:
         return None
     scale = read_float32(scales, read).reshape(rows, -1)
-    groups = _groups(sibling(tensors, entry, "weight_packed", "weight_g_idx"), columns, scale.shape[1], read)
+    order, count = sibling(tensors, entry, "weight_packed", "weight_g_idx"), scale.shape[1]
+    groups: NDArray[np.int64] | None = None
+    if order is not None and order.elements == columns:
+        groups = read_elements(order, read).astype(np.int64)
+        if groups.min(initial=0) < 0:
+            groups = None  # −1 means that no order was set
+        elif groups.max(initial=0) >= count:
+            return None
     if groups is None:
-        return None
+        if columns % count:
+            return None
+        groups = np.arange(columns) // max(columns // count, 1)
     zero = _zero(sibling(tensors, entry, "weight_packed", "weight_zero_point"), bits, scale, read)
 
     def blocks() -> Iterator[Block]:
@@ -58,14 +67,6 @@ def compressed(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | Non
             yield Block((level * scale[start:stop][:, groups]).ravel(), codes.ravel())
 
     return Packing(f"compressed-tensors {bits} bit", bits, (rows, columns), blocks)
-
-
-def _groups(order: Entry | None, columns: int, groups: int, read: ReadBytes) -> NDArray[np.int64] | None:
-    if order is not None and order.elements == columns:
-        group_of_input: NDArray[np.int64] = read_elements(order, read).astype(np.int64)
-        if group_of_input.min(initial=0) >= 0:  # −1 means that no order was set
-            return group_of_input if group_of_input.max(initial=0) < groups else None
-    return np.arange(columns) // max(columns // groups, 1) if columns % groups == 0 else None
 
 
 def _zero(entry: Entry | None, bits: int, scale: NDArray[np.float32], read: ReadBytes) -> NDArray[np.float32]:
