@@ -24,6 +24,11 @@ from torchgauge.source import all_modules
 hypothesis.settings.register_profile("anywhere", database=None, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("anywhere")
 
+# One thread, also in the processes that tests start: several workers share the cores, and the threads of a small model
+# spend most of their time waiting for each other there. Tests that are about threads set their number.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", metavar="SEED", help="run the tests in a random order that follows from the seed")

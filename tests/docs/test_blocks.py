@@ -22,6 +22,7 @@ from torchgauge.advise.registry import RULES, load_rules
 from torchgauge.checkpoint import ARCHIVES, FILES, FOLDERS, sniff
 from torchgauge.cost import REGISTRY
 from torchgauge.energy import FINDERS, meters_of
+from torchgauge.measure import thread_count
 from torchgauge.report import FORMATS
 from torchgauge.source import ensure_torchvision_imports
 from torchgauge.verify import TRANSFORMATIONS, load_transformations
@@ -59,7 +60,8 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     fill_registries()
     registries: list[dict[str, Any]] = [REGISTRY, FORMATS, RULES, TRANSFORMATIONS, FINDERS, FILES, ARCHIVES, FOLDERS]
     before, loaded = [dict(registry) for registry in registries], set(sys.modules)
-    yield
+    with thread_count(2):  # which advice is worth giving depends on it
+        yield
     for registry, entries in zip(registries, before, strict=True):
         registry.clear()
         registry.update(entries)

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from torchgauge import cache
 from torchgauge.errors import FormatError, ForwardError, LimitError, TorchgaugeError, UnpicklingWarning, UsageError
 from torchgauge.isolation import Limits, Message, ask_parent, is_isolated, limits_for, run_isolated
+from torchgauge.measure import thread_count
 from torchgauge.source import import_optional
 
 LIMITS = Limits(memory_bytes=200 << 20, time_s=60)
@@ -242,15 +244,30 @@ def test_services_answer_with_data() -> None:
     assert answer == b"42"
 
 
-def test_the_parents_own_work_is_not_the_readers_time() -> None:
+def test_the_parents_own_work_is_not_the_readers_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, ahead = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + ahead[0])
+
     def slow(message: Message) -> None:
-        time.sleep(0.5)
+        ahead[0] += 2 * LIMITS.time_s
+        time.sleep(0.1)  # the reader's time is looked at here, and again below
 
     def work() -> bytes:
         ask_parent("slow")
+        time.sleep(0.1)
         return b"done"
 
-    assert run_isolated(work, limits=Limits(1 << 30, 0.3), subject="x", services={"slow": slow}) == b"done"
+    assert run_isolated(work, limits=LIMITS, subject="x", services={"slow": slow}) == b"done"
+
+
+def test_torch_computes_in_a_process_forked_after_its_threads_started() -> None:
+    """OpenMP's threads do not survive a fork; a parallel region that waits for them would take all the time."""
+
+    def compute() -> bytes:
+        return str(int(torch.ones(1 << 20).sum())).encode()
+
+    with thread_count(2):
+        assert compute() == run_isolated(compute, limits=LIMITS, subject="x")
 
 
 def test_default_limits_grow_with_the_files(tmp_path: Path) -> None:
