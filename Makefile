@@ -23,10 +23,10 @@ demo: install  ## analyse a small model and write its report
 	$(BIN)/torchgauge demo
 
 test: check  ## the checks and the fast tests, as CI runs them
-	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-all: check  ## every test, whole model tables included
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 FUZZ_COUNT ?= 20000
 FUZZ_SEED ?= 1

@@ -18,6 +18,13 @@ LIBRARY = Library(find_device("h200").chip)
 ENCODER_TOKENS = {"t5": 9, "mbart": 9, "pegasus": 9, "led": 9, "prophetnet": 9}
 
 
+# Of each kind of cache: all positions, a window, chunks, latents, states, states beside positions, an encoder's beside
+# the decoder's, compressed positions. `make test-all` has the other architectures.
+KINDS = ("llama", "gpt2", "mpt", "gemma2", "llama4", "deepseek_v3", "mamba", "rwkv", "jamba", "qwen3_next", "t5",
+         "whisper", "deepseek_v4")  # fmt: skip
+ARCHITECTURES = [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in MODELS]
+
+
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """Reference code says that it is slower than kernels that are not installed."""
@@ -29,7 +36,7 @@ def quiet() -> Iterator[None]:
     logging.set_verbosity(before)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_cache_bytes_are_those_of_the_models_own_cache(name: str) -> None:
     model, encoder = MODELS[name](), ENCODER_TOKENS.get(name, 0)
     found = tg.llm(model)
@@ -38,7 +45,7 @@ def test_cache_bytes_are_those_of_the_models_own_cache(name: str) -> None:
         assert found.cache_bytes(tokens, sequences, encoder) == real, (tokens, sequences, steps)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_folded_layers_cost_what_a_full_trace_costs(name: str) -> None:
     model, points = (
         MODELS[name](),
