@@ -35,7 +35,7 @@ from tests.compiled.models import (
 )
 from torchgauge.cli import main
 from torchgauge.errors import InputError, UsageError
-from torchgauge.source.packages import import_optional
+from torchgauge.source import import_optional, torchvision_importable
 
 BATCH = 4
 
@@ -181,7 +181,8 @@ def test_a_compiled_part_is_compiled_with_its_options_and_the_rest_is_eager(buil
 def test_the_model_of_a_folder_is_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     transformers = import_optional("transformers", "a test")
     config = transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=32, n_positions=16)
-    transformers.GPT2Model(config).save_pretrained(tmp_path)
+    with torchvision_importable():  # transformers imports it with the class
+        transformers.GPT2Model(config).save_pretrained(tmp_path)
     capsys.readouterr()
     assert main([str(tmp_path), "--execution", "compiled", "--seq", "8", "--no-weights", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
